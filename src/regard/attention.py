@@ -1,0 +1,152 @@
+"""The functions people call: Problem -> Plan -> engine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .errors import Reason, Refused, did_you_mean, refuse
+from .problem import Problem
+
+__all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
+
+ENGINES = ("jit", "reference", "sdpa")
+
+
+def attention(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+    """Exact attention: each query row's weighted mean of the values it may see.
+
+    out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
+
+    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E), NumPy arrays or CPU torch tensors, H a multiple of G -> out (…, H, Q, E).
+    mask: an expression, a callable mask(b, h, q, kv), or booleans that broadcast to (B, H, Q, K); true means "may attend".
+    score: an expression, a callable score(s, b, h, q, kv), or floats that are added to the logits.
+    scale: of q·k, by default 1/√D. query_start: the position of the first row on the key axis, by default K - Q.
+    sinks: extra logits in the denominator, (H,) or (H, n). engine: "auto", "jit", "reference" or "sdpa".
+
+    Refused, with all reasons at once: shapes that do not fit, dtypes other than float32 and float64, tensors that want
+    gradients, rules of the wrong kind. A row that may attend nothing gives 0.
+
+    Source: Vaswani et al. 2017 (the formula); Dao et al. 2022 (computed in tiles, so that memory grows with Q, not Q·K).
+
+    >>> import numpy as np, regard as rg
+    >>> q = k = v = np.eye(3, dtype=np.float32)
+    >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
+    [1.0, 0.0, 0.0]
+    """
+    return _call(q, k, v, mask, score, scale, query_start, sinks, engine)[0]
+
+
+def attention_with_lse(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+    """Attention and, per row, the logarithm of its denominator.
+
+    lse = ln(Σ exp(score) over the allowed keys + Σ exp(sinks)); −inf for a row that may attend nothing and has no sink.
+
+    Arguments as for `attention` -> (out (…, H, Q, E), lse (…, H, Q)). lse is in nats; weights are exp(score - lse).
+
+    >>> import numpy as np, regard as rg
+    >>> out, lse = rg.attention_with_lse(*np.zeros((3, 4, 8), np.float32))
+    >>> bool(np.allclose(lse, np.log(4)))
+    True
+    """
+    return _call(q, k, v, mask, score, scale, query_start, sinks, engine)
+
+
+def attention_weights(
+    q, k, *, mask=None, score=None, scale=None, query_start=None, sinks=None, rows=None, keys=None
+):
+    """The exact weights of a chosen rectangle of the attention matrix, without the rest.
+
+    weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see nothing).
+
+    q (…, H, Q, D) · k (…, G, K, D) -> (…, H, rows, keys) in q's dtype. rows, keys: anything that indexes an axis (slice, list,
+    boolean array; an integer drops its axis); None is all. Memory grows with the chosen rows and keys.
+
+    >>> import numpy as np, regard as rg
+    >>> q = k = np.zeros((100_000, 8), np.float32)
+    >>> float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0).round(6))
+    0.1
+    """
+    from . import reference
+
+    problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks,
+                         where="attention_weights")  # fmt: skip
+    chosen = []
+    for name, picked, size in (("rows", rows, problem.dims["Q"]), ("keys", keys, problem.dims["K"])):
+        try:
+            chosen.append(np.arange(size)[slice(None) if picked is None else picked])
+        except (IndexError, TypeError, ValueError) as error:
+            raise refuse("attention_weights", f"{name} outside the matrix", f"{name}={picked!r}: {error}",
+                         f"positions among {size}", "count from 0, or from the end with negative numbers") from error  # fmt: skip
+    found = reference.weights(problem, *(np.atleast_1d(part) for part in chosen)).astype(problem.dtype)
+    found = found.reshape(*_heads(problem), *chosen[0].shape, *chosen[1].shape)
+    return _like(q, found)
+
+
+def choose(problem: Problem, engine: str = "auto") -> tuple[str, list[str]]:
+    """The engine that will run and why; a named engine that cannot is refused with all its reasons."""
+    if engine not in ("auto", *ENGINES):
+        raise refuse("attention", "no such engine", f"engine={engine!r}", f"one of auto, {', '.join(ENGINES)}",
+                     did_you_mean(str(engine), ("auto", *ENGINES)))  # fmt: skip
+    against = why_not(problem, "jit" if engine == "auto" else engine)
+    if engine == "auto":
+        return ("reference", against) if against else ("jit", ["the compiled engine takes every part of this problem"])
+    if against:
+        raise Refused("attention", [Reason(f"engine {engine!r} cannot do this", reason, "a problem that this engine takes",
+                                           'use engine="auto"') for reason in against])  # fmt: skip
+    return engine, ["asked for by name"]
+
+
+def why_not(problem: Problem, engine: str) -> list[str]:
+    """Every reason why an engine cannot solve the problem; empty if it can."""
+    if engine == "jit":
+        from . import jit
+
+        return jit.why_not(problem)
+    return []
+
+
+def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(out (B, H, Q, E), lse (B, H, Q)) of a checked problem; `out` may be given, with any strides."""
+    name, _ = choose(problem, engine)
+    if name == "jit":
+        from . import jit
+
+        return jit.forward(problem, out)
+    if name == "sdpa":
+        from .torch import sdpa
+
+        found, lse = sdpa.forward(problem)
+    else:
+        from . import reference
+
+        found, lse = reference.forward(problem)
+    if out is None:
+        return found.astype(problem.dtype), lse.astype(problem.dtype)
+    out[...] = found
+    return out, lse.astype(problem.dtype)
+
+
+def _call(q, k, v, mask, score, scale, query_start, sinks, engine) -> tuple[Any, Any]:
+    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
+    out, lse = solve(problem, engine)
+    heads = _heads(problem)
+    return _like(q, out.reshape(*heads, *out.shape[2:])), _like(q, lse.reshape(*heads, *lse.shape[2:]))
+
+
+def _heads(problem: Problem) -> tuple[int, ...]:
+    """The leading axes of the result, as the caller gave them."""
+    B, H = problem.q.shape[:2]
+    assert math.prod(problem.lead) == B * H
+    return problem.lead
+
+
+def _like(given, found: np.ndarray):
+    """The result as the kind of array the caller works with; a tensor shares the memory."""
+    if type(given).__module__.split(".")[0] == "torch":
+        import torch
+
+        return torch.from_numpy(found)
+    return found

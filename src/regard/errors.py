@@ -1,0 +1,52 @@
+"""How a refusal is worded: what was given, what was expected, how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Reason", "Refused", "did_you_mean", "refuse"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that is wrong, in three beats."""
+
+    what: str
+    given: str
+    expected: str
+    mend: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}\n"
+            f"  given     {self.given}\n"
+            f"  expected  {self.expected}\n"
+            f"  to mend   {self.mend}"
+        )
+
+
+class Refused(ValueError):
+    """A call that regard will not carry out; `reasons` holds every reason, not just the first."""
+
+    def __init__(self, where: str, reasons: Iterable[Reason]):
+        self.where = where
+        self.reasons = tuple(reasons)
+        super().__init__("\n".join(f"{where}: {reason}" for reason in self.reasons))
+
+    def __reduce__(self):
+        return Refused, (self.where, self.reasons)
+
+
+def refuse(where: str, what: str, given: str, expected: str, mend: str) -> Refused:
+    """The refusal for a single reason, ready to be raised."""
+    return Refused(where, [Reason(what, given, expected, mend)])
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`choose one of …`, led by the closest spelling where there is one."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    listed = ", ".join(repr(name) for name in known)
+    return f"did you mean {close[0]!r}? choose one of {listed}" if close else f"choose one of {listed}"

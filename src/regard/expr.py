@@ -1,0 +1,403 @@
+"""The language: an attention is a small expression over batch, head, query, key and score.
+
+Four kinds of node, `Const · Var · Read · Op`, frozen and shared: writing the same expression twice gives the same object, so
+structural equality is identity (`a is b`) and `==` is free to build a mask. Everything else in regard is a reading of this
+tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative (`readings.adjoints`), its text (`repr`),
+and machine code (`regard.jit`).
+
+    >>> from regard.expr import key, query
+    >>> (key <= query) & (query - key < 256)
+    (key <= query) & (query - key < 256)
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .errors import did_you_mean, refuse
+from .operators import CALL, COMPARE, OPERATORS, UNARY
+
+__all__ = [
+    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "head", "key", "lift", "query", "score", "table", "tables_of",
+    "text", "walk",
+]  # fmt: skip
+
+_known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def _shared(cls, identity: tuple, **fields):
+    """The node with this identity: the one that exists already, or a new one."""
+    with _lock:
+        node = _known.get(identity)
+        if node is None:
+            node = object.__new__(cls)
+            for name, value in fields.items():
+                object.__setattr__(node, name, value)
+            _known[identity] = node
+        return node
+
+
+class Expr:
+    """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers)."""
+
+    __slots__ = ("__weakref__", "kind")
+    kind: str
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"expressions are frozen: {name!r} cannot be set on {self!r}")
+
+    def __bool__(self):
+        raise refuse(
+            "expression", "a rule over positions has no truth value",
+            given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self!r}`",
+            expected="the operators that build expressions",
+            mend="use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if",
+        )  # fmt: skip
+
+    def __iter__(self):
+        raise TypeError(f"an expression is one number per position and cannot be iterated: {self!r}")
+
+    def __index__(self):
+        raise refuse(
+            "expression", "an array cannot be indexed by an expression directly",
+            given=f"array[{self!r}]", expected="an array that regard can read inside the kernel",
+            mend="wrap it: table(array)[…]",
+        )  # fmt: skip
+
+    def __float__(self):
+        raise refuse(
+            "expression", "a rule over positions is not one number", given=f"math function of `{self!r}`",
+            expected="a function that builds expressions", mend="use regard.tanh, regard.exp … (torch's and NumPy's work too)",
+        )  # fmt: skip
+
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
+        return spelled(ufunc.__name__, args, kwargs)
+
+    def __array_function__(self, function, types, args, kwargs):
+        return spelled(function.__name__, args, kwargs)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return spelled(function.__name__, args, kwargs or {})
+
+    def __getattr__(self, name):
+        from .functions import METHODS
+
+        if name in METHODS:
+            return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
+        raise AttributeError(f"expressions have no {name!r}; `{self!r}` is a rule over positions, not an array")
+
+    __hash__ = object.__hash__  # nodes are shared, so identity is structure
+
+    def __repr__(self):
+        return text(self)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+
+def spelled(name: str, args, kwargs):
+    """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
+    from .functions import SPELLINGS
+
+    if name not in SPELLINGS:
+        raise refuse("expression", f"{name} cannot stand in an expression", given=f"{name}{args!r}",
+                     expected="a function of the language", mend=did_you_mean(name, sorted(SPELLINGS)))  # fmt: skip
+    return SPELLINGS[name](*args, **kwargs)
+
+
+def _binary(name):
+    def forward(self, other):
+        return Op(name, self, other)
+
+    def reflected(self, other):
+        return Op(name, other, self)
+
+    return forward, reflected
+
+
+for _name, _method in {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "floordiv": "floordiv", "mod": "mod",
+    "and": "and", "or": "or", "xor": "xor",
+}.items():  # fmt: skip
+    _forward, _reflected = _binary(_name)
+    setattr(Expr, f"__{_method}__", _forward)
+    setattr(Expr, f"__r{_method}__", _reflected)
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Expr, f"__{_name}__", _binary(_name)[0])
+for _name, _method in {"neg": "neg", "not": "invert", "abs": "abs"}.items():
+    setattr(Expr, f"__{_method}__", lambda self, _name=_name: Op(_name, self))
+Expr.__pos__ = lambda self: self  # type: ignore[attr-defined]
+
+
+def _pow(self, exponent):
+    """x**n by multiplication for small whole n, so that (-2)**3 stays exact; pow otherwise."""
+    if isinstance(exponent, int) and not isinstance(exponent, bool) and 1 <= exponent <= 8:
+        out = self
+        for _ in range(exponent - 1):
+            out = out * self
+        return out
+    return Op("pow", self, exponent)
+
+
+Expr.__pow__ = _pow  # type: ignore[attr-defined]
+Expr.__rpow__ = lambda self, base: Op("pow", base, self)  # type: ignore[attr-defined]
+
+
+class Const(Expr):
+    """A number or a truth value. Compiled code receives it as an argument: another window, no new kernel."""
+
+    __slots__ = ("value",)
+    value: bool | int | float
+
+    def __new__(cls, value):
+        kind = type(value).__name__
+        # repr tells 0.0 from -0.0 and makes NaN equal to itself.
+        return _shared(cls, ("const", kind, repr(value)), value=value, kind=kind)
+
+    def __reduce__(self):
+        return Const, (self.value,)
+
+
+class Var(Expr):
+    """A position (batch, head, query, key: integers) or the scaled logit (score: float)."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name):
+        if name not in ("batch", "head", "query", "key", "score"):
+            raise refuse("expression", "unknown variable", given=repr(name),
+                         expected="batch, head, query, key or score", mend="use the symbols that regard exports")  # fmt: skip
+        return _shared(cls, ("var", name), name=name, kind="float" if name == "score" else "int")
+
+    def __reduce__(self):
+        return Var, (self.name,)
+
+
+class Table:
+    """An array that expressions read: `table(a)[query, key]`. It is a view; later changes of the array are seen.
+
+    Every index is clamped into the array: what lies below 0 reads element 0, what lies beyond the end reads the last.
+    """
+
+    def __init__(self, source, array: np.ndarray, name: str):
+        self.source, self.array, self.name = source, array, name
+
+    @property
+    def kind(self) -> str:
+        return {"b": "bool", "i": "int", "u": "int"}.get(self.array.dtype.kind, "float")
+
+    @property
+    def frozen(self) -> bool:
+        """True when nobody can change the numbers any more, so that what was planned from them stays true."""
+        array = self.array
+        while isinstance(array, np.ndarray):
+            if array.flags.writeable:
+                return False
+            array = array.base
+        return array is None
+
+    def __getitem__(self, index) -> Read:
+        index = index if isinstance(index, tuple) else (index,)
+        return Read(self, *index)
+
+    def __len__(self):
+        return len(self.array)
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    def __repr__(self):
+        return f"<table {self.name}: {self.array.dtype} {list(self.array.shape)}>"
+
+
+_tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
+
+
+def table(array, name: str = "table") -> Table:
+    """The array, readable inside expressions (a NumPy array, nested lists, or a torch tensor on the CPU)."""
+    if isinstance(array, Table):
+        return array
+    known = _tables.get(id(array))
+    if known is not None and known.source is array:
+        return known
+    seen = array.detach() if hasattr(array, "detach") else array
+    try:
+        numbers = np.asarray(seen)
+    except TypeError as error:  # torch says so for bfloat16 and for tensors that live on a device
+        raise refuse("table", "the array cannot be read", given=str(error), expected="numbers in CPU memory that NumPy knows",
+                     mend="convert it first: tensor.float().cpu()") from error  # fmt: skip
+    if numbers.dtype.kind not in "biuf" or numbers.dtype.itemsize > 8 or numbers.dtype == np.uint64 or numbers.size == 0:
+        raise refuse("table", "the array cannot be read", given=f"{numbers.dtype} {list(numbers.shape)}",
+                     expected="booleans, integers up to int64, or floats up to float64, and at least one element",
+                     mend="convert it with .astype(…), or leave out a table that has no element")  # fmt: skip
+    made = Table(array, numbers, name)
+    _tables[id(array)] = made
+    return made
+
+
+class Read(Expr):
+    """An element of a table at computed indices, clamped into it."""
+
+    __slots__ = ("index", "table")
+    table: Table
+    index: tuple[Expr, ...]
+
+    def __new__(cls, table: Table, *index):
+        given = f"{table!r}[{', '.join(map(str, index))}]"
+        if len(index) != table.array.ndim:
+            raise refuse("table", "wrong number of indices", given=given, expected=f"{table.array.ndim} indices",
+                         mend="give one index per axis (slices are not supported)")  # fmt: skip
+        # A literal -1 means the last element, as everywhere in Python; a computed index is clamped.
+        index = tuple(
+            part + size if isinstance(part, int) and not isinstance(part, bool) and part < 0 else part
+            for part, size in zip(index, table.array.shape, strict=True)
+        )
+        lifted = tuple(map(lift, index))
+        if any(part.kind != "int" for part in lifted):
+            raise refuse("table", "an index is not an integer", given=given, expected="integer expressions",
+                         mend="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition")  # fmt: skip
+        return _shared(cls, ("read", id(table), *map(id, lifted)), table=table, index=lifted, kind=table.kind)
+
+    @property
+    def children(self):
+        return self.index
+
+    def __reduce__(self):
+        return _rebuild_read, (np.asarray(self.table.array), self.table.name, self.index)
+
+
+def _rebuild_read(array, name, index):
+    return Read(table(array, name), *index)
+
+
+class Op(Expr):
+    """An operator of the table in `regard.operators`, applied."""
+
+    __slots__ = ("args", "name")
+    name: str
+    args: tuple[Expr, ...]
+
+    def __new__(cls, name: str, *args):
+        row = OPERATORS[name]
+        lifted = tuple(map(lift, args))
+        for letter, arg in zip(row.takes, lifted, strict=True):
+            if letter == "b" and arg.kind != "bool":
+                raise refuse("expression", f"`{row.text}` needs conditions", given=f"`{arg!r}`, which is {arg.kind}",
+                             expected="a condition, such as key <= query",
+                             mend="compare it with something, or put parentheses around comparisons: (a < b) & (c < d)")  # fmt: skip
+        if name in ("floordiv", "mod") and isinstance(lifted[1], Const) and lifted[1].value == 0:
+            raise refuse("expression", "division by zero", given=f"{lifted[0]!r} {row.text} 0", expected="a divisor other than 0",
+                         mend="check the constant")  # fmt: skip
+        kind = row.gives
+        if kind == "promote":
+            kinds = {arg.kind for letter, arg in zip(row.takes, lifted, strict=True) if letter == "n"}
+            kind = "float" if "float" in kinds else "int"
+        return _shared(cls, ("op", name, *map(id, lifted)), name=name, args=lifted, kind=kind)
+
+    @property
+    def children(self):
+        return self.args
+
+    def __reduce__(self):
+        return Op, (self.name, *self.args)
+
+
+batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "score"))
+
+
+def lift(value) -> Expr:
+    """A Python or NumPy scalar (or a tensor with one element) as a node; expressions as they are."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, bool | int | float):
+        return Const(value)
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return lift(value.item())
+    shape = getattr(value, "shape", None)
+    raise refuse(
+        "expression", "not a number", given=f"{type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else ""),
+        expected="an expression, a number, or a truth value", mend="to read an array, wrap and index it: table(array)[query, key]",
+    )  # fmt: skip
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every node below the roots once, children before parents."""
+    seen: set[int] = set()
+    for root in roots:
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                yield node
+            elif id(node) not in seen:
+                seen.add(id(node))
+                stack.append((node, True))
+                stack.extend((child, False) for child in reversed(node.children))
+
+
+def fold(root: Expr, const, var, read, op):
+    """One reading of the tree: what each kind of node means, given what its children mean."""
+    meaning: dict[int, Any] = {}
+    for node in walk(root):
+        if isinstance(node, Const):
+            found = const(node)
+        elif isinstance(node, Var):
+            found = var(node)
+        elif isinstance(node, Read):
+            found = read(node, *(meaning[id(part)] for part in node.index))
+        else:
+            assert isinstance(node, Op)
+            found = op(node, *(meaning[id(arg)] for arg in node.args))
+        meaning[id(node)] = found
+    return meaning[id(root)]
+
+
+def tables_of(*roots: Expr) -> dict[str, Table]:
+    """The tables an expression reads, under the names in which it prints: `eval(repr(e), names | tables_of(e)) is e`."""
+    named: dict[str, Table] = {}
+    for node in walk(*roots):
+        if isinstance(node, Read) and not any(node.table is known for known in named.values()):
+            name, count = node.table.name, 2
+            while name in named:
+                name, count = f"{node.table.name}_{count}", count + 1
+            named[name] = node.table
+    return named
+
+
+def text(root: Expr) -> str:
+    """The expression as Python that builds it again, with no more parentheses than it needs."""
+    names = {id(found): name for name, found in tables_of(root).items()}
+
+    def const(node):
+        if node.kind == "float" and not np.isfinite(node.value):
+            return f"float('{node.value}')", CALL
+        return repr(node.value), CALL if not repr(node.value).startswith("-") else UNARY
+
+    def read(node, *index):
+        return f"{names[id(node.table)]}[{', '.join(part for part, _ in index)}]", CALL
+
+    def op(node, *args):
+        row = OPERATORS[node.name]
+        if row.precedence == CALL:
+            return f"{row.text}({', '.join(part for part, _ in args)})", CALL
+        if len(args) == 1:
+            (part, inner), = args
+            return f"{row.text}{part}" if inner == CALL else f"{row.text}({part})", UNARY  # fmt: skip
+        # Comparisons do not chain, and a right operand of equal rank needs its parentheses.
+        (left, left_rank), (right, right_rank) = args
+        chained = row.precedence == COMPARE
+        left = f"({left})" if left_rank < row.precedence or (chained and left_rank == COMPARE) else left
+        right = f"({right})" if right_rank <= row.precedence else right
+        return f"{left} {row.text} {right}", row.precedence
+
+    return fold(root, const, lambda node: (node.name, CALL), read, op)[0]

@@ -1,0 +1,322 @@
+"""Intervals: what a number can be over a whole tile, for many tiles at once.
+
+An `Interval` holds two float64 arrays, one entry per tile, and whether NaN is possible. Endpoints are computed by the
+operations that compute the values, so rounding (which is monotone) keeps them sound; integers beyond 2**53, where
+float64 stops being exact, become unbounded. Truth is an interval too: [1, 1] always, [0, 0] never, [0, 1] unknown.
+An interval may be wider than the truth. That costs speed, never correctness.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Interval", "RangeTable", "point", "truth"]
+
+EXACT = 2.0**53
+
+
+class Interval(NamedTuple):
+    lo: np.ndarray
+    hi: np.ndarray
+    nan: np.ndarray | bool = False
+
+
+def point(value) -> Interval:
+    """The interval that holds one number."""
+    value = np.asarray(value, dtype=np.float64)
+    return sound(Interval(value, value))
+
+
+def truth(surely, possibly) -> Interval:
+    """The interval of a condition that holds `surely`, or at least `possibly`."""
+    return Interval(np.asarray(surely, np.float64), np.asarray(possibly, np.float64))
+
+
+def sound(x: Interval) -> Interval:
+    """NaN endpoints and endpoints past the exact integers open up to everything."""
+    lost = np.isnan(x.lo) | np.isnan(x.hi)
+    lo = np.where(lost | (np.abs(x.lo) > EXACT), np.where(lost | (x.lo < 0), -np.inf, EXACT), x.lo)
+    hi = np.where(lost | (np.abs(x.hi) > EXACT), np.where(lost | (x.hi > 0), np.inf, -EXACT), x.hi)
+    return Interval(lo, hi, x.nan | lost)
+
+
+def hull(corners, nan) -> Interval:
+    """The smallest interval around the values at all corners; a NaN corner opens it."""
+    corners = np.broadcast_arrays(*corners)
+    lo = functools.reduce(np.minimum, corners)
+    hi = functools.reduce(np.maximum, corners)
+    return sound(Interval(lo, hi, nan))
+
+
+def unbounded(value):
+    return np.isinf(value.lo) | np.isinf(value.hi)
+
+
+def add(x, y):
+    # inf - inf is NaN, whatever the finite values inside do.
+    return sound(Interval(x.lo + y.lo, x.hi + y.hi, x.nan | y.nan | (unbounded(x) & unbounded(y))))
+
+
+def neg(x):
+    return Interval(-x.hi, -x.lo, x.nan)
+
+
+def sub(x, y):
+    return add(x, neg(y))
+
+
+def mul(x, y):
+    with np.errstate(invalid="ignore"):
+        corners = [x.lo * y.lo, x.lo * y.hi, x.hi * y.lo, x.hi * y.hi]
+    return hull(corners, x.nan | y.nan)
+
+
+def div(x, y):
+    crosses = (y.lo <= 0) & (y.hi >= 0)
+    with np.errstate(all="ignore"):
+        corners = [x.lo / y.lo, x.lo / y.hi, x.hi / y.lo, x.hi / y.hi]
+    found = hull(corners, x.nan | y.nan | crosses)
+    return Interval(
+        np.where(crosses, -np.inf, found.lo), np.where(crosses, np.inf, found.hi), found.nan
+    )
+
+
+def floordiv(x, y):
+    """Division by zero gives 0 for integers, so 0 joins wherever the divisor may vanish."""
+    crosses = (y.lo <= 0) & (y.hi >= 0)
+    with np.errstate(all="ignore"):
+        corners = [np.floor(a / b) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
+    found = hull(corners, x.nan | y.nan)
+    reach = np.maximum(np.abs(x.lo), np.abs(x.hi))
+    return Interval(
+        np.where(crosses, -reach - 1, found.lo),
+        np.where(crosses, reach + 1, found.hi),
+        found.nan | (crosses & ~np.isfinite(reach)),
+    )
+
+
+def mod(x, y):
+    """Congruence: inside one period the remainder is an interval; across periods it is the whole range."""
+    fixed = (y.lo == y.hi) & (y.lo != 0) & np.isfinite(y.lo)
+    divisor = np.where(fixed, y.lo, 1.0)
+    with np.errstate(all="ignore"):
+        one_period = fixed & (np.floor(x.lo / divisor) == np.floor(x.hi / divisor))
+        at_lo, at_hi = np.mod(x.lo, divisor), np.mod(x.hi, divisor)
+    inside = np.isfinite(x.lo) & np.isfinite(x.hi) & one_period
+    lo = np.where(inside, np.minimum(at_lo, at_hi), np.minimum(y.lo, 0.0))
+    hi = np.where(inside, np.maximum(at_lo, at_hi), np.maximum(y.hi, 0.0))
+    return sound(Interval(lo, hi, x.nan | y.nan | ((y.lo <= 0) & (y.hi >= 0)) | unbounded(x)))
+
+
+def absolute(x):
+    spans = (x.lo <= 0) & (x.hi >= 0)
+    a, b = np.abs(x.lo), np.abs(x.hi)
+    return Interval(np.where(spans, 0.0, np.minimum(a, b)), np.maximum(a, b), x.nan)
+
+
+def minimum(x, y):
+    return Interval(np.minimum(x.lo, y.lo), np.minimum(x.hi, y.hi), x.nan | y.nan)
+
+
+def maximum(x, y):
+    return Interval(np.maximum(x.lo, y.lo), np.maximum(x.hi, y.hi), x.nan | y.nan)
+
+
+def where(condition, x, y):
+    yes, no = condition.lo >= 1, condition.hi <= 0
+    return Interval(
+        np.where(yes, x.lo, np.where(no, y.lo, np.minimum(x.lo, y.lo))),
+        np.where(yes, x.hi, np.where(no, y.hi, np.maximum(x.hi, y.hi))),
+        (x.nan & ~no) | (y.nan & ~yes),
+    )
+
+
+def exactly(function):
+    """Bounds of a rising function that every engine computes exactly (floor, ceil …)."""
+
+    def bounds(x):
+        return sound(Interval(function(x.lo), function(x.hi), x.nan))
+
+    return bounds
+
+
+def rising(function, domain=(-np.inf, np.inf)):
+    """Bounds of a rising function whose implementations may differ by a few units in the last place."""
+
+    def bounds(x):
+        outside = (x.lo < domain[0]) | (x.hi > domain[1])
+        with np.errstate(all="ignore"):
+            lo, hi = function(np.maximum(x.lo, domain[0])), function(np.minimum(x.hi, domain[1]))
+        slack = 1e-12
+        return sound(Interval(lo - slack * np.abs(lo), hi + slack * np.abs(hi), x.nan | outside))
+
+    return bounds
+
+
+def within(lo, hi):
+    """Bounds of a function known only by its range, such as the sine; an infinity gives NaN."""
+
+    def bounds(x):
+        shape = np.shape(x.lo)
+        return Interval(np.full(shape, lo), np.full(shape, hi), x.nan | unbounded(x))
+
+    return bounds
+
+
+def anything(*arguments):
+    """Bounds of a function about which nothing is claimed."""
+    shape = np.broadcast_shapes(*(np.shape(x.lo) for x in arguments))
+    return Interval(np.full(shape, -np.inf), np.full(shape, np.inf), True)
+
+
+def sign(difference: Interval, test) -> Interval:
+    """Truth of `test(difference)`, where test gives (surely, possibly) from both ends."""
+    surely, possibly = test(difference.lo, difference.hi)
+    return truth(surely & ~np.asarray(difference.nan), possibly | difference.nan)
+
+
+COMPARISONS = {
+    "lt": lambda lo, hi: (hi < 0, lo < 0),
+    "le": lambda lo, hi: (hi <= 0, lo <= 0),
+    "gt": lambda lo, hi: (lo > 0, hi > 0),
+    "ge": lambda lo, hi: (lo >= 0, hi >= 0),
+    "eq": lambda lo, hi: ((lo == 0) & (hi == 0), (lo <= 0) & (hi >= 0)),
+    "ne": lambda lo, hi: ((lo > 0) | (hi < 0), (lo != 0) | (hi != 0)),
+}
+
+
+def comparison(name):
+    """Bounds of x < y and its sisters, from both operands."""
+    test = COMPARISONS[name]
+
+    def bounds(x, y):
+        # The difference of the endpoints is exact enough for its sign; equal infinities say nothing.
+        with np.errstate(invalid="ignore"):
+            difference = Interval(x.lo - y.hi, x.hi - y.lo, x.nan | y.nan)
+        return sign(sound(difference), test)
+
+    return bounds
+
+
+def logical_and(x, y):
+    return Interval(np.minimum(x.lo, y.lo), np.minimum(x.hi, y.hi))
+
+
+def logical_or(x, y):
+    return Interval(np.maximum(x.lo, y.lo), np.maximum(x.hi, y.hi))
+
+
+def logical_not(x):
+    return Interval(1 - x.hi, 1 - x.lo)
+
+
+def logical_xor(x, y):
+    known = (x.lo == x.hi) & (y.lo == y.hi)
+    value = (x.lo != y.lo).astype(np.float64)
+    return Interval(np.where(known, value, 0.0), np.where(known, value, 1.0))
+
+
+class RangeTable:
+    """Minimum and maximum of an array over index ranges, many ranges at once.
+
+    One ranged axis: a sparse table (every power of two) over cells of a few entries. Two ranged axes of a boolean array:
+    counts by an integral image. Anything else: the minimum and maximum of all.
+    """
+
+    CELLS = 1 << 17  # a sparse table has at most this many columns, so that a million entries cost a few milliseconds
+    IMAGE = 1 << 22  # an integral image has at most this many cells
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+        self.sparse: dict[int, tuple[list[np.ndarray], list[np.ndarray], int]] = {}
+        self.images: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, int]] = {}
+
+    def bounds(self, index: list[Interval]) -> Interval:
+        """The interval of array[index], every index clamped into the array first."""
+        if self.array.size == 0:
+            return Interval(np.zeros(()), np.zeros(()))
+        shape = np.broadcast_shapes(*(np.shape(part.lo) for part in index))
+        first, last = [], []
+        for part, size in zip(index, self.array.shape, strict=True):
+            first.append(np.broadcast_to(np.clip(part.lo, 0, size - 1).astype(np.int64), shape))
+            last.append(np.broadcast_to(np.clip(part.hi, 0, size - 1).astype(np.int64), shape))
+        ranged = [axis for axis in range(len(index)) if (first[axis] != last[axis]).any()]
+        if not ranged:
+            return self._interval(self.array[tuple(first)], self.array[tuple(first)])
+        if len(ranged) == 1:
+            return self._along(ranged[0], first, last)
+        if len(ranged) == 2 and self.array.dtype == np.bool_:
+            return self._image(ranged, first, last)
+        lo, hi = self.whole
+        return self._interval(np.broadcast_to(lo, shape), np.broadcast_to(hi, shape))
+
+    @functools.cached_property
+    def whole(self):
+        return self.array.min(), self.array.max()
+
+    @staticmethod
+    def _interval(lo, hi) -> Interval:
+        return sound(Interval(np.asarray(lo, np.float64), np.asarray(hi, np.float64)))
+
+    def _along(self, axis, first, last) -> Interval:
+        if axis not in self.sparse:
+            size = self.array.shape[axis]
+            cell = 1 << max(0, (size // self.CELLS).bit_length())
+            turned = np.moveaxis(self.array, axis, -1)
+            starts = np.arange(0, size, cell)
+            lows = [np.minimum.reduceat(turned, starts, axis=-1) if cell > 1 else turned]
+            highs = [np.maximum.reduceat(turned, starts, axis=-1) if cell > 1 else turned]
+            step = 1
+            while 2 * step <= len(starts):
+                lows.append(np.minimum(lows[-1][..., :-step], lows[-1][..., step:]))
+                highs.append(np.maximum(highs[-1][..., :-step], highs[-1][..., step:]))
+                step *= 2
+            self.sparse[axis] = lows, highs, cell
+        lows, highs, cell = self.sparse[axis]
+        others = [part for number, part in enumerate(first) if number != axis]
+        a, b = first[axis] // cell, last[axis] // cell
+        level = np.frexp((b - a + 1).astype(np.float64))[1] - 1
+        lo = np.empty(a.shape, self.array.dtype)
+        hi = np.empty(a.shape, self.array.dtype)
+        for power in np.unique(level):
+            at = level == power
+            where_ = tuple(part[at] for part in others)
+            left, right = a[at], b[at] - (1 << int(power)) + 1
+            lo[at] = np.minimum(lows[power][(*where_, left)], lows[power][(*where_, right)])
+            hi[at] = np.maximum(highs[power][(*where_, left)], highs[power][(*where_, right)])
+        return self._interval(lo, hi)
+
+    def _image(self, axes, first, last) -> Interval:
+        if tuple(axes) not in self.images:
+            turned = np.moveaxis(self.array, axes, (-2, -1))
+            rows, columns = turned.shape[-2:]
+            cell = 1
+            while (rows // cell) * (columns // cell) > self.IMAGE:
+                cell *= 2
+            some, every = turned, turned
+            for axis, size in ((-1, columns), (-2, rows)):
+                starts = np.arange(0, size, cell)
+                some = np.logical_or.reduceat(some, starts, axis=axis) if cell > 1 else some
+                every = np.logical_and.reduceat(every, starts, axis=axis) if cell > 1 else every
+            self.images[tuple(axes)] = _integral(some), _integral(every), cell
+        some, every, cell = self.images[tuple(axes)]
+        others = tuple(part for number, part in enumerate(first) if number not in axes)
+        top, left = (first[axis] // cell for axis in axes)
+        bottom, right = (last[axis] // cell + 1 for axis in axes)
+
+        def count(image):
+            corner = image[(*others, bottom, right)] - image[(*others, top, right)]
+            return corner - image[(*others, bottom, left)] + image[(*others, top, left)]
+
+        area = (bottom - top) * (right - left)
+        return truth(count(every) == area, count(some) > 0)
+
+
+def _integral(cells: np.ndarray) -> np.ndarray:
+    """Sums over all cells above and to the left, with a row and a column of zeros in front."""
+    image = np.zeros((*cells.shape[:-2], cells.shape[-2] + 1, cells.shape[-1] + 1), np.int64)
+    image[..., 1:, 1:] = cells.cumsum(-2, dtype=np.int64).cumsum(-1)
+    return image

@@ -1,0 +1,150 @@
+"""Masks: true means "may attend". Each is a few lines in the language; compose them with & | ~."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import refuse
+from .expr import Expr, Table, batch, head, key, lift, query, table
+
+__all__ = [
+    "blocks", "causal", "dense", "dilated", "documents", "everything", "global_tokens", "lengths", "prefix", "strided", "window",
+]  # fmt: skip
+
+
+def everything() -> Expr:
+    """Every query may attend every key."""
+    return lift(True)
+
+
+def causal() -> Expr:
+    """A query attends itself and what came before: key <= query."""
+    return key <= query
+
+
+def window(left: int | None, right: int | None = 0) -> Expr:
+    """A query sees `left` keys up to and including itself, and `right` keys after it; None is no limit.
+
+    `window(256)` sees 256 keys. Flash attention's window_size=(l, r) counts the keys before the query, so there l = left - 1;
+    transformers' sliding_window equals `left`.
+    """
+    rule = everything() if left is None else query - key < left
+    return rule if right is None else rule & (key - query <= right)
+
+
+def prefix(length) -> Expr:
+    """Causal, but the first `length` keys are seen by all (a number, or one per batch entry)."""
+    return causal() | (key < _per_batch(length, "prefix"))
+
+
+def documents(ids=None, *, lengths=None) -> Expr:
+    """Several documents packed in one row: a query attends its own document only.
+
+    ids: the document of each position, (K,) or (B, K). lengths: instead, the lengths of consecutive documents, (N,).
+    """
+    if (ids is None) == (lengths is None):
+        raise refuse("documents", "one description is needed", given="both ids and lengths" if ids is not None else "neither",
+                     expected="ids=… or lengths=…", mend="give one of them")  # fmt: skip
+    if ids is None:
+        counts = _integers(lengths, "documents", (1,))
+        if (counts < 0).any():
+            raise refuse("documents", "a length is negative", given=f"{counts.min()}", expected="lengths of 0 or more",
+                         mend="check lengths")  # fmt: skip
+        ids = np.repeat(np.arange(len(counts)), counts)
+    numbers = _integers(ids, "documents", (1, 2))
+    document = _frozen(numbers, "document")
+    if numbers.ndim == 2:
+        return document[batch, query] == document[batch, key]
+    return document[query] == document[key]
+
+
+def lengths(keys=None, queries=None) -> Expr:
+    """Padding on the right: of keys, of queries, or both (a number, or one per batch entry).
+
+    keys: positions from there on are not attended. queries: rows from there on attend nothing, so their output is 0.
+    """
+    rule = everything() if keys is None else key < _per_batch(keys, "keys")
+    return rule if queries is None else rule & (query < _per_batch(queries, "queries"))
+
+
+def dilated(step: int) -> Expr:
+    """Every step-th key, counted from the query in both directions."""
+    return (query - key) % step == 0
+
+
+def strided(step: int) -> Expr:
+    """The Sparse Transformer's strided pattern: the last `step` keys, and every step-th before (Child et al. 2019)."""
+    return causal() & ((query - key < step) | dilated(step))
+
+
+def global_tokens(which) -> Expr:
+    """Tokens that attend everything and are attended by everything, as in Longformer: the first n, or a list of positions."""
+    if isinstance(which, int):
+        return (key < which) | (query < which)
+    positions = _integers(which, "global_tokens", (1,))
+    if (positions < 0).any():
+        raise refuse("global_tokens", "a position is negative", given=f"{positions.min()}", expected="positions of 0 or more",
+                     mend="count positions from the start")  # fmt: skip
+    if positions.size == 0:
+        return lift(False)
+    # One entry beyond the last keeps later positions, which read the last entry, out of the set.
+    chosen = np.zeros(int(positions.max()) + 2, np.bool_)
+    chosen[positions] = True
+    tokens = _frozen(chosen, "is_global")
+    return tokens[query] | tokens[key]
+
+
+def blocks(pattern, size: int | tuple[int, int]) -> Expr:
+    """A pattern of blocks: query block i may attend key block j where pattern[…, i, j] is true.
+
+    pattern: booleans, (rows, columns), with heads and then batch in front if they differ. size: of a block, one number or
+    (queries, keys).
+    """
+    per_query, per_key = (size, size) if isinstance(size, int) else size
+    return _boolean(pattern, "pattern", query // per_query, key // per_key)
+
+
+def dense(array, query_start: int | None = None) -> Expr:
+    """Any boolean array that broadcasts to (B, H, Q, K), as rows over keys.
+
+    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard.
+    """
+    shape = np.shape(array)
+    if query_start is None and len(shape) >= 2:
+        query_start = shape[-1] - shape[-2] if 1 not in shape[-2:] else 0
+    return _boolean(array, "mask", query - (query_start or 0), key)
+
+
+def along(shown: Table, *position: Expr):
+    """The read of an array that broadcasts: the last axes at `position`, heads and batch before them."""
+    axes = (batch, head, *position)[-shown.array.ndim :] if shown.array.ndim else ()
+    return shown[tuple(0 if size == 1 else axis for axis, size in zip(axes, shown.array.shape, strict=True))]
+
+
+def _boolean(array, name: str, *position: Expr) -> Expr:
+    shown = table(array, name)
+    if shown.kind != "bool" or not 1 <= shown.array.ndim <= 4:
+        raise refuse(name, "not an array of conditions", given=f"{shown.array.dtype} {list(shown.array.shape)}",
+                     expected="booleans with one to four axes: …, heads, rows, keys",
+                     mend="compare it first (array != 0), or pass numbers that are added to scores as score=")  # fmt: skip
+    return along(shown, *position)
+
+
+def _per_batch(value, name: str):
+    """A number for all batch entries, or a table with one per entry."""
+    return lift(value) if np.ndim(value) == 0 else _frozen(_integers(value, name, (1,)), name)[batch]
+
+
+def _integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    if array.ndim not in axes or (array.dtype.kind not in "iu" and array.size):
+        raise refuse(where, "not a list of integers", given=f"{array.dtype} {list(array.shape)}",
+                     expected=f"integers with {' or '.join(map(str, axes))} axes", mend="convert it with .astype(int)")  # fmt: skip
+    return array.astype(np.int64)
+
+
+def _frozen(array: np.ndarray, name: str) -> Table:
+    """A table of our own, never changed, so that plans made from it can be kept."""
+    array = np.array(array if array.size else np.zeros((1,) * array.ndim, array.dtype))
+    array.flags.writeable = False
+    return table(array, name)

@@ -1,0 +1,226 @@
+"""Problem: what one call of attention asks. Every check of the arguments is here, and only here.
+
+The dimension key, used in docstrings and as suffixes everywhere:
+
+    B batch · H query heads · G key/value heads (H % G == 0) · Q query rows · K key rows · D score depth · E value depth
+
+Arrays are (…, heads, rows, depth); missing leading axes count as 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import Reason, Refused
+from .expr import Const, Expr
+from .trace import as_mask, as_score
+
+__all__ = ["Problem"]
+
+LIMIT = 1 << 31  # positions are 32-bit in compiled code
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One call, checked: arrays as (B, heads, rows, depth) views, the rules as expressions.
+
+    q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · query_start (B,) position of row 0 · sinks (H, S) or None ·
+    lead: the leading axes the caller used, for shaping the result.
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    mask: Expr | None
+    score: Expr | None
+    scale: float
+    query_start: np.ndarray
+    sinks: np.ndarray | None
+    lead: tuple[int, ...]
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """B, H, G, Q, K, D, E by name."""
+        B, H, Q, D = self.q.shape
+        return {"B": B, "H": H, "G": self.k.shape[1], "Q": Q, "K": self.k.shape[2], "D": D, "E": self.v.shape[3]}
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.q.dtype
+
+    @classmethod
+    def of(
+        cls, q: Any, k: Any, v: Any, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention"
+    ) -> Problem:
+        """The checked problem, or `Refused` with all reasons at once.
+
+        v=None asks about weights only: the values then count as a single column of zeros.
+        """
+        reasons: list[Reason] = []
+        q_, k_ = (_array(name, array, reasons) for name, array in (("q", q), ("k", k)))
+        v_ = _array("v", v, reasons) if v is not None else None
+        if q_ is None or k_ is None or (v is not None and v_ is None):
+            raise Refused(where, reasons)
+        lead = q_.shape[:-2] if q_.ndim > 2 else ()
+        q4, k4 = _four_axes(q_), _four_axes(k_)
+        v4 = _four_axes(v_) if v_ is not None else np.broadcast_to(np.zeros((), k4.dtype), (*k4.shape[:3], 1))
+        _check_shapes(q_, k_, v_, q4, k4, v4, reasons)
+        if reasons:
+            raise Refused(where, reasons)
+        B, H, Q, D = q4.shape
+        K = k4.shape[2]
+        if k4.shape[0] != B:  # one key/value entry for the whole batch
+            k4 = np.broadcast_to(k4, (B, *k4.shape[1:]))
+        if v4.shape[0] != B:
+            v4 = np.broadcast_to(v4, (B, *v4.shape[1:]))
+        start = _query_start(query_start, B, Q, K, reasons)
+        number = _scale(scale, D, reasons)
+        sink = _sinks(sinks, H, reasons)
+        rule = _rule(mask, as_mask, "mask", (B, H, Q, K), start, reasons)
+        logit = _rule(score, as_score, "score", (B, H, Q, K), start, reasons)
+        if reasons:
+            raise Refused(where, reasons)
+        if isinstance(rule, Const) and rule.value is True:
+            rule = None
+        if logit is not None and repr(logit) == "score":
+            logit = None
+        return cls(q4, k4, v4, rule, logit, number, start, sink, lead)
+
+
+def _shape(array) -> str:
+    return f"({', '.join(map(str, array.shape))})"
+
+
+def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
+    """The argument as a NumPy array that shares its memory, or None with a reason added."""
+    if type(value).__module__.split(".")[0] == "torch":
+        if value.requires_grad and _grad_enabled():
+            reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True",
+                                  "a forward pass: gradients through this call are not available",
+                                  "wrap the call in torch.no_grad(), or pass tensor.detach()"))  # fmt: skip
+            return None
+        if value.device.type != "cpu" or value.dtype not in _torch_dtypes():
+            reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", "float32 or float64 on the CPU",
+                                  f"convert it: {name}.float().cpu()"))  # fmt: skip
+            return None
+        value = value.detach().numpy()
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if array.dtype not in (np.float32, np.float64) or not array.dtype.isnative:
+        reasons.append(Reason(f"{name} has a dtype that attention does not take", f"{array.dtype} {_shape(array)}",
+                              "float32 or float64", f"convert it: {name}.astype(np.float32)"))  # fmt: skip
+        return None
+    if array.ndim < 2:
+        reasons.append(Reason(f"{name} has too few axes", _shape(array), "(…, heads, rows, depth), at least (rows, depth)",
+                              f"add an axis: {name}[None, :]"))  # fmt: skip
+        return None
+    return array
+
+
+def _torch_dtypes():
+    import torch
+
+    return (torch.float32, torch.float64)
+
+
+def _grad_enabled() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
+
+
+def _four_axes(array: np.ndarray) -> np.ndarray:
+    """(…, heads, rows, depth) as (B, heads, rows, depth)."""
+    if array.ndim <= 4:
+        return array[(None,) * (4 - array.ndim)]
+    return array.reshape(math.prod(array.shape[:-3]), *array.shape[-3:])
+
+
+def _check_shapes(q, k, v, q4, k4, v4, reasons: list[Reason]) -> None:
+    """Every disagreement between the shapes, not just the first."""
+    shown = f"q {_shape(q)}, k {_shape(k)}" + (f", v {_shape(v)}" if v is not None else "")
+    layout = "the layout is (batch, heads, rows, depth)"
+    dtypes = {array.dtype for array in (q4, k4, v4)}
+    if len(dtypes) > 1:
+        reasons.append(Reason("the arrays differ in dtype", ", ".join(sorted(map(str, dtypes))), "one dtype for q, k and v",
+                              "convert them to the same dtype"))  # fmt: skip
+    if q4.shape[3] != k4.shape[3]:
+        reasons.append(Reason("q and k differ in depth", shown, f"D = {q4.shape[3]} for both", f"check the last axis; {layout}"))
+    if q4.shape[3] == 0 or v4.shape[3] == 0:
+        reasons.append(Reason("an array has no depth", shown, "a last axis of at least 1", f"check the last axis; {layout}"))
+    if k4.shape[2] != v4.shape[2]:
+        reasons.append(Reason("k and v differ in rows", shown, "one value row per key row", f"check axis -2; {layout}"))
+    H, G = q4.shape[1], k4.shape[1]
+    if G != v4.shape[1]:
+        reasons.append(Reason("k and v differ in heads", shown, "as many value heads as key heads", f"check axis -3; {layout}"))
+    if (G == 0) != (H == 0) or (G and H % G):
+        reasons.append(Reason("key heads do not divide query heads", f"{shown}: H={H}, G={G}", "H to be a multiple of G",
+                              f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}"))  # fmt: skip
+    for name, array in (("k", k4), ("v", v4)):
+        if array.shape[0] not in (q4.shape[0], 1):
+            reasons.append(Reason(f"q and {name} differ in batch", shown, f"B = {q4.shape[0]}, or 1", f"check axis 0; {layout}"))
+    for name, array in (("q", q4), ("k", k4)):
+        if array.shape[2] >= LIMIT:
+            reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))
+
+
+def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
+    """Where row 0 stands on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
+    if value is None:
+        return np.full(B, K - Q, np.int64)
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
+    if not fits or (np.abs(array.astype(object)) >= LIMIT - max(Q, 1)).any():
+        reasons.append(Reason("query_start is not a position", f"{value!r}", f"an integer, or one per batch entry ({B})",
+                              "leave it out to align the last query with the last key"))  # fmt: skip
+        return np.zeros(B, np.int64)
+    return np.broadcast_to(array.astype(np.int64), (B,)).copy()
+
+
+def _scale(value, D: int, reasons: list[Reason]) -> float:
+    if value is None:
+        return 1 / math.sqrt(D)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        reasons.append(Reason("scale is not a number", repr(value), "a finite number", "leave it out for 1/√D"))
+    return number
+
+
+def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
+    if value is None:
+        return None
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    if array.dtype.kind != "f" or array.shape[:1] != (H,) or array.ndim > 2:
+        reasons.append(Reason("sinks do not fit the heads", f"{array.dtype} {_shape(array)}", f"floats ({H},) or ({H}, n)",
+                              "give one logit per query head, or several"))  # fmt: skip
+        return None
+    return array.reshape(H, -1)
+
+
+def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
+    """A mask or score as an expression; a bare array is laid over rows and keys, so its shape is checked here."""
+    try:
+        if value is None or isinstance(value, Expr) or callable(value):
+            return read(value)
+        given = np.shape(value)
+        if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
+            reasons.append(Reason(f"the {name} array does not fit", f"{given}", f"something that broadcasts to (B, H, Q, K) = {shape}",
+                                  f"index it yourself: table(array)[query, key] in a {name} expression"))  # fmt: skip
+            return None
+        if len(set(start.tolist())) > 1:
+            reasons.append(Reason(f"a bare {name} array cannot follow query_start", f"query_start {start.tolist()}",
+                                  "one start for all batch entries", f"index it yourself in a {name} expression"))  # fmt: skip
+            return None
+        from . import masks, scores
+
+        build = masks.dense if name == "mask" else scores.bias
+        return read(build(value, query_start=int(start[0]) if len(start) else 0))
+    except Refused as refused:
+        reasons.extend(refused.reasons)
+        return None

@@ -1,0 +1,128 @@
+"""Readings of an expression: its value, what it can be over a tile, its derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import functions as f
+from . import intervals
+from .expr import Const, Expr, Op, Read, Table, fold, score, walk
+from .operators import OPERATORS
+
+__all__ = ["adjoints", "affine", "bounds", "clamped", "evaluate"]
+
+
+def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
+    return tuple(np.clip(part, 0, size - 1) for part, size in zip(index, table.array.shape, strict=True))
+
+
+def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
+    """The value of the expression; `values` gives each variable an array, and all must broadcast together."""
+
+    def const(node):
+        return np.asarray(node.value)
+
+    def read(node, *index):
+        found = node.table.array[clamped(node.table, index)]
+        return found.astype({"bool": np.bool_, "int": np.int64, "float": np.float64}[node.kind])
+
+    def op(node, *args):
+        args = [arg.astype(np.int64) if arg.dtype == np.bool_ and letter == "n" else arg
+                for letter, arg in zip(OPERATORS[node.name].takes, args, strict=True)]  # fmt: skip
+        if node.kind == "float" and node.name in ("floor", "ceil", "round", "trunc"):
+            args = [np.asarray(arg, np.float64) for arg in args]
+        return np.asarray(OPERATORS[node.name].value(*args))
+
+    with np.errstate(all="ignore"):
+        return fold(root, const, lambda node: np.asarray(values[node.name]), read, op)
+
+
+def bounds(root: Expr, ranges: Mapping[str, intervals.Interval], tables: dict | None = None) -> intervals.Interval:
+    """The interval of the expression over tiles; `ranges` gives each variable its interval per tile.
+
+    `tables` keeps the summaries of arrays between calls for the same arrays.
+    """
+    summaries = {} if tables is None else tables
+
+    def read(node, *index):
+        if id(node.table) not in summaries:
+            summaries[id(node.table)] = intervals.RangeTable(node.table.array)
+        return summaries[id(node.table)].bounds(list(index))
+
+    def op(node, *args):
+        if node.name in intervals.COMPARISONS and all(arg.kind == "int" for arg in node.args):
+            return intervals.sign(_affine_bounds(node.args[0], node.args[1], meaning), intervals.COMPARISONS[node.name])
+        return OPERATORS[node.name].bounds(*args)
+
+    meaning: dict[int, intervals.Interval] = {}
+
+    def noting(reading):
+        def noted(node, *args):
+            meaning[id(node)] = reading(node, *args)
+            return meaning[id(node)]
+
+        return noted
+
+    with np.errstate(all="ignore"):
+        return fold(root, noting(lambda node: intervals.point(node.value)), noting(lambda node: ranges[node.name]),
+                    noting(read), noting(op))  # fmt: skip
+
+
+def affine(root: Expr, depth: int = 0) -> tuple[dict[Expr, int], int]:
+    """An integer expression as Σ coefficient · term + constant; what is not a sum, or nested too deep, is a term of its own."""
+    if isinstance(root, Const):
+        return {}, int(root.value)
+    if depth == 100:
+        return {root: 1}, 0
+    if isinstance(root, Op) and root.name in ("add", "sub", "neg"):
+        terms, constant = affine(root.args[0], depth + 1)
+        if root.name == "neg":
+            return {term: -factor for term, factor in terms.items()}, -constant
+        sign = 1 if root.name == "add" else -1
+        more, shift = affine(root.args[1], depth + 1)
+        terms = dict(terms)
+        for term, factor in more.items():
+            terms[term] = terms.get(term, 0) + sign * factor
+        return terms, constant + sign * shift
+    if isinstance(root, Op) and root.name == "mul" and any(isinstance(arg, Const) for arg in root.args):
+        number, other = root.args if isinstance(root.args[0], Const) else root.args[::-1]
+        assert isinstance(number, Const)
+        terms, constant = affine(other, depth + 1)
+        return {term: int(number.value) * factor for term, factor in terms.items()}, int(number.value) * constant
+    return {root: 1}, 0
+
+
+def _affine_bounds(x: Expr, y: Expr, meaning) -> intervals.Interval:
+    """Bounds of x - y in which a term that stands on both sides cancels: exact for differences of positions."""
+    terms, constant = affine(x)
+    more, shift = affine(y)
+    for term, factor in more.items():
+        terms[term] = terms.get(term, 0) - factor
+    total = intervals.point(constant - shift)
+    for term, factor in terms.items():
+        if factor:
+            total = intervals.add(total, intervals.mul(intervals.point(factor), meaning[id(term)]))
+    return total
+
+
+def adjoints(root: Expr) -> dict[Expr, Expr]:
+    """∂root/∂leaf for the score and every table read, as expressions (reverse mode over the tree).
+
+    A leaf that stands in several places gets the sum over them. Conditions, indices and steps carry no derivative.
+    """
+    adjoint: dict[Expr, Expr] = {root: Const(1.0)}
+    for node in reversed(list(walk(root))):
+        if not isinstance(node, Op) or node not in adjoint or node.kind != "float":
+            continue
+        derivative = OPERATORS[node.name].derivative
+        if derivative is None:
+            continue
+        for arg, partial in zip(node.args, derivative(f, node, *node.args), strict=True):
+            if arg.kind != "float" or (isinstance(partial, int) and partial == 0):
+                continue
+            share = adjoint[node] if isinstance(partial, int) and partial == 1 else adjoint[node] * partial
+            adjoint[arg] = adjoint[arg] + share if arg in adjoint else share
+    return {node: value for node, value in adjoint.items() if isinstance(node, Read) or node is score}

@@ -1,0 +1,98 @@
+"""Scores: what becomes of the scaled logit before the softmax. Each takes the score so far, so that they compose."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .errors import refuse
+from .expr import Expr, Table, head, key, lift, query, table
+from .expr import score as the_score
+from .functions import clip, tanh, where
+from .masks import along
+
+__all__ = ["alibi", "alibi_slopes", "bias", "gate", "relative", "softcap", "t5_buckets"]
+
+
+def softcap(cap: float, score: Expr = the_score) -> Expr:
+    """Gemma 2's soft limit: cap · tanh(score / cap)."""
+    return cap * tanh(score / cap)
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """The slopes of Press et al. 2022: powers of 2**(-8/n); where heads is no power of two, every other slope of 2n fills up."""
+    closest = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * (i + 1) / closest) for i in range(closest)]
+    slopes += [2.0 ** (-4.0 * (i + 1) / closest) for i in range(0, 2 * (heads - closest), 2)]
+    return np.array(slopes, np.float32)
+
+
+def alibi(slopes, score: Expr = the_score) -> Expr:
+    """score - slope[head] · |query - key|. slopes: (H,), or the number of heads for the usual ones."""
+    shown = _numbers(alibi_slopes(slopes) if isinstance(slopes, int) else slopes, "slope", (1,))
+    return score - shown[head] * abs(query - key)
+
+
+def bias(array, score: Expr = the_score, query_start: int | None = None) -> Expr:
+    """score + array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key."""
+    return score + _by_position(array, "bias", query_start)
+
+
+def gate(array, score: Expr = the_score, query_start: int | None = None) -> Expr:
+    """score · array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key."""
+    return score * _by_position(array, "gate", query_start)
+
+
+def relative(array, score: Expr = the_score) -> Expr:
+    """score + array[…, key - query + R], distances beyond R clamped. array: (2R+1,) or (H, 2R+1)."""
+    shown = _numbers(array, "relative", (1, 2))
+    size = shown.array.shape[-1]
+    if size % 2 == 0:
+        raise refuse("relative", "a relative table has a middle", given=f"{size} distances", expected="an odd number: -R … R",
+                     mend="give 2R + 1 entries")  # fmt: skip
+    reach = size // 2
+    return score + along_heads(shown, clip(key - query, -reach, reach) + reach)
+
+
+def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Expr = the_score) -> Expr:
+    """score + array[bucket of (key - query), head], T5's logarithmic buckets (Raffel et al. 2020). array: (buckets, H).
+
+    The bucket of each distance is worked out once, in float32 as T5 does, so every engine agrees on the borders.
+    """
+    shown = _numbers(array, "relative_bias", (2,))
+    count = shown.array.shape[0]
+    buckets = count // 2 if bidirectional else count
+    exact = buckets // 2
+    distance = np.arange(max_distance + 1)
+    with np.errstate(divide="ignore"):
+        growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(max_distance / exact))
+    far = np.minimum(exact + np.maximum(growth * np.float32(buckets - exact), 0).astype(np.int64), buckets - 1)
+    numbers = np.where(distance < exact, distance, far)
+    numbers.flags.writeable = False
+    bucket = table(numbers, "bucket")
+    if bidirectional:
+        index = bucket[abs(query - key)] + where(key > query, buckets, 0)
+    else:
+        index = bucket[clip(query - key, 0)]
+    return score + shown[index, head]
+
+
+def along_heads(shown: Table, index: Expr) -> Expr:
+    """A read of (n,), or of (H, n) with the head in front."""
+    return shown[index] if shown.array.ndim == 1 else shown[head, index]
+
+
+def _by_position(array, name: str, query_start: int | None) -> Expr:
+    shape = np.shape(array)
+    if query_start is None and len(shape) >= 2:
+        query_start = shape[-1] - shape[-2] if 1 not in shape[-2:] else 0
+    return along(_numbers(array, name, (0, 1, 2, 3, 4)), query - (query_start or 0), key) if shape else lift(array)
+
+
+def _numbers(array, name: str, axes: tuple[int, ...]) -> Table:
+    shown = table(array, name)
+    if shown.kind == "bool" or shown.array.ndim not in axes:
+        raise refuse(name, "not an array of numbers of the right shape", given=f"{shown.array.dtype} {list(shown.array.shape)}",
+                     expected=f"numbers with {' or '.join(map(str, axes))} axes", mend="reshape it; conditions go to mask=")  # fmt: skip
+    return shown
