@@ -200,7 +200,7 @@ def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
         reasons.append(Reason("sinks do not fit the heads", f"{array.dtype} {_shape(array)}", f"floats ({H},) or ({H}, n)",
                               "give one logit per query head, or several"))  # fmt: skip
         return None
-    return array.reshape(H, -1)
+    return array if array.ndim == 2 else array[:, None]
 
 
 def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:

@@ -1,0 +1,191 @@
+"""The law: what attention means, in float64 NumPy. Every engine is tested against this file, and none of them imports it.
+
+Read it for the formula, not for speed: it builds the whole matrix, row by column, and says each step once. Names end in the
+axes of the array: B batch, H query heads, Q query rows, K key rows, D score depth, E value depth.
+
+    >>> import numpy as np
+    >>> from regard.problem import Problem
+    >>> q = k = v = np.eye(2)
+    >>> out, lse = forward(Problem.of(q, k, v, scale=1.0))
+    >>> bool(np.isclose(lse[0, 0, 0], np.log(np.e + 1)))
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from .expr import Expr, Read, Table, tables_of
+from .expr import score as the_score
+from .problem import Problem
+from .readings import adjoints, clamped, evaluate
+
+__all__ = ["Gradients", "backward", "forward", "weights"]
+
+ROWS, KEYS = 64, 2048  # of a block in `weights`: half a megabyte per head, and enough work for each call of NumPy
+
+
+class Gradients(NamedTuple):
+    """What `backward` returns: one array per input, in float64; `tables` has an entry for every float array the score reads."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    tables: dict[Table, np.ndarray]
+    sinks: np.ndarray | None
+
+
+def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """out = softmax(score(scale · q kᵀ) where mask) v, and lse = ln(Σ exp(score) + Σ exp(sinks)).
+
+    -> out (B, H, Q, E), lse (B, H, Q) in nats, both float64. A row that may attend nothing gives 0 and, without sinks, −inf.
+    """
+    with np.errstate(all="ignore"):
+        s_BHQK, _ = logits(problem, *everywhere(problem))
+        lse_BHQ = with_sinks(problem, log_sum_exp(s_BHQK))
+        p_BHQK = shares(s_BHQK, lse_BHQ[..., None])
+        return weighted_sum(p_BHQK, s_BHQK != -np.inf, per_query_head(problem, problem.v)), lse_BHQ
+
+
+def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """exp(score − lse) for chosen rows and keys (integer positions, counted from 0) -> (B, H, rows, keys), float64.
+
+    The denominators are summed block by block, so memory grows with the rectangle and not with Q · K.
+    """
+    B, H, K = (problem.dims[name] for name in "BHK")
+    found = np.zeros((B, H, len(rows), len(keys)))
+    with np.errstate(all="ignore"):
+        for some in blocks(len(rows), ROWS):
+            lse_BHR = np.full((B, H, len(rows[some])), -np.inf)
+            for block in blocks(K, KEYS):
+                s_BHRK, _ = logits(problem, rows[some], np.arange(K)[block])
+                lse_BHR = np.logaddexp(lse_BHR, log_sum_exp(s_BHRK))
+            lse_BHR = with_sinks(problem, lse_BHR)
+            for block in blocks(len(keys), KEYS):
+                s_BHRK, _ = logits(problem, rows[some], keys[block])
+                found[:, :, some, block] = shares(s_BHRK, lse_BHR[..., None])
+    return found
+
+
+def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None) -> Gradients:
+    """The gradients of Σ out · dout + Σ lse · dlse, by dS = P ∘ (dP − δ + dlse) with dP = dout vᵀ and δ = Σ dout · out.
+
+    dout (B, H, Q, E), dlse (B, H, Q) or None for 0. A key that a row may not attend passes nothing on, nor does an empty row.
+    """
+    out_BHQE, lse_BHQ = forward(problem)
+    dout_BHQE = np.asarray(dout, np.float64)
+    dlse_BHQ = np.zeros_like(lse_BHQ) if dlse is None else np.asarray(dlse, np.float64)
+    q_BHQD = problem.q.astype(np.float64)
+    k_BHKD, v_BHKE = per_query_head(problem, problem.k), per_query_head(problem, problem.v)
+
+    with np.errstate(all="ignore"):
+        s_BHQK, values = logits(problem, *everywhere(problem))
+        allowed_BHQK = s_BHQK != -np.inf
+        p_BHQK = shares(s_BHQK, lse_BHQ[..., None])
+        dp_BHQK = dout_BHQE @ v_BHKE.swapaxes(-1, -2)
+        rest_BHQ = dlse_BHQ - (dout_BHQE * out_BHQE).sum(-1)
+        ds_BHQK = np.where(allowed_BHQK, p_BHQK * (dp_BHQK + rest_BHQ[..., None]), 0)
+
+        def through(partial: Expr | None) -> np.ndarray:
+            """The gradient that reaches a leaf of the score expression, given d score' / d leaf."""
+            if partial is None:
+                return np.zeros_like(ds_BHQK)
+            return np.where(allowed_BHQK, ds_BHQK * evaluate(partial, values), 0)
+
+        rule = score_rule(problem)
+        partials = adjoints(rule)
+        tables = {found: np.zeros(found.array.shape) for found in tables_of(rule).values() if found.kind == "float"}
+        for leaf, partial in partials.items():
+            if isinstance(leaf, Read) and leaf.table in tables:
+                place = clamped(leaf.table, [np.broadcast_to(evaluate(part, values), ds_BHQK.shape) for part in leaf.index])
+                np.add.at(tables[leaf.table], place, through(partial))
+
+        dlogit_BHQK = problem.scale * through(partials.get(the_score))
+        across_BHKQ = allowed_BHQK.swapaxes(-1, -2)
+        dq_BHQD = weighted_sum(dlogit_BHQK, allowed_BHQK, k_BHKD)
+        dk_BHKD = weighted_sum(dlogit_BHQK.swapaxes(-1, -2), across_BHKQ, q_BHQD)
+        dv_BHKE = weighted_sum(p_BHQK.swapaxes(-1, -2), across_BHKQ, dout_BHQE)
+
+        dsinks_HS = None
+        if problem.sinks is not None:
+            share_BHQS = shares(problem.sinks[:, None].astype(np.float64), lse_BHQ[..., None])
+            dsinks_HS = (share_BHQS * rest_BHQ[..., None]).sum((0, 2))
+    return Gradients(dq_BHQD, per_group(problem, dk_BHKD), per_group(problem, dv_BHKE), tables, dsinks_HS)
+
+
+def logits(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """What enters the softmax, −inf where a row may not attend a key, and the variables it was made from.
+
+    Masked keys are replaced, not added to: −inf + NaN would be NaN, and a masked NaN must stay out.
+    """
+    B, H = problem.q.shape[:2]
+    shape = (B, H, len(rows), len(keys))
+    q_BHQD = problem.q[:, :, rows].astype(np.float64)
+    k_BHKD = per_query_head(problem, problem.k[:, :, keys])
+    values = {
+        "batch": np.arange(B)[:, None, None, None],
+        "head": np.arange(H)[:, None, None],
+        "query": problem.query_start[:, None, None, None] + rows[:, None],
+        "key": np.asarray(keys),
+        "score": problem.scale * (q_BHQD @ k_BHKD.swapaxes(-1, -2)),
+    }
+    s_BHQK = np.broadcast_to(evaluate(score_rule(problem), values).astype(np.float64), shape)
+    if problem.mask is not None:
+        s_BHQK = np.where(evaluate(problem.mask, values), s_BHQK, -np.inf)
+    return s_BHQK, values
+
+
+def log_sum_exp(s: np.ndarray) -> np.ndarray:
+    """ln Σ exp(s) over the last axis, with the maximum taken out first; −inf for nothing, NaN for anything with NaN or +inf."""
+    top = s.max(-1, initial=-np.inf, keepdims=True)
+    top = np.where(top == -np.inf, 0, top)
+    return (top + np.log(np.exp(s - top).sum(-1, keepdims=True)))[..., 0]
+
+
+def with_sinks(problem: Problem, lse_BHQ: np.ndarray) -> np.ndarray:
+    """The logarithm of the denominator once the sinks are in it."""
+    if problem.sinks is None:
+        return lse_BHQ
+    return np.logaddexp(lse_BHQ, log_sum_exp(problem.sinks.astype(np.float64))[:, None])
+
+
+def shares(s: np.ndarray, lse: np.ndarray) -> np.ndarray:
+    """exp(s − lse), and 0 for a key that is out, whatever the denominator is."""
+    return np.where(s == -np.inf, 0, np.exp(s - lse))
+
+
+def weighted_sum(p: np.ndarray, allowed: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """p @ values over the allowed pairs: an infinity or NaN among the values is seen by those, and by no others."""
+    out = p @ np.where(np.isfinite(values), values, 0)
+    for bad, here in ((np.inf, values == np.inf), (-np.inf, values == -np.inf), (np.nan, np.isnan(values))):
+        if here.any():
+            out = out + np.where(allowed.astype(np.float64) @ here > 0, bad, 0)
+    return out
+
+
+def score_rule(problem: Problem) -> Expr:
+    return the_score if problem.score is None else problem.score
+
+
+def everywhere(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(problem.dims["Q"]), np.arange(problem.dims["K"])
+
+
+def per_query_head(problem: Problem, x_BGKD: np.ndarray) -> np.ndarray:
+    """Keys or values in float64, each head repeated for the query heads that share it."""
+    H, G = problem.dims["H"], problem.dims["G"]
+    return np.repeat(x_BGKD.astype(np.float64), H // max(G, 1), axis=1)
+
+
+def per_group(problem: Problem, dx_BHKD: np.ndarray) -> np.ndarray:
+    """The gradient of a shared head: the sum over the query heads that share it."""
+    H, G = problem.dims["H"], problem.dims["G"]
+    B, _, K, depth = dx_BHKD.shape
+    return dx_BHKD.reshape(B, G, H // max(G, 1), K, depth).sum(2)
+
+
+def blocks(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, count, size))
