@@ -1,0 +1,174 @@
+"""Plan: which tiles of the attention matrix are empty, full or mixed, found without visiting the matrix.
+
+Start from a few big boxes, ask the bounds of the mask over each, keep what is mixed, split it, ask again: the work follows the
+boundary of the mask. A verdict may err towards "mixed" only, which costs speed and never correctness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .expr import Expr, Var, walk
+from .intervals import Interval
+from .problem import Problem
+from .readings import bounds
+
+__all__ = ["Plan", "plan"]
+
+FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
+COARSE = 16  # otherwise the descent begins with at most this many boxes
+CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Per tile of query rows, the runs of keys that it visits; shared by batch entries and heads that do not differ.
+
+    rows, keys: the size of a tile. per_batch, per_head: whether the mask makes batch entries or heads differ. offsets, runs: the
+    runs of tile t of group g are runs[offsets[g·T + t] : offsets[g·T + t + 1]], where T = ⌈Q / rows⌉ and
+    g = (b if per_batch else 0) · (H if per_head else 1) + (h if per_head else 0); a run is (first key, last key (exclusive), mixed).
+    order (groups, T): the tiles of each group, most keys first. dims: the sizes B, H, G, Q, K, D, E that were planned for.
+    """
+
+    rows: int
+    keys: int
+    per_batch: bool
+    per_head: bool
+    offsets: np.ndarray
+    runs: np.ndarray
+    order: np.ndarray
+    dims: dict[str, int]
+
+
+class Boxes(NamedTuple):
+    """Boxes of one size, in units of the finest tile: their group and their place on the grid of boxes of that size."""
+
+    group: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+
+
+class Grid(NamedTuple):
+    """What is planned: the mask, the sizes, and what `batch`, `head` and the first position are in each group."""
+
+    mask: Expr
+    rows: int
+    keys: int
+    Q: int
+    K: int
+    batch: np.ndarray
+    head: np.ndarray
+    start: np.ndarray
+    tables: dict
+
+
+def plan(problem: Problem, rows: int, keys: int) -> Plan:
+    """The plan of a problem in tiles of `rows` query rows by `keys` keys.
+
+    A tile is full where the mask holds for all its pairs, empty where for none, mixed where that is not known.
+    """
+    dims = problem.dims
+    B, H, Q, K = (dims[name] for name in "BHQK")
+    mask = problem.mask
+    reads = set() if mask is None else {node.name for node in walk(mask) if isinstance(node, Var)}
+    start = problem.query_start
+    per_batch = B > 1 and ("batch" in reads or ("query" in reads and bool((start != start[0]).any())))
+    per_head = H > 1 and "head" in reads
+    batches, heads = (B if per_batch else 1), (H if per_head else 1)
+    tiles, units = -(-Q // rows), -(-K // keys)
+    tile, first, last, mixed = (np.zeros(0, np.int64),) * 4
+    if mask is None:
+        tile = np.arange(tiles if K else 0)
+        first, last, mixed = np.zeros_like(tile), np.full_like(tile, units), np.zeros_like(tile)
+    elif B and H and Q and K:
+        group_batch = np.repeat(np.arange(batches), heads)
+        grid = Grid(mask, rows, keys, Q, K, group_batch, np.tile(np.arange(heads), batches), start[group_batch], {})
+        tile, first, last, mixed = _merged(*_descend(grid, tiles, units), units)
+    offsets = np.zeros(batches * heads * tiles + 1, np.int64)
+    np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
+    runs = np.empty((len(tile), 3), np.int32)
+    runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, np.minimum(last * keys, K), mixed
+    work = np.concatenate([[0], np.cumsum(runs[:, 1] - runs[:, 0], dtype=np.int64)])[offsets]
+    order = np.argsort(-np.diff(work).reshape(batches * heads, tiles), axis=1, kind="stable").astype(np.int32)
+    return Plan(rows, keys, per_batch, per_head, offsets, runs, order, dims)
+
+
+def _descend(grid: Grid, tiles: int, units: int):
+    """Every box that is full, and every finest box that is mixed, as (tile, first unit, last unit, mixed) per tile."""
+    groups = len(grid.batch)
+    high, wide = 1, 1  # the size of a box, in tiles and units: powers of two
+    if groups * tiles * units > FINE:
+        while groups * -(-tiles // high) * -(-units // wide) > max(COARSE, groups):
+            if wide >= units or (high < tiles and high * grid.rows <= wide * grid.keys):
+                high *= 2
+            else:
+                wide *= 2
+    corners = np.indices((groups, -(-tiles // high), -(-units // wide))).reshape(3, -1)
+    boxes = Boxes(*corners)
+    found = []
+    while len(boxes.group):
+        full, mixed = _verdicts(grid, boxes, high, wide)
+        found.append(_rows_of(boxes, full, high, wide, tiles, units, 0))
+        if high == wide == 1:
+            found.append(_rows_of(boxes, mixed, 1, 1, tiles, units, 1))
+            break
+        # Halve the longer side, or both where they are equal: square boxes follow a slanted boundary best.
+        halve_rows = high > 1 and (wide == 1 or high * grid.rows >= wide * grid.keys)
+        halve_keys = wide > 1 and (high == 1 or high * grid.rows <= wide * grid.keys)
+        high, wide = high >> halve_rows, wide >> halve_keys
+        group, row, column = (part[mixed] for part in boxes)
+        if halve_rows:
+            group, row, column = np.tile(group, 2), np.concatenate([2 * row, 2 * row + 1]), np.tile(column, 2)
+        if halve_keys:
+            group, row, column = np.tile(group, 2), np.tile(row, 2), np.concatenate([2 * column, 2 * column + 1])
+        inside = (row * high < tiles) & (column * wide < units)
+        boxes = Boxes(group[inside], row[inside], column[inside])
+    return (np.concatenate(parts) for parts in zip(*found, strict=True))
+
+
+def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which boxes are full, and which are mixed."""
+    full, mixed = np.empty((2, len(boxes.group)), np.bool_)
+    for begin in range(0, len(boxes.group), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        group, row, column = (each[part] for each in boxes)
+        high_rows, wide_keys = high * grid.rows, wide * grid.keys
+        start = grid.start[group]
+        ranges = {
+            "batch": _positions(grid.batch[group], grid.batch[group]),
+            "head": _positions(grid.head[group], grid.head[group]),
+            "query": _positions(start + row * high_rows, start + np.minimum((row + 1) * high_rows, grid.Q) - 1),
+            "key": _positions(column * wide_keys, np.minimum((column + 1) * wide_keys, grid.K) - 1),
+        }
+        found = bounds(grid.mask, ranges, grid.tables)
+        full[part] = found.lo >= 1
+        mixed[part] = (found.lo < 1) & (found.hi > 0)
+    return full, mixed
+
+
+def _positions(lo, hi) -> Interval:
+    return Interval(lo.astype(np.float64), hi.astype(np.float64))
+
+
+def _rows_of(boxes: Boxes, chosen, high: int, wide: int, tiles: int, units: int, mixed: int):
+    """The chosen boxes, one entry per tile that they cover: tile, first unit, last unit, mixed."""
+    group, row, column = (part[chosen] for part in boxes)
+    top = row * high
+    count = np.minimum(top + high, tiles) - top
+    begin = np.cumsum(count) - count
+    tile = np.repeat(group * tiles + top - begin, count) + np.arange(count.sum())
+    first = np.repeat(column * wide, count)
+    return tile, first, np.minimum(first + wide, units), np.full(len(tile), mixed)
+
+
+def _merged(tile, first, last, mixed, units: int):
+    """The entries in order, neighbours of one kind joined."""
+    sequence = np.argsort(tile * units + first)
+    tile, first, last, mixed = (part[sequence] for part in (tile, first, last, mixed))
+    begins = np.ones(len(tile), np.bool_)
+    begins[1:] = (tile[1:] != tile[:-1]) | (first[1:] != last[:-1]) | (mixed[1:] != mixed[:-1])
+    ends = np.roll(begins, -1)
+    return tile[begins], first[begins], last[ends], mixed[begins]
