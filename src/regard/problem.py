@@ -173,7 +173,7 @@ def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nda
         return np.full(B, K - Q, np.int64)
     array = np.asarray(value.detach() if hasattr(value, "detach") else value)
     fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
-    if not fits or (np.abs(array.astype(object)) >= LIMIT - max(Q, 1)).any():
+    if not fits or np.any(np.abs(array.astype(object)) >= LIMIT - max(Q, 1)):
         reasons.append(Reason("query_start is not a position", f"{value!r}", f"an integer, or one per batch entry ({B})",
                               "leave it out to align the last query with the last key"))  # fmt: skip
         return np.zeros(B, np.int64)
