@@ -1,0 +1,166 @@
+"""IR -> machine code -> something to call, kept on disk between processes.
+
+A kernel is found by what it was made from: its specification, the source of this package, LLVM's version and the CPU. The cache
+folder belongs to this user alone; a file is loaded only if it is ours and its digest is right, and is written under another name
+first, so that processes never see half a file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from .target import Target
+
+__all__ = ["Kernel", "assembly", "cache_folder", "compiled", "initialize"]
+
+_lock = threading.RLock()
+_kernels: dict[str, Kernel] = {}
+
+
+class Kernel:
+    """Machine code with the signature void(arguments, scratch). Calling it releases the interpreter lock."""
+
+    SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+    def __init__(self, engine, name: str):
+        self.engine = engine  # owns the code
+        self.address = engine.get_function_address(name)
+        self.call = self.SIGNATURE(self.address)
+
+
+@functools.cache
+def initialize() -> None:
+    """LLVM's native parts, once per process, and the C library's functions that kernels may call."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    from .special import LIBRARY
+
+    library = ctypes.CDLL(None)
+    for name in LIBRARY:
+        for spelled in (name, f"{name}f"):
+            llvm.add_symbol(spelled, ctypes.cast(getattr(library, spelled), ctypes.c_void_p).value)
+
+
+@functools.cache
+def _source() -> bytes:
+    """A digest of everything that decides what code a specification becomes."""
+    digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
+    folder = Path(__file__).parent
+    for path in sorted([*folder.glob("*.py"), folder.parent / "expr.py", folder.parent / "operators.py"]):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def compiled(specification: str, target: Target, write: Callable[[], ir.Module], name: str) -> Kernel:
+    """The kernel for a specification: from memory, from disk, or written by `write` and compiled."""
+    digest = hashlib.sha256(_source() + repr((specification, target)).encode()).hexdigest()
+    with _lock:
+        if digest not in _kernels:
+            initialize()
+            code = _stored(digest)
+            if code is None:
+                code = _machine_code(write(), target)
+                _store(digest, code)
+            _kernels[digest] = _loaded(code, target, name)
+        return _kernels[digest]
+
+
+def _machine(target: Target, jit: bool = True):
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="default", codemodel="jitdefault" if jit else "default", jit=jit
+    )
+
+
+def _optimized(module: ir.Module, target: Target, machine) -> llvm.ModuleRef:
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    parsed = llvm.parse_assembly(str(module))
+    # Loops are unrolled and vectors are laid out by hand: the pipeline only has to clean up.
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+    return parsed
+
+
+def _machine_code(module: ir.Module, target: Target) -> bytes:
+    machine = _machine(target)
+    return machine.emit_object(_optimized(module, target, machine))
+
+
+def assembly(module: ir.Module, target: Target) -> str:
+    """The kernel as assembly text, for reading; also for machines other than this one."""
+    if not target.triple.startswith(llvm.get_default_triple().split("-")[0]):
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    machine = _machine(target, jit=False)
+    return machine.emit_assembly(_optimized(module, target, machine))
+
+
+def _loaded(code: bytes, target: Target, name: str) -> Kernel:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return Kernel(engine, name)
+
+
+# disk -----------------------------------------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path | None:
+    """$XDG_CACHE_HOME/regard, made readable for its owner alone; None where no such folder can be had."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(base) / "regard"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder if _ours(folder) else None
+    except OSError:
+        return None
+
+
+def _ours(path: Path) -> bool:
+    """Owned by this user and writable by nobody else."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        return False
+    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+
+
+def _stored(digest: str) -> bytes | None:
+    folder = cache_folder()
+    if folder is None:
+        return None
+    path = folder / f"{digest}.o"
+    try:
+        if not _ours(path):
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    seal, code = content[:32], content[32:]
+    return code if seal == hashlib.sha256(digest.encode() + code).digest() else None
+
+
+def _store(digest: str, code: bytes) -> None:
+    folder = cache_folder()
+    if folder is None:
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(digest.encode() + code).digest() + code)
+        os.replace(name, folder / f"{digest}.o")
+    except OSError:  # a full or read-only disk costs the next process a compilation, nothing else
+        return

@@ -1,0 +1,154 @@
+"""Problem -> Plan -> kernel -> result: what is asked of the CPU engine, and the arguments of compiled code."""
+
+from __future__ import annotations
+
+import struct
+import threading
+
+import numpy as np
+
+from .. import readings
+from ..expr import Const, Expr, Op, Read, Table, walk
+from ..intervals import Interval
+from ..plan import Plan, plan
+from ..problem import Problem
+from . import build, threads
+from . import forward as kernel
+from .emit import signature
+from .target import Target, host
+
+__all__ = ["forward", "tile", "why_not"]
+
+PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
+
+
+def why_not(problem: Problem) -> list[str]:
+    """Every reason why the compiled engine cannot solve the problem; empty if it can."""
+    reasons = []
+    if problem.dtype != np.float32:
+        reasons.append(f"it computes in float32, and the arrays are {problem.dtype}")
+    return reasons
+
+
+def tile(problem: Problem) -> tuple[int, int]:
+    """(query rows, keys) of a tile: as many rows as fill the registers, fewer where there are not as many."""
+    target = host()
+    lanes = target.lanes(4)
+    rows = lanes * target.query_vectors
+    while rows > lanes and rows // 2 >= problem.dims["Q"]:
+        rows //= 2
+    return rows, PLAN_KEYS
+
+
+def forward(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(out (B, H, Q, E), lse (B, H, Q)), float32. `out` may be given, with any strides."""
+    dims = problem.dims
+    if out is None:
+        out = np.empty((dims["B"], dims["H"], dims["Q"], dims["E"]), np.float32)
+    lse = np.empty((dims["B"], dims["H"], dims["Q"]), np.float32)
+    if lse.size == 0:
+        return out, lse
+    target = host()
+    rows, keys = tile(problem)
+    found = plan(problem, rows, keys)
+    spec, constants, tables = specify(problem, rows)
+    compiled = build.compiled(
+        repr(spec), target, lambda: kernel.write(spec, target, problem.mask, problem.score, constants, tables), "forward"
+    )
+    tasks = dims["B"] * dims["H"] * found.order.shape[1]
+    counter = np.zeros(1, np.int64)
+    sinks = np.empty((dims["H"], 0)) if problem.sinks is None else problem.sinks
+    sinks = np.ascontiguousarray(sinks, np.float32)
+    starts = np.ascontiguousarray(problem.query_start, np.int64)
+    block = arguments(problem, found, constants, tables, out, lse, counter, sinks, starts, tasks)
+    workers = min(threads.count(), tasks) if _work(problem, found) > SMALL else 1
+    size = kernel.scratch_bytes(spec)
+
+    def job():
+        compiled.call(block.ctypes.data, _scratch(size))
+
+    threads.run([job] * workers)
+    return out, lse
+
+
+SMALL = 2_000_000  # multiply-adds (a few 10 µs) below which waking a thread costs more than it brings
+
+
+def _work(problem: Problem, found: Plan) -> int:
+    dims = problem.dims
+    heads = dims["B"] * dims["H"] // len(found.order)
+    keys = int((found.runs[:, 1] - found.runs[:, 0]).sum(dtype=np.int64))
+    return heads * keys * found.rows * (dims["D"] + dims["E"])
+
+
+def specify(problem: Problem, rows: int) -> tuple[kernel.Specification, list[Const], list[Table]]:
+    """What the kernel is specialised to, and the constants and tables it takes as arguments."""
+    shape, constants, tables = signature(problem.mask, problem.score)
+    spec = kernel.Specification(
+        shape=shape, D=problem.dims["D"], E=problem.dims["E"], rows=rows, wide=_needs_64_bits(problem),
+        unit=(problem.k.strides[3] == 4, problem.v.strides[3] == 4),
+        score=problem.score is not None, mask=problem.mask is not None,
+    )  # fmt: skip
+    return spec, constants, tables
+
+
+def _needs_64_bits(problem: Problem) -> bool:
+    """True unless bounds show that every integer in the expressions fits 32 bits."""
+    roots = [root for root in (problem.mask, problem.score) if root is not None]
+    if not roots:
+        return False
+    dims = problem.dims
+    start = problem.query_start
+
+    def span(lo, hi) -> Interval:
+        return Interval(np.float64(lo), np.float64(hi))
+
+    ranges = {
+        "batch": span(0, dims["B"] - 1), "head": span(0, dims["H"] - 1), "key": span(0, max(dims["K"] - 1, 0)),
+        # Lanes past the last row have positions too.
+        "query": span(start.min(), start.max() + dims["Q"] + 1024), "score": Interval(np.float64(-np.inf), np.float64(np.inf), True),
+    }  # fmt: skip
+    tables: dict = {}
+    for node in walk(*roots):
+        if node.kind == "int" and isinstance(node, Const | Op | Read):
+            found = readings.bounds(node, ranges, tables)
+            if not (found.lo >= -(2**31) and found.hi < 2**31):
+                return True
+    return False
+
+
+def arguments(problem: Problem, found: Plan, constants, tables, out, lse, counter, sinks, starts, tasks) -> np.ndarray:
+    """The argument block of the kernel (`forward.FIXED`, constants, tables)."""
+    dims = problem.dims
+    T = found.order.shape[1]
+    groups_per_batch = (dims["H"] if found.per_head else 1) if found.per_batch else 0
+    slots: list[int] = []
+    for array in (problem.q, problem.k, problem.v, out):
+        slots += [array.ctypes.data, *array.strides]
+    slots += [
+        lse.ctypes.data, dims["H"], dims["H"] // dims["G"], dims["Q"], dims["K"], _bits(problem.scale), starts.ctypes.data,
+        found.offsets.ctypes.data, found.runs.ctypes.data, found.order.ctypes.data, T, groups_per_batch, int(found.per_head),
+        sinks.ctypes.data, sinks.shape[1], counter.ctypes.data, tasks,
+    ]  # fmt: skip
+    assert len(slots) == len(kernel.FIXED)
+    slots += [_bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
+    for table in tables:
+        slots.append(table.array.ctypes.data)
+        for size, stride in zip(table.array.shape, table.array.strides, strict=True):
+            slots += [size, stride]
+    return np.array(slots, np.int64)
+
+
+def _bits(value: float) -> int:
+    return struct.unpack("<q", struct.pack("<d", value))[0]
+
+
+_memory = threading.local()
+
+
+def _scratch(size: int) -> int:
+    """The address of this thread's working memory, aligned to a cache line, kept from call to call."""
+    held = getattr(_memory, "held", None)
+    if held is None or held.size < size + 64:
+        held = _memory.held = np.empty(size + 64, np.uint8)
+    return -(-held.ctypes.data // 64) * 64

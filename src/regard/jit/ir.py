@@ -1,0 +1,201 @@
+"""Writing LLVM IR as indented Python: loops and branches are `with` blocks, numbers have short names.
+
+`Code` is llvmlite's builder with what kernels need on top. A "vector" is a register of lanes; `lanes` is how many fit one.
+Nothing here knows about attention.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+
+__all__ = ["BYTE", "F32", "F64", "I1", "I32", "I64", "PTR", "Code", "Loop", "vector"]
+
+I1, BYTE, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
+PTR = ir.PointerType()
+
+
+def vector(element, lanes: int):
+    """The type of a register of lanes; one lane is the scalar itself."""
+    return ir.VectorType(element, lanes) if lanes > 1 else element
+
+
+def is_vector(value) -> bool:
+    return isinstance(value.type, ir.VectorType)
+
+
+def element(value):
+    return value.type.element if is_vector(value) else value.type
+
+
+class Loop:
+    """A running loop: its index, the values carried from round to round, and, after it, their last values."""
+
+    def __init__(self, index, carried):
+        self.index, self.carried, self.result = index, carried, carried
+        self.following = carried
+
+    def carry(self, *values):
+        """What the next round starts with."""
+        self.following = list(values)
+
+
+class Code(ir.IRBuilder):
+    """A builder for one function."""
+
+    def int(self, value: int, type=I64):
+        return ir.Constant(type, value)
+
+    def number(self, value: float, like):
+        """A float constant of the type of `like`, in every lane."""
+        kind = like if isinstance(like, ir.Type) else like.type
+        if isinstance(kind, ir.VectorType):
+            return ir.Constant(kind, [value] * kind.count)
+        return ir.Constant(kind, value)
+
+    def whole(self, value: int, like):
+        """An integer constant of the type of `like`, in every lane."""
+        return self.number(value, like)
+
+    # memory -----------------------------------------------------------------------------------------------------------------
+
+    def at(self, pointer, offset):
+        """The address `offset` bytes further on."""
+        return self.gep(pointer, [self.int(offset) if isinstance(offset, int) else offset], source_etype=BYTE)
+
+    def get(self, pointer, type, align: int = 1):
+        """A load. User arrays may lie anywhere, so nothing is assumed about alignment unless it is said."""
+        return self.load(pointer, align=align, typ=type)
+
+    def put(self, value, pointer, align: int = 1):
+        self.store(value, pointer, align=align)
+
+    # lanes ------------------------------------------------------------------------------------------------------------------
+
+    def splat(self, value, lanes: int):
+        """A scalar in every lane; a vector as it is."""
+        if lanes == 1 or is_vector(value):
+            return value
+        kind = vector(value.type, lanes)
+        first = self.insert_element(ir.Constant(kind, ir.Undefined), value, self.int(0, I32))
+        return self.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+    def shuffle(self, a, b, order: list[int]):
+        return self.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
+
+    def lane(self, value, number: int):
+        return self.extract_element(value, self.int(number, I32)) if is_vector(value) else value
+
+    def per_lane(self, function, type, *vectors):
+        """The scalar function in every lane, one after the other; for what has no vector form."""
+        counts = [v.type.count for v in vectors if is_vector(v)]
+        if not counts:
+            return function(*vectors)
+        out = ir.Constant(vector(type, counts[0]), ir.Undefined)
+        for number in range(counts[0]):
+            out = self.insert_element(out, function(*(self.lane(v, number) for v in vectors)), self.int(number, I32))
+        return out
+
+    # arithmetic -------------------------------------------------------------------------------------------------------------
+
+    def intrinsic(self, name: str, *args, gives=None):
+        """A call of llvm.NAME, overloaded on the type of the first argument."""
+        kind = args[0].type
+        gives = gives or kind
+        count = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+        letter = {"float": "f32", "double": "f64"}.get(str(element(args[0])), str(element(args[0])))
+        suffix = f"{count}{letter}"
+        if gives != kind:
+            inner = gives.element if isinstance(gives, ir.VectorType) else gives
+            outer = {"float": "f32", "double": "f64"}.get(str(inner), str(inner))
+            suffix = f"{count}{outer}.{suffix}"
+        return self.external(f"llvm.{name}.{suffix}", gives, *args)
+
+    def external(self, name: str, gives, *args):
+        """A call of a function outside of the module."""
+        known = self.module.globals.get(name)
+        if known is None:
+            known = ir.Function(self.module, ir.FunctionType(gives, [arg.type for arg in args]), name)
+        return self.call(known, args)
+
+    def fma(self, a, b, c):
+        """a·b + c: one instruction and one rounding where the machine has it (always or never, so results stay the same)."""
+        return self.intrinsic("fmuladd", a, b, c)
+
+    def horner(self, x, coefficients: list[float]):
+        """c0 + x·(c1 + x·(c2 + …)), each step one rounding."""
+        out = self.number(coefficients[-1], x)
+        for coefficient in reversed(coefficients[:-1]):
+            out = self.fma(out, x, self.number(coefficient, x))
+        return out
+
+    def larger(self, a, b):
+        """max(a, b) in one instruction; if either is NaN, b."""
+        return self.select(self.fcmp_ordered(">", a, b), a, b)
+
+    def abs(self, x):
+        return self.intrinsic("fabs", x)
+
+    def as_bits(self, x):
+        """The bits of a float, as an integer of the same width."""
+        inner = I32 if element(x) == F32 else I64
+        return self.bitcast(x, vector(inner, x.type.count) if is_vector(x) else inner)
+
+    # control ----------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(self, start, stop, step: int = 1, carry: tuple[Any, ...] | list[Any] = ()):
+        """`for index in range(start, stop, step)`, testing before the first round."""
+        before = self.block
+        head, body, after = (self.append_basic_block(name) for name in ("loop", "round", "done"))
+        self.branch(head)
+        self.position_at_end(head)
+        index = self.phi(start.type)
+        carried = [self.phi(value.type) for value in carry]
+        self.cbranch(self.icmp_signed("<", index, stop), body, after)
+        self.position_at_end(body)
+        running = Loop(index, carried)
+        yield running
+        index.add_incoming(start, before)
+        index.add_incoming(self.add(index, ir.Constant(start.type, step)), self.block)
+        for phi, first, following in zip(carried, carry, running.following, strict=True):
+            phi.add_incoming(first, before)
+            phi.add_incoming(following, self.block)
+        self.branch(head)
+        self.position_at_end(after)
+
+    @contextmanager
+    def repeat(self, condition, carry: list[Any]):
+        """`while condition(*carried)`: the loop whose count is not known."""
+        before = self.block
+        head, body, after = (self.append_basic_block(name) for name in ("while", "round", "done"))
+        self.branch(head)
+        self.position_at_end(head)
+        carried = [self.phi(value.type) for value in carry]
+        holds = condition(*carried)
+        tested = self.block
+        self.cbranch(holds, body, after)
+        self.position_at_end(body)
+        running = Loop(None, carried)
+        yield running
+        for phi, first, following in zip(carried, carry, running.following, strict=True):
+            phi.add_incoming(first, before)
+            phi.add_incoming(following, self.block)
+        self.branch(head)
+        assert tested is head, "the condition of `repeat` must not branch"
+        self.position_at_end(after)
+
+    @contextmanager
+    def when(self, condition):
+        """`if condition`."""
+        with self.if_then(condition):
+            yield
+
+    def smaller_int(self, a, b):
+        return self.select(self.icmp_signed("<", a, b), a, b)
+
+    def larger_int(self, a, b):
+        return self.select(self.icmp_signed(">", a, b), a, b)

@@ -1,0 +1,162 @@
+"""Special functions on vectors of float32: range reduction and a polynomial each, with its bound in units in the last place.
+
+Coefficients are least-maximum fits on the reduced range, made with `docs/special.md`'s few lines; bounds are tested in
+tests/test_special.py. float64 (masks only) and rare functions call the C library, lane by lane.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+
+from .ir import F32, I32, Code, element, is_vector, vector
+
+__all__ = ["LIBRARY", "exp", "exp2", "expm1", "library", "log", "log1p", "log2", "sigmoid", "softmax_exp2", "tanh"]
+
+LOG2E = math.log2(math.e)
+LN2_HI, LN2_LO = 0.693145751953125, 1.4286068203094172e-06  # their sum is ln 2; HI has 15 bits, so n·HI is exact
+
+# 2**f on [-1/2, 1/2]
+EXP2 = [1.0, 0.6931471824645996, 0.24022650718688965, 0.0555036731064319, 0.009618038311600685, 0.0013400711584836245,
+        0.0001547801]  # fmt: skip
+# (e**f - 1) / f on [-ln2/2, ln2/2]
+EXPM1 = [1.0, 0.5, 0.16666666, 0.041666646, 0.008333357, 0.0013894, 0.00019819]
+# log2(1 + …): 2/ln2 · atanh(s) / s in powers of s², |s| <= 0.1716
+ATANH = [2.0, 0.6666666666, 0.4000000953, 0.2857109, 0.2261]
+
+
+def power_of_two(code: Code, n):
+    """2**n for a whole float n in [-127, 127]; -127 gives 0."""
+    ints = code.fptosi(n, vector(I32, n.type.count) if is_vector(n) else I32)
+    biased = code.shl(code.add(ints, code.whole(127, ints)), code.whole(23, ints))
+    return code.bitcast(biased, n.type)
+
+
+def softmax_exp2(code: Code, x):
+    """2**x for x <= 0, the kernel's inner loop: ≤ 2 ulp, exactly 0 from -127 down (so for -inf), NaN for NaN."""
+    # The comparison is false for NaN, so NaN passes.
+    x = code.select(code.fcmp_ordered("<", x, code.number(-127.0, x)), code.number(-127.0, x), x)
+    # Adding 1.5·2**23 rounds to whole numbers, which then stand in the low bits: two cheap steps instead of conversions.
+    magic = code.number(12582912.0, x)
+    shifted = code.fadd(x, magic)
+    whole = code.fsub(shifted, magic)
+    bits = code.as_bits(shifted)
+    scale = code.bitcast(code.shl(code.add(bits, code.whole(127, bits)), code.whole(23, bits)), x.type)
+    return code.fmul(code.horner(code.fsub(x, whole), EXP2[:6]), scale)
+
+
+def _scaled(code: Code, value, n):
+    """value · 2**n in two steps, so that neither overflows before the product does."""
+    half = code.intrinsic("floor", code.fmul(n, code.number(0.5, n)))
+    return code.fmul(code.fmul(value, power_of_two(code, half)), power_of_two(code, code.fsub(n, half)))
+
+
+def _clamped(code: Code, x, lo: float, hi: float):
+    """x in [lo, hi]; NaN passes."""
+    x = code.select(code.fcmp_ordered("<", x, code.number(lo, x)), code.number(lo, x), x)
+    return code.select(code.fcmp_ordered(">", x, code.number(hi, x)), code.number(hi, x), x)
+
+
+def _reduced(code: Code, x):
+    """x = n·ln2 + f, |f| <= ln2/2: (n, f)."""
+    n = code.intrinsic("roundeven", code.fmul(x, code.number(LOG2E, x)))
+    f = code.fma(n, code.number(-LN2_HI, x), x)
+    return n, code.fma(n, code.number(-LN2_LO, x), f)
+
+
+def exp(code: Code, x):
+    """e**x: ≤ 2 ulp; 0 and inf past the ends."""
+    n, f = _reduced(code, _clamped(code, x, -105.0, 89.0))
+    return _scaled(code, code.fma(f, code.horner(f, EXPM1), code.number(1.0, x)), n)
+
+
+def exp2(code: Code, x):
+    """2**x: ≤ 2 ulp; 0 and inf past the ends."""
+    x = _clamped(code, x, -151.0, 129.0)
+    n = code.intrinsic("roundeven", x)
+    return _scaled(code, code.horner(code.fsub(x, n), EXP2), n)
+
+
+def expm1(code: Code, x):
+    """e**x - 1, accurate near 0: 2**n·(e**f - 1) + (2**n - 1): ≤ 4 ulp."""
+    n, f = _reduced(code, _clamped(code, x, -20.0, 89.0))
+    tail = code.fmul(f, code.horner(f, EXPM1))
+    top = _scaled(code, code.number(1.0, x), n)
+    near = code.fma(top, tail, code.fsub(top, code.number(1.0, x)))
+    # From 2**25 on the -1 is lost anyway, and 2**128 would overflow before it is multiplied.
+    far = _scaled(code, code.fadd(tail, code.number(1.0, x)), n)
+    return code.select(code.fcmp_ordered(">", n, code.number(25.0, x)), far, near)
+
+
+def tanh(code: Code, x):
+    """(e**2x - 1) / (e**2x + 1), through expm1: ≤ 6 ulp, also near 0."""
+    m = expm1(code, _clamped(code, code.fadd(x, x), -20.0, 20.0))
+    return code.fdiv(m, code.fadd(m, code.number(2.0, x)))
+
+
+def sigmoid(code: Code, x):
+    """1 / (1 + e**-x): ≤ 4 ulp."""
+    one = code.number(1.0, x)
+    return code.fdiv(one, code.fadd(one, exp(code, code.fneg(x))))
+
+
+def log2(code: Code, x):
+    """The logarithm to base 2: ≤ 3 ulp; -inf at 0, NaN below."""
+    return _logarithm(code, x, lambda m, e: code.fma(m, code.number(LOG2E, x), e))
+
+
+def log(code: Code, x):
+    """The natural logarithm: ≤ 3 ulp; -inf at 0, NaN below."""
+    return _logarithm(
+        code, x,
+        lambda m, e: code.fma(e, code.number(LN2_HI, x), code.fma(e, code.number(LN2_LO, x), m)),
+    )  # fmt: skip
+
+
+def _logarithm(code: Code, x, combine):
+    """combine(ln(mantissa), exponent), the mantissa in [√½, √2)."""
+    tiny = code.fcmp_ordered("<", x, code.number(1.1754943508222875e-38, x))  # denormals: scale up first
+    y = code.select(tiny, code.fmul(x, code.number(8388608.0, x)), x)
+    bits = code.as_bits(y)
+    # Subtracting √½'s bits makes the exponent field count from √½ instead of from 1.
+    offset = code.sub(bits, code.whole(0x3F3504F3, bits))
+    exponent = code.ashr(offset, code.whole(23, bits))
+    mantissa = code.bitcast(code.sub(bits, code.shl(exponent, code.whole(23, bits))), x.type)
+    e = code.fsub(code.sitofp(exponent, x.type), code.select(tiny, code.number(23.0, x), code.number(0.0, x)))
+    one = code.number(1.0, x)
+    d = code.fsub(mantissa, one)
+    s = code.fdiv(d, code.fadd(mantissa, one))
+    square = code.fmul(s, s)
+    # ln m = 2 atanh(s) = d - s·(d - 2·(atanh(s)/s - 1)·…): the leading term d is exact.
+    rest = code.fmul(square, code.horner(square, ATANH[1:]))
+    found = combine(code.fsub(d, code.fmul(s, code.fsub(d, rest))), e)
+    found = code.select(code.fcmp_ordered("==", x, code.number(0.0, x)), code.number(-math.inf, x), found)
+    found = code.select(code.fcmp_ordered("==", x, code.number(math.inf, x)), x, found)
+    return code.select(code.fcmp_unordered("<", x, code.number(0.0, x)), code.number(math.nan, x), found)
+
+
+def log1p(code: Code, x):
+    """log(1 + x), accurate near 0: the logarithm of the rounded sum, mended by what the rounding lost."""
+    one = code.number(1.0, x)
+    total = code.fadd(one, x)
+    lost = code.fsub(x, code.fsub(total, one))
+    mended = code.fadd(log(code, total), code.fdiv(lost, total))
+    exact = code.fcmp_unordered("==", total, one)  # x is below one unit in the last place of 1
+    finite = code.fcmp_ordered("<", total, code.number(math.inf, x))
+    positive = code.fcmp_ordered(">", total, code.number(0.0, x))
+    return code.select(exact, x, code.select(code.and_(finite, positive), mended, log(code, total)))
+
+
+LIBRARY = ("sin", "cos", "tan", "atan", "erf", "pow", "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sqrt", "fmod")
+
+
+def library(code: Code, name: str, *args):
+    """The C library's function in every lane; correct to its own bound, slow."""
+    inner = element(args[0])
+    spelled = name + ("f" if inner == F32 else "")
+    return code.per_lane(lambda *scalars: code.external(spelled, inner, *scalars), inner, *args)
+
+
+def nan_like(x) -> ir.Constant:
+    return ir.Constant(x.type, [math.nan] * x.type.count) if is_vector(x) else ir.Constant(x.type, math.nan)

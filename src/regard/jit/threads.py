@@ -1,0 +1,83 @@
+"""The pool: workers that run one native function side by side until its tasks are used up.
+
+Tasks are handed out by a counter in memory that the kernel itself advances, so Python only starts the workers. The calling
+thread works too; with one worker no other thread is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+__all__ = ["count", "limit", "run"]
+
+
+class _Pool:
+    """Daemon threads that wait for a job each."""
+
+    def __init__(self, workers: int):
+        self.process = os.getpid()
+        self.busy = threading.Lock()
+        self.jobs: list[Callable[[], None] | None] = [None] * workers
+        self.start = [threading.Semaphore(0) for _ in range(workers)]
+        self.done = threading.Semaphore(0)
+        for number in range(workers):
+            threading.Thread(target=self._work, args=(number,), daemon=True, name=f"regard-{number}").start()
+
+    def _work(self, number: int) -> None:
+        while True:
+            self.start[number].acquire()
+            job = self.jobs[number]
+            assert job is not None
+            job()
+            self.done.release()
+
+
+_pool: _Pool | None = None
+_making = threading.Lock()
+_limit = threading.local()
+
+
+def count() -> int:
+    """How many threads a call may use: the cores this process may run on, unless limited."""
+    allowed = getattr(_limit, "threads", None)
+    if allowed is not None:
+        return allowed
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class limit:
+    """`with limit(1):` calls made in this thread use at most that many threads."""
+
+    def __init__(self, threads: int):
+        if threads < 1:
+            raise ValueError(f"at least one thread is needed, not {threads}")
+        self.threads = threads
+
+    def __enter__(self):
+        self.before = getattr(_limit, "threads", None)
+        _limit.threads = self.threads
+
+    def __exit__(self, *exc):
+        _limit.threads = self.before
+
+
+def run(jobs: list[Callable[[], None]]) -> None:
+    """Runs the jobs side by side, the first on the calling thread, and returns when all are done."""
+    global _pool
+    if len(jobs) == 1:
+        jobs[0]()
+        return
+    with _making:
+        # After a fork the child has no worker threads; it makes its own.
+        if _pool is None or _pool.process != os.getpid() or len(_pool.jobs) < len(jobs) - 1:
+            _pool = _Pool(len(jobs) - 1)
+        pool = _pool
+    with pool.busy:  # calls from several Python threads take turns
+        for number, job in enumerate(jobs[1:]):
+            pool.jobs[number] = job
+            pool.start[number].release()
+        jobs[0]()
+        for _ in jobs[1:]:
+            pool.done.acquire()
