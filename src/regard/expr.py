@@ -2,8 +2,8 @@
 
 Four kinds of node, `Const · Var · Read · Op`, frozen and shared: writing the same expression twice gives the same object, so
 structural equality is identity (`a is b`) and `==` is free to build a mask. Everything else in regard is a reading of this
-tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative (`readings.adjoints`), its text (`repr`),
-and machine code (`regard.jit`).
+tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative (`readings.adjoints`),
+its text (`repr`), and machine code (`regard.jit`).
 
     >>> from regard.expr import key, query
     >>> (key <= query) & (query - key < 256)
@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .errors import did_you_mean, refuse
+from .errors import refuse
 from .operators import CALL, COMPARE, OPERATORS, UNARY
+from .syntax import Syntax
 
 __all__ = [
     "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "head", "key", "lift", "query", "score", "table", "tables_of",
@@ -28,72 +29,37 @@ __all__ = [
 ]  # fmt: skip
 
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = threading.RLock()  # re-entrant, because the garbage collector may run anybody's code while it is held
 
 
 def _shared(cls, identity: tuple, **fields):
     """The node with this identity: the one that exists already, or a new one."""
+    node = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(node, name, value)
     with _lock:
-        node = _known.get(identity)
-        if node is None:
-            node = object.__new__(cls)
-            for name, value in fields.items():
-                object.__setattr__(node, name, value)
-            _known[identity] = node
-        return node
+        return _known.setdefault(identity, node)
 
 
-class Expr:
+class Expr(Syntax):
     """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers)."""
 
     __slots__ = ("__weakref__", "kind")
     kind: str
 
+    def apply(self, name: str, *args) -> Op:
+        return Op(name, *args)
+
     def __setattr__(self, name, value):
         raise AttributeError(f"expressions are frozen: {name!r} cannot be set on {self!r}")
 
-    def __bool__(self):
-        raise refuse(
-            "expression", "a rule over positions has no truth value",
-            given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self!r}`",
-            expected="the operators that build expressions",
-            mend="use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if",
-        )  # fmt: skip
-
-    def __iter__(self):
-        raise TypeError(f"an expression is one number per position and cannot be iterated: {self!r}")
-
-    def __index__(self):
-        raise refuse(
-            "expression", "an array cannot be indexed by an expression directly",
-            given=f"array[{self!r}]", expected="an array that regard can read inside the kernel",
-            mend="wrap it: table(array)[…]",
-        )  # fmt: skip
-
-    def __float__(self):
-        raise refuse(
-            "expression", "a rule over positions is not one number", given=f"math function of `{self!r}`",
-            expected="a function that builds expressions", mend="use regard.tanh, regard.exp … (torch's and NumPy's work too)",
-        )  # fmt: skip
-
-    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
-        return spelled(ufunc.__name__, args, kwargs)
-
-    def __array_function__(self, function, types, args, kwargs):
-        return spelled(function.__name__, args, kwargs)
-
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        return spelled(function.__name__, args, kwargs or {})
-
-    def __getattr__(self, name):
-        from .functions import METHODS
-
-        if name in METHODS:
-            return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
-        raise AttributeError(f"expressions have no {name!r}; `{self!r}` is a rule over positions, not an array")
-
     __hash__ = object.__hash__  # nodes are shared, so identity is structure
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
 
     def __repr__(self):
         return text(self)
@@ -103,54 +69,6 @@ class Expr:
         return ()
 
 
-def spelled(name: str, args, kwargs):
-    """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
-    from .functions import SPELLINGS
-
-    if name not in SPELLINGS:
-        raise refuse("expression", f"{name} cannot stand in an expression", given=f"{name}{args!r}",
-                     expected="a function of the language", mend=did_you_mean(name, sorted(SPELLINGS)))  # fmt: skip
-    return SPELLINGS[name](*args, **kwargs)
-
-
-def _binary(name):
-    def forward(self, other):
-        return Op(name, self, other)
-
-    def reflected(self, other):
-        return Op(name, other, self)
-
-    return forward, reflected
-
-
-for _name, _method in {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "floordiv": "floordiv", "mod": "mod",
-    "and": "and", "or": "or", "xor": "xor",
-}.items():  # fmt: skip
-    _forward, _reflected = _binary(_name)
-    setattr(Expr, f"__{_method}__", _forward)
-    setattr(Expr, f"__r{_method}__", _reflected)
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Expr, f"__{_name}__", _binary(_name)[0])
-for _name, _method in {"neg": "neg", "not": "invert", "abs": "abs"}.items():
-    setattr(Expr, f"__{_method}__", lambda self, _name=_name: Op(_name, self))
-Expr.__pos__ = lambda self: self  # type: ignore[attr-defined]
-
-
-def _pow(self, exponent):
-    """x**n by multiplication for small whole n, so that (-2)**3 stays exact; pow otherwise."""
-    if isinstance(exponent, int) and not isinstance(exponent, bool) and 1 <= exponent <= 8:
-        out = self
-        for _ in range(exponent - 1):
-            out = out * self
-        return out
-    return Op("pow", self, exponent)
-
-
-Expr.__pow__ = _pow  # type: ignore[attr-defined]
-Expr.__rpow__ = lambda self, base: Op("pow", base, self)  # type: ignore[attr-defined]
-
-
 class Const(Expr):
     """A number or a truth value. Compiled code receives it as an argument: another window, no new kernel."""
 
@@ -158,7 +76,11 @@ class Const(Expr):
     value: bool | int | float
 
     def __new__(cls, value):
-        kind = type(value).__name__
+        kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
+        value = {"bool": bool, "int": int, "float": float}[kind](value)  # not a subclass, such as np.float64
+        if kind == "int" and not -(2**63) <= value < 2**63:
+            raise refuse("expression", "a whole number has more than 64 bits", given=f"{value}", expected="-2**63 … 2**63 - 1",
+                         mend="write it as a float")  # fmt: skip
         # repr tells 0.0 from -0.0 and makes NaN equal to itself.
         return _shared(cls, ("const", kind, repr(value)), value=value, kind=kind)
 
@@ -198,16 +120,16 @@ class Table:
     @property
     def frozen(self) -> bool:
         """True when nobody can change the numbers any more, so that what was planned from them stays true."""
-        array = self.array
+        array: Any = self.array
         while isinstance(array, np.ndarray):
             if array.flags.writeable:
                 return False
             array = array.base
         return array is None
 
-    def __getitem__(self, index) -> Read:
+    def __getitem__(self, index) -> Any:
         index = index if isinstance(index, tuple) else (index,)
-        return Read(self, *index)
+        return Read(self, *index) if len(index) >= self.array.ndim else Partial(self, index)
 
     def __len__(self):
         return len(self.array)
@@ -219,6 +141,22 @@ class Table:
     def __repr__(self):
         return f"<table {self.name}: {self.array.dtype} {list(self.array.shape)}>"
 
+    def __reduce__(self):
+        return _rebuild_table, (np.asarray(self.array), self.name, self.frozen)
+
+
+class Partial:
+    """A table with its first indices given: `table(a)[batch][head]` waits for the rest."""
+
+    def __init__(self, table: Table, first: tuple):
+        self.table, self.first = table, first
+
+    def __getitem__(self, index):
+        return self.table[(*self.first, *(index if isinstance(index, tuple) else (index,)))]
+
+    def __repr__(self):
+        return f"{self.table!r}[{', '.join(map(str, self.first))}], which needs {self.table.array.ndim} indices"
+
 
 _tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
 
@@ -227,22 +165,34 @@ def table(array, name: str = "table") -> Table:
     """The array, readable inside expressions (a NumPy array, nested lists, or a torch tensor on the CPU)."""
     if isinstance(array, Table):
         return array
-    known = _tables.get(id(array))
-    if known is not None and known.source is array:
-        return known
-    seen = array.detach() if hasattr(array, "detach") else array
+    with _lock:
+        known = _tables.get(id(array))
+        if known is not None and known.source is array:
+            return known
+        made = Table(array, _numbers(array), name)
+        if isinstance(array, np.ndarray) or hasattr(array, "detach"):  # a list is copied, so the next call reads it anew
+            _tables[id(array)] = made
+        return made
+
+
+def _numbers(array) -> np.ndarray:
+    """The array as NumPy sees it, sharing memory where the source has any."""
     try:
-        numbers = np.asarray(seen)
+        numbers = np.asarray(array.detach() if hasattr(array, "detach") else array)
     except TypeError as error:  # torch says so for bfloat16 and for tensors that live on a device
         raise refuse("table", "the array cannot be read", given=str(error), expected="numbers in CPU memory that NumPy knows",
                      mend="convert it first: tensor.float().cpu()") from error  # fmt: skip
-    if numbers.dtype.kind not in "biuf" or numbers.dtype.itemsize > 8 or numbers.dtype == np.uint64 or numbers.size == 0:
+    plain = numbers.dtype.kind in "biuf" and numbers.dtype.itemsize <= 8 and numbers.dtype.isnative
+    if not plain or numbers.dtype == np.uint64 or numbers.size == 0:
         raise refuse("table", "the array cannot be read", given=f"{numbers.dtype} {list(numbers.shape)}",
                      expected="booleans, integers up to int64, or floats up to float64, and at least one element",
                      mend="convert it with .astype(…), or leave out a table that has no element")  # fmt: skip
-    made = Table(array, numbers, name)
-    _tables[id(array)] = made
-    return made
+    return numbers
+
+
+def _rebuild_table(array: np.ndarray, name: str, frozen: bool) -> Table:
+    array.flags.writeable = not frozen
+    return table(array, name)
 
 
 class Read(Expr):
@@ -273,11 +223,10 @@ class Read(Expr):
         return self.index
 
     def __reduce__(self):
-        return _rebuild_read, (np.asarray(self.table.array), self.table.name, self.index)
+        return Read, (self.table, *self.index)
 
 
-def _rebuild_read(array, name, index):
-    return Read(table(array, name), *index)
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 class Op(Expr):
@@ -295,6 +244,8 @@ class Op(Expr):
                 raise refuse("expression", f"`{row.text}` needs conditions", given=f"`{arg!r}`, which is {arg.kind}",
                              expected="a condition, such as key <= query",
                              mend="compare it with something, or put parentheses around comparisons: (a < b) & (c < d)")  # fmt: skip
+        if name in MIRRORED and isinstance(lifted[0], Const) and not isinstance(lifted[1], Const):
+            return Op(MIRRORED[name], *reversed(lifted))  # 3 < key is how Python itself asks key > 3
         if name in ("floordiv", "mod") and isinstance(lifted[1], Const) and lifted[1].value == 0:
             raise refuse("expression", "division by zero", given=f"{lifted[0]!r} {row.text} 0", expected="a divisor other than 0",
                          mend="check the constant")  # fmt: skip
@@ -388,10 +339,12 @@ def text(root: Expr) -> str:
 
     def op(node, *args):
         row = OPERATORS[node.name]
+        if (row.precedence != CALL or row.text == "abs") and all(isinstance(arg, Const) for arg in node.args):
+            args = ((f"lift({args[0][0]})", CALL), *args[1:])  # or Python would work it out itself
         if row.precedence == CALL:
             return f"{row.text}({', '.join(part for part, _ in args)})", CALL
         if len(args) == 1:
-            (part, inner), = args
+            ((part, inner),) = args
             return f"{row.text}{part}" if inner == CALL else f"{row.text}({part})", UNARY  # fmt: skip
         # Comparisons do not chain, and a right operand of equal rank needs its parentheses.
         (left, left_rank), (right, right_rank) = args

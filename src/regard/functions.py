@@ -7,6 +7,7 @@ from typing import Any
 
 from .errors import refuse
 from .expr import Expr, Op, lift
+from .syntax import METHODS, SPELLINGS
 
 __all__ = [
     "atan", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor", "log", "log1p", "log2", "maximum", "minimum", "pow",
@@ -93,75 +94,114 @@ def softplus(x) -> Expr:
     return maximum(x, 0.0) + log1p(exp(-abs(lift(x))))
 
 
-def _cast(x: Expr, dtype=None, *rest, **kwargs) -> Expr:
-    """x.to(dtype): a device or a tensor leaves the number as it is; a dtype converts."""
-    name = str(dtype if dtype is not None else kwargs.get("dtype", ""))
-    if "float" in name or "double" in name or "half" in name:
-        return to_float(x) if x.kind != "float" else x
-    if "int" in name or "long" in name:
-        return to_int(x) if x.kind == "float" else (where(x, 1, 0) if x.kind == "bool" else x)
-    if "bool" in name:
-        return x if x.kind == "bool" else x != 0
+def as_kind(x: Expr, kind: str) -> Expr:
+    """x as "bool", "int" or "float", as tensors convert: toward zero, and true where it is not 0."""
+    if x.kind == kind:
+        return x
+    if kind == "float":
+        return to_float(x)
+    if kind == "int":
+        return where(x, 1, 0) if x.kind == "bool" else to_int(x)
+    return Op("ne", x, 0)
+
+
+def _kind_of(wanted) -> str | None:
+    """The kind that a dtype in anybody's spelling means; None for a device and for flags, which do not touch the number."""
+    if isinstance(wanted, Expr):
+        return wanted.kind
+    name = str(getattr(wanted, "dtype", wanted))
+    for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
+        if any(sign in name for sign in signs):
+            return kind
+    if wanted is None or isinstance(wanted, bool) or name.split(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+        return None
+    raise refuse("expression", "not a dtype", given=repr(wanted), expected="a dtype of NumPy or torch, or a device",
+                 mend="write it out: np.float32, torch.int64 …")  # fmt: skip
+
+
+def _cast(x: Expr, *wanted, **named) -> Expr:
+    """x.to(…), x.astype(…): what names a dtype converts."""
+    for each in (*wanted, *named.values()):
+        x = as_kind(x, _kind_of(each) or x.kind)
     return x
 
 
-def _filled(value):
-    def build(x, shape=(), dtype=None, **kwargs):
+def _made(value):
+    """new_ones, zeros_like …: one number of the dtype asked for, by default that of x."""
+
+    def build(x, shape=(), dtype=None, **layout) -> Expr:
         if tuple(shape) != ():
             raise refuse("expression", "an array cannot be made inside a rule", given=f"shape {tuple(shape)}",
                          expected="a single number: shape ()", mend="make the array outside and read it with table(array)")  # fmt: skip
-        return lift(bool(value)) if "bool" in str(dtype) else lift(float(value))
+        kind = _kind_of(dtype) or x.kind
+        return lift({"bool": bool, "int": int, "float": float}[kind](value))
 
     return build
 
 
-def _reflected(build):
-    return lambda x, y: build(y, x)
+def _divide(x, y, rounding_mode=None) -> Expr:
+    if rounding_mode not in (None, "floor"):
+        raise refuse("expression", "no such rounding", given=f"rounding_mode={rounding_mode!r}", expected="None or 'floor'",
+                     mend="for division toward zero: trunc(x / y)")  # fmt: skip
+    return lift(x) / y if rounding_mode is None else lift(x) // y
 
 
-def _torch_pow(x, y):
-    return lift(x) ** y
+def _clamp(x, min=None, max=None, **named) -> Expr:
+    return clip(x, named.pop("a_min", min), named.pop("a_max", max), **named)
 
 
-def _clamp(x, min=None, max=None, **kwargs):
-    return clip(x, kwargs.get("a_min", min), kwargs.get("a_max", max))
+def _relu(x, inplace=False) -> Expr:
+    return relu(x)  # an expression cannot be changed in place, so the new one serves both
 
 
-_ARITHMETIC = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "true_divide": operator.truediv,
-    "truediv": operator.truediv, "floor_divide": operator.floordiv, "floordiv": operator.floordiv, "remainder": operator.mod,
-    "mod": operator.mod, "pow": _torch_pow, "power": _torch_pow, "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+def _lifted(build):
+    """An operator on two arguments of which either may be a scalar of NumPy or torch."""
+    return lambda x, y: build(lift(x), lift(y))
+
+
+def _power(x, y) -> Expr:
+    return lift(x) ** (y.item() if hasattr(y, "dtype") and not isinstance(y, Expr) else y)
+
+
+_INFIX: dict[str, Any] = {
+    **{name: _lifted(build) for name, build in {
+        "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+        "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+    }.items()},
+    "truediv": _divide, "div": _divide, "pow": _power,
 }  # fmt: skip
+_COMPARE = {name: _lifted(getattr(operator, name)) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 
-# What NumPy and torch call the same things. An alias of the language, not a new operator.
-SPELLINGS: dict[str, Any] = {
+# An alias of the language, not a new operator.
+SPELLINGS.update({
     **{name: globals()[name] for name in __all__},
-    **_ARITHMETIC,
-    **{f"r{name}": _reflected(build) for name, build in _ARITHMETIC.items()},
-    **{f"__{name}__": build for name, build in _ARITHMETIC.items()},
-    **{f"__r{name}__": _reflected(build) for name, build in _ARITHMETIC.items()},
-    "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv, "negative": operator.neg, "neg": operator.neg,
-    "abs": lambda x: abs(lift(x)), "absolute": lambda x: abs(lift(x)), "fabs": lambda x: abs(lift(x)),
-    "lt": operator.lt, "less": operator.lt, "le": operator.le, "less_equal": operator.le, "gt": operator.gt,
-    "greater": operator.gt, "ge": operator.ge, "greater_equal": operator.ge, "eq": operator.eq, "equal": operator.eq,
-    "ne": operator.ne, "not_equal": operator.ne,
-    "logical_and": operator.and_, "bitwise_and": operator.and_, "logical_or": operator.or_, "bitwise_or": operator.or_,
-    "logical_xor": operator.xor, "bitwise_xor": operator.xor, "logical_not": operator.invert, "bitwise_not": operator.invert,
-    "invert": operator.invert, "clamp": _clamp, "min": minimum, "max": maximum, "fmin": minimum, "fmax": maximum,
-    "round": round_even, "rint": round_even, "arctan": atan, "trunc": trunc, "fix": trunc,
-}  # fmt: skip
-SPELLINGS["clip"] = _clamp
+    **_INFIX, **_COMPARE,
+    **{f"__{name}__": build for name, build in {**_INFIX, **_COMPARE}.items()},
+    **{f"__r{name}__": lambda x, y, build=build: build(y, x) for name, build in _INFIX.items()},
+    "subtract": _INFIX["sub"], "multiply": _INFIX["mul"], "divide": _divide, "true_divide": _divide,
+    "floor_divide": _INFIX["floordiv"], "remainder": _INFIX["mod"], "power": _power, "negative": operator.neg, "neg": operator.neg,
+    "rsub": lambda x, y: lift(y) - x, "abs": abs, "absolute": abs, "fabs": abs, "less": _COMPARE["lt"],
+    "less_equal": _COMPARE["le"], "greater": _COMPARE["gt"], "greater_equal": _COMPARE["ge"], "equal": _COMPARE["eq"],
+    "not_equal": _COMPARE["ne"], "logical_and": _INFIX["and"], "bitwise_and": _INFIX["and"], "logical_or": _INFIX["or"],
+    "bitwise_or": _INFIX["or"], "logical_xor": _INFIX["xor"], "bitwise_xor": _INFIX["xor"], "logical_not": operator.invert,
+    "bitwise_not": operator.invert, "invert": operator.invert, "clamp": _clamp, "clip": _clamp, "min": minimum, "max": maximum,
+    "fmin": minimum, "fmax": maximum, "round": round_even, "rint": round_even, "arctan": atan, "fix": trunc, "relu": _relu,
+    "ones_like": lambda x, **named: _made(1)(x, **named), "zeros_like": lambda x, **named: _made(0)(x, **named),
+    "full_like": lambda x, value, **named: _made(value)(x, **named),
+})  # fmt: skip
 
 # Methods that callables written for tensors use on their arguments.
-METHODS: dict[str, Any] = {
+METHODS.update({
     **{name: SPELLINGS[name] for name in (
-        "abs", "atan", "ceil", "clamp", "clip", "cos", "eq", "erf", "exp", "exp2", "expm1", "floor", "ge", "gt", "le", "log",
-        "log1p", "log2", "logical_and", "logical_not", "logical_or", "lt", "ne", "neg", "pow", "relu", "round", "rsqrt",
-        "sigmoid", "sign", "sin", "sqrt", "square", "tan", "tanh", "trunc", "add", "sub", "mul", "div", "remainder",
-        "floor_divide",
+        "abs", "add", "atan", "ceil", "clamp", "clip", "cos", "div", "eq", "erf", "exp", "exp2", "expm1", "floor",
+        "floor_divide", "ge", "gt", "le", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor",
+        "lt", "maximum", "minimum", "mul", "ne", "neg", "pow", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin",
+        "sqrt", "square", "sub", "tan", "tanh", "trunc",
     )},
-    "float": to_float, "double": to_float, "half": to_float,
-    "int": lambda x: _cast(x, "int"), "long": lambda x: _cast(x, "int"), "bool": lambda x: _cast(x, "bool"),
-    "to": _cast, "type": _cast, "astype": _cast, "new_ones": _filled(1), "new_zeros": _filled(0),
+    **{name: lambda x, kind=kind: as_kind(x, kind) for name, kind in {
+        "float": "float", "double": "float", "half": "float", "int": "int", "long": "int", "bool": "bool",
+    }.items()},
+    "to": _cast, "type": _cast, "type_as": _cast, "astype": _cast, "new_ones": _made(1), "new_zeros": _made(0),
+    "new_full": lambda x, shape, value, **named: _made(value)(x, shape, **named),
     "contiguous": lambda x: x, "clone": lambda x: x, "detach": lambda x: x,
-}  # fmt: skip
+})  # fmt: skip
