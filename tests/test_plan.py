@@ -64,13 +64,172 @@ def check(asked: Problem, rows: int, keys: int, *, exact: bool = False) -> Plan:
     return found
 
 
-@pytest.mark.parametrize("mask", [
-    None, rg.everything(), rg.causal(), rg.window(40), rg.causal() & rg.window(7), rg.window(9, 30), rg.prefix(33),
-    rg.lengths(keys=50), rg.lengths(keys=50, queries=70), rg.documents(lengths=[30, 1, 0, 44, 25]), rg.global_tokens(3),
-    rg.causal() & rg.documents(lengths=[30, 1, 0, 44, 25]), rg.causal() & rg.query - rg.key < 3 if False else ~rg.causal(),
-], ids=str)  # fmt: skip
-@pytest.mark.parametrize("sizes", [(100, 100), (37, 100), (1, 100), (100, 37)], ids=str)
-@pytest.mark.parametrize("tile", [(16, 16), (8, 4), (64, 32), (32, 64)], ids=str)
-def test_exact(mask, sizes, tile):
-    """A mask with a simple boundary is planned exactly: no needless mixed tile."""
+SIMPLE = [
+    None, rg.everything(), rg.causal(), ~rg.causal(), rg.window(40), rg.causal() & rg.window(7), rg.window(9, 30), rg.prefix(33),
+    rg.window(None, 5), rg.lengths(keys=50), rg.lengths(keys=50, queries=70), rg.documents(lengths=[30, 1, 0, 44, 25]),
+    rg.documents(lengths=[2] * 50), rg.global_tokens(3), rg.causal() & rg.documents(lengths=[30, 1, 0, 44, 25]),
+    rg.global_tokens([0, 63]), rg.key < 0,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tile", [(16, 16), (8, 4), (64, 32), (32, 64), (1, 1), (7, 3)], ids=str)
+@pytest.mark.parametrize("sizes", [(100, 100), (37, 100), (1, 100), (100, 37), (1, 1)], ids=str)
+@pytest.mark.parametrize("mask", SIMPLE, ids=str)
+def test_simple_masks_are_planned_exactly(mask, sizes, tile):
+    """A mask with a simple boundary has no needless mixed tile, at any size, ragged edges included."""
     check(problem(*sizes, mask), *tile, exact=True)
+
+
+@pytest.mark.parametrize("tile", [(16, 16), (32, 8)], ids=str)
+def test_arrays_are_planned_exactly(tile):
+    """Boolean arrays and block patterns, per head and per batch entry, have no needless mixed tile."""
+    random = np.random.default_rng(0)
+    dense = random.random((90, 70)) < np.linspace(0, 1, 70) ** 8
+    check(problem(90, 70, dense), *tile, exact=True)
+    check(problem(90, 70, dense[None, None].repeat(2, 0) & (random.random((2, 3, 1, 1)) < 0.5), B=2, H=3), *tile, exact=True)
+    pattern = random.random((3, 4, 4)) < 0.5
+    check(problem(128, 128, rg.blocks(pattern, 32), H=3), *tile, exact=True)
+    check(problem(100, 100, rg.blocks(pattern[0], (48, 16))), *tile, exact=True)
+    check(problem(128, 128, rg.blocks(pattern[0], 32) & rg.causal()), *tile, exact=True)
+
+
+def test_residues_of_blocks_are_planned_exactly():
+    """A dilated or strided pattern whose step spans tiles is followed through // and %."""
+    block = rg.query // 16 - rg.key // 16
+    check(problem(160, 160, block % 4 == 0), 16, 16, exact=True)
+    check(problem(160, 160, rg.causal() & ((block < 2) | (rg.key // 16 % 4 == 3))), 16, 16, exact=True)
+
+
+def test_ids_in_any_order():
+    """Documents whose numbers do not rise are told apart by the extremes over ranges, per batch entry too."""
+    ids = np.repeat([5, 1, 9, 0, 7], [32, 16, 16, 48, 16])
+    check(problem(128, 128, rg.documents(ids)), 16, 16, exact=True)
+    check(problem(128, 128, rg.documents(np.stack([ids, ids[::-1]])), B=2), 16, 16, exact=True)
+
+
+def test_descends_where_the_grid_is_large():
+    """Grids too large to be asked at once are planned exactly through the levels."""
+    for mask in (rg.causal(), rg.window(100, 20), rg.documents(lengths=[300, 5, 419, 276]), rg.prefix(401) & (rg.head < 1)):
+        for tile in ((4, 4), (8, 2), (2, 16)):
+            check(problem(400, 1000, mask, H=2), *tile, exact=True)
+
+
+LEAVES = [
+    lambda r: rg.causal(),
+    lambda r: rg.window(int(r.integers(1, 60)), int(r.integers(0, 20))),
+    lambda r: rg.prefix(r.integers(0, 70, 2)),
+    lambda r: rg.lengths(keys=r.integers(0, 70, 2), queries=int(r.integers(0, 70))),
+    lambda r: rg.documents(np.sort(r.integers(0, 5, 60))),
+    lambda r: rg.documents(r.integers(0, 3, (2, 60))),
+    lambda r: rg.documents(lengths=r.integers(0, 30, 4)),
+    lambda r: rg.dilated(int(r.integers(1, 20))),
+    lambda r: rg.strided(int(r.integers(1, 20))),
+    lambda r: rg.global_tokens(int(r.integers(0, 9))),
+    lambda r: rg.global_tokens(r.integers(0, 60, 3)),
+    lambda r: rg.blocks(r.random((3, 6, 5)) < 0.5, (int(r.integers(1, 20)), int(r.integers(1, 20)))),
+    lambda r: rg.dense(r.random((50, 60)) < r.choice([0.02, 0.5, 0.98])),
+    lambda r: (
+        (rg.query * int(r.integers(-3, 4)) + rg.key * int(r.integers(-3, 4))) // int(r.integers(1, 9))
+        < int(r.integers(-50, 50))
+    ),
+    lambda r: (rg.query * rg.key) % int(r.integers(1, 9)) > rg.head,
+    lambda r: rg.table(r.integers(-5, 90, 60))[rg.query] > rg.key,
+    lambda r: rg.table(r.choice([0.5, -1.0, np.nan, np.inf], 9))[rg.key // 7] < rg.table(r.normal(size=3))[rg.head],
+    lambda r: rg.to_int(rg.sqrt(rg.query - rg.key)) * 3 != rg.where(rg.head < 1, rg.key, rg.batch),
+    lambda r: abs(rg.query - rg.key) * rg.table(r.normal(size=3))[rg.head] > rg.sin(rg.key * 1.0),
+    lambda r: rg.minimum(rg.query, int(r.integers(0, 60))) <= rg.maximum(rg.key, rg.head * 9),
+    lambda r: rg.table(r.integers(0, 4, (12, 12)))[rg.query // 5, rg.key // 5] >= int(r.integers(0, 4)),
+    lambda r: rg.key / (rg.query - int(r.integers(0, 60))) < 1.5,
+    lambda r: rg.key // (rg.query - int(r.integers(0, 60))) < rg.key % (rg.batch - rg.head),
+]
+
+
+def composed(random, depth: int):
+    """A random mask: leaves under & | ~ ^ and where."""
+    if depth == 0 or random.random() < 0.15:
+        return LEAVES[random.integers(len(LEAVES))](random)
+    a, b = composed(random, depth - 1), composed(random, depth - 1)
+    return [lambda: a & b, lambda: a | b, lambda: ~a, lambda: a ^ b, lambda: a & ~b][random.integers(5)]()
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_masks_are_planned_soundly(seed):
+    """Whatever the mask, sizes, heads and positions: a full run is all allowed, and nothing outside the runs is."""
+    random = np.random.default_rng(seed)
+    mask = composed(random, int(random.integers(0, 4)))
+    Q, K = (int(n) for n in random.integers(1, 70, 2))
+    start = [None, 0, int(random.integers(-30, 60)), random.integers(-30, 60, 2)][random.integers(4)]
+    tile = [(16, 16), (8, 4), (64, 32), (3, 5), (1, 1)][random.integers(5)]
+    check(problem(Q, K, mask, B=2, H=3, query_start=start), *tile)
+
+
+def test_large_random_masks_are_planned_soundly():
+    """The same through the levels of the descent."""
+    for seed in range(40):
+        random = np.random.default_rng(1000 + seed)
+        check(problem(130, 290, composed(random, 3), B=2, H=3, query_start=random.integers(-30, 200, 2)), 2, 4)
+
+
+def test_plans_are_shared_where_nothing_differs():
+    """Batch entries and heads get plans of their own only where the mask, or the position of the rows, makes them differ."""
+
+    def sharing(mask, **more):
+        found = check(problem(32, 32, mask, B=2, H=3, **more), 8, 8, exact=True)
+        return found.per_batch, found.per_head, found.groups, found.copies
+
+    assert sharing(rg.causal()) == (False, False, 1, 6)
+    assert sharing(rg.causal() & (rg.head < 2)) == (False, True, 3, 2)
+    assert sharing(rg.lengths(keys=[10, 20])) == (True, False, 2, 3)
+    assert sharing(rg.lengths(keys=[10, 20]) & (rg.head < 2)) == (True, True, 6, 1)
+    assert sharing(rg.causal(), query_start=[0, 5]) == (True, False, 2, 3)
+    assert sharing(rg.key < 5, query_start=[0, 5]) == (False, False, 1, 6)
+
+
+def test_no_mask_is_one_full_run():
+    """Without a mask every tile has the one full run of all keys."""
+    found = plan(problem(100, 70, None), 32, 16)
+    assert found.runs.tolist() == [[0, 70, 0]] * 4 and found.offsets.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("sizes", [(0, 9), (9, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("mask", [None, rg.causal()], ids=str)
+def test_nothing_to_visit(mask, sizes):
+    """Without rows or without keys there are no runs, and the plan still prints."""
+    found = plan(problem(*sizes, mask), 4, 4)
+    assert len(found.runs) == 0 and not found.offsets.any() and len(found.offsets) == found.order.size + 1
+    assert sum(found.pairs.values()) == 0 and "0 % of the matrix" in str(found) and found.picture() == ""
+
+
+def test_order_is_most_work_first():
+    """The tiles of each group come in the order of their keys, equals in their own order."""
+    found = plan(problem(64, 64, rg.causal() & ((rg.head < 1) | (rg.key < 16)), H=2), 16, 16)
+    assert found.order.tolist() == [[3, 2, 1, 0], [0, 1, 2, 3]]
+
+
+def test_counts_and_pairs():
+    """Counts are of tiles and pairs of positions over all batch entries and heads; ragged edges count as they are."""
+    found = plan(problem(40, 40, rg.causal(), B=2, H=3), 16, 16)
+    assert found.counts == {"full": 3 * 6, "mixed": 3 * 6, "empty": 3 * 6}
+    assert found.pairs == {"full": (16 * 16 + 8 * 32) * 6, "mixed": (16 * 16 * 2 + 8 * 8) * 6}
+    assert "shared by all" in str(found) and "full 18 (33.3 %)" in str(found)
+
+
+def test_picture():
+    """The picture shows full, mixed and empty places, and is never wider than asked."""
+    found = plan(problem(64, 64, rg.causal() & rg.window(9)), 8, 8)
+    assert found.picture().splitlines() == ["▒▒······", "·▒▒▒····", "···▒▒▒··", "·····▒▒▒"]
+    assert plan(problem(64, 64, rg.key < 32), 8, 8).picture(4).splitlines() == ["██··", "██··"]
+    wide = plan(problem(1000, 3000, rg.causal()), 8, 8).picture(20).splitlines()
+    assert {len(line) for line in wide} == {20} and len(wide) <= 20
+
+
+@pytest.mark.parametrize("mask", [
+    rg.causal(), rg.causal() & rg.window(256), rg.documents(lengths=[1000] * 1000),
+    rg.causal() & rg.documents(lengths=[999, 1001] * 500),
+], ids=["causal", "window", "documents", "causal documents"])  # fmt: skip
+def test_a_million_rows(mask):
+    """A million rows are planned in so few boxes that the visited share is right and the work stays with the boundary."""
+    n = 1_000_000
+    found = plan(problem(n, n, mask), 64, 32)
+    assert len(found.runs) < 4 * n / 64
+    assert found.pairs["mixed"] < n * 64 * 8

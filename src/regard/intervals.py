@@ -37,10 +37,17 @@ def truth(surely, possibly) -> Interval:
 
 def sound(x: Interval) -> Interval:
     """NaN endpoints and endpoints past the exact integers open up to everything."""
+    if reach(x) < EXACT:  # almost always, and NaN says no
+        return x
     lost = np.isnan(x.lo) | np.isnan(x.hi)
-    lo = np.where(lost | (np.abs(x.lo) > EXACT), np.where(lost | (x.lo < 0), -np.inf, EXACT), x.lo)
-    hi = np.where(lost | (np.abs(x.hi) > EXACT), np.where(lost | (x.hi > 0), np.inf, -EXACT), x.hi)
+    lo = np.where(lost | (np.abs(x.lo) >= EXACT), np.where(lost | (x.lo < 0), -np.inf, EXACT), x.lo)
+    hi = np.where(lost | (np.abs(x.hi) >= EXACT), np.where(lost | (x.hi > 0), np.inf, -EXACT), x.hi)
     return Interval(lo, hi, x.nan | lost)
+
+
+def reach(x: Interval) -> float:
+    """A number that no entry of any of the intervals exceeds in size; NaN where an endpoint is NaN."""
+    return abs(np.min(x.lo, initial=0.0)) + abs(np.max(x.hi, initial=0.0))
 
 
 def hull(corners, nan) -> Interval:
@@ -79,9 +86,7 @@ def div(x, y):
     with np.errstate(all="ignore"):
         corners = [x.lo / y.lo, x.lo / y.hi, x.hi / y.lo, x.hi / y.hi]
     found = hull(corners, x.nan | y.nan | crosses)
-    return Interval(
-        np.where(crosses, -np.inf, found.lo), np.where(crosses, np.inf, found.hi), found.nan
-    )
+    return Interval(np.where(crosses, -np.inf, found.lo), np.where(crosses, np.inf, found.hi), found.nan)
 
 
 def floordiv(x, y):
@@ -222,16 +227,18 @@ def logical_xor(x, y):
 class RangeTable:
     """Minimum and maximum of an array over index ranges, many ranges at once.
 
-    One ranged axis: a sparse table (every power of two) over cells of a few entries. Two ranged axes of a boolean array:
-    counts by an integral image. Anything else: the minimum and maximum of all.
+    One ranged axis: the ends of the range where the array rises along it (as document numbers do), else a sparse table (every
+    power of two) over cells of a few entries. Two ranged axes of a boolean array: counts by an integral image. Anything else:
+    the minimum and maximum of all.
     """
 
-    CELLS = 1 << 17  # a sparse table has at most this many columns, so that a million entries cost a few milliseconds
+    CELLS = 1 << 17  # a sparse table has at most this many cells, so that a million entries cost a few milliseconds
     IMAGE = 1 << 22  # an integral image has at most this many cells
 
     def __init__(self, array: np.ndarray):
         self.array = array
-        self.sparse: dict[int, tuple[list[np.ndarray], list[np.ndarray], int]] = {}
+        self.rising: dict[int, bool] = {}
+        self.sparse: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
         self.images: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, int]] = {}
 
     def bounds(self, index: list[Interval]) -> Interval:
@@ -247,6 +254,8 @@ class RangeTable:
         if not ranged:
             return self._interval(self.array[tuple(first)], self.array[tuple(first)])
         if len(ranged) == 1:
+            if self._rises(ranged[0]):
+                return self._interval(self.array[tuple(first)], self.array[tuple(last)])
             return self._along(ranged[0], first, last)
         if len(ranged) == 2 and self.array.dtype == np.bool_:
             return self._image(ranged, first, last)
@@ -261,47 +270,42 @@ class RangeTable:
     def _interval(lo, hi) -> Interval:
         return sound(Interval(np.asarray(lo, np.float64), np.asarray(hi, np.float64)))
 
+    def _rises(self, axis: int) -> bool:
+        if axis not in self.rising:
+            turned = np.moveaxis(self.array, axis, -1)
+            self.rising[axis] = bool((turned[..., 1:] >= turned[..., :-1]).all())  # NaN says no
+        return self.rising[axis]
+
     def _along(self, axis, first, last) -> Interval:
         if axis not in self.sparse:
-            size = self.array.shape[axis]
-            cell = 1 << max(0, (size // self.CELLS).bit_length())
             turned = np.moveaxis(self.array, axis, -1)
-            starts = np.arange(0, size, cell)
-            lows = [np.minimum.reduceat(turned, starts, axis=-1) if cell > 1 else turned]
-            highs = [np.maximum.reduceat(turned, starts, axis=-1) if cell > 1 else turned]
-            step = 1
-            while 2 * step <= len(starts):
-                lows.append(np.minimum(lows[-1][..., :-step], lows[-1][..., step:]))
-                highs.append(np.maximum(highs[-1][..., :-step], highs[-1][..., step:]))
-                step *= 2
-            self.sparse[axis] = lows, highs, cell
-        lows, highs, cell = self.sparse[axis]
+            cell = _cell(turned.size, self.CELLS, 1)
+            starts = np.arange(0, turned.shape[-1], cell)
+            self.sparse[axis] = (
+                _doubling(np.minimum, np.minimum.reduceat(turned, starts, axis=-1)),
+                _doubling(np.maximum, np.maximum.reduceat(turned, starts, axis=-1)),
+                cell,
+            )
+        low, high, cell = self.sparse[axis]
         others = [part for number, part in enumerate(first) if number != axis]
-        a, b = first[axis] // cell, last[axis] // cell
-        level = np.frexp((b - a + 1).astype(np.float64))[1] - 1
-        lo = np.empty(a.shape, self.array.dtype)
-        hi = np.empty(a.shape, self.array.dtype)
-        for power in np.unique(level):
-            at = level == power
-            where_ = tuple(part[at] for part in others)
-            left, right = a[at], b[at] - (1 << int(power)) + 1
-            lo[at] = np.minimum(lows[power][(*where_, left)], lows[power][(*where_, right)])
-            hi[at] = np.maximum(highs[power][(*where_, left)], highs[power][(*where_, right)])
-        return self._interval(lo, hi)
+        left, right = first[axis] // cell, last[axis] // cell
+        power = np.frexp((right - left + 1).astype(np.float64))[1] - 1
+        right = right + 1 - (1 << power.astype(np.int64))
+        ends = (power, *others, left), (power, *others, right)
+        return self._interval(np.minimum(*(low[end] for end in ends)), np.maximum(*(high[end] for end in ends)))
 
     def _image(self, axes, first, last) -> Interval:
         if tuple(axes) not in self.images:
             turned = np.moveaxis(self.array, axes, (-2, -1))
-            rows, columns = turned.shape[-2:]
-            cell = 1
-            while (rows // cell) * (columns // cell) > self.IMAGE:
-                cell *= 2
-            some, every = turned, turned
-            for axis, size in ((-1, columns), (-2, rows)):
-                starts = np.arange(0, size, cell)
-                some = np.logical_or.reduceat(some, starts, axis=axis) if cell > 1 else some
-                every = np.logical_and.reduceat(every, starts, axis=axis) if cell > 1 else every
-            self.images[tuple(axes)] = _integral(some), _integral(every), cell
+            cell = _cell(turned.size, self.IMAGE, 2)
+            some = every = turned
+            if cell > 1:
+                for axis in (-1, -2):
+                    starts = np.arange(0, turned.shape[axis], cell)
+                    some = np.logical_or.reduceat(some, starts, axis=axis)
+                    every = np.logical_and.reduceat(every, starts, axis=axis)
+            image = _integral(some)
+            self.images[tuple(axes)] = image, image if every is some else _integral(every), cell
         some, every, cell = self.images[tuple(axes)]
         others = tuple(part for number, part in enumerate(first) if number not in axes)
         top, left = (first[axis] // cell for axis in axes)
@@ -315,8 +319,27 @@ class RangeTable:
         return truth(count(every) == area, count(some) > 0)
 
 
+def _cell(entries: int, limit: int, axes: int) -> int:
+    """The smallest power of two such that cells of that size, along so many axes, number no more than about the limit."""
+    cell = 1
+    while entries > limit * cell**axes:
+        cell *= 2
+    return cell
+
+
+def _doubling(smaller, cells: np.ndarray) -> np.ndarray:
+    """(powers, …, n): entry [p, …, i] is the extreme of the 2**p cells from i on; the tail of each power is never read."""
+    size = cells.shape[-1]
+    found = np.empty((size.bit_length(), *cells.shape), cells.dtype)
+    found[0] = cells
+    for power in range(1, len(found)):
+        half, count = 1 << (power - 1), size - (1 << power) + 1
+        smaller(found[power - 1, ..., :count], found[power - 1, ..., half : half + count], out=found[power, ..., :count])
+    return found
+
+
 def _integral(cells: np.ndarray) -> np.ndarray:
     """Sums over all cells above and to the left, with a row and a column of zeros in front."""
-    image = np.zeros((*cells.shape[:-2], cells.shape[-2] + 1, cells.shape[-1] + 1), np.int64)
-    image[..., 1:, 1:] = cells.cumsum(-2, dtype=np.int64).cumsum(-1)
+    image = np.zeros((*cells.shape[:-2], cells.shape[-2] + 1, cells.shape[-1] + 1), np.int32)
+    np.cumsum(cells.cumsum(-2, dtype=np.int32), axis=-1, out=image[..., 1:, 1:])
     return image

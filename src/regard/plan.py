@@ -42,6 +42,88 @@ class Plan:
     order: np.ndarray
     dims: dict[str, int]
 
+    @property
+    def groups(self) -> int:
+        """How many plans differ; the batch entries and heads share them evenly."""
+        return self.order.shape[0]
+
+    @property
+    def copies(self) -> int:
+        """How many pairs of batch entry and head share each group's plan."""
+        return self.dims["B"] * self.dims["H"] // max(self.groups, 1)
+
+    @property
+    def tile_of(self) -> np.ndarray:
+        """Per run, g·T + t of its tile (int64)."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    @property
+    def heights(self) -> np.ndarray:
+        """Per run, the query rows of its tile (int64); the last tile may have fewer than `rows`."""
+        tiles = max(self.order.shape[1], 1)
+        return np.minimum(self.rows, self.dims["Q"] - self.tile_of % tiles * self.rows)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many tiles of rows × keys are full, mixed and empty, over all batch entries and heads."""
+        first, last, mixed = self.runs.astype(np.int64).T
+        units = -(-last // self.keys) - first // self.keys
+        full, some = (int(units[mixed == kind].sum()) * self.copies for kind in (0, 1))
+        across = -(-self.dims["K"] // self.keys)
+        return {"full": full, "mixed": some, "empty": self.order.size * across * self.copies - full - some}
+
+    @property
+    def pairs(self) -> dict[str, int]:
+        """How many pairs of query and key lie in full and in mixed tiles, over all batch entries and heads."""
+        first, last, mixed = self.runs.astype(np.int64).T
+        area = (last - first) * self.heights
+        return {name: int(area[mixed == kind].sum()) * self.copies for kind, name in enumerate(("full", "mixed"))}
+
+    def __str__(self):
+        B, H, Q, K = (self.dims[name] for name in "BHQK")
+        counts = self.counts
+        total = sum(counts.values())
+        shown = " · ".join(f"{name} {count:,} ({_percent(count, total)})" for name, count in counts.items())
+        differ = [name for name, does in (("batch entry", self.per_batch), ("head", self.per_head)) if does]
+        shared = f"one for each {' and '.join(differ)}" if differ else "shared by all batch entries and heads"
+        return (
+            f"plan    {B} batch × {H} heads × {Q:,} rows × {K:,} keys in tiles of {self.rows} × {self.keys}, {shared}\n"
+            f"tiles   {shown}\n"
+            f"visits  {_percent(sum(self.pairs.values()), B * H * Q * K)} of the matrix, in {len(self.runs):,} runs of keys"
+        )
+
+    def picture(self, width: int = 32, group: int = 0) -> str:
+        """One group as characters, queries down and keys across: █ all full, ▒ some of it visited, · empty.
+
+        width: the most characters per line; a line stands for about twice as many rows as a character for keys.
+        """
+        Q, K = self.dims["Q"], self.dims["K"]
+        tiles, units = self.order.shape[1], -(-K // self.keys)
+        if not tiles or not units:
+            return ""
+        columns = min(width, units)
+        lines = min(tiles, width, max(1, round(columns * Q / K / 2)))
+        edges = np.arange(columns + 1) * units // columns * self.keys
+        edges[-1] = K
+        tops = np.arange(lines + 1) * tiles // lines
+        mine = slice(*self.offsets[[group * tiles, (group + 1) * tiles]])
+        line = np.searchsorted(tops, self.tile_of[mine] - group * tiles, side="right") - 1
+        first, last, mixed = self.runs[mine].astype(np.int64).T
+        heights = self.heights[mine]
+        cell = np.outer(np.diff(np.minimum(tops * self.rows, Q)), np.diff(edges))
+
+        def area(kinds) -> np.ndarray:
+            """Pairs per cell that runs of these kinds hold: what lies left of each edge, differenced."""
+            left = [np.bincount(line, kinds * heights * np.clip(edge - first, 0, last - first), lines) for edge in edges]
+            return np.diff(left, axis=0).T
+
+        drawn = np.where(area(mixed == 0) == cell, "█", np.where(area(mixed >= 0) > 0, "▒", "·"))
+        return "\n".join(map("".join, drawn))
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.3g} %" if whole else "0 %"
+
 
 class Boxes(NamedTuple):
     """Boxes of one size, in units of the finest tile: their group and their place on the grid of boxes of that size."""
@@ -49,6 +131,9 @@ class Boxes(NamedTuple):
     group: np.ndarray
     row: np.ndarray
     column: np.ndarray
+
+
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # per tile and box: tile, first unit, last unit, mixed
 
 
 class Grid(NamedTuple):
@@ -68,7 +153,15 @@ class Grid(NamedTuple):
 def plan(problem: Problem, rows: int, keys: int) -> Plan:
     """The plan of a problem in tiles of `rows` query rows by `keys` keys.
 
-    A tile is full where the mask holds for all its pairs, empty where for none, mixed where that is not known.
+    A tile is full where the mask surely holds for all its pairs, empty where surely for none, mixed otherwise.
+
+    >>> import numpy as np, regard as rg
+    >>> q = k = np.zeros((256, 8), np.float32)
+    >>> print(plan(Problem.of(q, k, k, mask=rg.causal()), rows=32, keys=32).picture())
+    ▒▒······
+    ██▒▒····
+    ████▒▒··
+    ██████▒▒
     """
     dims = problem.dims
     B, H, Q, K = (dims[name] for name in "BHQK")
@@ -96,7 +189,7 @@ def plan(problem: Problem, rows: int, keys: int) -> Plan:
     return Plan(rows, keys, per_batch, per_head, offsets, runs, order, dims)
 
 
-def _descend(grid: Grid, tiles: int, units: int):
+def _descend(grid: Grid, tiles: int, units: int) -> Entries:
     """Every box that is full, and every finest box that is mixed, as (tile, first unit, last unit, mixed) per tile."""
     groups = len(grid.batch)
     high, wide = 1, 1  # the size of a box, in tiles and units: powers of two
@@ -126,7 +219,8 @@ def _descend(grid: Grid, tiles: int, units: int):
             group, row, column = np.tile(group, 2), np.tile(row, 2), np.concatenate([2 * column, 2 * column + 1])
         inside = (row * high < tiles) & (column * wide < units)
         boxes = Boxes(group[inside], row[inside], column[inside])
-    return (np.concatenate(parts) for parts in zip(*found, strict=True))
+    tile, first, last, mixed = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return tile, first, last, mixed
 
 
 def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
@@ -153,7 +247,7 @@ def _positions(lo, hi) -> Interval:
     return Interval(lo.astype(np.float64), hi.astype(np.float64))
 
 
-def _rows_of(boxes: Boxes, chosen, high: int, wide: int, tiles: int, units: int, mixed: int):
+def _rows_of(boxes: Boxes, chosen, high: int, wide: int, tiles: int, units: int, mixed: int) -> Entries:
     """The chosen boxes, one entry per tile that they cover: tile, first unit, last unit, mixed."""
     group, row, column = (part[chosen] for part in boxes)
     top = row * high
@@ -164,7 +258,7 @@ def _rows_of(boxes: Boxes, chosen, high: int, wide: int, tiles: int, units: int,
     return tile, first, np.minimum(first + wide, units), np.full(len(tile), mixed)
 
 
-def _merged(tile, first, last, mixed, units: int):
+def _merged(tile, first, last, mixed, units: int) -> Entries:
     """The entries in order, neighbours of one kind joined."""
     sequence = np.argsort(tile * units + first)
     tile, first, last, mixed = (part[sequence] for part in (tile, first, last, mixed))

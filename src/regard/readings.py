@@ -101,10 +101,19 @@ def _affine_bounds(x: Expr, y: Expr, meaning) -> intervals.Interval:
     more, shift = affine(y)
     for term, factor in more.items():
         terms[term] = terms.get(term, 0) - factor
+    parts = [(factor, meaning[id(term)]) for term, factor in terms.items() if factor]
+    if abs(constant - shift) + sum(abs(factor) * intervals.reach(part) for factor, part in parts) < intervals.EXACT:
+        # No partial sum can have been rounded, so one look at the sizes is enough.
+        lo = hi = np.asarray(constant - shift, np.float64)
+        nan: np.ndarray | bool = False
+        for factor, part in parts:
+            lo = lo + factor * (part.lo if factor > 0 else part.hi)
+            hi = hi + factor * (part.hi if factor > 0 else part.lo)
+            nan = nan | part.nan
+        return intervals.Interval(lo, hi, nan)
     total = intervals.point(constant - shift)
-    for term, factor in terms.items():
-        if factor:
-            total = intervals.add(total, intervals.mul(intervals.point(factor), meaning[id(term)]))
+    for factor, part in parts:
+        total = intervals.add(total, intervals.mul(intervals.point(factor), part))
     return total
 
 
