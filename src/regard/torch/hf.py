@@ -1,0 +1,195 @@
+"""Any transformers model on regard: `register()`, then attn_implementation="regard".
+
+Two functions are registered under one name: the attention, and the mask that goes with it (transformers drops causality and
+padding without a word when an attention comes without its mask). What regard does not handle is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from ..attention import attention_weights, solve
+from ..errors import Reason, Refused
+from ..expr import Expr, query, walk
+from ..expr import batch as the_batch
+from ..expr import score as the_score
+from ..masks import causal, dense
+from ..problem import Problem
+from ..scores import bias
+from ..scores import softcap as capped
+from .lazy_mask import LazyMask, lazy_mask
+from .recorder import NAME, Call, implementations, note, record
+
+__all__ = ["Call", "attend", "check", "record", "register"]
+
+# Told to every attention function and without meaning for the numbers: what the model returns, and what was applied before.
+HARMLESS = {
+    "cache_params", "cache_position", "deterministic", "layer_idx", "logits_to_keep", "num_items_in_batch", "output_hidden_states",
+    "output_router_logits", "past_key_values", "position_embeddings", "position_ids", "return_dict", "use_cache",
+}  # fmt: skip
+
+# Arguments that change the numbers and that regard does not take: what they are, and what to do.
+REFUSED = {
+    "cache": ("a paged cache of continuous batching", "use model.generate instead of generate_batch"),
+    "indices": ("keys chosen per query by an indexer (sparse attention)", 'use attn_implementation="eager"'),
+    "block_indices": ("key blocks chosen per query by an indexer (sparse attention)", 'use attn_implementation="eager"'),
+    "sinks": ("sinks that differ per query", 'use attn_implementation="eager"'),
+    **dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
+                    ("a packed batch described by cumulative lengths", "pack with position_ids that start anew at each document")),
+}  # fmt: skip
+
+
+def register(*, engine: str = "auto") -> None:
+    """Make attn_implementation="regard" known to transformers; calling it again changes nothing but the engine.
+
+        regard.torch.hf.register()
+        model = AutoModel.from_pretrained(folder, attn_implementation="regard")    # or model.set_attn_implementation("regard")
+
+    engine: "auto", "jit", "reference" or "sdpa", for every model of the process.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, functools.partial(attend, engine=engine))
+    AttentionMaskInterface.register(NAME, lazy_mask)
+
+
+def check(model) -> None:
+    """Refuse a model that is set to regard but whose attention code cannot get there; says nothing if all is well.
+
+    transformers accepts any registered name for any model. Whether a call really arrived is what `record` shows.
+    """
+    reasons = []
+    found = implementations(model)
+    if found != {NAME}:
+        reasons.append(Reason("a part of the model does not run on regard", f"attn_implementation {', '.join(sorted(found))}",
+                              f"{NAME!r} everywhere", f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})"))  # fmt: skip
+    for kind in {type(module) for module in model.modules() if hasattr(module, "_can_set_attn_implementation")}:
+        if not kind._can_set_attn_implementation():
+            reasons.append(Reason("this model does its attention itself", kind.__name__,
+                                  "a model that calls transformers' attention interface",
+                                  'load it with attn_implementation="eager"'))  # fmt: skip
+    if reasons:
+        raise Refused("check", reasons)
+
+
+def attend(
+    module, query, key, value, attention_mask, *, engine="auto", dropout=0.0, scaling=None, is_causal=None, sliding_window=None,
+    softcap=None, s_aux=None, position_bias=None, output_attentions=False, **kwargs,
+):  # fmt: skip
+    """The attention function for regard, as transformers calls it.
+
+    out = softmax(cap(scaling · q kᵀ) + bias, over the keys that the mask allows and the sinks) v
+
+    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E), float32 or float64 on the CPU -> (out (B, Q, H, E), weights).
+    attention_mask: a `LazyMask`; a tensor that broadcasts to (B, H, Q, K), booleans (true means "may attend") or floats that are
+    added; or None. Added values of half the smallest number and below mean "may not attend". None is causal for a causal module
+    with more than one row, the first row at the first key (so a static cache is filled), and everything otherwise.
+    scaling: by default 1/√D. softcap: c · tanh(s / c). s_aux (H,): sinks. position_bias: floats that are added, (1 or B, H, Q, K).
+    weights: the whole matrix (B, H, Q, K) where output_attentions is asked for, None otherwise.
+
+    A row that may attend nothing, such as left padding, gives 0 (the models' own code gives the mean of all values).
+
+    Refused, all reasons at once: 16-bit models, other devices, gradients, dropout, paged caches, sparse indices, sinks per
+    query, a window without a mask, masks that do not fit, and arguments that nobody knows to be harmless.
+    """
+    if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
+        query = query.expand(key.shape[0], -1, -1, -1)
+    reasons = _unfit(query, key, value, s_aux, position_bias, dropout, kwargs)
+    if reasons:
+        raise Refused(NAME, reasons)
+    grid = (*query.shape[:3], key.shape[2])
+    score = the_score if softcap is None else capped(float(softcap))
+    causes = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    mask, score, start = _rule(attention_mask, grid, bool(causes), sliding_window, score, reasons)
+    if position_bias is not None:
+        allowed, score = _added(position_bias, "position_bias", grid, start, score, reasons)
+        mask = allowed if mask is None else mask if allowed is None else mask & allowed
+    if s_aux is not None and s_aux.numel() != grid[1]:
+        reasons.append(Reason("sinks do not fit the heads", f"s_aux of shape {tuple(s_aux.shape)}", f"one per head ({grid[1]},)",
+                              'use attn_implementation="eager"'))  # fmt: skip
+    if reasons:
+        raise Refused(NAME, reasons)
+    problem = Problem.of(query, key, value, mask=mask, score=None if score is the_score else score, scale=scaling,
+                         query_start=start, sinks=None if s_aux is None else s_aux.detach().reshape(-1), where=NAME)  # fmt: skip
+    B, H, Q, _ = grid
+    out = torch.empty(B, Q, H, value.shape[3], dtype=query.dtype)
+    solve(problem, engine, out=out.transpose(1, 2).numpy())
+    note(module, problem)
+    return out, _weights(problem) if output_attentions else None
+
+
+def _unfit(query, key, value, s_aux, position_bias, dropout, kwargs) -> list[Reason]:
+    """What no part of this call may be."""
+    reasons = []
+    tensors = {"query": query, "key": key, "value": value, "s_aux": s_aux, "position_bias": position_bias}
+    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given.values()):
+        names = ", ".join(name for name, tensor in given.items() if tensor.requires_grad)
+        reasons.append(Reason("the model wants gradients", f"{names} with requires_grad", "a forward pass",
+                              "call the model inside `with torch.no_grad():`"))  # fmt: skip
+    for name, tensor in list(given.items())[:3]:
+        if tensor.dtype not in (torch.float32, torch.float64):
+            reasons.append(Reason(f"the model's {name} has a dtype that regard does not take", str(tensor.dtype),
+                                  "float32 or float64", "model.float()"))  # fmt: skip
+        if tensor.device.type != "cpu":
+            reasons.append(Reason(f"the model's {name} is not in CPU memory", str(tensor.device), "cpu", 'model.to("cpu")'))
+    if dropout:
+        reasons.append(Reason("the model asks for dropout", f"dropout={dropout}", "dropout=0.0", "model.eval()"))
+    for name, found in kwargs.items():
+        if found is None or name in HARMLESS:
+            continue
+        what, mend = REFUSED.get(name, ("an argument that regard does not know", 'use attn_implementation="eager"'))
+        reasons.append(Reason(f"regard does not take {name}", what, "arguments that do not change the numbers, or that regard handles",
+                              mend))  # fmt: skip
+    return reasons
+
+
+def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr, int]:
+    """What transformers' mask means -> (mask, score, query_start)."""
+    B, H, Q, K = grid
+    if mask is None:
+        if window is not None and window < K:
+            reasons.append(Reason("a window without a mask", f"sliding_window={window} for {K} keys and attention_mask=None",
+                                  "the mask that goes with the window",
+                                  "let transformers build the mask: pass attention_mask (batch, keys), or leave it out"))  # fmt: skip
+        return (causal(), score, 0) if causes and Q > 1 else (None, score, K - Q)
+    if isinstance(mask, LazyMask):
+        used = set(walk(mask.rule))
+        fits = mask.shape[3] == K and (mask.shape[2] == Q or query not in used) and (mask.shape[0] == B or the_batch not in used)
+        if not fits:
+            reasons.append(Reason("the mask was made for another shape", f"{list(mask.shape)}", f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
+                                  'report it with the name of the model; until then use attn_implementation="eager"'))  # fmt: skip
+        return mask.rule, score, mask.query_start
+    if not isinstance(mask, torch.Tensor) or not (mask.dtype is torch.bool or mask.dtype.is_floating_point):
+        shown = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, torch.Tensor) else type(mask).__name__
+        reasons.append(Reason("not a mask", shown, "booleans (true means may attend), or floats that are added to the scores",
+                              "convert it: mask.bool()"))  # fmt: skip
+        return None, score, K - Q
+    if mask.dtype is torch.bool:
+        return (dense(mask, query_start=K - Q) if _fits(mask, "attention_mask", grid, reasons) else None), score, K - Q
+    return *_added(mask, "attention_mask", grid, K - Q, score, reasons), K - Q
+
+
+def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr]:
+    """Floats that are added to the scores -> (mask or None, score). Values at the floor of the dtype are a mask."""
+    if not _fits(tensor, name, grid, reasons):
+        return None, score
+    tensor = tensor.detach()
+    allowed = ~(tensor <= torch.finfo(tensor.dtype).min / 2)  # NaN is allowed, so that it shows
+    added = score if bool((tensor[allowed] == 0).all()) else bias(tensor.float() if tensor.dtype.itemsize < 4 else tensor, score, start)
+    return (None if bool(allowed.all()) else dense(allowed, query_start=start)), added
+
+
+def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
+    fits = tensor.ndim <= 4 and all(a in (1, b) for a, b in zip(tensor.shape[::-1], grid[::-1], strict=False))
+    if not fits:
+        reasons.append(Reason(f"{name} does not fit", f"{list(tensor.shape)}", f"something that broadcasts to (B, H, Q, K) = {list(grid)}",
+                              f"cut {name} to the rows and keys of this call"))  # fmt: skip
+    return fits
+
+
+def _weights(problem: Problem) -> torch.Tensor:
+    return torch.from_numpy(attention_weights(problem.q, problem.k, mask=problem.mask, score=problem.score, scale=problem.scale,
+                                              query_start=problem.query_start, sinks=problem.sinks))  # fmt: skip

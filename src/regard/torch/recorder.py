@@ -1,0 +1,170 @@
+"""A recorder: what every attention call of a model was given, so that any part of its weights can be computed afterwards.
+
+    with record(model) as calls:
+        model(**inputs)
+    calls[0].weights(rows=[3], heads=[0])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..attention import attention_weights
+from ..errors import refuse
+from ..expr import Const, Expr, Op, Read, Table, Var, fold, table
+from ..problem import Problem
+
+__all__ = ["NAME", "Call", "implementations", "note", "record"]
+
+NAME = "regard"  # as attn_implementation=; transformers gives words such as "flash", "sdpa" and "/" in a name a meaning
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One attention call: all that its weights depend on, copied, so that nothing the model does later changes it.
+
+    index: counts the calls of the recording. layer: the module's own number, or the first number in its name, or None.
+    name: the module's path in the model, which tells encoder, decoder and cross-attention apart.
+    q (B, H, Q, D) · k (B, G, K, D): after positions were applied, keys with what the cache held. mask, score: expressions or None.
+    scale: of q·k. query_start (B,): where row 0 stands on the key axis. sinks (H, S) or None.
+    """
+
+    index: int
+    layer: int | None
+    name: str
+    q: np.ndarray
+    k: np.ndarray
+    mask: Expr | None
+    score: Expr | None
+    scale: float
+    query_start: np.ndarray
+    sinks: np.ndarray | None
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, H, Q, K) of the weights."""
+        return (*self.q.shape[:3], self.k.shape[2])
+
+    def weights(self, rows=None, keys=None, heads=None) -> np.ndarray:
+        """The exact weights of chosen rows, keys and heads -> (B, heads, rows, keys); None is all.
+
+        weights[b, h, i, j] = exp(score(i, j) - lse(i)), as in `regard.attention_weights`. rows, keys, heads: a slice, a list, or
+        booleans; an integer counts as a list of one. Refused: positions outside the matrix.
+        """
+        H, group = self.q.shape[1], self.q.shape[1] // self.k.shape[1]
+        try:
+            chosen = np.atleast_1d(np.arange(H)[slice(None) if heads is None else heads])
+        except (IndexError, TypeError, ValueError) as error:
+            raise refuse("weights", "heads outside the model", f"heads={heads!r}: {error}", f"positions among {H} heads",
+                         "count from 0, or from the end with negative numbers") from error  # fmt: skip
+        rows, keys = ([part] if isinstance(part, int | np.integer) else part for part in (rows, keys))
+        found = [
+            attention_weights(
+                self.q[:, h : h + 1], self.k[:, h // group : h // group + 1], mask=_at_head(self.mask, h),
+                score=_at_head(self.score, h), scale=self.scale, query_start=self.query_start,
+                sinks=None if self.sinks is None else self.sinks[h : h + 1], rows=rows, keys=keys,
+            )
+            for h in chosen.tolist()
+        ]  # fmt: skip
+        return np.concatenate(found, axis=1) if found else np.zeros((self.q.shape[0], 0, *self._chosen(rows, keys)), self.q.dtype)
+
+    def _chosen(self, rows, keys) -> tuple[int, ...]:
+        return tuple(len(np.arange(size)[slice(None) if part is None else part])
+                     for part, size in zip((rows, keys), self.shape[2:], strict=True))  # fmt: skip
+
+
+class Recording:
+    """The calls of one `record` block, and what is needed to name them."""
+
+    def __init__(self, model):
+        self.calls: list[Call] = []
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.copies: dict[Table, Table] = {}
+
+    def add(self, module, problem: Problem) -> None:
+        if id(module) not in self.names:
+            return
+        name = self.names[id(module)]
+        self.calls.append(Call(len(self.calls), _layer(module, name), name, problem.q.copy(), problem.k.copy(),
+                               self._kept(problem.mask), self._kept(problem.score), problem.scale, problem.query_start,
+                               None if problem.sinks is None else problem.sinks.copy()))  # fmt: skip
+
+    def _kept(self, rule: Expr | None) -> Expr | None:
+        """The rule over copies of its tables; layers that share a table share its copy."""
+        def read(node, *index):
+            if node.table.frozen:
+                return node
+            copy = self.copies.get(node.table)
+            if copy is None or not np.array_equal(copy.array, node.table.array, equal_nan=copy.kind == "float"):
+                numbers = node.table.array.copy()
+                numbers.flags.writeable = False
+                copy = self.copies[node.table] = table(numbers, node.table.name)
+            return Read(copy, *index)
+
+        return _rebuilt(rule, lambda node: node, read)
+
+
+_recordings: contextvars.ContextVar[tuple[Recording, ...]] = contextvars.ContextVar("regard_recordings", default=())
+
+
+@contextlib.contextmanager
+def record(model) -> Iterator[list[Call]]:
+    """Every attention call that `model` makes inside the block, in this thread, as a list of `Call`.
+
+    A call costs a copy of q and k: (H·Q + G·K)·D numbers per batch entry and call, so generating n tokens keeps n copies of the
+    keys. Parts of the model that run on another implementation by choice are not recorded. Contexts may be nested.
+
+    Refused: a model of which no part runs on regard, and a block in which no attention call was made.
+    """
+    found = implementations(model)
+    if NAME not in found:
+        raise refuse("record", "this model does not run on regard", f"attn_implementation {', '.join(sorted(found)) or 'unknown'}",
+                     f"attn_implementation={NAME!r}", f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})")  # fmt: skip
+    recording = Recording(model)
+    token = _recordings.set((*_recordings.get(), recording))
+    try:
+        yield recording.calls
+    finally:
+        _recordings.reset(token)
+    if not recording.calls:
+        raise refuse("record", "no attention call reached regard", f"a block in which {type(model).__name__} made none",
+                     "a call of the model, whose attention goes through transformers' attention interface",
+                     "call the model inside the block; if it was called, its attention code does not use the interface, "
+                     'so load it with attn_implementation="eager"')  # fmt: skip
+
+
+def note(module, problem: Problem) -> None:
+    """Tell every open recording about a call of `module`."""
+    for recording in _recordings.get():
+        recording.add(module, problem)
+
+
+def implementations(model) -> set[str]:
+    """The attention implementations that the model and the models inside it are set to."""
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    return {name for config in configs if isinstance(name := getattr(config, "_attn_implementation", None), str)}
+
+
+def _layer(module, name: str) -> int | None:
+    known: Any = getattr(module, "layer_idx", None)
+    if isinstance(known, int):
+        return known
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+
+
+def _at_head(rule: Expr | None, number: int) -> Expr | None:
+    """The rule as one head sees it, so that it can be asked about alone."""
+    return _rebuilt(rule, lambda node: Const(number) if node.name == "head" else node, lambda node, *index: Read(node.table, *index))
+
+
+def _rebuilt(rule: Expr | None, var, read) -> Expr | None:
+    """The same rule with its variables and reads replaced."""
+    if rule is None or isinstance(rule, Const | Var):
+        return rule if not isinstance(rule, Var) else var(rule)
+    return fold(rule, lambda node: node, var, read, lambda node, *args: Op(node.name, *args))
