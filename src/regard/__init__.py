@@ -1,20 +1,58 @@
 """regard: self-attention that is exact, fast and visible.
 
-    >>> import numpy as np, regard as rg
-    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 128, 64), dtype=np.float32)
-    >>> rg.attention(q, k, v, mask=rg.causal() & rg.window(64)).shape
-    (8, 128, 64)
+>>> import numpy as np, regard as rg
+>>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 128, 64), dtype=np.float32)
+>>> rg.attention(q, k, v, mask=rg.causal() & rg.window(64)).shape
+(8, 128, 64)
 """
 
 from .attention import attention, attention_weights, attention_with_lse
 from .errors import Refused
 from .expr import batch, head, key, query, score, table
 from .functions import (
-    atan, ceil, clip, cos, erf, exp, exp2, expm1, floor, log, log1p, log2, maximum, minimum, pow, relu, round_even, rsqrt,
-    sigmoid, sign, sin, softplus, sqrt, square, tan, tanh, to_float, to_int, trunc, where,
+    atan,
+    ceil,
+    clip,
+    cos,
+    erf,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    log,
+    log1p,
+    log2,
+    maximum,
+    minimum,
+    pow,
+    relu,
+    round_even,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    softplus,
+    sqrt,
+    square,
+    tan,
+    tanh,
+    to_float,
+    to_int,
+    trunc,
+    where,
 )  # fmt: skip
 from .masks import (
-    blocks, causal, dense, dilated, documents, everything, global_tokens, lengths, prefix, strided, window,
+    blocks,
+    causal,
+    dense,
+    dilated,
+    documents,
+    everything,
+    global_tokens,
+    lengths,
+    prefix,
+    strided,
+    window,
 )  # fmt: skip
 from .scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
 

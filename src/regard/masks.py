@@ -41,6 +41,7 @@ def documents(ids=None, *, lengths=None) -> Expr:
     """Several documents packed in one row: a query attends its own document only.
 
     ids: the document of each position, (K,) or (B, K). lengths: instead, the lengths of consecutive documents, (N,).
+    Positions beyond the last belong to the last document.
     """
     if (ids is None) == (lengths is None):
         raise refuse("documents", "one description is needed", given="both ids and lengths" if ids is not None else "neither",
@@ -98,7 +99,7 @@ def blocks(pattern, size: int | tuple[int, int]) -> Expr:
     """A pattern of blocks: query block i may attend key block j where pattern[…, i, j] is true.
 
     pattern: booleans, (rows, columns), with heads and then batch in front if they differ. size: of a block, one number or
-    (queries, keys).
+    (queries, keys). Positions beyond the pattern belong to its last block.
     """
     per_query, per_key = (size, size) if isinstance(size, int) else size
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
@@ -107,12 +108,20 @@ def blocks(pattern, size: int | tuple[int, int]) -> Expr:
 def dense(array, query_start: int | None = None) -> Expr:
     """Any boolean array that broadcasts to (B, H, Q, K), as rows over keys.
 
-    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard.
+    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard. Positions
+    beyond the array read its edge.
     """
-    shape = np.shape(array)
-    if query_start is None and len(shape) >= 2:
-        query_start = shape[-1] - shape[-2] if 1 not in shape[-2:] else 0
-    return _boolean(array, "mask", query - (query_start or 0), key)
+    return _boolean(array, "mask", *rows_and_keys(array, "mask", query_start))
+
+
+def rows_and_keys(array, name: str, query_start: int | None) -> tuple[Expr, Expr]:
+    """The row and the column at which a position reads an array (…, rows, keys)."""
+    rows, keys = (1, 1, *np.shape(array))[-2:]
+    if query_start is None and keys == 1 < rows:
+        raise refuse(name, "one column does not tell where its rows stand", given=f"shape {np.shape(array)}",
+                     expected="query_start=…, the position of row 0", mend="query_start=0 if row i stands at position i")  # fmt: skip
+    start = (keys - rows if rows > 1 else 0) if query_start is None else query_start
+    return query - start if start else query, key
 
 
 def along(shown: Table, *position: Expr):

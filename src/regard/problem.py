@@ -17,6 +17,7 @@ import numpy as np
 
 from .errors import Reason, Refused
 from .expr import Const, Expr
+from .expr import score as the_score
 from .trace import as_mask, as_score
 
 __all__ = ["Problem"]
@@ -86,7 +87,7 @@ class Problem:
             raise Refused(where, reasons)
         if isinstance(rule, Const) and rule.value is True:
             rule = None
-        if logit is not None and repr(logit) == "score":
+        if logit is the_score:
             logit = None
         return cls(q4, k4, v4, rule, logit, number, start, sink, lead)
 
@@ -148,7 +149,9 @@ def _check_shapes(q, k, v, q4, k4, v4, reasons: list[Reason]) -> None:
         reasons.append(Reason("the arrays differ in dtype", ", ".join(sorted(map(str, dtypes))), "one dtype for q, k and v",
                               "convert them to the same dtype"))  # fmt: skip
     if q4.shape[3] != k4.shape[3]:
-        reasons.append(Reason("q and k differ in depth", shown, f"D = {q4.shape[3]} for both", f"check the last axis; {layout}"))
+        reasons.append(
+            Reason("q and k differ in depth", shown, f"D = {q4.shape[3]} for both", f"check the last axis; {layout}")
+        )
     if q4.shape[3] == 0 or v4.shape[3] == 0:
         reasons.append(Reason("an array has no depth", shown, "a last axis of at least 1", f"check the last axis; {layout}"))
     if k4.shape[2] != v4.shape[2]:
@@ -156,12 +159,14 @@ def _check_shapes(q, k, v, q4, k4, v4, reasons: list[Reason]) -> None:
     H, G = q4.shape[1], k4.shape[1]
     if G != v4.shape[1]:
         reasons.append(Reason("k and v differ in heads", shown, "as many value heads as key heads", f"check axis -3; {layout}"))
-    if (G == 0) != (H == 0) or (G and H % G):
+    if bool(H) != bool(G) or (G and H % G):
         reasons.append(Reason("key heads do not divide query heads", f"{shown}: H={H}, G={G}", "H to be a multiple of G",
                               f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}"))  # fmt: skip
     for name, array in (("k", k4), ("v", v4)):
         if array.shape[0] not in (q4.shape[0], 1):
-            reasons.append(Reason(f"q and {name} differ in batch", shown, f"B = {q4.shape[0]}, or 1", f"check axis 0; {layout}"))
+            reasons.append(
+                Reason(f"q and {name} differ in batch", shown, f"B = {q4.shape[0]}, or 1", f"check axis 0; {layout}")
+            )
     for name, array in (("q", q4), ("k", k4)):
         if array.shape[2] >= LIMIT:
             reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))

@@ -9,14 +9,17 @@ import numpy as np
 from .errors import refuse
 from .expr import Expr, Table, head, key, lift, query, table
 from .expr import score as the_score
-from .functions import clip, tanh, where
-from .masks import along
+from .functions import tanh, where
+from .masks import along, rows_and_keys
 
 __all__ = ["alibi", "alibi_slopes", "bias", "gate", "relative", "softcap", "t5_buckets"]
 
 
 def softcap(cap: float, score: Expr = the_score) -> Expr:
     """Gemma 2's soft limit: cap · tanh(score / cap)."""
+    if not isinstance(cap, Expr) and not cap > 0:
+        raise refuse("softcap", "the cap is not a limit", given=f"{cap!r}", expected="a number above 0",
+                     mend="leave softcap out for no limit")  # fmt: skip
     return cap * tanh(score / cap)
 
 
@@ -52,7 +55,8 @@ def relative(array, score: Expr = the_score) -> Expr:
         raise refuse("relative", "a relative table has a middle", given=f"{size} distances", expected="an odd number: -R … R",
                      mend="give 2R + 1 entries")  # fmt: skip
     reach = size // 2
-    return score + along_heads(shown, clip(key - query, -reach, reach) + reach)
+    index = key - query + reach  # reads clamp
+    return score + (shown[index] if shown.array.ndim == 1 else shown[head, index])
 
 
 def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Expr = the_score) -> Expr:
@@ -64,6 +68,10 @@ def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Ex
     count = shown.array.shape[0]
     buckets = count // 2 if bidirectional else count
     exact = buckets // 2
+    if not 1 <= exact < max_distance:
+        raise refuse("t5_buckets", "the buckets do not reach", given=f"{count} buckets, max_distance={max_distance}",
+                     expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
+                     mend="check the table: (buckets, heads)")  # fmt: skip
     distance = np.arange(max_distance + 1)
     with np.errstate(divide="ignore"):
         growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(max_distance / exact))
@@ -71,23 +79,15 @@ def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Ex
     numbers = np.where(distance < exact, distance, far)
     numbers.flags.writeable = False
     bucket = table(numbers, "bucket")
-    if bidirectional:
-        index = bucket[abs(query - key)] + where(key > query, buckets, 0)
-    else:
-        index = bucket[clip(query - key, 0)]
+    # A distance of 0 or less reads bucket 0: indices are clamped.
+    index = bucket[abs(query - key)] + where(key > query, buckets, 0) if bidirectional else bucket[query - key]
     return score + shown[index, head]
 
 
-def along_heads(shown: Table, index: Expr) -> Expr:
-    """A read of (n,), or of (H, n) with the head in front."""
-    return shown[index] if shown.array.ndim == 1 else shown[head, index]
-
-
 def _by_position(array, name: str, query_start: int | None) -> Expr:
-    shape = np.shape(array)
-    if query_start is None and len(shape) >= 2:
-        query_start = shape[-1] - shape[-2] if 1 not in shape[-2:] else 0
-    return along(_numbers(array, name, (0, 1, 2, 3, 4)), query - (query_start or 0), key) if shape else lift(array)
+    if np.ndim(array) == 0:
+        return lift(array)
+    return along(_numbers(array, name, (1, 2, 3, 4)), *rows_and_keys(array, name, query_start))
 
 
 def _numbers(array, name: str, axes: tuple[int, ...]) -> Table:

@@ -47,7 +47,7 @@ class Syntax:
     __or__, __ror__ = infix("or"), reflected("or")
     __xor__, __rxor__ = infix("xor"), reflected("xor")
     __lt__, __le__, __gt__, __ge__ = infix("lt"), infix("le"), infix("gt"), infix("ge")
-    __eq__, __ne__ = infix("eq"), infix("ne")  # type: ignore[assignment]
+    __eq__, __ne__ = infix("eq"), infix("ne")
     __rpow__ = reflected("pow")
 
     def __pow__(self, exponent):

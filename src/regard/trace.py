@@ -1,12 +1,14 @@
 """Callables in the form other libraries use, `mask(b, h, q, kv)` and `score(s, b, h, q, kv)`, traced into expressions.
 
-The callable runs once, on symbols. Arrays that it captures (closures, defaults, globals, partial arguments) are handed to it as
-tables, so that `ids[q] == ids[kv]` reads inside the kernel. The callable itself is not changed.
+The callable runs once, on symbols. Arrays that it captures (closures, defaults, globals, partial arguments, attributes of the object
+that a method belongs to) are handed to it as tables, so that `ids[q] == ids[kv]` reads inside the kernel. The callable itself is
+not changed.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from typing import Any
 
@@ -54,19 +56,15 @@ def as_score(rule) -> Expr | None:
 
 def _called(rule, what: str, symbols) -> Expr:
     try:
-        found = _with_tables(rule)(*symbols)
-    except (IndexError, TypeError) as error:
+        return expr.lift(_with_tables(rule, {})(*symbols))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
         names = ", ".join(repr(symbol) for symbol in symbols)
-        raise refuse(what, "the callable cannot be traced", given=f"{error}", expected=f"a function of ({names})",
-                     mend="index captured arrays with table(array)[…]; use & | ~ and where instead of and, or, not, if") from error  # fmt: skip
-    if not isinstance(found, Expr):
-        found = expr.lift(found)
-    return found
+        raise refuse(what, "the callable cannot be traced", given=str(error), expected=f"a function of ({names})",
+                     mend="index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if") from error  # fmt: skip
 
 
-def _with_tables(rule, seen: dict[int, Any] | None = None):
+def _with_tables(rule, seen: dict[int, Any]):
     """The callable over the same code, with every captured array readable by expressions."""
-    seen = {} if seen is None else seen
     if id(rule) in seen:
         return seen[id(rule)]
     if isinstance(rule, functools.partial):
@@ -74,36 +72,64 @@ def _with_tables(rule, seen: dict[int, Any] | None = None):
         named = {name: _readable(part, seen) for name, part in rule.keywords.items()}
         return functools.partial(_with_tables(rule.func, seen), *parts, **named)
     if isinstance(rule, types.MethodType):
-        return types.MethodType(_with_tables(rule.__func__, seen), rule.__self__)
-    if not isinstance(rule, types.FunctionType):
-        return rule
-    used = set(rule.__code__.co_names)
-    for constant in rule.__code__.co_consts:  # names that nested functions use
-        if isinstance(constant, types.CodeType):
-            used |= set(constant.co_names)
-    scope = dict(rule.__globals__)
-    made = types.FunctionType(rule.__code__, scope, rule.__name__, rule.__defaults__,
-                              tuple(types.CellType() for _ in rule.__closure__ or ()))  # fmt: skip
+        return types.MethodType(_with_tables(rule.__func__, seen), Owner(rule.__self__, seen))
+    if isinstance(rule, types.FunctionType):
+        return _rebound(rule, seen)
+    own = inspect.getattr_static(type(rule), "__call__", None)
+    return _with_tables(types.MethodType(own, rule), seen) if isinstance(own, types.FunctionType) else rule
+
+
+def _rebound(rule: types.FunctionType, seen: dict[int, Any]):
+    """A copy of the function whose globals, closure and defaults are readable; a library keeps its own globals."""
+    cells = tuple(types.CellType() for _ in rule.__closure__ or ())
+    scope = rule.__globals__ if _from_library(rule) else dict(rule.__globals__)
+    made = types.FunctionType(rule.__code__, scope, rule.__name__, rule.__defaults__, cells)
     seen[id(rule)] = made  # before its parts, so that a recursive rule ends
-    for name in used & scope.keys():
-        scope[name] = _readable(scope[name], seen)
-    for cell, original in zip(made.__closure__ or (), rule.__closure__ or (), strict=True):
+    if not _from_library(rule):
+        for name in _names(rule.__code__) & scope.keys():
+            scope[name] = _readable(scope[name], seen)
+    for cell, original in zip(cells, rule.__closure__ or (), strict=True):
         cell.cell_contents = _readable(original.cell_contents, seen)
     made.__defaults__ = tuple(_readable(part, seen) for part in rule.__defaults__ or ())
     made.__kwdefaults__ = {name: _readable(part, seen) for name, part in (rule.__kwdefaults__ or {}).items()}
     return made
 
 
-def _readable(value, seen):
+def _names(code: types.CodeType) -> set[str]:
+    """The global names that the code uses, those of functions nested in it included."""
+    nested = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return set(code.co_names).union(*nested)
+
+
+def _from_library(rule) -> bool:
+    """Library functions meet symbols through their own protocols; only what they close over may be the user's."""
+    package = getattr(rule, "__module__", None) or ""
+    return package.split(".")[0] in ("torch", "numpy", "regard", "builtins")
+
+
+class Owner:
+    """The object that a method belongs to, with its arrays readable by expressions."""
+
+    def __init__(self, owner, seen: dict[int, Any]):
+        self._owner, self._seen = owner, seen
+
+    def __getattr__(self, name: str):
+        value = getattr(self._owner, name)
+        if isinstance(value, types.MethodType) and value.__self__ is self._owner:
+            return types.MethodType(_with_tables(value.__func__, self._seen), self)
+        return _readable(value, self._seen)
+
+
+def _readable(value, seen: dict[int, Any]):
     """A captured value as the traced callable should see it."""
     if isinstance(value, Expr | Table | type | types.ModuleType):
         return value
     if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
-        package = getattr(value, "__module__", None) or ""
-        # Library functions meet symbols through their own protocols; only the user's rules are rebound.
-        return value if package.split(".")[0] in ("torch", "numpy", "regard", "builtins") else _with_tables(value, seen)
-    if isinstance(value, tuple | list):
-        return type(value)(_readable(part, seen) for part in value) if type(value) in (tuple, list) else value
+        return value if _from_library(value) and not getattr(value, "__closure__", None) else _with_tables(value, seen)
+    if type(value) in (tuple, list):
+        return type(value)(_readable(part, seen) for part in value)
+    if type(value) is dict:
+        return {name: _readable(part, seen) for name, part in value.items()}
     if hasattr(value, "__array__") and getattr(value, "shape", ()) != ():
         return table(value)
     return value

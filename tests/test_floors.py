@@ -1,0 +1,89 @@
+"""The house: imports only go down, and every room stays small enough to read in one sitting."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
+
+# Rooms on one floor do not import each other. `__init__` and `cli` are the front door and the side door.
+FLOORS = [
+    {"errors", "intervals"}, {"operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"}, {"scores"}, {"trace"},
+    {"problem"}, {"reference", "scalar", "plan"}, {"cost", "jit", "sdpa"}, {"attention"}, {"torch"}, {"lens"}, {"bench"},
+    {"cli", "__main__"}, {"__init__"},
+]  # fmt: skip
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def imported(path: Path, root: Path):
+    """The rooms that the file imports, at the top or inside a function."""
+    inside = path.relative_to(root).parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == len(inside):
+            yield from [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (
+                f"{name}, spelled in full"
+                for name in names
+                if node.__dict__.get("level", 0) == 0 and name.split(".")[0] == "regard"
+            )
+
+
+def complaints(root: Path) -> list[str]:
+    """Every import that does not go down, as a sentence."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        room = path.relative_to(root).parts[0].removesuffix(".py")
+        for other in imported(path, root):
+            if other != room and FLOOR.get(other, 99) >= FLOOR.get(room, -1):
+                found.append(f"imports must go down: {path.relative_to(root)} (floor {FLOOR.get(room)}) imports "
+                             f"{other} (floor {FLOOR.get(other)})")  # fmt: skip
+    return found
+
+
+def test_imports_go_down():
+    """A room knows only what lies below it."""
+    assert complaints(ROOT) == []
+
+
+def test_every_room_has_a_floor():
+    """A new room is given its floor here, on purpose."""
+    rooms = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")}
+
+    assert rooms - FLOOR.keys() == set()
+
+
+def test_meta_a_bad_import_is_named(tmp_path):
+    """The check can fail: it sees imports inside functions, from nested folders, and those spelled in full."""
+    (tmp_path / "jit").mkdir()
+    (tmp_path / "jit" / "forward.py").write_text(
+        "def f():\n    from ..reference import forward\n    from ..attention import solve\n"
+    )
+    (tmp_path / "masks.py").write_text("from . import scores, expr\nfrom .expr import key\nimport regard.expr\n")
+
+    assert complaints(tmp_path) == [
+        "imports must go down: jit/forward.py (floor 9) imports attention (floor 10)",
+        "imports must go down: masks.py (floor 4) imports scores (floor 5)",
+        "imports must go down: masks.py (floor 4) imports regard.expr, spelled in full (floor None)",
+    ]
+
+
+def test_engines_do_not_import_the_law():
+    """An engine that is tested against the law must not be made of it."""
+    engines = [path for folder in ("jit", "sdpa.py") for path in (ROOT / folder).rglob("*.py")]
+
+    assert [path.name for path in engines if {"reference", "scalar"} & set(imported(path, ROOT))] == []
+
+
+def test_no_room_is_too_large():
+    """No source file exceeds 400 lines."""
+    sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in ROOT.rglob("*.py")}
+
+    assert {name: size for name, size in sizes.items() if size > 400} == {}
+
+
+def test_every_room_says_what_it_is():
+    """The first line of a file with code is a sentence about it."""
+    texts = {path.relative_to(ROOT): path.read_text() for path in ROOT.rglob("*.py")}
+
+    assert [str(path) for path, text in texts.items() if text.strip() and not text.startswith('"""')] == []
