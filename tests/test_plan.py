@@ -170,6 +170,14 @@ def test_large_random_masks_are_planned_soundly():
         check(problem(130, 290, composed(random, 3), B=2, H=3, query_start=random.integers(-30, 200, 2)), 2, 4)
 
 
+def test_a_boundary_everywhere_stops_the_descent(monkeypatch):
+    """Where everything is mixed the plan stays small: boxes stay whole once a level would have too many."""
+    monkeypatch.setattr("regard.plan.LIMIT", 500)
+    monkeypatch.setattr("regard.plan.FINE", 100)
+    for mask in (rg.dilated(3), rg.strided(5), rg.causal(), rg.causal() & rg.documents(lengths=[50] * 6)):
+        check(problem(210, 300, mask, H=2), 4, 2)
+
+
 def test_plans_are_shared_where_nothing_differs():
     """Batch entries and heads get plans of their own only where the mask, or the position of the rows, makes them differ."""
 

@@ -90,17 +90,19 @@ def div(x, y):
 
 
 def floordiv(x, y):
-    """Division by zero gives 0 for integers, so 0 joins wherever the divisor may vanish."""
+    """Where the divisor may vanish everything is possible: 0 for integers, anything for numbers.
+
+    Two corners per pair: floor(1.0 / 0.1) is 10 but 1.0 // 0.1 is 9, and an engine may do either.
+    """
     crosses = (y.lo <= 0) & (y.hi >= 0)
     with np.errstate(all="ignore"):
-        corners = [np.floor(a / b) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
-    found = hull(corners, x.nan | y.nan)
-    reach = np.maximum(np.abs(x.lo), np.abs(x.hi))
-    return Interval(
-        np.where(crosses, -reach - 1, found.lo),
-        np.where(crosses, reach + 1, found.hi),
-        found.nan | (crosses & ~np.isfinite(reach)),
-    )
+        corners = [way(a, b) for a in (x.lo, x.hi) for b in (y.lo, y.hi) for way in (np.floor_divide, _floor_of_quotient)]
+    found = hull(corners, x.nan | y.nan | crosses)
+    return Interval(np.where(crosses, -np.inf, found.lo), np.where(crosses, np.inf, found.hi), found.nan)
+
+
+def _floor_of_quotient(x, y):
+    return np.floor(x / y)
 
 
 def mod(x, y):

@@ -20,6 +20,7 @@ __all__ = ["Plan", "plan"]
 
 FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
 COARSE = 16  # otherwise the descent begins with at most this many boxes
+LIMIT = 1 << 23  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
 CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
 
 
@@ -205,12 +206,12 @@ def _descend(grid: Grid, tiles: int, units: int) -> Entries:
     while len(boxes.group):
         full, mixed = _verdicts(grid, boxes, high, wide)
         found.append(_rows_of(boxes, full, high, wide, tiles, units, 0))
-        if high == wide == 1:
-            found.append(_rows_of(boxes, mixed, 1, 1, tiles, units, 1))
-            break
         # Halve the longer side, or both where they are equal: square boxes follow a slanted boundary best.
         halve_rows = high > 1 and (wide == 1 or high * grid.rows >= wide * grid.keys)
         halve_keys = wide > 1 and (high == 1 or high * grid.rows <= wide * grid.keys)
+        if high == wide == 1 or np.count_nonzero(mixed) << (halve_rows + halve_keys) > LIMIT:
+            found.append(_rows_of(boxes, mixed, high, wide, tiles, units, 1))
+            break
         high, wide = high >> halve_rows, wide >> halve_keys
         group, row, column = (part[mixed] for part in boxes)
         if halve_rows:
