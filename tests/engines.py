@@ -1,0 +1,31 @@
+"""The engines that every law is tested in, and the inputs and comparisons that those tests share."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+__all__ = ["ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
+
+ENGINES = ["reference"]
+if importlib.util.find_spec("regard.jit") and hasattr(importlib.import_module("regard.jit"), "forward"):
+    ENGINES.append("jit")
+
+engines = pytest.mark.parametrize("engine", ENGINES)
+TOLERANCE = {"rtol": 3e-5, "atol": 3e-6}  # of float32, for scores of a few units
+
+
+def normal(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def qkv(H=2, Q=19, K=37, D=16, E=16, G=None, B=2):
+    G = H if G is None else G
+    return normal(B, H, Q, D, seed=1), normal(B, G, K, D, seed=2), normal(B, G, K, E, seed=3)
+
+
+def same_bits(x, y):
+    """Equal numbers, and equal signs of zero."""
+    assert x.dtype == y.dtype
+    np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(np.signbit(x * 1.0), np.signbit(y * 1.0))

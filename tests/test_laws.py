@@ -1,0 +1,386 @@
+"""The laws of meaning, each by name, in every engine."""
+
+import math
+
+import numpy as np
+import pytest
+from engines import ENGINES, TOLERANCE, engines, normal, qkv, same_bits
+from strategies import LAYOUTS, laid_out
+
+import regard as rg
+from regard import Refused, reference
+from regard.attention import choose
+from regard.problem import Problem
+
+INF, NAN = math.inf, math.nan
+
+
+def spread(engine, keys, **rules):
+    """The weights of equal scores, one row: read off the output, with the unit vectors as values."""
+    rows = rules.pop("rows", keys)
+    return rg.attention(np.zeros((rows, 4), np.float32), np.zeros((keys, 4), np.float32), np.eye(keys, dtype=np.float32),
+                        engine=engine, **rules)  # fmt: skip
+
+
+# ---- law 1 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("scale", [None, 0.3, 0.0, -1.0])
+def test_law_1_scale_then_score_then_mask_then_softmax(engine, scale):
+    """s = scale · q·k, then the score expression, then the mask; weights are the softmax over the allowed keys."""
+    q, k, v = qkv(B=1, H=1)
+    out, lse = rg.attention_with_lse(q, k, v, scale=scale, score=rg.score * rg.score + 1, mask=rg.causal(), engine=engine)
+    factor = 1 / math.sqrt(16) if scale is None else scale
+    for row in range(19):
+        seen = [key for key in range(37) if key <= row + 37 - 19]
+        powers = [math.exp((factor * float(q[0, 0, row].astype(float) @ k[0, 0, key].astype(float))) ** 2 + 1) for key in seen]
+        expected = sum(power * v[0, 0, key].astype(float) for power, key in zip(powers, seen)) / sum(powers)
+        np.testing.assert_allclose(out[0, 0, row], expected, **TOLERANCE)
+        np.testing.assert_allclose(lse[0, 0, row], math.log(sum(powers)), **TOLERANCE)
+
+
+# ---- law 2 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+def test_law_2_true_means_may_attend(engine):
+    """A key where the mask is true gets weight; one where it is false gets none."""
+    weights = spread(engine, 4, mask=np.array([[True, False, True, False]] * 4))
+    np.testing.assert_allclose(weights, [[0.5, 0, 0.5, 0]] * 4)
+
+
+@engines
+def test_law_2_masks_compose(engine):
+    """& | ~ of masks is & | ~ of what they allow."""
+    near, even = rg.window(3, 2), (rg.key + rg.query) % 2 == 0
+    a = np.array([[-3 < key - query <= 2 for key in range(9)] for query in range(9)])
+    b = np.array([[(key + query) % 2 == 0 for key in range(9)] for query in range(9)])
+    for composed, expected in ((near & even, a & b), (near | even, a | b), (~near & even, ~a & b), (near ^ even, a ^ b)):
+        same_bits(spread(engine, 9, mask=composed) > 0, expected)
+
+
+# ---- law 3 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+def test_law_3_the_last_query_stands_at_the_last_key(engine):
+    """By default the queries are the last Q of the K keys; query_start=0 gives the top-left convention."""
+    counts = (spread(engine, 7, rows=3, mask=rg.causal()) > 0).sum(-1)
+    assert counts.tolist() == [5, 6, 7]
+    counts = (spread(engine, 7, rows=3, mask=rg.causal(), query_start=0) > 0).sum(-1)
+    assert counts.tolist() == [1, 2, 3]
+    counts = (spread(engine, 3, rows=5, mask=rg.causal()) > 0).sum(-1)
+    assert counts.tolist() == [0, 0, 1, 2, 3]
+
+
+@engines
+def test_law_3_each_batch_entry_may_start_elsewhere(engine):
+    """query_start per batch entry shifts each entry's rows, in masks and in scores."""
+    q, k, v = qkv(B=3)
+    rules = {"mask": rg.causal(), "score": rg.score - 0.1 * (rg.query - rg.key), "engine": engine}
+    starts = np.array([18, 2, -4])
+    whole = rg.attention(q, k, v, query_start=starts, **rules)
+    for entry, start in enumerate(starts):
+        same_bits(whole[entry], rg.attention(q[entry], k[entry], v[entry], query_start=int(start), **rules))
+
+
+@engines
+def test_law_3_bare_arrays_lie_over_rows_and_keys(engine):
+    """An array given as mask= or score= is indexed by row and key, wherever the rows stand."""
+    q, k, v = qkv()
+    allowed, added = normal(19, 37, seed=4) > 0, normal(2, 1, 19, 37, seed=5)
+    usual = rg.attention(q, k, v, mask=allowed, score=added, engine=engine)
+    for start in (0, -3, 50):
+        same_bits(rg.attention(q, k, v, mask=allowed, score=added, query_start=start, engine=engine), usual)
+
+
+# ---- law 4 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_law_4_a_window_counts_the_row_itself(engine, width):
+    """window(w) lets a row see w keys, itself included."""
+    weights = spread(engine, 9, mask=rg.window(width))
+    assert (weights > 0).sum(-1).tolist() == [min(row + 1, width) for row in range(9)]
+    assert (np.diagonal(weights) > 0).all()
+
+
+# ---- law 5 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("rule", [
+    {"mask": rg.query % 3 == 0}, {"score": rg.where(rg.query % 3 == 0, rg.score, -INF)}, {"mask": rg.key < 0},
+    {"mask": rg.causal(), "query_start": -9}, {"mask": np.arange(19)[:, None] % 2 == np.zeros(37)},
+], ids=["mask", "score", "all", "start", "array"])  # fmt: skip
+def test_law_5_a_row_that_may_attend_nothing(engine, rule):
+    """Its output is 0 and its lse −inf; its gradients are 0. Never NaN."""
+    q, k, v = qkv()
+    out, lse = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    problem = Problem.of(q, k, v, **rule)
+    empty = ~(reference.weights(problem, np.arange(19), np.arange(37)) > 0).any(-1)
+    assert empty.any()
+    same_bits(out[empty], np.zeros_like(out[empty]))
+    assert (lse[empty] == -INF).all()
+    assert np.isfinite(out).all()
+    assert np.isfinite(lse[~empty]).all()
+    found = reference.backward(problem, np.ones(out.shape), np.ones(lse.shape))
+    assert not found.q[empty].any()
+    assert all(np.isfinite(part).all() for part in found[:3])
+
+
+@engines
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+def test_law_5_no_rows_or_no_keys(engine, shape):
+    """Without keys every row is empty; without rows there is nothing to say."""
+    q, k, v = qkv(Q=shape[0], K=shape[1])
+    out, lse = rg.attention_with_lse(q, k, v, mask=rg.causal(), engine=engine)
+    assert out.shape == (2, 2, shape[0], 16)
+    assert not out.any()
+    assert (lse == -INF).all()
+
+
+# ---- law 6 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("poison", [NAN, INF, -INF])
+@pytest.mark.parametrize("where", ["k", "v", "both", "bias"])
+def test_law_6_what_is_masked_cannot_leak(engine, poison, where):
+    """A masked key, value or bias changes no bit of a row that may not attend it, not even as NaN or infinity."""
+    q, k, v = qkv(Q=37)
+    added = np.zeros(37, np.float32)
+    rules = {"mask": rg.causal() & (rg.key % 5 != 3), "engine": engine}
+    before = rg.attention_with_lse(q, k, v, score=rg.bias(added), **rules)
+    k, v, added = k.copy(), v.copy(), added.copy()
+    for array in {"k": (k,), "v": (v,), "both": (k, v), "bias": ()}[where]:
+        array[:, :, 3::5] = poison  # never attended
+        array[:, :, 30] = poison  # attended from row 30 on
+    if where == "bias":
+        added[3::5] = added[30] = poison
+    after = rg.attention_with_lse(q, k, v, score=rg.bias(added), **rules)
+    for old, new in zip(before, after):
+        same_bits(old[:, :, :30], new[:, :, :30])
+    if poison != poison:
+        assert np.isnan(after[0][:, :, 30:]).all()  # what is attended is seen
+        assert np.isnan(after[1][:, :, 30:]).all() == (where != "v")
+
+
+@engines
+def test_law_6_an_attended_value_is_seen_in_its_column_only(engine):
+    """One NaN in a value row shows in that column of every row that attends it, and nowhere else."""
+    q, k, v = qkv(Q=37)
+    v[:, :, 10, 4] = NAN
+    out = rg.attention(q, k, v, mask=rg.window(8), engine=engine)
+    expected = np.zeros(out.shape, bool)
+    expected[:, :, 10:18, 4] = True
+    same_bits(np.isnan(out), expected)
+
+
+def test_law_6_backward():
+    """Gradients do not leak either: what nobody may attend gets 0, and NaN stays with those who attend it."""
+    q, k, v = qkv(Q=37)
+    k[:, :, 20], v[:, :, 20] = NAN, INF
+    problem = Problem.of(q, k, v, mask=rg.causal() & (rg.key != 20))
+    found = reference.backward(problem, np.ones((2, 2, 37, 16)), np.ones((2, 2, 37)))
+    assert all(np.isfinite(part).all() for part in found[:3])
+    assert not found.k[:, :, 20].any()
+    assert not found.v[:, :, 20].any()
+
+
+# ---- law 7 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_law_7_lse_is_the_natural_logarithm(engine, dtype):
+    """lse = ln Σ exp(score), in the dtype of the input."""
+    x = np.zeros((6, 4), dtype)
+    _, lse = rg.attention_with_lse(x, x, x, score=rg.score + rg.log(rg.key + 1), engine=engine)
+    assert lse.dtype == dtype
+    np.testing.assert_allclose(lse, math.log(21), rtol=1e-6)
+
+
+@engines
+def test_law_7_parts_merge_by_their_lse(engine):
+    """Attention over all keys is the mean of attention over parts, weighted by exp(lse): a monoid."""
+    q, k, v = qkv()
+    whole, total = rg.attention_with_lse(q, k, v, engine=engine)
+    parts = [rg.attention_with_lse(q, k[:, :, part], v[:, :, part], engine=engine) for part in (slice(0, 11), slice(11, 37))]
+    np.testing.assert_allclose(np.logaddexp(parts[0][1], parts[1][1]), total, **TOLERANCE)
+    merged = sum(out * np.exp(lse - total)[..., None] for out, lse in parts)
+    np.testing.assert_allclose(merged, whole, **TOLERANCE)
+
+
+# ---- law 8 -------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("count", [None, 1, 3])
+def test_law_8_sinks_are_logits_in_the_denominator(engine, count):
+    """A sink acts as a key with that score and a value of 0: it takes weight and gives nothing."""
+    q, k, v = qkv(B=1)
+    sinks = normal(2, seed=6) if count is None else normal(2, count, seed=6)
+    plain, before = rg.attention_with_lse(q, k, v, mask=rg.causal(), engine=engine)
+    out, lse = rg.attention_with_lse(q, k, v, mask=rg.causal(), sinks=sinks, engine=engine)
+    mass = np.log(np.exp(sinks.reshape(2, -1)).sum(-1))[None, :, None]
+    np.testing.assert_allclose(lse, np.logaddexp(before, mass), **TOLERANCE)
+    np.testing.assert_allclose(out, plain * np.exp(before - lse)[..., None], **TOLERANCE)
+
+
+@engines
+def test_law_8_an_empty_row_with_a_sink(engine):
+    """It gives 0, and its lse is the sink's; a sink of −inf is no sink."""
+    q, k, v = qkv(B=1)
+    out, lse = rg.attention_with_lse(q, k, v, mask=rg.key < 0, sinks=np.array([0.25, -INF]), engine=engine)
+    assert not out.any()
+    np.testing.assert_allclose(lse[0, 0], 0.25)
+    assert (lse[0, 1] == -INF).all()
+
+
+# ---- law 10 ------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+def test_law_10_dtypes_that_are_not_taken_are_refused(engine):
+    """Half precision is not silently computed in some other way."""
+    x = np.zeros((4, 8), np.float16)
+    with pytest.raises(Refused, match="float16"):
+        rg.attention(x, x, x, engine=engine)
+
+
+# ---- law 11: the same bits ---------------------------------------------------------------------------------------------------
+# The reference computes in float64 and rounds once, which hides the last bits that a matrix product may order differently.
+
+LOCAL = {
+    "plain": {},
+    "causal": {"mask": rg.causal()},
+    "window": {"mask": rg.window(9)},
+    "softcap": {"mask": rg.causal(), "score": rg.softcap(2.0)},
+    "alibi": {"mask": rg.causal(), "score": rg.alibi(np.array([0.5, 0.25, 0.1, 0.05], np.float32))},
+}
+local = pytest.mark.parametrize("rule", LOCAL.values(), ids=LOCAL)
+
+
+@engines
+@local
+def test_law_11_neighbouring_rows(engine, rule):
+    """A row's bits do not depend on the other rows: on what they hold, nor on how many they are."""
+    q, k, v = qkv(H=4, G=2, Q=45, K=150)
+    whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    disturbed = q.copy()
+    disturbed[:, :, 1::2] = 30 * normal(2, 4, 22, 16, seed=9)
+    disturbed[:, :, 5] = NAN
+    for old, new in zip(whole, rg.attention_with_lse(disturbed, k, v, engine=engine, **rule)):
+        same_bits(old[:, :, ::2], new[:, :, ::2])
+    for row in (0, 1, 31, 44):
+        alone = rg.attention_with_lse(q[:, :, [row]], k, v, query_start=150 - 45 + row, engine=engine, **rule)
+        for old, new in zip(whole, alone):
+            same_bits(old[:, :, [row]], new)
+
+
+@engines
+@local
+def test_law_11_batch_and_heads(engine, rule):
+    """An entry of the batch, and a group of heads, give the same bits alone and in company."""
+    q, k, v = qkv(B=3, H=4, G=2, Q=45, K=70)
+    whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    for entry in range(3):
+        for old, new in zip(whole, rg.attention_with_lse(q[entry], k[entry], v[entry], engine=engine, **rule)):
+            same_bits(old[entry], new)
+    if "slope" not in repr(rule):  # a rule that names the head does depend on which one it is
+        for head in range(4):
+            parts = q[:, [head]], k[:, [head // 2]], v[:, [head // 2]]
+            for old, new in zip(whole, rg.attention_with_lse(*parts, engine=engine, **rule)):
+                same_bits(old[:, [head]], new)
+
+
+@engines
+@local
+def test_law_11_strides_and_alignment(engine, rule):
+    """How the arrays lie in memory changes no bit."""
+    q, k, v = qkv(H=4, G=2, Q=45, K=70, E=7)
+    usual = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    for layout in LAYOUTS:
+        if layout != "broadcast":  # repeats numbers, so it is no layout of these arrays
+            laid = (laid_out(part, layout) for part in (q, k, v))
+            for old, new in zip(usual, rg.attention_with_lse(*laid, engine=engine, **rule)):
+                same_bits(old, new)
+    shared = [np.broadcast_to(part[:1], part.shape) for part in (q, k, v)]
+    for old, new in zip(rg.attention_with_lse(*(part.copy() for part in shared), engine=engine, **rule),
+                        rg.attention_with_lse(*shared, engine=engine, **rule)):  # fmt: skip
+        same_bits(old, new)
+
+
+@engines
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+@pytest.mark.parametrize("rule", [LOCAL[name] for name in ("causal", "window", "softcap", "alibi")])
+def test_law_11_prefill_in_chunks(engine, rule, chunk):
+    """The strong form: token by token, or in chunks, over the keys so far, equals the whole prefill bit for bit."""
+    q, k, v = qkv(H=4, G=2, Q=150, K=150)
+    whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    for first in range(0, 150, chunk):
+        last = min(first + chunk, 150)
+        part = rg.attention_with_lse(q[:, :, first:last], k[:, :, :last], v[:, :, :last], engine=engine, **rule)
+        for old, new in zip(whole, part):
+            same_bits(old[:, :, first:last], new)
+
+
+@engines
+@local
+def test_law_11_repeated_runs(engine, rule):
+    """The same call gives the same bits again."""
+    q, k, v = qkv(H=4, G=2, Q=45, K=300)
+    first = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    for _ in range(5):
+        for old, new in zip(first, rg.attention_with_lse(q, k, v, engine=engine, **rule)):
+            same_bits(old, new)
+
+
+# ---- law 12 ------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+def test_law_12_a_score_of_minus_infinity_removes_the_key(engine):
+    """−inf from the score is the mask, bit for bit, and keeps a NaN value out just as well."""
+    q, k, v = qkv(Q=37)
+    v[:, :, 3::5] = NAN
+    keep = rg.causal() & (rg.key % 5 != 3)
+    masked = rg.attention_with_lse(q, k, v, mask=keep, engine=engine)
+    scored = rg.attention_with_lse(q, k, v, score=rg.where(keep, rg.score, -INF), engine=engine)
+    added = np.where((np.arange(37) <= np.arange(37)[:, None]) & (np.arange(37) % 5 != 3), 0, -INF).astype(np.float32)
+    for rule in (scored, rg.attention_with_lse(q, k, v, score=added, engine=engine)):
+        for old, new in zip(masked, rule):
+            same_bits(old, new)
+    assert np.isfinite(masked[0]).all()
+
+
+@engines
+@pytest.mark.parametrize("poison", [INF, NAN])
+def test_law_12_an_attended_infinity_or_nan_shows(engine, poison):
+    """A score of +inf or NaN makes its row NaN where it is attended, and no other row."""
+    q, k, v = qkv(Q=37)
+    score = rg.where((rg.query == 20) & (rg.key == 4), poison, rg.score)
+    out, lse = rg.attention_with_lse(q, k, v, score=score, mask=rg.causal(), engine=engine)
+    expected = np.broadcast_to(np.arange(37) == 20, lse.shape)
+    same_bits(np.isnan(out).all(-1), expected)
+    same_bits(np.isnan(out).any(-1), expected)
+    same_bits(np.isnan(lse), expected)
+
+
+# ---- law 13 ------------------------------------------------------------------------------------------------------------------
+
+
+@engines
+def test_law_13_a_named_engine_runs_or_refuses(engine):
+    """The engine asked for is the engine that runs; an unknown one is refused; "auto" says why it chose."""
+    problem = Problem.of(*qkv())
+    assert choose(problem, engine) == (engine, ["asked for by name"])
+    with pytest.raises(Refused, match=f"did you mean '{engine}'"):
+        choose(problem, engine + "s")
+    if "jit" in ENGINES:
+        name, reasons = choose(problem, "auto")
+        assert name == "jit"
+        assert reasons
