@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -191,6 +194,26 @@ def test_plans_are_shared_where_nothing_differs():
     assert sharing(rg.lengths(keys=[10, 20]) & (rg.head < 2)) == (True, True, 6, 1)
     assert sharing(rg.causal(), query_start=[0, 5]) == (True, False, 2, 3)
     assert sharing(rg.key < 5, query_start=[0, 5]) == (False, False, 1, 6)
+
+
+def test_plans_are_remembered():
+    """The same question gets the same plan; arrays that may still change are planned anew, and no plan keeps a mask alive."""
+    asked = problem(100, 100, rg.causal() & rg.documents(lengths=[40, 60]))
+    found = plan(asked, 16, 16)
+    assert plan(problem(100, 100, asked.mask), 16, 16) is found and not found.runs.flags.writeable
+    assert plan(asked, 16, 8) is not found
+    assert plan(problem(100, 100, asked.mask, query_start=1), 16, 16) is not found
+    allowed = np.ones((100, 100), np.bool_)
+    asked = problem(100, 100, allowed)
+    assert plan(asked, 16, 16).counts["mixed"] == 0
+    allowed[:, 40:] = False
+    assert plan(asked, 16, 16).counts["mixed"] == 7
+    asked = problem(10, 10, rg.key < 12345)
+    plan(asked, 16, 16)
+    mask = weakref.ref(asked.mask)
+    del asked
+    gc.collect()
+    assert mask() is None
 
 
 def test_no_mask_is_one_full_run():

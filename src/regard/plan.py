@@ -6,12 +6,14 @@ boundary of the mask. A verdict may err towards "mixed" only, which costs speed 
 
 from __future__ import annotations
 
+import threading
+import weakref
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .expr import Expr, Var, walk
+from .expr import Expr, Var, tables_of, walk
 from .intervals import Interval
 from .problem import Problem
 from .readings import bounds
@@ -21,7 +23,11 @@ __all__ = ["Plan", "plan"]
 FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
 COARSE = 16  # otherwise the descent begins with at most this many boxes
 LIMIT = 1 << 23  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
+KEPT = 64  # so many plans are remembered, of masks that are still in use and whose arrays nobody can change
 CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
+
+_plans: dict[tuple, tuple[Any, Plan]] = {}
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +170,21 @@ def plan(problem: Problem, rows: int, keys: int) -> Plan:
     ████▒▒··
     ██████▒▒
     """
+    mask = problem.mask
+    identity = (id(mask), *problem.dims.values(), problem.query_start.tobytes(), rows, keys)
+    with _lock:
+        known, found = _plans.get(identity, (None, None))
+    if found is None or (known is not None and known() is not mask):  # the mask may be gone, and its id taken
+        found = _planned(problem, rows, keys)
+        if mask is None or all(table.frozen for table in tables_of(mask).values()):
+            with _lock:
+                _plans[identity] = weakref.ref(mask) if mask is not None else None, found
+                while len(_plans) > KEPT:
+                    del _plans[next(iter(_plans))]
+    return found
+
+
+def _planned(problem: Problem, rows: int, keys: int) -> Plan:
     dims = problem.dims
     B, H, Q, K = (dims[name] for name in "BHQK")
     mask = problem.mask
@@ -187,6 +208,8 @@ def plan(problem: Problem, rows: int, keys: int) -> Plan:
     runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, np.minimum(last * keys, K), mixed
     work = np.concatenate([[0], np.cumsum(runs[:, 1] - runs[:, 0], dtype=np.int64)])[offsets]
     order = np.argsort(-np.diff(work).reshape(batches * heads, tiles), axis=1, kind="stable").astype(np.int32)
+    for array in (offsets, runs, order):
+        array.flags.writeable = False  # the plan is shared by every call that asks the same
     return Plan(rows, keys, per_batch, per_head, offsets, runs, order, dims)
 
 
