@@ -19,12 +19,7 @@ class Reason:
     mend: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.what}\n"
-            f"  given     {self.given}\n"
-            f"  expected  {self.expected}\n"
-            f"  to mend   {self.mend}"
-        )
+        return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  to mend   {self.mend}"
 
 
 class Refused(ValueError):
@@ -45,8 +40,8 @@ def refuse(where: str, what: str, given: str, expected: str, mend: str) -> Refus
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`choose one of …`, led by the closest spelling where there is one."""
+    """`choose one of …`, led by the closest spelling where there is one; a long list is not written out."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
-    listed = ", ".join(repr(name) for name in known)
-    return f"did you mean {close[0]!r}? choose one of {listed}" if close else f"choose one of {listed}"
+    listed = f"choose one of {', '.join(map(repr, known))}" if len(known) <= 12 else "docs/language.md lists them all"
+    return f"did you mean {close[0]!r}? {listed}" if close else listed

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from .errors import refuse
-from .expr import Expr, Op, lift
+from .expr import Expr, Op, lift, table
 from .syntax import METHODS, SPELLINGS
 
 __all__ = [
@@ -188,6 +188,7 @@ SPELLINGS.update({
     "fmin": minimum, "fmax": maximum, "round": round_even, "rint": round_even, "arctan": atan, "fix": trunc, "relu": _relu,
     "ones_like": lambda x, **named: _made(1)(x, **named), "zeros_like": lambda x, **named: _made(0)(x, **named),
     "full_like": lambda x, value, **named: _made(value)(x, **named),
+    "__getitem__": lambda array, index: table(array)[index],  # torch asks the index; NumPy does not
 })  # fmt: skip
 
 # Methods that callables written for tensors use on their arguments.

@@ -62,6 +62,16 @@ def unbounded(value):
     return np.isinf(value.lo) | np.isinf(value.hi)
 
 
+def spans_zero(value):
+    return (value.lo <= 0) & (value.hi >= 0)
+
+
+def whole(value):
+    """Whether both ends are integers: then a quotient of two is on the right side of every integer."""
+    with np.errstate(invalid="ignore"):
+        return (np.floor(value.lo) == value.lo) & (np.floor(value.hi) == value.hi) & ~unbounded(value)
+
+
 def add(x, y):
     # inf - inf is NaN, whatever the finite values inside do.
     return sound(Interval(x.lo + y.lo, x.hi + y.hi, x.nan | y.nan | (unbounded(x) & unbounded(y))))
@@ -78,11 +88,12 @@ def sub(x, y):
 def mul(x, y):
     with np.errstate(invalid="ignore"):
         corners = [x.lo * y.lo, x.lo * y.hi, x.hi * y.lo, x.hi * y.hi]
-    return hull(corners, x.nan | y.nan)
+    # 0 · inf is NaN, and the 0 may lie between the ends.
+    return hull(corners, x.nan | y.nan | (unbounded(x) & spans_zero(y)) | (unbounded(y) & spans_zero(x)))
 
 
 def div(x, y):
-    crosses = (y.lo <= 0) & (y.hi >= 0)
+    crosses = spans_zero(y)
     with np.errstate(all="ignore"):
         corners = [x.lo / y.lo, x.lo / y.hi, x.hi / y.lo, x.hi / y.hi]
     found = hull(corners, x.nan | y.nan | crosses)
@@ -90,32 +101,25 @@ def div(x, y):
 
 
 def floordiv(x, y):
-    """Where the divisor may vanish everything is possible: 0 for integers, anything for numbers.
-
-    Two corners per pair: floor(1.0 / 0.1) is 10 but 1.0 // 0.1 is 9, and an engine may do either.
-    """
-    crosses = (y.lo <= 0) & (y.hi >= 0)
+    """The floor of the quotient; of floats it may be one lower, because 1.0 // 0.1 is 9 although 1.0 / 0.1 rounds to 10."""
+    crosses = spans_zero(y)
     with np.errstate(all="ignore"):
-        corners = [way(a, b) for a in (x.lo, x.hi) for b in (y.lo, y.hi) for way in (np.floor_divide, _floor_of_quotient)]
-    found = hull(corners, x.nan | y.nan | crosses)
-    return Interval(np.where(crosses, -np.inf, found.lo), np.where(crosses, np.inf, found.hi), found.nan)
-
-
-def _floor_of_quotient(x, y):
-    return np.floor(x / y)
+        corners = [np.floor(a / b) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
+    found = hull(corners, x.nan | y.nan | crosses | unbounded(x))
+    slack = np.where(whole(x) & whole(y), 0.0, 1.0)
+    return Interval(np.where(crosses, -np.inf, found.lo - slack), np.where(crosses, np.inf, found.hi + slack), found.nan)
 
 
 def mod(x, y):
     """Congruence: inside one period the remainder is an interval; across periods it is the whole range."""
-    fixed = (y.lo == y.hi) & (y.lo != 0) & np.isfinite(y.lo)
+    fixed = (y.lo == y.hi) & (y.lo != 0) & whole(x) & whole(y)
     divisor = np.where(fixed, y.lo, 1.0)
     with np.errstate(all="ignore"):
-        one_period = fixed & (np.floor(x.lo / divisor) == np.floor(x.hi / divisor))
+        inside = fixed & (np.floor(x.lo / divisor) == np.floor(x.hi / divisor))
         at_lo, at_hi = np.mod(x.lo, divisor), np.mod(x.hi, divisor)
-    inside = np.isfinite(x.lo) & np.isfinite(x.hi) & one_period
     lo = np.where(inside, np.minimum(at_lo, at_hi), np.minimum(y.lo, 0.0))
     hi = np.where(inside, np.maximum(at_lo, at_hi), np.maximum(y.hi, 0.0))
-    return sound(Interval(lo, hi, x.nan | y.nan | ((y.lo <= 0) & (y.hi >= 0)) | unbounded(x)))
+    return sound(Interval(lo, hi, x.nan | y.nan | spans_zero(y) | unbounded(x)))
 
 
 def absolute(x):

@@ -99,5 +99,5 @@ def spelled(name: str, args, kwargs):
     """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
     if name not in SPELLINGS:
         raise refuse("expression", f"{name} cannot stand in an expression", given=f"{name}{args!r}",
-                     expected="a function of the language", mend=did_you_mean(name, sorted(SPELLINGS)))  # fmt: skip
+                     expected="a function of the language", mend=did_you_mean(name, [known for known in SPELLINGS if known.isalnum()]))  # fmt: skip
     return SPELLINGS[name](*args, **kwargs)
