@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import Any
 
@@ -54,9 +55,7 @@ def attention_with_lse(q, k, v, *, mask=None, score=None, scale=None, query_star
     return _call(q, k, v, mask, score, scale, query_start, sinks, engine)
 
 
-def attention_weights(
-    q, k, *, mask=None, score=None, scale=None, query_start=None, sinks=None, rows=None, keys=None
-):
+def attention_weights(q, k, *, mask=None, score=None, scale=None, query_start=None, sinks=None, rows=None, keys=None):
     """The exact weights of a chosen rectangle of the attention matrix, without the rest.
 
     weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see nothing).
@@ -105,6 +104,12 @@ def why_not(problem: Problem, engine: str) -> list[str]:
         from . import jit
 
         return jit.why_not(problem)
+    if engine == "sdpa":
+        if importlib.util.find_spec("torch") is None:
+            return ["torch is not installed"]
+        from .torch import sdpa
+
+        return sdpa.why_not(problem)
     return []
 
 
@@ -114,7 +119,7 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
     if name == "jit":
         from . import jit
 
-        return jit.forward(problem, out)
+        return jit.solve(problem, out)
     if name == "sdpa":
         from .torch import sdpa
 

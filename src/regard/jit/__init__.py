@@ -6,6 +6,6 @@
     build     machine code and its cache       threads   the pool            engine    Problem -> kernel -> result
 """
 
-from .engine import forward, tile, why_not
+from .engine import solve, tile, why_not
 
-__all__ = ["forward", "tile", "why_not"]
+__all__ = ["solve", "tile", "why_not"]

@@ -17,7 +17,7 @@ from . import forward as kernel
 from .emit import signature
 from .target import Target, host
 
-__all__ = ["forward", "tile", "why_not"]
+__all__ = ["solve", "tile", "why_not"]
 
 PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
 
@@ -40,7 +40,7 @@ def tile(problem: Problem) -> tuple[int, int]:
     return rows, PLAN_KEYS
 
 
-def forward(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(out (B, H, Q, E), lse (B, H, Q)), float32. `out` may be given, with any strides."""
     dims = problem.dims
     if out is None:
