@@ -1,0 +1,84 @@
+"""Engine "sdpa": torch's own attention answers as the law does, or says why it cannot."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+
+pytest.importorskip("torch", reason='engine "sdpa" is torch')
+
+RNG = np.random.default_rng(7)
+SLOPES = rg.table(rg.alibi_slopes(4), "slope")
+
+
+def draw(B=2, H=4, G=2, Q=5, K=9, D=8, E=6, dtype=np.float32):
+    return tuple(RNG.standard_normal(shape, dtype=dtype) for shape in ((B, H, Q, D), (B, G, K, D), (B, G, K, E)))
+
+
+RULES = {
+    "plain": {},
+    "causal, grouped heads": {"mask": rg.causal()},
+    "lengths per batch entry": {"mask": rg.lengths(np.array([4, 9]))},
+    "rows that see nothing": {"mask": rg.causal() & (rg.query > 5)},
+    "bias": {"score": RNG.standard_normal((4, 5, 9), dtype=np.float32)},
+    "alibi and window": {"score": rg.score - SLOPES[rg.head] * (rg.query - rg.key), "mask": rg.causal() & rg.window(3)},
+    "minus infinity removes": {"score": rg.score + rg.where(rg.key < 7, 0.0, float("-inf"))},
+    "scale and start": {"scale": 0.3, "query_start": np.array([0, 2]), "mask": rg.causal()},
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_law(rule, dtype):
+    """Output and lse equal the reference's, to the precision of the dtype."""
+    q, k, v = draw(dtype=dtype)
+    want, want_lse = rg.attention_with_lse(q, k, v, engine="reference", **rule)
+    out, lse = rg.attention_with_lse(q, k, v, engine="sdpa", **rule)
+    assert out.dtype == lse.dtype == dtype
+    np.testing.assert_allclose(out, want, rtol=0, atol=30 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(lse, want_lse, rtol=0, atol=30 * np.finfo(dtype).eps)
+
+
+def test_empty_rows_are_zero():
+    """A row that may attend nothing gives 0 and lse −inf; the others are untouched."""
+    q, k, v = draw()
+    out, lse = rg.attention_with_lse(q, k, v, mask=rg.query > 5, engine="sdpa")
+    assert (out[:, :, :2] == 0).all() and (lse[:, :, :2] == -np.inf).all()
+    assert (out[:, :, 2:] != 0).all() and np.isfinite(lse[:, :, 2:]).all()
+
+
+@pytest.mark.parametrize("shape", [{"Q": 0}, {"K": 0}], ids=["no rows", "no keys"])
+def test_nothing_to_do(shape):
+    """Without rows or keys the output is zeros of the right shape."""
+    q, k, v = draw(**shape)
+    out, lse = rg.attention_with_lse(q, k, v, engine="sdpa")
+    assert out.shape == (*q.shape[:3], 6) and not out.any() and (lse == -np.inf).all()
+
+
+def test_strides_that_torch_does_not_take():
+    """Reversed and read-only arrays give the same result as their copies."""
+    q, k, v = draw()
+    backwards = k[:, :, ::-1]
+    v.flags.writeable = False
+    np.testing.assert_array_equal(rg.attention(q, backwards, v, engine="sdpa"), rg.attention(q, backwards.copy(), v, engine="sdpa"))
+
+
+@pytest.mark.parametrize(("rule", "reason"), [
+    ({"score": rg.softcap(5.0)}, "only add"),
+    ({"score": 1.0 - rg.score}, "only add"),
+    ({"score": rg.score + rg.floor(rg.score)}, "only add"),
+    ({"sinks": np.zeros(4, np.float32)}, "no sinks"),
+])  # fmt: skip
+def test_what_sdpa_cannot_say_is_refused(rule, reason):
+    """A named engine runs or refuses with its reasons; it computes nothing else in silence."""
+    with pytest.raises(rg.Refused, match=reason):
+        rg.attention(*draw(), engine="sdpa", **rule)
+
+
+def test_nan_behind_a_mask_is_refused():
+    """SDPA lets NaN pass through a mask, so with a mask such values are refused, and without one they are seen."""
+    q, k, v = draw()
+    v[0, 0, 8] = np.nan
+    with pytest.raises(rg.Refused, match="NaN"):
+        rg.attention(q, k, v, mask=rg.key < 8, engine="sdpa")
+    assert np.isnan(rg.attention(q, k, v, engine="sdpa")[0, :2]).all()
