@@ -1,0 +1,33 @@
+"""The command line: `regard look` and its sisters, one file each."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from ..errors import Refused
+from .look import look
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(help="Self-attention that is exact, fast and visible.", no_args_is_help=True, add_completion=False,
+                  pretty_exceptions_enable=False, rich_markup_mode=None)  # fmt: skip
+app.command()(look)
+
+
+@app.callback()
+def regard() -> None:
+    """Self-attention that is exact, fast and visible."""
+
+
+def main() -> None:
+    """Runs the command; a refusal becomes one sentence per reason and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a terminal without these letters shows question marks
+    try:
+        app()
+    except Refused as refused:
+        for reason in refused.reasons:
+            print(f"regard: {reason.what}: {reason.given} (expected {reason.expected}; to mend: {reason.mend})", file=sys.stderr)
+        sys.exit(2)
