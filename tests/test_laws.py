@@ -86,6 +86,18 @@ def test_law_3_each_batch_entry_may_start_elsewhere(engine):
 
 
 @engines
+def test_law_3_a_start_may_be_any_integer(engine):
+    """query_start as a Python integer, a NumPy integer or one per batch entry means the same; what is no position is refused."""
+    q, k, v = qkv()
+    usual = rg.attention(q, k, v, mask=rg.causal(), query_start=4, engine=engine)
+    for start in (np.int32(4), np.array(4), np.array([4, 4]), [4, 4]):
+        same_bits(rg.attention(q, k, v, mask=rg.causal(), query_start=start, engine=engine), usual)
+    for start in (4.0, 1 << 31, [4, 4, 4], True, "4"):
+        with pytest.raises(Refused, match="query_start is not a position"):
+            rg.attention(q, k, v, query_start=start, engine=engine)
+
+
+@engines
 def test_law_3_bare_arrays_lie_over_rows_and_keys(engine):
     """An array given as mask= or score= is indexed by row and key, wherever the rows stand."""
     q, k, v = qkv()
@@ -136,10 +148,11 @@ def test_law_5_a_row_that_may_attend_nothing(engine, rule):
 def test_law_5_no_rows_or_no_keys(engine, shape):
     """Without keys every row is empty; without rows there is nothing to say."""
     q, k, v = qkv(Q=shape[0], K=shape[1])
-    out, lse = rg.attention_with_lse(q, k, v, mask=rg.causal(), engine=engine)
-    assert out.shape == (2, 2, shape[0], 16)
-    assert not out.any()
-    assert (lse == -INF).all()
+    for rule in ({"mask": rg.causal()}, {"mask": np.ones(shape, bool)}, {"score": np.zeros((2, 1, *shape), np.float32)}):
+        out, lse = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+        assert out.shape == (2, 2, shape[0], 16)
+        assert not out.any()
+        assert (lse == -INF).all()
 
 
 # ---- law 6 -------------------------------------------------------------------------------------------------------------------

@@ -218,6 +218,8 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
             reasons.append(Reason(f"the {name} array does not fit", f"{given}", f"something that broadcasts to (B, H, Q, K) = {shape}",
                                   f"index it yourself: table(array)[query, key] in a {name} expression"))  # fmt: skip
             return None
+        if 0 in given:  # there is no pair of a row and a key to speak of
+            return None
         if len(set(start.tolist())) > 1:
             reasons.append(Reason(f"a bare {name} array cannot follow query_start", f"query_start {start.tolist()}",
                                   "one start for all batch entries", f"index it yourself in a {name} expression"))  # fmt: skip
