@@ -64,6 +64,32 @@ def test_the_bounds_of_a_point_hold_its_value(name, data):
 
 
 @ROWS
+def test_every_interval_of_special_numbers(name):
+    """No interval with ends among the special numbers loses a value, or hides a NaN, that its members can give."""
+    row = OPERATORS[name]
+    ends = np.array(SPECIAL if row.takes != "b" else [0.0, 1.0])
+    conditions = np.array([0.0, 1.0])
+    tiles, points, inside = [], [], []
+    for axis, letter in enumerate(row.takes):
+        members = conditions if letter == "b" else ends
+        lo, hi = (side.ravel() for side in np.meshgrid(members, members))
+        lo, hi = lo[lo <= hi], hi[lo <= hi]
+        tiles.append(np.reshape([lo, hi], (2, *np.roll([-1] + [1] * (len(row.takes) - 1), axis))))
+        points.append(members.reshape(np.roll([-1] + [1] * (len(row.takes) - 1), axis)))
+        inside.append((lo[:, None] <= members) & (members <= hi[:, None]))
+    with np.errstate(all="ignore"):
+        value = np.asarray(row.value(*(x != 0 if c == "b" else x for x, c in zip(points, row.takes, strict=True))), np.float64)
+        found = row.bounds(*(Interval(lo, hi) for lo, hi in tiles))
+
+    for tile in np.ndindex(found.lo.shape):
+        reached = value[np.ix_(*(held[at] for held, at in zip(inside, tile, strict=True)))]
+        possible = np.broadcast_to(found.nan, found.lo.shape)[tile]
+        known = reached[~np.isnan(reached)]
+        assert possible or known.size == reached.size, f"{name} of tile {tile} may be NaN"
+        assert ((found.lo[tile] <= known) & (known <= found.hi[tile])).all(), f"{name} of tile {tile} leaves its bounds"
+
+
+@ROWS
 def test_the_derivative_is_the_slope(name):
     """Each partial derivative equals the central difference of the value, away from steps and corners."""
     row = OPERATORS[name]
