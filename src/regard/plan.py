@@ -140,11 +140,8 @@ class Boxes(NamedTuple):
     column: np.ndarray
 
 
-Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # per tile and box: tile, first unit, last unit, mixed
-
-
 class Grid(NamedTuple):
-    """What is planned: the mask, the sizes, and what `batch`, `head` and the first position are in each group."""
+    """What is planned: the mask, the sizes, and what `batch`, `head` and the first position are in each group (float64)."""
 
     mask: Expr
     rows: int
@@ -155,6 +152,19 @@ class Grid(NamedTuple):
     head: np.ndarray
     start: np.ndarray
     tables: dict
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.Q // self.rows)
+
+    @property
+    def units(self) -> int:
+        return -(-self.K // self.keys)
+
+    @property
+    def shift(self) -> int:
+        """Bits that hold a unit, with room so that no box reaches from one tile into the next."""
+        return self.units.bit_length() + 1
 
 
 def plan(problem: Problem, rows: int, keys: int) -> Plan:
@@ -199,9 +209,9 @@ def _planned(problem: Problem, rows: int, keys: int) -> Plan:
         tile = np.arange(tiles if K else 0)
         first, last, mixed = np.zeros_like(tile), np.full_like(tile, units), np.zeros_like(tile)
     elif B and H and Q and K:
-        group_batch = np.repeat(np.arange(batches), heads)
-        grid = Grid(mask, rows, keys, Q, K, group_batch, np.tile(np.arange(heads), batches), start[group_batch], {})
-        tile, first, last, mixed = _merged(*_descend(grid, tiles, units), units)
+        batch, head = np.divmod(np.arange(batches * heads), heads)
+        grid = Grid(mask, rows, keys, Q, K, batch.astype(float), head.astype(float), start[batch].astype(float), {})
+        tile, first, last, mixed = _merged(grid, _descend(grid))
     offsets = np.zeros(batches * heads * tiles + 1, np.int64)
     np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
     runs = np.empty((len(tile), 3), np.int32)
@@ -213,9 +223,9 @@ def _planned(problem: Problem, rows: int, keys: int) -> Plan:
     return Plan(rows, keys, per_batch, per_head, offsets, runs, order, dims)
 
 
-def _descend(grid: Grid, tiles: int, units: int) -> Entries:
-    """Every box that is full, and every finest box that is mixed, as (tile, first unit, last unit, mixed) per tile."""
-    groups = len(grid.batch)
+def _descend(grid: Grid) -> np.ndarray:
+    """Every box that is full, and every finest box that is mixed, as entries per tile."""
+    groups, tiles, units = len(grid.batch), grid.tiles, grid.units
     high, wide = 1, 1  # the size of a box, in tiles and units: powers of two
     if groups * tiles * units > FINE:
         while groups * -(-tiles // high) * -(-units // wide) > max(COARSE, groups):
@@ -228,12 +238,12 @@ def _descend(grid: Grid, tiles: int, units: int) -> Entries:
     found = []
     while len(boxes.group):
         full, mixed = _verdicts(grid, boxes, high, wide)
-        found.append(_rows_of(boxes, full, high, wide, tiles, units, 0))
+        found.append(_entries(grid, boxes, full, high, wide, 0))
         # Halve the longer side, or both where they are equal: square boxes follow a slanted boundary best.
         halve_rows = high > 1 and (wide == 1 or high * grid.rows >= wide * grid.keys)
         halve_keys = wide > 1 and (high == 1 or high * grid.rows <= wide * grid.keys)
         if high == wide == 1 or np.count_nonzero(mixed) << (halve_rows + halve_keys) > LIMIT:
-            found.append(_rows_of(boxes, mixed, high, wide, tiles, units, 1))
+            found.append(_entries(grid, boxes, mixed, high, wide, 1))
             break
         high, wide = high >> halve_rows, wide >> halve_keys
         group, row, column = (part[mixed] for part in boxes)
@@ -243,8 +253,7 @@ def _descend(grid: Grid, tiles: int, units: int) -> Entries:
             group, row, column = np.tile(group, 2), np.tile(row, 2), np.concatenate([2 * column, 2 * column + 1])
         inside = (row * high < tiles) & (column * wide < units)
         boxes = Boxes(group[inside], row[inside], column[inside])
-    tile, first, last, mixed = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return tile, first, last, mixed
+    return np.concatenate(found)
 
 
 def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
@@ -253,13 +262,13 @@ def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarra
     for begin in range(0, len(boxes.group), CHUNK):
         part = slice(begin, begin + CHUNK)
         group, row, column = (each[part] for each in boxes)
-        high_rows, wide_keys = high * grid.rows, wide * grid.keys
-        start = grid.start[group]
+        batch, head, start = grid.batch[group], grid.head[group], grid.start[group]
+        top, left = row * float(high * grid.rows), column * float(wide * grid.keys)
         ranges = {
-            "batch": _positions(grid.batch[group], grid.batch[group]),
-            "head": _positions(grid.head[group], grid.head[group]),
-            "query": _positions(start + row * high_rows, start + np.minimum((row + 1) * high_rows, grid.Q) - 1),
-            "key": _positions(column * wide_keys, np.minimum((column + 1) * wide_keys, grid.K) - 1),
+            "batch": Interval(batch, batch),
+            "head": Interval(head, head),
+            "query": Interval(start + top, start + np.minimum(top + high * grid.rows, grid.Q) - 1),
+            "key": Interval(left, np.minimum(left + wide * grid.keys, grid.K) - 1),
         }
         found = bounds(grid.mask, ranges, grid.tables)
         full[part] = found.lo >= 1
@@ -267,26 +276,23 @@ def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarra
     return full, mixed
 
 
-def _positions(lo, hi) -> Interval:
-    return Interval(lo.astype(np.float64), hi.astype(np.float64))
-
-
-def _rows_of(boxes: Boxes, chosen, high: int, wide: int, tiles: int, units: int, mixed: int) -> Entries:
-    """The chosen boxes, one entry per tile that they cover: tile, first unit, last unit, mixed."""
+def _entries(grid: Grid, boxes: Boxes, chosen, high: int, wide: int, mixed: int) -> np.ndarray:
+    """The chosen boxes, one entry per tile that they cover: (tile, first unit, log2 of the units, mixed) in one integer."""
     group, row, column = (part[chosen] for part in boxes)
     top = row * high
-    count = np.minimum(top + high, tiles) - top
-    begin = np.cumsum(count) - count
-    tile = np.repeat(group * tiles + top - begin, count) + np.arange(count.sum())
-    first = np.repeat(column * wide, count)
-    return tile, first, np.minimum(first + wide, units), np.full(len(tile), mixed)
+    count = np.minimum(top + high, grid.tiles) - top
+    place = ((group * grid.tiles + top) << grid.shift) + column * wide
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(place << 7 | (wide.bit_length() - 1) << 1 | mixed, count) + (within << (grid.shift + 7))
 
 
-def _merged(tile, first, last, mixed, units: int) -> Entries:
-    """The entries in order, neighbours of one kind joined."""
-    sequence = np.argsort(tile * units + first)
-    tile, first, last, mixed = (part[sequence] for part in (tile, first, last, mixed))
-    begins = np.ones(len(tile), np.bool_)
-    begins[1:] = (tile[1:] != tile[:-1]) | (first[1:] != last[:-1]) | (mixed[1:] != mixed[:-1])
-    ends = np.roll(begins, -1)
-    return tile[begins], first[begins], last[ends], mixed[begins]
+def _merged(grid: Grid, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The entries in order, neighbours of one kind joined: tile, first unit, last unit (past the edge, perhaps), mixed."""
+    entries = np.sort(entries)
+    place, mixed = entries >> 7, entries & 1
+    end = place + (1 << (entries >> 1 & 63))
+    begins = np.ones(len(entries), np.bool_)
+    begins[1:] = (place[1:] != end[:-1]) | (mixed[1:] != mixed[:-1])
+    place, end, mixed = place[begins], end[np.roll(begins, -1)], mixed[begins]
+    tile = place >> grid.shift
+    return tile, place - (tile << grid.shift), end - (tile << grid.shift), mixed
