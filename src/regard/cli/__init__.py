@@ -7,6 +7,7 @@ import sys
 import typer
 
 from ..errors import Refused
+from .bench import bench
 from .look import look
 
 __all__ = ["app", "main"]
@@ -14,6 +15,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(help="Self-attention that is exact, fast and visible.", no_args_is_help=True, add_completion=False,
                   pretty_exceptions_enable=False, rich_markup_mode=None)  # fmt: skip
 app.command()(look)
+app.command()(bench)
 
 
 @app.callback()

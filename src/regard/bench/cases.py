@@ -1,0 +1,161 @@
+"""Cases: what is computed, each rule written once in regard's language and once as a plain function of positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import masks, scores
+from ..errors import did_you_mean, refuse
+from ..expr import Expr
+
+__all__ = ["CAP", "CASES", "Case", "Inputs", "choose", "shrunk"]
+
+CAP = 30.0  # of the softcap
+CHUNK = 1 << 22  # pairs per step while a dense mask is made
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of attention, float32: B entries, H query heads over G key heads, Q rows over as many keys, depth D = E.
+
+    pattern: full, causal, window, documents or prefix. reach: the window, the prefix, or the mean length of a document.
+    twist: what becomes of the scores, softcap or alibi.
+    """
+
+    kind: str
+    Q: int
+    D: int = 64
+    pattern: str = "full"
+    reach: int = 0
+    twist: str | None = None
+    B: int = 1
+    H: int = 8
+    G: int = 8
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{f'{self.Q // 1024}k' if self.Q % 1024 == 0 else self.Q}-d{self.D}"
+
+    def __str__(self) -> str:
+        heads = f"{self.H} heads" if self.H == self.G else f"{self.H} heads over {self.G}"
+        batch = f"{self.B} × " if self.B > 1 else ""
+        reach = f" {self.reach}" if self.reach else ""
+        twist = f", {self.twist}" if self.twist else ""
+        return f"{batch}{heads}, {self.Q} rows, depth {self.D}, {self.pattern}{reach}{twist}"
+
+    def allows(self, query: Any, key: Any, document: Any) -> Any:
+        """True where `query` may attend `key`; positions may be NumPy arrays or torch tensors. Not for the full pattern."""
+        rule = key <= query
+        if self.pattern == "window":
+            return rule & (query - key < self.reach)
+        if self.pattern == "documents":
+            return rule & (document[query] == document[key])
+        if self.pattern == "prefix":
+            return rule | (key < self.reach)
+        return rule
+
+    def inputs(self, seed: int = 0) -> Inputs:
+        """Random arrays, the same for every engine and every run."""
+        random = np.random.default_rng(seed)
+        q = random.standard_normal((self.B, self.H, self.Q, self.D), dtype=np.float32)
+        k, v = random.standard_normal((2, self.B, self.G, self.Q, self.D), dtype=np.float32)
+        lengths = random.integers(1, 2 * max(self.reach, 1), size=self.Q)  # more than enough, mean `reach`
+        document = np.repeat(np.arange(self.Q), lengths)[: self.Q]
+        return Inputs(self, q, k, v, document, scores.alibi_slopes(self.H))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arrays of a case, q (B, H, Q, D) · k, v (B, G, Q, D), and its rule in the forms that engines understand."""
+
+    case: Case
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    document: np.ndarray
+    slopes: np.ndarray
+
+    @cached_property
+    def mask(self) -> Expr | None:
+        """The mask in regard's language."""
+        rules = {
+            "full": lambda: None,
+            "causal": masks.causal,
+            "window": lambda: masks.window(self.case.reach),
+            "documents": lambda: masks.documents(ids=self.document) & masks.causal(),
+            "prefix": lambda: masks.prefix(self.case.reach),
+        }
+        return rules[self.case.pattern]()
+
+    @cached_property
+    def score(self) -> Expr | None:
+        """The score in regard's language."""
+        if self.case.twist == "softcap":
+            return scores.softcap(CAP)
+        return scores.alibi(self.slopes) if self.case.twist == "alibi" else None
+
+    @cached_property
+    def allowed(self) -> np.ndarray:
+        """The mask as booleans (Q, K), for engines that cannot read a rule."""
+        if self.case.pattern == "full":
+            return np.ones((self.case.Q, self.case.Q), np.bool_)
+        position = np.arange(self.case.Q, dtype=np.int32)
+        found = np.empty((self.case.Q, self.case.Q), np.bool_)
+        step = max(1, CHUNK // self.case.Q)
+        for row in range(0, self.case.Q, step):
+            found[row : row + step] = self.case.allows(position[row : row + step, None], position[None], self.document)
+        return found
+
+    @cached_property
+    def additive(self) -> np.ndarray:
+        """What is added to the scores (1, 1 or H, Q, K): −inf where a key may not be attended, and ALiBi's bias."""
+        bias = np.zeros((1, 1), np.float32)
+        if self.case.twist == "alibi":
+            position = np.arange(self.case.Q, dtype=np.float32)
+            bias = -self.slopes[:, None, None] * abs(position[:, None] - position)
+        return np.where(self.allowed, bias, np.float32(-np.inf)).reshape(1, -1, self.case.Q, self.case.Q)
+
+    @cached_property
+    def flops(self) -> int:
+        """Useful work: two multiply-adds per depth for every allowed pair of row and key, and none for the others."""
+        pairs = self.case.Q**2 if self.case.pattern == "full" else int(np.count_nonzero(self.allowed))
+        return pairs * 2 * (self.case.D + self.case.D) * self.case.B * self.case.H
+
+
+CASES = (
+    *(Case("dense", rows, depth) for rows in (512, 2048, 8192) for depth in (64, 128)),
+    *(Case("causal", rows, depth, "causal") for rows in (512, 2048, 8192) for depth in (64, 128)),
+    Case("grouped", 2048, pattern="causal", H=16, G=4),
+    Case("window", 8192, pattern="window", reach=256),
+    Case("documents", 8192, pattern="documents", reach=512),
+    Case("alibi", 4096, pattern="causal", twist="alibi"),
+    Case("softcap", 4096, pattern="causal", twist="softcap"),
+    Case("prefix", 4096, pattern="prefix", reach=512),
+    Case("short", 64),
+    Case("batch", 128, B=16, H=12, G=12),
+)
+
+
+def shrunk(case: Case, rows: int) -> Case:
+    """The same case with at most so many rows, its window, prefix or documents shrunk alike."""
+    if rows >= case.Q:
+        return case
+    return replace(case, Q=rows, reach=case.reach and max(1, case.reach * rows // case.Q))
+
+
+def choose(patterns: list[str], known: list[str], what: str) -> list[str]:
+    """The known names that a list of names, kinds or shell-style patterns asks for, in the known order; all for an empty list."""
+    asked = set()
+    for pattern in patterns:
+        found = [name for name in known if fnmatch(name, pattern) or name.split("-")[0] == pattern]
+        if not found:
+            kinds = dict.fromkeys(name.split("-")[0] for name in known)
+            raise refuse("bench", f"no such {what}", given=repr(pattern), expected="a kind, a name, or a pattern with *",
+                         mend=did_you_mean(pattern, kinds))  # fmt: skip
+        asked.update(found)
+    return [name for name in known if name in asked or not patterns]

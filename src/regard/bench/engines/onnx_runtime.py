@@ -1,0 +1,103 @@
+"""ONNX Runtime: models of a single node, the standard Attention and the two of its own that are faster where they apply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper
+
+from ..cases import CAP, Inputs
+from ..machine import cores
+from . import Form
+
+KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int32): TensorProto.INT32}
+
+
+def forms(inputs: Inputs) -> list[Form]:
+    case = inputs.case
+    found = [attention(inputs)]
+    if case.G == case.H and case.twist != "softcap":
+        found.append(multi_head(inputs))
+    if case.pattern in ("causal", "window", "documents"):
+        found.append(grouped_query(inputs))
+    return found
+
+
+def attention(inputs: Inputs) -> Form:
+    """ai.onnx Attention, opset 24."""
+    case = inputs.case
+    causal = case.pattern == "causal" and case.twist != "alibi"
+    feeds = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
+    if not causal and case.pattern != "full":
+        feeds["mask"] = inputs.additive
+    softcap = CAP if case.twist == "softcap" else 0.0
+    return model("Attention", "", feeds, ["out"], lambda out: out, is_causal=int(causal), softcap=softcap)
+
+
+def multi_head(inputs: Inputs) -> Form:
+    """com.microsoft MultiHeadAttention: as many key heads as query heads."""
+    case = inputs.case
+    causal = case.pattern == "causal" and case.twist is None
+    feeds: dict[str, Any] = {"q": flat(inputs.q), "k": flat(inputs.k), "v": flat(inputs.v), "bias": None, "padding": None}
+    if not causal and case.pattern != "full":
+        feeds["mask"] = inputs.additive
+    return model(
+        "MultiHeadAttention", "com.microsoft", feeds, ["out"], unflat(case), num_heads=case.H, unidirectional=int(causal)
+    )
+
+
+def grouped_query(inputs: Inputs) -> Form:
+    """com.microsoft GroupQueryAttention: always causal, with a window, a softcap, and a mask added on top."""
+    case = inputs.case
+    nothing = np.zeros((case.B, case.G, 0, case.D), np.float32)
+    feeds: dict[str, Any] = {
+        "q": flat(inputs.q), "k": flat(inputs.k), "v": flat(inputs.v), "past_k": nothing, "past_v": nothing,
+        "last": np.full(case.B, case.Q - 1, np.int32), "total": np.array([case.Q], np.int32),
+    }  # fmt: skip
+    if case.pattern == "documents" or case.twist == "alibi":
+        feeds |= {"cos": None, "sin": None, "positions": None, "mask": inputs.additive}
+    return model(
+        "GroupQueryAttention", "com.microsoft", feeds, ["out", "present_k", "present_v"], unflat(case), num_heads=case.H,
+        kv_num_heads=case.G, local_window_size=case.reach if case.pattern == "window" else -1,
+        softcap=CAP if case.twist == "softcap" else 0.0,
+    )  # fmt: skip
+
+
+def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], read, **attributes) -> Form:
+    """A model of one node with its inputs and outputs bound, so that a call copies nothing; None leaves an input out."""
+    given = {name: array for name, array in feeds.items() if array is not None}
+    graph = helper.make_graph(
+        [helper.make_node(node, [name if name in given else "" for name in feeds], outputs, domain=domain, **attributes)],
+        node,
+        [helper.make_tensor_value_info(name, KINDS[array.dtype], array.shape) for name, array in given.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+    )
+    opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = cores()
+    session = onnxruntime.InferenceSession(
+        helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString(), options, ["CPUExecutionProvider"]
+    )
+    binding = session.io_binding()
+    for name, array in given.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+    for name in outputs:
+        binding.bind_output(name, "cpu")
+    return Form(
+        node.removesuffix("Attention") or "standard",
+        lambda: session.run_with_iobinding(binding),
+        lambda _: read(binding.copy_outputs_to_cpu()[0]),
+    )
+
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """(B, heads, rows, depth) as (B, rows, heads · depth), the layout of ONNX Runtime's own nodes."""
+    B, heads, rows, depth = array.shape
+    return np.ascontiguousarray(array.swapaxes(1, 2)).reshape(B, rows, heads * depth)
+
+
+def unflat(case):
+    """The way back."""
+    return lambda out: out.reshape(case.B, case.Q, case.H, case.D).swapaxes(1, 2)

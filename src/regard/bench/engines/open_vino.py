@@ -1,0 +1,49 @@
+"""OpenVINO: its ScaledDotProductAttention, or for a softcap the same written out as a graph, compiled for low latency."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino
+from openvino import opset13 as op
+
+from ..cases import CAP, Inputs
+from ..machine import cores
+from . import Form
+
+
+def forms(inputs: Inputs) -> list[Form]:
+    case = inputs.case
+    causal = case.pattern == "causal" and case.twist is None
+    arrays = [inputs.q, inputs.k, inputs.v]
+    if not causal and case.pattern != "full":
+        arrays.append(inputs.additive)
+    parameters = [op.parameter(array.shape, np.float32) for array in arrays]
+    q, k, v, *mask = parameters
+    if case.G != case.H:
+        k, v = repeated(k, case), repeated(v, case)
+    if case.twist == "softcap":
+        s = op.matmul(q, k, False, True)
+        s = op.multiply(op.tanh(op.multiply(s, number(case.D**-0.5 / CAP))), number(CAP))
+        out, label = op.matmul(op.softmax(op.add(s, *mask), -1), v, False, False), "graph"
+    else:
+        out, label = op.scaled_dot_product_attention(q, k, v, *mask, causal=causal), "dense mask" if mask else ""
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cores()}
+    request = openvino.Core().compile_model(openvino.Model([out], parameters), "CPU", settings).create_infer_request()
+    for place, array in enumerate(arrays):
+        request.set_input_tensor(place, openvino.Tensor(array, shared_memory=True))
+
+    def run():
+        request.infer()
+        return request.get_output_tensor(0)
+
+    return [Form(label, run, lambda tensor: tensor.data)]
+
+
+def repeated(node, case):
+    """(B, G, K, D) as (B, H, K, D) inside the graph: the operator has no grouped heads."""
+    wide = op.broadcast(op.unsqueeze(node, op.constant(2)), op.constant([case.B, case.G, case.H // case.G, case.Q, case.D]))
+    return op.reshape(wide, op.constant([case.B, case.H, case.Q, case.D]), False)
+
+
+def number(value: float):
+    return op.constant(np.float32(value))

@@ -1,0 +1,36 @@
+"""Machine: what the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+__all__ = ["cores", "describe"]
+
+
+def cores() -> int:
+    """Cores that this process may use: every engine gets as many threads."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe() -> dict[str, Any]:
+    """The processor, its cores, system and interpreter, and how busy it already is; nothing that names machine or owner."""
+    return {
+        "cpu": processor(),
+        "architecture": platform.machine(),
+        "cores": cores(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else -1.0,
+    }
+
+
+def processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"

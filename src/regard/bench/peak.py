@@ -1,0 +1,150 @@
+"""Peak: what this machine can do at most, measured: fused multiply-adds in registers, and reading from memory.
+
+Both loops are generated for the widest vectors of this CPU, so that the share an engine reaches does not rest on a data sheet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .machine import cores
+
+__all__ = ["Peak", "measure"]
+
+STEPS = 4_000_000  # of the multiply-add loop: some 20 to 50 ms
+BYTES = 512 << 20  # read in turn by all threads together: far more than any cache holds
+TRIES = 5  # the best counts, because a peak is a limit
+
+
+@dataclass(frozen=True)
+class Peak:
+    """GFLOP/s of float32 with one thread and with all, GB/s of reading with all; an FMA counts as two operations."""
+
+    one: float
+    all: float
+    read: float
+    lanes: int
+    threads: int
+
+
+def measure() -> Peak:
+    """Both peaks of this machine, in about two seconds."""
+    lanes, chains = shape()
+    threads = cores()
+    fma, read, _ = loops()
+    flops = 2.0 * lanes * chains * STEPS
+    one = max(flops / together(lambda part: fma(STEPS), 1) for _ in range(TRIES))
+    every = max(threads * flops / together(lambda part: fma(STEPS), threads) for _ in range(TRIES))
+    data = np.ones(BYTES // 4, np.float32)
+    share = len(data) // threads // (8 * lanes) * (8 * lanes)
+    parts = [data[share * n : share * (n + 1)] for n in range(threads)]
+    bandwidth = max(4 * share * threads / together(lambda n: read(parts[n].ctypes.data, share), threads) for _ in range(TRIES))
+    return Peak(one / 1e9, every / 1e9, bandwidth / 1e9, lanes, threads)
+
+
+def together(work: Callable[[int], object], threads: int) -> float:
+    """Seconds from the first start to the last end of `work(n)` on so many threads; ctypes lets go of the interpreter lock."""
+    gate = threading.Barrier(threads)
+    spans: list[tuple[float, float]] = []
+
+    def worker(n: int) -> None:
+        gate.wait()
+        start = time.perf_counter()
+        work(n)
+        spans.append((start, time.perf_counter()))
+
+    crew = [threading.Thread(target=worker, args=(n,)) for n in range(threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    return max(end for _, end in spans) - min(start for start, _ in spans)
+
+
+def shape() -> tuple[int, int]:
+    """Lanes of the widest vector, and as many independent chains as fit its registers beside two constants."""
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 16, 24
+    if features.get("avx2"):
+        return 8, 12
+    return 4, 24 if binding.get_default_triple().startswith("aarch64") else 12
+
+
+@cache
+def loops() -> tuple[Callable[..., float], Callable[..., float], Any]:
+    """The two loops as functions, fma(steps) and read(address, floats), and what keeps their code alive."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    lanes, chains = shape()
+    module = binding.parse_assembly(fma_text(lanes, chains) + read_text(lanes))
+    module.verify()
+    target = binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
+    )
+    engine = binding.create_mcjit_compiler(module, target)
+    engine.finalize_object()
+    fma = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)(engine.get_function_address("fma"))
+    read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("read"))
+    return fma, read, engine
+
+
+WIDE = '{ "prefer-vector-width"="512" "min-legal-vector-width"="512" }'  # some targets would halve 512-bit vectors
+
+
+def fma_text(lanes: int, chains: int) -> str:
+    """x ← x · 0.5 + 0.5 in every chain, each step waiting for the one before it in its own chain only."""
+    vector = f"<{lanes} x float>"
+    half = f"<{', '.join(['float 5.0e-1'] * lanes)}>"
+    phis = [f"%x{c} = phi {vector} [ {start(lanes, c)}, %entry ], [ %y{c}, %loop ]" for c in range(chains)]
+    work = [f"%y{c} = call {vector} @llvm.fmuladd({vector} %x{c}, {vector} {half}, {vector} {half})" for c in range(chains)]
+    body = loop("%steps", 1, phis, work, [f"%y{c}" for c in range(chains)], vector)
+    intrinsic = f"@llvm.fmuladd.v{lanes}f32"
+    text = f"define float @fma(i64 %steps) #0 {{\n{body}}}\ndeclare {vector} {intrinsic}({vector}, {vector}, {vector})\n"
+    return text.replace("@llvm.fmuladd(", f"{intrinsic}(") + f"attributes #0 = {WIDE}\n"
+
+
+def read_text(lanes: int) -> str:
+    """The sum of an array, with eight vectors on the way at once."""
+    vector = f"<{lanes} x float>"
+    phis = [f"%x{c} = phi {vector} [ {start(lanes, 0)}, %entry ], [ %y{c}, %loop ]" for c in range(8)]
+    work = []
+    for c in range(8):
+        work += [
+            f"%at{c} = add i64 %i, {c * lanes}",
+            f"%p{c} = getelementptr float, ptr %data, i64 %at{c}",
+            f"%v{c} = load {vector}, ptr %p{c}, align 4",
+            f"%y{c} = fadd {vector} %x{c}, %v{c}",
+        ]
+    body = loop("%count", 8 * lanes, phis, work, [f"%y{c}" for c in range(8)], vector)
+    return f"define float @read(ptr %data, i64 %count) #0 {{\n{body}}}\n"
+
+
+def start(lanes: int, chain: int) -> str:
+    """A different start per chain, so that no two chains can be merged."""
+    return f"<{', '.join([f'float {chain}.0'] * lanes)}>"
+
+
+def loop(count: str, step: int, phis: list[str], work: list[str], results: list[str], vector: str) -> str:
+    """One counted loop whose results are all used at the end, so that none of them can be left out."""
+    sums = [f"%s0 = fadd {vector} {results[0]}, {results[0]}"]
+    sums += [f"%s{n} = fadd {vector} %s{n - 1}, {result}" for n, result in enumerate(results[1:], 1)]
+    lines = [
+        "entry:", "br label %loop",
+        "loop:", "%i = phi i64 [ 0, %entry ], [ %next, %loop ]", *phis, *work,
+        f"%next = add i64 %i, {step}", f"%more = icmp slt i64 %next, {count}", "br i1 %more, label %loop, label %done",
+        "done:", *sums, f"%result = extractelement {vector} %s{len(results) - 1}, i32 0", "ret float %result",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"

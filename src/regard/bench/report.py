@@ -1,0 +1,125 @@
+"""Report: what `regard bench` prints, and the JSON with everything in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from .cases import Case
+from .engines import ENGINES
+from .peak import Peak
+from .result import Result
+from .system import Figure
+
+__all__ = ["as_json", "case_table", "machine_lines", "summary_table", "system_table"]
+
+
+def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak: Peak) -> Group:
+    """The machine, its measured peaks, and who takes part."""
+    return Group(
+        Text(f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python {machine['python']}"),
+        Text(f"load average before the start: {machine['load']} (other work makes every figure worse)", style="dim"),
+        Text(
+            f"measured peak: {peak.all:.0f} GFLOP/s float32 with {peak.threads} threads ({peak.one:.0f} with one), "
+            f"reading {peak.read:.0f} GB/s"
+        ),
+        Text(", ".join(f"{ENGINES[name].title} {version}" for name, version in versions.items()), style="dim"),
+    )
+
+
+def case_table(case: Case, results: Iterable[Result], peak: Peak) -> Group:
+    """One case: the timed engines, quickest first, and a footnote for each of the others."""
+    results = list(results)
+    table = blank(f"{case.name}: {case}")
+    table.add_column("engine", no_wrap=True)
+    table.add_column("form", style="dim")
+    for heading in ("time", "GFLOP/s", "of peak", "error", "×"):
+        table.add_column(heading, justify="right")
+    for result in sorted((result for result in results if result.status == "timed"), key=lambda result: result.seconds):
+        table.add_row(
+            ENGINES[result.engine].title, result.form, duration(result.seconds), f"{result.gflops:.0f}",
+            f"{result.gflops / peak.all:.0%}", f"{result.error:.1e}", ratio(result.ratio),
+            style="bold cyan" if result.engine == "regard" else None,
+        )  # fmt: skip
+    notes = [
+        Text(
+            f"{ENGINES[result.engine].title}: {result.status}: {result.note}",
+            style="red" if result.status == "wrong" else "dim",
+        )
+        for result in results
+        if result.status != "timed"
+    ]
+    return Group(table, *notes)
+
+
+def summary_table(cases: Iterable[Case], results: Iterable[Result], peak: Peak) -> Table:
+    """regard against the best peer, one line per case."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        if result.status == "timed":
+            found.setdefault(result.case, []).append(result)
+    table = blank("regard against the best peer")
+    table.add_column("case", no_wrap=True)
+    for heading in ("regard", "GFLOP/s", "of peak", "best peer"):
+        table.add_column(heading, justify="right")
+    table.add_column("which")
+    table.add_column("×", justify="right")
+    for case in cases:
+        ours = next((result for result in found.get(case.name, []) if result.engine == "regard"), None)
+        peers = [result for result in found.get(case.name, []) if result.engine != "regard"]
+        best = min(peers, key=lambda result: result.seconds, default=None)
+        table.add_row(
+            case.name,
+            *((duration(ours.seconds), f"{ours.gflops:.0f}", f"{ours.gflops / peak.all:.0%}") if ours else ("–", "–", "–")),
+            *((duration(best.seconds), ENGINES[best.engine].title) if best else ("–", "–")),
+            ratio(ours.ratio) if ours else "–",
+        )
+    return table
+
+
+def system_table(figures: Iterable[Figure]) -> Table:
+    """Import, compilation and memory."""
+    table = blank("system")
+    table.add_column("what")
+    table.add_column("measured", justify="right")
+    table.add_column("", style="dim")
+    for figure in figures:
+        value = duration(figure.value) if figure.unit == "s" else f"{figure.value / 2**20:.1f} MiB"
+        table.add_row(figure.name, "–" if math.isnan(figure.value) else value, figure.note)
+    return table
+
+
+def blank(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def as_json(document: Any) -> Any:
+    """The same with dataclasses as dictionaries and numbers that do not exist as null, which JSON has no other word for."""
+    if is_dataclass(document) and not isinstance(document, type):
+        return as_json(asdict(document))
+    if isinstance(document, Mapping):
+        return {key: as_json(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [as_json(value) for value in document]
+    if isinstance(document, float) and not math.isfinite(document):
+        return None
+    return document
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def ratio(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"

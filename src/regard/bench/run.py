@@ -1,0 +1,114 @@
+"""Run: the machine, then every case checked and timed, then the system; printed as it comes."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from ..errors import Refused, refuse
+from . import peak, report, system
+from .cases import CASES, Case, choose, shrunk
+from .engines import ENGINES, Engine, Form
+from .fresh import RULES
+from .machine import describe
+from .result import Result
+from .truth import TOLERANCE, Truth
+from .turns import FULL, QUICK, Pace, seconds, take_turns, timed
+
+__all__ = ["run", "run_case"]
+
+QUICK_ROWS = 512  # of a case under --quick
+
+# What the libraries raise when a case is beyond them or a compiler is missing; anything else is our own mistake.
+FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportError, MemoryError)
+
+
+def run(cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]) -> dict[str, Any]:
+    """Measure the named cases (kinds, patterns, or `system`; all for an empty list) with the named engines; print, and return it all."""
+    pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
+    picked = choose(cases, [*pool, "system"], "case")
+    chosen = [pool[name] for name in picked if name in pool]
+    taking_part = installed(choose(engines, list(ENGINES), "engine"), asked=bool(engines), console=console)
+    machine = describe()
+    versions = {engine.name: engine.version() for engine in taking_part}
+    found: dict[str, Any] = {"machine": machine, "versions": versions, "quick": quick, "pace": asdict(QUICK if quick else FULL)}
+    results: list[Result] = []
+    if chosen:
+        progress("measuring the peak of this machine")
+        top = peak.measure()
+        console.print(report.machine_lines(machine, versions, top))
+        for case in chosen:
+            results += run_case(case, taking_part, QUICK if quick else FULL, progress)
+            console.print(report.case_table(case, [result for result in results if result.case == case.name], top))
+        console.print(report.summary_table(chosen, results, top))
+        found |= {"peak": top, "cases": [{"name": case.name, **asdict(case)} for case in chosen], "results": results}
+    if "system" in picked:
+        figures = system.measure(list(RULES)[: 1 if quick else None], progress)
+        console.print(report.system_table(figures))
+        found["system"] = figures
+    return report.as_json(found)
+
+
+def installed(names: list[str], asked: bool, console: Console) -> list[Engine]:
+    """The engines that can take part. One that was asked for by name must; the others are mentioned."""
+    missing = {name: ENGINES[name].missing() for name in names if ENGINES[name].missing()}
+    if missing and asked:
+        packages = " ".join(package for some in missing.values() for package in some)
+        raise refuse("bench", "not installed", given=", ".join(missing), expected=f"{packages} to be importable",
+                     mend=f"pip install {packages}")  # fmt: skip
+    for name, absent in missing.items():
+        console.print(f"{ENGINES[name].title} takes no part: {', '.join(absent)} not installed", style="dim")
+    return [ENGINES[name] for name in names if name not in missing]
+
+
+def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callable[[str], None]) -> list[Result]:
+    """All engines on one case: first each is prepared and checked, then all that are right take turns."""
+    inputs = case.inputs()
+    progress(f"{case.name}: the float64 answer")
+    truth = Truth(inputs)
+    results: dict[str, Result] = {}
+    ready: dict[str, tuple[Form, float]] = {}
+    for engine in engines:
+        progress(f"{case.name}: preparing and checking {engine.title}")
+        try:
+            chosen, error = fastest(engine.forms(inputs), truth)
+        except Refused as refused:
+            note = "; ".join(f"{reason.what} (it takes {reason.expected}; {reason.mend})" for reason in refused.reasons)
+            results[engine.name] = Result(case.name, engine.name, "refused", note)
+        except FAILURES as failure:
+            note = f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0]}"
+            results[engine.name] = Result(case.name, engine.name, "failed", note)
+        else:
+            if error > TOLERANCE:
+                note = f"differs from float64 by {error:.1e}"
+                results[engine.name] = Result(case.name, engine.name, "wrong", note, chosen.label, error)
+            else:
+                ready[engine.name] = chosen, error
+    progress(f"{case.name}: timing {len(ready)} engines in turns")
+    spans = take_turns({name: form.run for name, (form, _) in ready.items()}, pace)
+    best = min((seconds(bursts) for name, bursts in spans.items() if name != "regard"), default=math.nan)
+    for name, bursts in spans.items():
+        form, error = ready[name]
+        spent = seconds(bursts)
+        results[name] = Result(
+            case.name, name, "timed", "", form.label, error, spent, inputs.flops / spent / 1e9, best / spent, bursts
+        )
+    ready.clear()
+    gc.collect()  # dense masks and compiled models of one case can take gigabytes
+    return [results[engine.name] for engine in engines]
+
+
+def fastest(forms: list[Form], truth: Truth) -> tuple[Form, float]:
+    """The quickest right form and its error; if none is right, the one that errs least."""
+    errors = [truth.error(form.read(form.run())) for form in forms]
+    if len(forms) == 1 or min(errors) > TOLERANCE:
+        error, place = min((error, place) for place, error in enumerate(errors))
+        return forms[place], error
+    spans = [min(timed(form.run), timed(form.run)) if error <= TOLERANCE else math.inf for form, error in zip(forms, errors)]
+    place = spans.index(min(spans))
+    return forms[place], errors[place]

@@ -1,0 +1,88 @@
+"""System: what regard costs besides arithmetic: import, compilation, memory. Each figure comes from fresh processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import refuse
+from .fresh import RULES
+
+__all__ = ["Figure", "measure"]
+
+IMPORT = """
+import json, sys, time
+start = time.perf_counter()
+import regard
+print(json.dumps({"seconds": time.perf_counter() - start, "loaded": [m for m in ("torch", "llvmlite") if m in sys.modules]}))
+"""
+IMPORTS = 5  # fresh processes; the median counts
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure with its unit (s or bytes), or NaN and a note why it could not be measured."""
+
+    name: str
+    value: float
+    unit: str
+    note: str = ""
+
+
+def measure(rules: list[str], progress: Callable[[str], None]) -> list[Figure]:
+    """Import time, compile times of the named rules (see fresh.RULES), and extra memory."""
+    progress("system: import time")
+    figures = [import_time()]
+    for rule in rules:
+        progress(f"system: compiling {rule}")
+        figures += compile_time(rule)
+    progress("system: memory at 100,000 rows")
+    return [*figures, memory()]
+
+
+def import_time() -> Figure:
+    """`import regard` in a fresh process, NumPy included."""
+    found = [child(["-c", IMPORT]) for _ in range(IMPORTS)]
+    loaded = ", ".join(found[0]["loaded"])
+    note = f"loads {loaded}" if loaded else "loads neither torch nor llvmlite"
+    return Figure("import regard", statistics.median(one["seconds"] for one in found), "s", note)
+
+
+def compile_time(rule: str) -> list[Figure]:
+    """A kernel's first call less a later one: with an empty cache, then from the disk cache that this left behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        cold, cached = (child(["-m", "regard.bench.fresh", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2))
+    return [
+        Figure(f"compile {rule}, cold", cold["first"] - cold["again"], "s"),
+        Figure(f"compile {rule}, from disk", cached["first"] - cached["again"], "s"),
+        Figure(f"first call of a process, {rule} cached", cached["very_first"], "s", "another kernel; loads the compiler"),
+    ][: 3 if rule == next(iter(RULES)) else 2]
+
+
+def memory() -> Figure:
+    """Beyond inputs and output, at the highest point of one causal call on 100,000 rows and one head."""
+    name = "extra memory, causal, 100,000 rows × 1 head"
+    if not Path("/proc/self/clear_refs").exists():
+        return Figure(name, float("nan"), "bytes", "measured on Linux only: it needs /proc/self/clear_refs")
+    return Figure(name, child(["-m", "regard.bench.fresh", "memory"])["extra"], "bytes")
+
+
+def child(arguments: list[str], **environment: str) -> Any:
+    """What a fresh interpreter prints as JSON; it finds the same regard as this one."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise refuse("bench", "a fresh process failed", given=last, expected="a figure as JSON",
+                     mend=f"run it by hand: python {' '.join(arguments)}")  # fmt: skip
+    return json.loads(done.stdout)
