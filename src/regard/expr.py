@@ -207,12 +207,11 @@ class Read(Expr):
         if len(index) != table.array.ndim:
             raise refuse("table", "wrong number of indices", given=given, expected=f"{table.array.ndim} indices",
                          mend="give one index per axis (slices are not supported)")  # fmt: skip
-        # A literal -1 means the last element, as everywhere in Python; a computed index is clamped.
-        index = tuple(
-            part + size if isinstance(part, int) and not isinstance(part, bool) and part < 0 else part
-            for part, size in zip(index, table.array.shape, strict=True)
+        # A constant -1 means the last element, as everywhere in Python; a computed index is clamped.
+        lifted = tuple(
+            Const(max(part.value + size, 0)) if isinstance(part, Const) and part.kind == "int" and part.value < 0 else part
+            for part, size in zip(map(lift, index), table.array.shape, strict=True)
         )
-        lifted = tuple(map(lift, index))
         if any(part.kind != "int" for part in lifted):
             raise refuse("table", "an index is not an integer", given=given, expected="integer expressions",
                          mend="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition")  # fmt: skip

@@ -48,8 +48,9 @@ to_int = _unary("to_int", "A float truncated toward zero, as an integer of at mo
 
 
 def where(condition, x, y) -> Expr:
-    """x where the condition holds, else y."""
-    return Op("where", condition, x, y)
+    """x where the condition holds, else y; of two conditions, a condition."""
+    condition, x, y = map(lift, (condition, x, y))
+    return condition & x | ~condition & y if x.kind == y.kind == "bool" else Op("where", condition, x, y)
 
 
 def minimum(x, y) -> Expr:
@@ -130,8 +131,8 @@ def _made(value):
     """new_ones, zeros_like …: one number of the dtype asked for, by default that of x."""
 
     def build(x, shape=(), dtype=None, **layout) -> Expr:
-        if tuple(shape) != ():
-            raise refuse("expression", "an array cannot be made inside a rule", given=f"shape {tuple(shape)}",
+        if shape not in ((), []):
+            raise refuse("expression", "an array cannot be made inside a rule", given=f"shape {shape}",
                          expected="a single number: shape ()", mend="make the array outside and read it with table(array)")  # fmt: skip
         kind = _kind_of(dtype) or x.kind
         return lift({"bool": bool, "int": int, "float": float}[kind](value))

@@ -1,0 +1,306 @@
+"""Callables in the form of other libraries, traced: each means what it means on real index tensors.
+
+The rules below are written the way public examples of programmable attention are, for torch and for NumPy.
+"""
+
+import functools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.expr import batch, head, key, query, score, tables_of
+from regard.readings import evaluate
+from regard.trace import as_mask, as_score
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__")  # torch's, when NumPy's functions meet its tensors
+
+B, H, Q, K = 2, 3, 12, 12
+GRID = np.ix_(range(B), range(H), range(Q), range(K))
+LOGITS = np.random.default_rng(0).standard_normal((B, H, Q, K))
+
+document = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2], [0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3]])
+ids = document[0]
+offsets = torch.tensor([0, 3, 7, 12])
+lengths = torch.tensor([7, 12])
+slopes = torch.tensor([0.5, 0.25, 0.125])
+table_2d = torch.arange(2.0 * Q - 1)
+relative = torch.randn(H, 2 * Q - 1, generator=torch.Generator().manual_seed(0))
+dense_bias = torch.randn(B, H, Q, K, generator=torch.Generator().manual_seed(1))
+allowed = torch.rand(B, K, generator=torch.Generator().manual_seed(2)) > 0.3
+WINDOW, WIDTH, KERNEL = 4, 4, 3
+
+
+def positions():
+    """Every (b, h, q, kv) as scalar tensors, which is how such rules are defined."""
+    return zip(*(torch.from_numpy(part.ravel()) for part in np.broadcast_arrays(*GRID)), strict=True)
+
+
+def causal(b, h, q_idx, kv_idx):
+    return q_idx >= kv_idx
+
+
+def sliding_window(b, h, q_idx, kv_idx):
+    return (q_idx - kv_idx < WINDOW) & (q_idx >= kv_idx)
+
+
+def make_prefix(prefix_lengths):
+    def prefix_lm(b, h, q_idx, kv_idx):
+        return (kv_idx < prefix_lengths[b]) | causal(b, h, q_idx, kv_idx)
+
+    return prefix_lm
+
+
+def same_document(b, h, q_idx, kv_idx):
+    return ids[q_idx] == ids[kv_idx]
+
+
+def document_of_batch(b, h, q_idx, kv_idx):
+    return document[b, q_idx] == document[b][kv_idx]
+
+
+def within_document(rule):
+    """A rule on the positions inside each packed document."""
+
+    def shifted(b, h, q_idx, kv_idx):
+        q, kv = q_idx - offsets[ids[q_idx]], kv_idx - offsets[ids[kv_idx]]
+        return same_document(b, h, q_idx, kv_idx) & rule(b, h, q, kv)
+
+    return shifted
+
+
+def natten(b, h, q_idx, kv_idx):
+    q_x, q_y = q_idx // WIDTH, q_idx % WIDTH
+    kv_x, kv_y = kv_idx // WIDTH, kv_idx % WIDTH
+    center_x = q_x.clamp(KERNEL // 2, 2 - KERNEL // 2)
+    center_y = torch.clamp(q_y, min=KERNEL // 2, max=(WIDTH - 1) - KERNEL // 2)
+    return ((center_x - kv_x).abs() <= KERNEL // 2) & (torch.abs(center_y - kv_y) <= KERNEL // 2)
+
+
+def dilated(b, h, q_idx, kv_idx):
+    return torch.remainder(q_idx - kv_idx, 3) == 0
+
+
+def padded(b, h, q_idx, kv_idx):
+    return allowed[b, kv_idx]
+
+
+def per_head(b, h, q_idx, kv_idx):
+    return torch.where(h == 0, kv_idx, kv_idx * 2) <= q_idx
+
+
+def logical(b, h, q_idx, kv_idx):
+    return torch.logical_and(q_idx >= kv_idx, torch.logical_not(torch.logical_or(kv_idx == 2, kv_idx.eq(5)))).logical_xor(h > 1)
+
+
+def new_ones(b, h, q_idx, kv_idx):
+    return q_idx.new_ones((), dtype=torch.bool) & (kv_idx <= q_idx).to(q_idx.device) & torch.ones_like(kv_idx, dtype=torch.bool)
+
+
+def with_numpy(b, h, q_idx, kv_idx):
+    return np.logical_and(np.greater_equal(q_idx, kv_idx), np.where(q_idx % 2 == 0, kv_idx < 7, kv_idx >= 1))
+
+
+def numpy_scalar(b, h, q_idx, kv_idx):
+    return (np.int64(3) <= kv_idx) | (np.int32(2) * q_idx > kv_idx)
+
+
+def constant(b, h, q_idx, kv_idx):
+    return True
+
+
+class Rules:
+    """Arrays and rules that belong to an object, as in a module."""
+
+    def __init__(self):
+        self.document, self.inner = document, SimpleNamespace(width=3)
+
+    def mask(self, b, h, q_idx, kv_idx):
+        return self.same(b, q_idx, kv_idx) & (q_idx - kv_idx < self.inner.width)
+
+    def same(self, b, q_idx, kv_idx):
+        return self.document[b, q_idx] == self.document[b, kv_idx]
+
+    __call__ = mask
+
+
+def keyword_defaults(b, h, q_idx, kv_idx, limits=lengths, *, extra=lengths):
+    return (kv_idx < limits[b]) & (q_idx < extra[b])
+
+
+def nested(b, h, q_idx, kv_idx):
+    def closer(x):
+        return abs(x - kv_idx) < (lambda i: offsets[i % 4])(b + 1)
+
+    return closer(q_idx)
+
+
+def from_flex():
+    from torch.nn.attention.flex_attention import and_masks, or_masks
+
+    return and_masks(or_masks(causal, make_prefix(lengths)), same_document)
+
+
+def from_transformers():
+    masking = pytest.importorskip("transformers.masking_utils")
+    sliding = masking.sliding_window_causal_mask_function(4)
+    return masking.and_masks(sliding, masking.padding_mask_function(allowed), masking.packed_sequence_mask_function(document))
+
+
+MASKS = {
+    "causal": causal, "sliding window": sliding_window, "prefix LM": make_prefix(lengths), "documents": same_document,
+    "documents per batch": document_of_batch, "causal inside documents": within_document(causal), "2-D neighbourhood": natten,
+    "dilated": dilated, "padding": padded, "per head": per_head, "torch logic": logical, "new_ones": new_ones,
+    "NumPy functions": with_numpy, "NumPy scalars": numpy_scalar, "constant": constant, "method": Rules().mask,
+    "callable object": Rules(), "defaults": keyword_defaults, "nested functions": nested, "FlexAttention and_masks": from_flex,
+    "transformers and_masks": from_transformers,
+    "partial": functools.partial(lambda limits, b, h, q, kv: kv < limits[b], lengths),
+    "partial of a closure": functools.partial(make_prefix(lengths)), "lambda": lambda b, h, q, kv: (q - kv) ** 2 < 10,
+    "containers": lambda b, h, q, kv, held=({"ids": ids}, [offsets]): (held[0]["ids"][q] == held[0]["ids"][kv]) | (kv < held[1][0][1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", MASKS.values(), ids=MASKS)
+def test_a_traced_mask_means_what_it_means_on_tensors(rule):
+    """The expression's value equals the callable's own on index tensors, element by element."""
+    rule = rule() if rule in (from_flex, from_transformers) else rule
+
+    expected = [bool(rule(*position)) for position in positions()]
+    found = evaluate(as_mask(rule), dict(zip(("batch", "head", "query", "key"), GRID, strict=True)))
+
+    assert np.array_equal(np.broadcast_to(found, (B, H, Q, K)).ravel(), expected)
+
+
+def t5(s, b, h, q_idx, kv_idx):
+    distance = (q_idx - kv_idx).clamp(min=0)
+    far = 4 + (torch.log(distance.float() / 4 + 1e-9) / math.log(16 / 4) * 4).to(torch.int64)
+    bucket = torch.where(distance < 4, distance, torch.clamp(far, max=7).long())
+    return s + relative[h, bucket]
+
+
+def transformers_score(s, b, h, q_idx, kv_idx):
+    s = 50.0 * torch.tanh(s / 50.0)
+    return s + dense_bias[b][0][q_idx][kv_idx] + dense_bias[b, h, q_idx, kv_idx]
+
+
+SCORES = {
+    "ALiBi": lambda s, b, h, q, kv: s - slopes[h] * (q - kv).abs(),
+    "ALiBi by formula": lambda s, b, h, q, kv: s + torch.exp2(-((h + 1) * 8.0 / H)) * (kv - q),
+    "softcap": lambda s, b, h, q, kv: 20 * torch.tanh(s / 20),
+    "method tanh": lambda s, b, h, q, kv: (s / 30).tanh() * 30,
+    "relative table": lambda s, b, h, q, kv: s + relative[h, q - kv + Q - 1],
+    "relative table of one axis": lambda s, b, h, q, kv: s + table_2d[q - kv + (Q - 1)] / 8,
+    "dense bias": transformers_score, "T5 buckets": t5,
+    "causal by where": lambda s, b, h, q, kv: torch.where(q >= kv, s, -float("inf")),
+    "trigonometry": lambda s, b, h, q, kv: s + torch.sin(q * 0.1) * torch.cos(0.1 * kv) + torch.tan(s.atan() / 4),
+    "exponentials": lambda s, b, h, q, kv: torch.exp(-s.abs()) + torch.log1p(s * s) + torch.expm1(s / 9) + torch.log2(s**2 + 1),
+    "roots": lambda s, b, h, q, kv: torch.sqrt(s.abs() + 1) + torch.rsqrt(s.square() + 1) + (s.abs() + 1).pow(0.3),
+    "activations": lambda s, b, h, q, kv: torch.sigmoid(s) + torch.relu(s) + torch.nn.functional.softplus(s) + torch.erf(s),
+    "rounding": lambda s, b, h, q, kv: torch.floor(s) + torch.ceil(s) * 2 + torch.round(s) * 3 + torch.trunc(s) * 5 + s.sign(),
+    "extremes": lambda s, b, h, q, kv: torch.maximum(s, torch.minimum(q, kv)) + torch.clamp(s, -1, 1),
+    "conversions": lambda s, b, h, q, kv: s + kv.float() * 0.5 + (q > kv).to(torch.float32) + (q == kv).int() + s.to(torch.int32),
+    "checkerboard": lambda s, b, h, q, kv: torch.where(torch.abs(kv - q) % 2 == 1, s * 0.5, s),
+    "division": lambda s, b, h, q, kv: s + torch.div(q, kv + 1, rounding_mode="floor") + q / (kv + 1) + (-q) // 5 + (-q) % 5,
+    "NumPy": lambda s, b, h, q, kv: np.tanh(s) + np.float64(0.5) * s + np.maximum(q, kv) - np.clip(s, -1, None),
+    "scalar tensors": lambda s, b, h, q, kv: torch.tensor(2.0) * s + s * torch.tensor(3),
+    "unchanged": lambda s, b, h, q, kv: s,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", SCORES.values(), ids=SCORES)
+def test_a_traced_score_means_what_it_means_on_tensors(rule):
+    """The expression's value equals the callable's own on float64 logits and index tensors."""
+    logits = torch.from_numpy(LOGITS).ravel()
+
+    expected = [float(rule(logit, *position)) for logit, position in zip(logits, positions(), strict=True)]
+    found = evaluate(as_score(rule), dict(zip(("batch", "head", "query", "key"), GRID, strict=True)) | {"score": LOGITS})
+
+    assert np.allclose(np.broadcast_to(found, (B, H, Q, K)).ravel(), expected, rtol=2e-6, atol=2e-6)
+
+
+def test_tracing_reads_like_the_rule():
+    """The traced tree is the expression one would have written."""
+    assert as_mask(sliding_window) is (query - key < 4) & (query >= key)
+    assert as_score(lambda s, b, h, q, kv: 20 * torch.tanh(s / 20)) is 20 * rg.tanh(score / 20)
+    assert repr(as_mask(padded)) == "table[batch, key]"
+    assert as_score(lambda s, b, h, q, kv: s) is score
+
+
+def test_a_captured_array_is_a_view():
+    """A later change of a captured tensor is seen: the table shares its memory."""
+    held = torch.zeros(K, dtype=torch.bool)
+    rule = as_mask(lambda b, h, q, kv: held[kv])
+    held[3] = True
+
+    assert evaluate(rule, {"key": np.arange(K)}).tolist() == [position == 3 for position in range(K)]
+
+
+def test_the_callable_is_not_changed():
+    """After tracing, the rule still sees its own arrays and globals."""
+    rule = make_prefix(lengths)
+    cells = [cell.cell_contents for cell in rule.__closure__]
+    as_mask(rule)
+
+    assert all(now is then for now, then in zip((cell.cell_contents for cell in rule.__closure__), cells, strict=True))
+    assert isinstance(globals()["ids"], torch.Tensor) and same_document.__globals__ is globals()
+
+
+def test_shared_arrays_become_one_table():
+    """Two functions that capture one array read one table."""
+    rule = as_mask(lambda b, h, q, kv: same_document(b, h, q, kv) & (ids[kv] > 0))
+
+    assert len(tables_of(rule)) == 1
+
+
+def test_recursion_ends():
+    """A rule that calls itself is traced like any other."""
+
+    def within(b, h, q, kv, steps=3):
+        return (q - kv == steps) | within(b, h, q, kv, steps - 1) if steps else q == kv
+
+    assert repr(as_mask(within)) == "(query - key == 3) | ((query - key == 2) | ((query - key == 1) | (query == key)))"
+
+
+REFUSED = [
+    (lambda b, h, q, kv: kv <= q and kv > 0, "use & | ~ with parentheses around comparisons"),
+    (lambda b, h, q, kv: 0 < kv <= q, "a chained comparison on `key > 0`"),
+    (lambda b, h, q, kv: (kv <= q) if h == 0 else True, "where(condition, a, b) instead of if"),
+    (lambda b, h, q: q >= 0, "a function of (batch, head, query, key)"),
+    (lambda b, h, q, kv: q - kv, "a mask must be a condition"),
+    (lambda b, h, q, kv: None, "NoneType"),
+    (lambda b, h, q, kv: kv.shape[0] > 3, "expressions have no 'shape'"),
+    (lambda b, h, q, kv: SimpleNamespace(held=np.arange(9)).held[kv] > 3, "index captured arrays with table(array)[…]"),
+    (lambda b, h, q, kv: math.sqrt(kv) < 3, "use regard.tanh, regard.exp"),
+    (lambda b, h, q, kv: torch.fmod(kv, 3) == 0, "fmod cannot stand in an expression"),
+    (lambda b, h, q, kv: kv.new_ones(3), "an array cannot be made inside a rule"),
+    (lambda b, h, q, kv: torch.div(kv, 2, rounding_mode="trunc") > 0, "for division toward zero: trunc(x / y)"),
+    (lambda b, h, q, kv: kv.to("f4") > 0, "not a dtype"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_what_cannot_be_traced_is_refused(rule, words):
+    """A rule outside the language is refused with what to write instead, never misread."""
+    with pytest.raises(rg.Refused) as caught:
+        as_mask(rule)
+
+    assert words in str(caught.value)
+
+
+def test_masks_and_scores_are_told_apart():
+    """A mask may not read the score, a score may not be a condition."""
+    with pytest.raises(rg.Refused, match="a mask cannot depend on the score"):
+        as_mask(score > 0)
+    with pytest.raises(rg.Refused, match="a score must be a number"):
+        as_score(lambda s, b, h, q, kv: q >= kv)
+
+
+def test_what_is_not_a_callable():
+    """None stays None, an expression stays itself, an array becomes a read."""
+    assert as_mask(None) is None and as_score(None) is None
+    assert as_mask(key <= query) is (key <= query) and as_score(score + head) is score + head
+    assert repr(as_mask(np.ones((2, 4), bool))) == "mask[query - 2, key]"
+    assert repr(as_score(np.ones((4, 4)))) == "score + bias[query, key]" and batch.kind == "int"
