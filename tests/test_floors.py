@@ -8,8 +8,8 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
 # Rooms on one floor do not import each other. `__init__` and `cli` are the front door and the side door.
 FLOORS = [
     {"errors", "intervals"}, {"operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"}, {"scores"}, {"trace"},
-    {"problem"}, {"reference", "scalar", "plan"}, {"cost", "jit", "sdpa"}, {"attention"}, {"torch"}, {"lens"}, {"bench"},
-    {"cli", "__main__"}, {"__init__"},
+    {"problem"}, {"reference", "scalar", "plan"}, {"cost", "jit", "sdpa"}, {"attention"}, {"explain"}, {"torch"}, {"lens"},
+    {"bench"}, {"cli", "__main__"}, {"__init__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -8,6 +8,7 @@
 
 from .attention import attention, attention_weights, attention_with_lse
 from .errors import Refused
+from .explain import Explanation, explain
 from .expr import batch, head, key, query, score, table
 from .functions import (
     atan,
@@ -59,9 +60,10 @@ from .scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_bucke
 __version__ = "0.1.0"
 
 __all__ = [
-    "Refused", "alibi", "alibi_slopes", "atan", "attention", "attention_weights", "attention_with_lse", "batch", "bias",
-    "blocks", "causal", "ceil", "clip", "cos", "dense", "dilated", "documents", "erf", "everything", "exp", "exp2", "expm1",
-    "floor", "gate", "global_tokens", "head", "key", "lengths", "log", "log1p", "log2", "maximum", "minimum", "pow", "prefix",
-    "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin", "softcap", "softplus", "sqrt",
-    "square", "strided", "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "trunc", "where", "window",
+    "Explanation", "Refused", "alibi", "alibi_slopes", "atan", "attention", "attention_weights", "attention_with_lse", "batch",
+    "bias", "blocks", "causal", "ceil", "clip", "cos", "dense", "dilated", "documents", "erf", "everything", "exp", "exp2",
+    "explain", "expm1", "floor", "gate", "global_tokens", "head", "key", "lengths", "log", "log1p", "log2", "maximum",
+    "minimum", "pow", "prefix", "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin",
+    "softcap", "softplus", "sqrt", "square", "strided", "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "trunc",
+    "where", "window",
 ]  # fmt: skip

@@ -1,0 +1,73 @@
+"""Explain a call before it is made: what is asked, who will compute it and why, which tiles, how much work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .attention import choose
+from .cost import Cost, cost
+from .plan import Plan, plan
+from .problem import Problem
+
+__all__ = ["Explanation", "explain"]
+
+TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What `explain` found; print it, or read its parts. why: the reasons for the engine."""
+
+    problem: Problem
+    plan: Plan
+    cost: Cost
+    engine: str
+    why: list[str]
+
+    def __str__(self):
+        asked = self.problem
+        B, H, G, Q, K, D, E = (asked.dims[name] for name in "BHGQKDE")
+        starts = sorted(set(asked.query_start.tolist()))
+        place = f"{starts[0]:,}" if len(starts) == 1 else f"{starts[0]:,} … {starts[-1]:,}, by batch entry" if starts else "0"
+        sinks = "" if asked.sinks is None else f", {asked.sinks.shape[1]} in the denominator besides (sinks)"
+        whole = (
+            "" if self.engine == "jit" else " (it visits the whole matrix; the plan is what the compiled engine would visit)"
+        )
+        return "\n".join([
+            f"asked   q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {asked.dtype}; "
+            f"row 0 at position {place}",
+            f"mask    {'everything' if asked.mask is None else asked.mask}",
+            f"score   {'score' if asked.score is None else asked.score}, where score = {asked.scale:.6g} · q·k{sinks}",
+            f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
+            str(self.plan),
+            str(self.cost),
+            *self._picture(),
+        ])  # fmt: skip
+
+    def _picture(self) -> list[str]:
+        drawn = self.plan.picture()
+        if not drawn:
+            return []
+        which = "batch entry 0, head 0: " if self.plan.groups > 1 else ""
+        return ["", f"{which}queries down, keys across; █ all allowed, ▒ some visited, · none", drawn]
+
+
+def explain(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto") -> Explanation:
+    """What `attention` with the same arguments would do: its plan, its engine and why, tiles, FLOPs and bytes; nothing is computed.
+
+    Arguments and refusals as for `attention`; q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E).
+
+    >>> import numpy as np, regard as rg
+    >>> q = k = v = np.zeros((1000, 64), np.float32)
+    >>> explain(q, k, v, mask=rg.causal()).cost.allowed
+    500500
+    """
+    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where="explain")
+    name, why = choose(problem, engine)
+    rows, keys = TILE
+    if name == "jit":
+        from . import jit
+
+        rows, keys = jit.tile(problem)
+    found = plan(problem, rows, keys)
+    return Explanation(problem, found, cost(problem, found), name, why)
