@@ -1,15 +1,11 @@
 """The engines that every law is tested in, and the inputs and comparisons that those tests share."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 __all__ = ["ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
 
-ENGINES = ["reference"]
-if importlib.util.find_spec("regard.jit") and hasattr(importlib.import_module("regard.jit"), "forward"):
-    ENGINES.append("jit")
+ENGINES = ["reference", "jit"]
 
 engines = pytest.mark.parametrize("engine", ENGINES)
 TOLERANCE = {"rtol": 3e-5, "atol": 3e-6}  # of float32, for scores of a few units

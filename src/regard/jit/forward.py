@@ -413,13 +413,10 @@ class _Forward:
         return code.fmul(found, code.number(LOG2E, found))
 
     def add_values(self, first, count, depth, depths: int) -> None:
-        """Oᵀ[depth … depth+depths] = α Oᵀ + Σ over the block of V · P."""
+        """Oᵀ[depth … depth+depths] = α Oᵀ + Σ over the block of V · P; the block is summed from 0, which rounds less."""
         code, vectors = self.code, self.vectors
-        start = []
-        for row in range(depths):
-            at = code.add(depth, code.int(row))
-            start += [code.fmul(self._get(self.o, at, number), self.run.factor(number)) for number in range(vectors)]
-        with code.loop(code.int(0), count, 1, start) as loop:
+        zero = code.number(0.0, self.lane_type)
+        with code.loop(code.int(0), count, 1, [zero] * (depths * vectors)) as loop:
             weights = [self._get(self.s, loop.index, number) for number in range(vectors)]
             row_pointer = self._row_pointer("v", code.add(first, loop.index))
             sums = []
@@ -429,14 +426,14 @@ class _Forward:
             loop.carry(*sums)
         for row in range(depths):
             for number in range(vectors):
-                self._put(self.o, code.add(depth, code.int(row)), number, loop.result[row * vectors + number])
+                self._add_to_output(code.add(depth, code.int(row)), number, loop.result[row * vectors + number])
 
     def add_values_carefully(self, first, count) -> None:
         """The same sums in the same order, without the products of removed keys (which are marked by -0)."""
         code, vectors = self.code, self.vectors
+        zero = code.number(0.0, self.lane_type)
         with code.loop(code.int(0), code.int(self.spec.E)) as depth:
-            start = [code.fmul(self._get(self.o, depth.index, n), self.run.factor(n)) for n in range(vectors)]
-            with code.loop(code.int(0), count, 1, start) as loop:
+            with code.loop(code.int(0), count, 1, [zero] * vectors) as loop:
                 row_pointer = self._row_pointer("v", code.add(first, loop.index))
                 element = self._element(row_pointer, depth.index, "v")
                 sums = []
@@ -447,7 +444,11 @@ class _Forward:
                     sums.append(code.select(removed, before, code.fma(element, weight, before)))
                 loop.carry(*sums)
             for number in range(vectors):
-                self._put(self.o, depth.index, number, loop.result[number])
+                self._add_to_output(depth.index, number, loop.result[number])
+
+    def _add_to_output(self, depth, number: int, total) -> None:
+        kept = self._get(self.o, depth, number)
+        self._put(self.o, depth, number, self.code.fma(kept, self.run.factor(number), total))
 
     def finish(self):
         """out = Oᵀ / l, lse; true if everything written is finite."""

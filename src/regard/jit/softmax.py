@@ -74,8 +74,8 @@ class Running:
         """Scores become p in place, and l grows by them. mark: a removed key's p is -0, which adds nothing but can be told."""
         code = self.code
         shifts = [self._get("shift", number) for number in range(self.vectors)]
-        totals = [self._get("total", number) for number in range(self.vectors)]
-        with code.loop(code.int(0), count, 1, totals) as loop:
+        zero = code.number(0.0, self.type)
+        with code.loop(code.int(0), count, 1, [zero] * self.vectors) as loop:
             row = code.at(scores, code.mul(loop.index, code.int(row_bytes)))
             sums = []
             for number in range(self.vectors):
@@ -88,7 +88,7 @@ class Running:
                 sums.append(code.fadd(loop.carried[number], p))
             loop.carry(*sums)
         for number in range(self.vectors):
-            self._put("total", number, loop.result[number])
+            self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))
 
     def add_sinks(self, sinks, first, count) -> None:
         """Extra logits in the denominator: the maximum rises to them, l is rescaled, α brings the output along."""
