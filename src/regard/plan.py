@@ -21,7 +21,7 @@ from .readings import bounds
 __all__ = ["Plan", "plan"]
 
 FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
-COARSE = 16  # otherwise the descent begins with at most this many boxes
+COARSE = 64  # otherwise the descent begins with at most this many boxes
 LIMIT = 1 << 23  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
 KEPT = 64  # so many plans are remembered, of masks that are still in use and whose arrays nobody can change
 CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache

@@ -29,9 +29,9 @@ def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
         found = node.table.array[clamped(node.table, index)]
         return found.astype({"bool": np.bool_, "int": np.int64, "float": np.float64}[node.kind])
 
-    def op(node, *args):
+    def op(node, *given):
         args = [arg.astype(np.int64) if arg.dtype == np.bool_ and letter == "n" else arg
-                for letter, arg in zip(OPERATORS[node.name].takes, args, strict=True)]  # fmt: skip
+                for letter, arg in zip(OPERATORS[node.name].takes, given, strict=True)]  # fmt: skip
         if node.kind == "float" and node.name in ("floor", "ceil", "round", "trunc"):
             args = [np.asarray(arg, np.float64) for arg in args]
         return np.asarray(OPERATORS[node.name].value(*args))
