@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -26,10 +27,13 @@ def regard() -> None:
 def main() -> None:
     """Runs the command; a refusal becomes one sentence per reason and exit status 2."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a terminal without these letters shows question marks
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without these letters shows question marks
     try:
         app()
     except Refused as refused:
         for reason in refused.reasons:
-            print(f"regard: {reason.what}: {reason.given} (expected {reason.expected}; to mend: {reason.mend})", file=sys.stderr)
+            print(
+                f"regard: {reason.what}: {reason.given}; expected {reason.expected}; to mend: {reason.mend}.", file=sys.stderr
+            )
         sys.exit(2)

@@ -3,5 +3,6 @@
 from .page import page
 from .run import Layer, Run
 from .stats import Statistics, statistics
+from .survey import Survey, survey
 
-__all__ = ["Layer", "Run", "Statistics", "page", "statistics"]
+__all__ = ["Layer", "Run", "Statistics", "Survey", "page", "statistics", "survey"]

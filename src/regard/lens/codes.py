@@ -14,23 +14,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .run import Layer
-
-__all__ = ["COARSE_ERROR", "FINE_ERROR", "Coded", "coded", "decode", "encode", "packed"]
+__all__ = ["COARSE_ERROR", "FINE_ERROR", "Coded", "Coder", "decode", "encode", "packed", "percent"]
 
 DECADES = 6
 FIRST, STEPS = 3, 252
 COARSE_ERROR = 10 ** (DECADES / STEPS * (0.5 + 1 / 512)) - 1  # relative: 2.8 %
 FINE_ERROR = 10 ** (DECADES / STEPS / 512) - 1  # relative: 0.011 %
+PICTURE = 44  # cells along the side of a picture in the atlas
 
 
 @dataclass(frozen=True)
 class Coded:
-    """One layer: (H, n, n) codes and fine codes, and (H, t, t) codes of its pictures."""
+    """One layer: (H, n, n) codes, second bytes or None, and (H, t, t) codes of its pictures."""
 
     coarse: np.ndarray
     fine: np.ndarray | None
-    thumbnails: np.ndarray
+    pictures: np.ndarray
+
+    def weights(self, head: int | slice, row: int | slice) -> np.ndarray:
+        """The weights of heads and rows, to within the error of the codes; masked and tiny ones are 0."""
+        return decode(self.coarse[head, row], None if self.fine is None else self.fine[head, row])
 
 
 def encode(weights: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,28 +57,35 @@ def decode(coarse: np.ndarray, fine: np.ndarray | None = None) -> np.ndarray:
     return np.where(coarse == 2, np.nan, np.where(coarse < FIRST, 0, found))
 
 
-def coded(layer: Layer, n: int, picture: int, fine: bool) -> Coded:
-    """The codes of a layer over n tokens, its pictures at most `picture` cells wide.
+class Coder:
+    """Codes the rows of one layer over n tokens, a block at a time.
 
     A cell of a picture is the mean over its queries of the sum over its keys: the rows of a picture sum to 1 as well.
     """
-    side = min(n, picture)
-    bins = np.arange(n) * side // n
-    edges = np.searchsorted(bins, np.arange(side))
-    coarse = np.empty((layer.heads, n, n), np.uint8)
-    exact = np.empty_like(coarse) if fine else None
-    mass, seen = np.zeros((layer.heads, side, side)), np.zeros((layer.heads, side, side), bool)
-    for rows, p, allowed in layer.blocks(n):
-        coarse[:, rows], low = encode(p, allowed)
-        if exact is not None:
-            exact[:, rows] = low
-        pooled = np.add.reduceat(np.where(allowed, p, 0), edges, axis=2)
-        any_seen = np.logical_or.reduceat(allowed, edges, axis=2)
+
+    def __init__(self, heads: int, n: int, fine: bool):
+        self.side = min(n, PICTURE)
+        self.bins = np.arange(n) * self.side // n
+        self.edges = np.searchsorted(self.bins, np.arange(self.side))
+        self.coarse = np.empty((heads, n, n), np.uint8)
+        self.fine = np.empty((heads, n, n), np.uint8) if fine else None
+        self.mass = np.zeros((heads, self.side, self.side))
+        self.seen = np.zeros((heads, self.side, self.side), bool)
+
+    def add(self, rows: slice, weights: np.ndarray, allowed: np.ndarray) -> None:
+        """weights and allowed: (H, rows, n)."""
+        self.coarse[:, rows], low = encode(weights, allowed)
+        if self.fine is not None:
+            self.fine[:, rows] = low
+        pooled = np.add.reduceat(np.where(allowed, weights, 0), self.edges, axis=2)
+        any_seen = np.logical_or.reduceat(allowed, self.edges, axis=2)
         for i, row in enumerate(range(rows.start, rows.stop)):
-            mass[:, bins[row]] += pooled[:, i]
-            seen[:, bins[row]] |= any_seen[:, i]
-    mass /= np.bincount(bins)[:, None]
-    return Coded(coarse, exact, encode(mass, seen)[0])
+            self.mass[:, self.bins[row]] += pooled[:, i]
+            self.seen[:, self.bins[row]] |= any_seen[:, i]
+
+    def result(self) -> Coded:
+        means = self.mass / np.bincount(self.bins)[:, None]
+        return Coded(self.coarse, self.fine, encode(means, self.seen)[0])
 
 
 def packed(codes: np.ndarray) -> str:

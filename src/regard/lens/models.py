@@ -92,7 +92,9 @@ def _open(source: str, label: str, local: bool) -> Loaded:
 
         from ..torch import hf
     except ImportError as error:
-        raise refuse("load", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'") from error
+        raise refuse(
+            "load", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"
+        ) from error
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     hf.register()
@@ -181,7 +183,9 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
             text = tokenizer.convert_tokens_to_string([token])
             if last > first and first > end and not text[:1].isspace():
                 text = " " + text
-            elif first == end and text.startswith("##") and last - first == len(text) - 2:  # WordPiece marks the rest of a word so
+            elif (
+                first == end and text.startswith("##") and last - first == len(text) - 2
+            ):  # WordPiece marks the rest of a word so
                 text = text[2:]
         found.append(text)
         end = max(end, last)

@@ -10,29 +10,22 @@ import math
 from collections.abc import Sequence
 from importlib.resources import files
 
-import numpy as np
-
 from ..errors import refuse
-from .codes import COARSE_ERROR, FINE_ERROR, coded, packed, percent
+from .codes import COARSE_ERROR, FINE_ERROR, Coded, packed, percent
 from .labels import visible
 from .ramp import ramp
 from .run import Run
-from .stats import Statistics, statistics
+from .stats import Statistics
+from .survey import Survey, survey
 
 __all__ = ["page"]
 
-MOST = 100_000_000  # weights on one page, a byte each before packing: beyond, browsers take long to open it
-SECOND_BYTE = 4_000_000  # up to so many weights, a second byte tells them to within 0.02 %
-PICTURE = 44  # cells along the side of a picture in the atlas
 
-
-def page(
-    run: Run, figures: Sequence[Statistics] | None = None, *, layer: int = 0, head: int = 0, token: int = 0, track=iter
-) -> str:
+def page(run: Run, surveys: Sequence[Survey] | None = None, *, layer: int = 0, head: int = 0, token: int = 0) -> str:
     """The run as one self-contained HTML page, which first shows the given layer, head and token.
 
-    figures: what `statistics(run)` gave, where it is at hand. track: goes through the layers, and may show progress. Refused: a page of more than 100 million weights, a layer, head
-    or token that is not there.
+    surveys: what `survey(run)` gave, where it is at hand. Refused: more than 100 million weights; a layer, head or token that
+    is not there.
 
     >>> import numpy as np
     >>> from regard.lens import Layer, Run
@@ -41,38 +34,27 @@ def page(
     True
     """
     n = len(run.tokens)
-    cells = sum(part.heads for part in run.layers) * n * n
-    if cells > MOST:
-        raise refuse("page", "too much for one page", f"{cells // n // n} heads of {n} × {n} weights", f"at most {MOST:,} weights",
-                     f"give a text of at most {math.isqrt(MOST * n * n // cells)} tokens")  # fmt: skip
     for name, value, count in (("layer", layer, len(run.layers)), ("token", token, n)):
         _within(name, value, count)
     _within("head", head, run.layers[layer].heads)
-    found = statistics(run) if figures is None else figures
-    fine = cells <= SECOND_BYTE
-    blobs, broken = [], False
-    for number, part in enumerate(track(run.layers)):
-        codes = coded(part, n, PICTURE, fine)
-        broken = broken or bool((codes.coarse == 2).any())
-        blobs.append(_blob(f"pictures-{number}", codes.thumbnails))
-        for index in range(part.heads):
-            blobs.append(_blob(f"coarse-{number}-{index}", codes.coarse[index]))
-            if codes.fine is not None:
-                blobs.append(_blob(f"fine-{number}-{index}", codes.fine[index]))
+    found = survey(run) if surveys is None else surveys
+    codes = [part.codes for part in found]
+    fine = codes[0].fine is not None
+    blobs = [blob for number, part in enumerate(codes) for blob in _blobs(number, part)]
     data = {
         "model": visible_text(run.model),
         "text": visible_text(run.text[:200]),
         "tokens": [visible(spelled) for spelled in run.tokens],
-        "gap": [spelled.startswith(" ") or run.special[i] or (i > 0 and run.special[i - 1]) for i, spelled in enumerate(run.tokens)],
+        "gap": [spelled.startswith(" ") or any(run.special[max(0, i - 1) : i + 1]) for i, spelled in enumerate(run.tokens)],
         "special": [bool(flag) for flag in run.special],
         "layers": [
-            {"name": part.name, "heads": part.heads, "statistics": {name: _numbers(value) for name, value in vars(figure).items()}}
-            for part, figure in zip(run.layers, found, strict=True)
+            {"name": visible_text(part.name), "heads": part.heads, "statistics": _numbers(kept.figures)}
+            for part, kept in zip(run.layers, found, strict=True)
         ],
         "start": {"layer": layer, "head": head, "token": token},
-        "side": min(n, PICTURE),
+        "side": codes[0].pictures.shape[-1],
         "fine": fine,
-        "broken": broken,
+        "broken": any(bool((part.coarse == 2).any()) for part in codes),
         "error": percent(FINE_ERROR if fine else COARSE_ERROR),
         "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in ("light", "dark")},
     }
@@ -110,13 +92,20 @@ def _within(name: str, value: int, count: int) -> None:
         raise refuse("page", f"no such {name}", f"{name}={value}", f"0 to {count - 1}", "count from 0")
 
 
-def _blob(name: str, codes: np.ndarray) -> str:
-    return f'<script type="text/plain" id="{name}">{packed(codes)}</script>'
+def _blobs(number: int, codes: Coded) -> list[str]:
+    """The codes of one layer as data blocks: one for the pictures, one or two per head."""
+    parts = {f"pictures-{number}": codes.pictures}
+    for head in range(len(codes.coarse)):
+        parts[f"coarse-{number}-{head}"] = codes.coarse[head]
+        if codes.fine is not None:
+            parts[f"fine-{number}-{head}"] = codes.fine[head]
+    return [f'<script type="text/plain" id="{name}">{packed(part)}</script>' for name, part in parts.items()]
 
 
-def _numbers(values: np.ndarray) -> list[float | None]:
-    """Five figures of each; None where there is no number."""
-    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
+def _numbers(figures: Statistics) -> dict[str, list[float | None]]:
+    """Five figures of each statistic of each head; None where there is no number."""
+    return {name: [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
+            for name, values in vars(figures).items()}  # fmt: skip
 
 
 def _hash(text: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .run import Layer, Run
 
-__all__ = ["Statistics", "of_layer", "statistics"]
+__all__ = ["Statistics", "Tally", "distant", "of_layer", "statistics"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,26 @@ class Statistics:
     reach: np.ndarray
 
 
+class Tally:
+    """Adds up the rows of one layer, a block at a time. special: (n,) booleans."""
+
+    def __init__(self, heads: int, special):
+        self.marked = np.asarray(special, bool)
+        self.sums = {name: np.zeros(heads) for name in Statistics.__dataclass_fields__}
+        self.count = np.zeros(heads)
+
+    def add(self, rows: slice, weights: np.ndarray, allowed: np.ndarray) -> None:
+        """weights and allowed: (H, rows, n)."""
+        seeing = allowed.any(-1)
+        self.count += seeing.sum(-1)
+        for name, value in _of_rows(weights, allowed, np.arange(rows.start, rows.stop), self.marked).items():
+            self.sums[name] += np.where(seeing, value, 0).sum(-1)
+
+    def result(self) -> Statistics:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return Statistics(**{name: total / self.count for name, total in self.sums.items()})
+
+
 def of_layer(layer: Layer, special) -> Statistics:
     """The statistics of one layer. special: (n,) booleans. Memory is bounded: rows are read in blocks.
 
@@ -41,17 +61,10 @@ def of_layer(layer: Layer, special) -> Statistics:
     >>> found.entropy.round(4).tolist(), found.spread.tolist(), found.special.tolist()
     ([1.3863], [1.0], [0.25])
     """
-    marked = np.asarray(special, bool)
-    n = len(marked)
-    sums = {name: np.zeros(layer.heads) for name in Statistics.__dataclass_fields__}
-    count = np.zeros(layer.heads)
-    for rows, p, allowed in layer.blocks(n):
-        seeing = allowed.any(-1)
-        count += seeing.sum(-1)
-        for name, value in _of_rows(p, allowed, np.arange(rows.start, rows.stop), marked).items():
-            sums[name] += np.where(seeing, value, 0).sum(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return Statistics(**{name: total / count for name, total in sums.items()})
+    tally = Tally(layer.heads, special)
+    for block in layer.blocks(len(tally.marked)):
+        tally.add(*block)
+    return tally.result()
 
 
 def distant(p: np.ndarray, queries: np.ndarray, marked: np.ndarray) -> np.ndarray:

@@ -16,19 +16,21 @@ from .labels import visible
 from .ramp import ramp
 from .run import Run
 from .stats import Statistics
+from .survey import Survey
 
 __all__ = ["summary"]
 
-BLOCKS = (("spread", "entropy, % of the maximum"), ("special", "weight on special tokens, %"), ("distance", "mean distance, tokens"))
+BLOCKS = {"spread": "entropy, % of the maximum", "special": "weight on special tokens, %", "distance": "mean distance, tokens"}
 LISTED = 8
 
 
-def summary(console: Console, run: Run, figures: Sequence[Statistics], choice: Choice) -> None:
+def summary(console: Console, run: Run, surveys: Sequence[Survey], choice: Choice) -> None:
     """Prints the run: figures per layer and head, then the chosen token's row in the chosen head."""
     heads = max(part.heads for part in run.layers)
+    figures = [found.figures for found in surveys]
     console.print(_line(f"{run.model} · {len(run.layers)} layers × {heads} heads · {len(run.tokens)} tokens", bold=True))
     console.print()
-    blocks = [_block(name, title, figures, heads, len(run.tokens), console.width) for name, title in BLOCKS]
+    blocks = [_block(name, title, figures, heads, len(run.tokens), console.width) for name, title in BLOCKS.items()]
     console.print(Columns(blocks, padding=(1, 3)), crop=False)
     console.print(_line("rows are layers, columns are heads", dim=True))
     console.print()
@@ -55,9 +57,9 @@ def _block(name: str, title: str, figures: Sequence[Statistics], heads: int, n: 
     for number, figure in enumerate(figures):
         block.append(f"\n{number:>2} ", style="dim")
         for value in getattr(figure, name):
-            known = np.isfinite(value)
-            shown = "·" if not known else str(min(round(value if name == "distance" else 100 * value), 10 ** (cell - 1) - 1 + (cell == 3)))
-            block.append(f"{shown:>{cell}}", style=_colour(value / most if known else 0.0))
+            known = float(np.nan_to_num(value))
+            shown = min(round(known if name == "distance" else 100 * known), 10**cell - 1)
+            block.append(f"{shown if np.isfinite(value) else '·':>{cell}}", style=_colour(known / most))
     return block
 
 
@@ -72,7 +74,9 @@ def _row(run: Run, choice: Choice) -> Table:
     weights = np.asarray(run.layers[choice.layer].weights(slice(choice.token, choice.token + 1)), float)[choice.head, 0]
     order = np.argsort(-weights, kind="stable")[:LISTED]
     table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
-    table.add_column(Text.assemble("“", (visible(run.tokens[choice.token]), "bold"), "” attends to"), max_width=34, no_wrap=True)
+    table.add_column(
+        Text.assemble("“", (visible(run.tokens[choice.token]), "bold"), "” attends to"), max_width=34, no_wrap=True
+    )
     table.add_column("", justify="right")
     table.add_column("")
     for key in order:
