@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from .errors import refuse
-from .expr import Expr, Op, lift, table
+from .expr import Const, Expr, Op, lift, table
 from .syntax import METHODS, SPELLINGS
 
 __all__ = [
@@ -100,7 +100,7 @@ def as_kind(x: Expr, kind: str) -> Expr:
     if x.kind == kind:
         return x
     if kind == "float":
-        return to_float(x)
+        return Const(float(x.value)) if isinstance(x, Const) else to_float(x)
     if kind == "int":
         return where(x, 1, 0) if x.kind == "bool" else to_int(x)
     return Op("ne", x, 0)
@@ -110,7 +110,7 @@ def _kind_of(wanted) -> str | None:
     """The kind that a dtype in anybody's spelling means; None for a device and for flags, which do not touch the number."""
     if isinstance(wanted, Expr):
         return wanted.kind
-    name = str(getattr(wanted, "dtype", wanted))
+    name = str(wanted if isinstance(wanted, type) else getattr(wanted, "dtype", wanted))
     for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
         if any(sign in name for sign in signs):
             return kind

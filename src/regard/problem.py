@@ -157,7 +157,7 @@ def _check_shapes(q, k, v, q4, k4, v4, reasons: list[Reason]) -> None:
     if k4.shape[2] != v4.shape[2]:
         reasons.append(Reason("k and v differ in rows", shown, "one value row per key row", f"check axis -2; {layout}"))
     H, G = q4.shape[1], k4.shape[1]
-    if G != v4.shape[1]:
+    if v4.shape[1] != G:
         reasons.append(Reason("k and v differ in heads", shown, "as many value heads as key heads", f"check axis -3; {layout}"))
     if bool(H) != bool(G) or (G and H % G):
         reasons.append(Reason("key heads do not divide query heads", f"{shown}: H={H}, G={G}", "H to be a multiple of G",

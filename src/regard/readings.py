@@ -14,6 +14,8 @@ from .operators import OPERATORS
 
 __all__ = ["adjoints", "affine", "bounds", "clamped", "evaluate"]
 
+ONE = Const(1.0)
+
 
 def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
     return tuple(np.clip(part, 0, size - 1) for part, size in zip(index, table.array.shape, strict=True))
@@ -30,11 +32,11 @@ def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
         return found.astype({"bool": np.bool_, "int": np.int64, "float": np.float64}[node.kind])
 
     def op(node, *given):
+        row = OPERATORS[node.name]
         args = [arg.astype(np.int64) if arg.dtype == np.bool_ and letter == "n" else arg
-                for letter, arg in zip(OPERATORS[node.name].takes, given, strict=True)]  # fmt: skip
-        if node.kind == "float" and node.name in ("floor", "ceil", "round", "trunc"):
-            args = [np.asarray(arg, np.float64) for arg in args]
-        return np.asarray(OPERATORS[node.name].value(*args))
+                   for letter, arg in zip(row.takes, given, strict=True)]  # fmt: skip
+        found = np.asarray(row.value(*args))
+        return found.astype(np.float64) if node.kind == "float" and found.dtype.kind == "i" else found
 
     with np.errstate(all="ignore"):
         return fold(root, const, lambda node: np.asarray(values[node.name]), read, op)
@@ -122,7 +124,7 @@ def adjoints(root: Expr) -> dict[Expr, Expr]:
 
     A leaf that stands in several places gets the sum over them. Conditions, indices and steps carry no derivative.
     """
-    adjoint: dict[Expr, Expr] = {root: Const(1.0)}
+    adjoint: dict[Expr, Expr] = {root: ONE}
     for node in reversed(list(walk(root))):
         if not isinstance(node, Op) or node not in adjoint or node.kind != "float":
             continue
@@ -132,6 +134,11 @@ def adjoints(root: Expr) -> dict[Expr, Expr]:
         for arg, partial in zip(node.args, derivative(f, node, *node.args), strict=True):
             if arg.kind != "float" or (isinstance(partial, int) and partial == 0):
                 continue
-            share = adjoint[node] if isinstance(partial, int) and partial == 1 else adjoint[node] * partial
+            share = _times(adjoint[node], f.as_kind(f.lift(partial), "float"))
             adjoint[arg] = adjoint[arg] + share if arg in adjoint else share
     return {node: value for node, value in adjoint.items() if isinstance(node, Read) or node is score}
+
+
+def _times(x: Expr, y: Expr) -> Expr:
+    """x · y without a factor of 1."""
+    return y if x is ONE else x if y is ONE else x * y

@@ -15,7 +15,7 @@ from .masks import along, rows_and_keys
 __all__ = ["alibi", "alibi_slopes", "bias", "gate", "relative", "softcap", "t5_buckets"]
 
 
-def softcap(cap: float, score: Expr = the_score) -> Expr:
+def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
     """Gemma 2's soft limit: cap · tanh(score / cap)."""
     if not isinstance(cap, Expr) and not cap > 0:
         raise refuse("softcap", "the cap is not a limit", given=f"{cap!r}", expected="a number above 0",

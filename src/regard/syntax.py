@@ -98,6 +98,7 @@ class Syntax:
 def spelled(name: str, args, kwargs):
     """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
     if name not in SPELLINGS:
+        known = [spelling for spelling in SPELLINGS if not spelling.startswith("_")]
         raise refuse("expression", f"{name} cannot stand in an expression", given=f"{name}{args!r}",
-                     expected="a function of the language", mend=did_you_mean(name, [known for known in SPELLINGS if known.isalnum()]))  # fmt: skip
+                     expected="a function of the language", mend=did_you_mean(name, known))  # fmt: skip
     return SPELLINGS[name](*args, **kwargs)

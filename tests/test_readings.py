@@ -1,0 +1,145 @@
+"""Readings of one tree: its value, what it can be over a tile, its derivative."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import regard as rg
+from regard.expr import batch, head, key, query, score, table
+from regard.intervals import Interval
+from regard.readings import adjoints, affine, bounds, evaluate
+
+TABLE = table(np.array([3, -1, 4, 1, -5, 9]), "numbers")
+
+
+def tile(**ends):
+    """One tile: each variable from its first to its last value."""
+    return {name: Interval(np.array([float(lo)]), np.array([float(hi)])) for name, (lo, hi) in ends.items()}
+
+
+def test_values_broadcast():
+    """Index arrays of any broadcastable shape give the matrix of values."""
+    found = evaluate(query - key, {"query": np.arange(3)[:, None], "key": np.arange(4)})
+
+    assert found.shape == (3, 4) and found[2, 1] == 1
+
+
+def test_reads_clamp():
+    """An index below the array reads its first element, one beyond reads its last."""
+    assert evaluate(TABLE[key - 2], {"key": np.arange(10)}).tolist() == [3, 3, 3, -1, 4, 1, -5, 9, 9, 9]
+
+
+def test_kinds_of_values():
+    """A float expression has a float value, an integer one an integer value, a mask a truth value, whatever it reads."""
+    values = {"key": np.arange(3), "score": np.zeros(3), "query": np.arange(3)}
+
+    for expression in (rg.floor(key), rg.to_float(key), key / 2, score, rg.sign(score), table(np.float32([1]))[0] * 2):
+        assert evaluate(expression, values).dtype == np.float64
+    for expression in (
+        key // 2,
+        rg.to_int(score),
+        table(np.uint8([255]))[0] + 1,
+        rg.where(key > 1, 1, 2),
+        (key > 1) + (key > 0),
+    ):
+        assert evaluate(expression, values).dtype == np.int64
+    for expression in (key <= query, ~(key > 1), table(np.array([True]))[key]):
+        assert evaluate(expression, values).dtype == np.bool_
+
+
+BOUNDS = [
+    (key <= query, {"query": (8, 15), "key": (0, 7)}, (1, 1)),
+    (key <= query, {"query": (8, 15), "key": (16, 23)}, (0, 0)),
+    (key <= query, {"query": (8, 15), "key": (8, 15)}, (0, 1)),
+    (key - query <= key, {"query": (0, 9), "key": (0, 9)}, (1, 1)),
+    ((query + key) - (key + query) == 0, {"query": (0, 9), "key": (0, 9)}, (1, 1)),
+    (3 * (query - key) > 3 * query - 3 * key, {"query": (0, 9), "key": (0, 9)}, (0, 0)),
+    (query // 16 == key // 16, {"query": (16, 31), "key": (16, 31)}, (1, 1)),
+    (query // 16 == key // 16, {"query": (16, 31), "key": (32, 47)}, (0, 0)),
+    (key % 64 < 16, {"key": (64, 79)}, (1, 1)),
+    (key % 64 < 16, {"key": (80, 127)}, (0, 0)),
+    (TABLE[key] > -2, {"key": (0, 3)}, (1, 1)),
+    (TABLE[key] > -2, {"key": (0, 4)}, (0, 1)),
+    (TABLE[key] > 8, {"key": (5, 99)}, (1, 1)),
+    (rg.clip(key, 2, 4) >= 2, {"key": (-9, 9)}, (1, 1)),
+    (rg.where(key > 3, 1, -1) < 0, {"key": (0, 3)}, (1, 1)),
+    ((key < 4) ^ (key < 4), {"key": (0, 3)}, (0, 0)),
+    (score <= score, {"score": (0, 1)}, (0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mask", "ends", "verdict"), BOUNDS, ids=[f"{mask} in {ends}" for mask, ends, _ in BOUNDS])
+def test_verdicts(mask, ends, verdict):
+    """A tile is full (1, 1), empty (0, 0) or undecided (0, 1); differences of positions are decided exactly."""
+    found = bounds(mask, tile(**ends))
+
+    assert (found.lo.item(), found.hi.item()) == verdict
+
+
+@given(st.integers(-50, 50), st.integers(0, 30), st.integers(-50, 50), st.integers(0, 30), st.data())
+@settings(max_examples=300)
+def test_verdicts_are_sound(q0, qn, k0, kn, data):
+    """No verdict contradicts a point of its tile, for affine comparisons, congruences and reads."""
+    a, b, c, d = (data.draw(st.integers(-4, 4)) for _ in range(4))
+    step = data.draw(st.sampled_from([-3, -1, 1, 2, 5]))
+    mask = data.draw(st.sampled_from([
+        a * query + b * key <= c * key + d, (a * query - key) % step == d, (query - key) // step < d, TABLE[query - a] > TABLE[key],
+        abs(query - key) % step >= abs(d), rg.minimum(query, a * key) != d, TABLE[TABLE[key] + a] == d,
+    ]))  # fmt: skip
+    q, k = np.ix_(range(q0, q0 + qn + 1), range(k0, k0 + kn + 1))
+
+    value = evaluate(mask, {"query": q, "key": k})
+    found = bounds(mask, tile(query=(q0, q0 + qn), key=(k0, k0 + kn)))
+
+    assert found.lo <= value.min() and value.max() <= found.hi
+
+
+def test_affine_normal_form():
+    """A sum of integers is coefficients of terms and a constant; other operators are terms of their own."""
+    terms, constant = affine(3 * query - (key - 2) - query + 5)
+    assert (terms[query], terms[key], constant) == (2, -1, 7)
+
+    terms, constant = affine((query // 2) * 4 - 1)
+    assert (terms, constant) == ({query // 2: 4}, -1)
+
+
+DERIVATIVES = [
+    (score, score, "1.0"),
+    (score * 3, score, "3.0"),
+    (30 * rg.tanh(score / 30), score, None),
+    (score * score, score, None),
+    (rg.where(query >= key, score, -1.0), score, "where(query >= key, 1.0, 0.0)"),
+    (rg.exp(score) * rg.sigmoid(score) / (1 + score * score), score, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expression", "leaf", "text"), DERIVATIVES, ids=[repr(expression) for expression, _, _ in DERIVATIVES]
+)
+def test_derivatives_of_the_score(expression, leaf, text):
+    """The derivative equals the central difference, and is as short as it can be."""
+    slope, values, step = adjoints(expression)[leaf], {"query": 2, "key": 1}, 1e-6
+    above, below = (evaluate(expression, values | {"score": np.array(0.7 + shift)}) for shift in (step, -step))
+
+    assert text is None or repr(slope) == text
+    assert evaluate(slope, values | {"score": np.array(0.7)}) == pytest.approx((above - below) / (2 * step), rel=1e-6)
+
+
+def test_derivatives_of_tables():
+    """Every float read is a leaf of its own; a leaf that stands in several places gets the sum; integers get nothing."""
+    slope, bias = table(np.array([2.0, 3.0]), "slope"), table(np.zeros(4), "bias")
+    found = adjoints(score * slope[head] + slope[head] * bias[key] + TABLE[query])
+
+    assert found.keys() == {score, slope[head], bias[key]}
+    assert repr(found[slope[head]]) == "score + bias[key]" or repr(found[slope[head]]) == "bias[key] + score"
+    assert found[score] is slope[head] and found[bias[key]] is slope[head]
+
+
+def test_conditions_carry_no_derivative():
+    """What only decides, indexes or rounds has slope 0: the leaf does not appear."""
+    held = table(np.array([0.5, 1.5]), "held")
+
+    assert adjoints(rg.where(held[key] > 1, score, 0.0)).keys() == {score}
+    assert adjoints(rg.floor(score) + held[rg.to_int(score)] + score // 2.0).keys() == {held[rg.to_int(score)]}
+    assert adjoints(rg.to_float(batch)) == {}
