@@ -25,7 +25,7 @@ __all__ = ["Problem"]
 LIMIT = 1 << 31  # positions are 32-bit in compiled code
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """One call, checked: arrays as (B, heads, rows, depth) views, the rules as expressions.
 
@@ -52,6 +52,13 @@ class Problem:
     @property
     def dtype(self) -> np.dtype:
         return self.q.dtype
+
+    def __repr__(self):
+        sizes = " ".join(f"{letter}={size}" for letter, size in self.dims.items())
+        starts = sorted(set(self.query_start.tolist()))
+        shown = {"mask": self.mask, "score": self.score, "scale": round(self.scale, 6), "query_start": starts}
+        shown |= {} if self.sinks is None else {"sinks": f"{self.sinks.shape[1]} per head"}
+        return f"Problem({sizes} {self.dtype}, {', '.join(f'{name}: {value}' for name, value in shown.items())})"
 
     @classmethod
     def of(
@@ -172,11 +179,19 @@ def _check_shapes(q, k, v, q4, k4, v4, reasons: list[Reason]) -> None:
             reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))
 
 
+def _small(value) -> np.ndarray:
+    """A short argument as an array; what NumPy cannot read becomes an object, which no check lets pass."""
+    try:
+        return np.asarray(value.detach() if hasattr(value, "detach") else value)
+    except TypeError:  # torch says so for bfloat16 and for tensors that live on a device
+        return np.array(None)
+
+
 def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
     """Where row 0 stands on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
     if value is None:
         return np.full(B, K - Q, np.int64)
-    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    array = _small(value)
     fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
     if not fits or np.any(np.abs(array.astype(object)) >= LIMIT - max(Q, 1)):
         reasons.append(Reason("query_start is not a position", f"{value!r}", f"an integer, or one per batch entry ({B})",
@@ -200,7 +215,7 @@ def _scale(value, D: int, reasons: list[Reason]) -> float:
 def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
     if value is None:
         return None
-    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    array = _small(value)
     if array.dtype.kind != "f" or array.shape[:1] != (H,) or array.ndim > 2:
         reasons.append(Reason("sinks do not fit the heads", f"{array.dtype} {_shape(array)}", f"floats ({H},) or ({H}, n)",
                               "give one logit per query head, or several"))  # fmt: skip

@@ -1,0 +1,208 @@
+"""Problem: every check of the arguments, all reasons at once, the words pinned."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.expr import key, query, score
+from regard.problem import Problem
+
+B, H, G, Q, K, D, E = 2, 4, 2, 3, 8, 16, 5
+
+
+def zeros(*shape, dtype=np.float32):
+    return np.zeros(shape, dtype)
+
+
+q, k, v = zeros(B, H, Q, D), zeros(B, G, K, D), zeros(B, G, K, E)
+
+
+def test_dimensions_by_name():
+    """The dimension key is read off the arrays; missing leading axes count as 1, more than one batch axis is folded."""
+    assert Problem.of(q, k, v).dims == {"B": B, "H": H, "G": G, "Q": Q, "K": K, "D": D, "E": E}
+    assert Problem.of(q[0, 0], k[0, 0], v[0, 0]).dims == {"B": 1, "H": 1, "G": 1, "Q": Q, "K": K, "D": D, "E": E}
+    folded = Problem.of(zeros(2, 3, H, Q, D), zeros(2, 3, G, K, D), zeros(2, 3, G, K, E))
+    assert folded.dims["B"] == 6 and folded.lead == (2, 3, H)
+
+
+def test_arrays_are_views():
+    """Nothing is copied: the problem sees the caller's memory, also where one key/value entry serves the whole batch."""
+    shared = Problem.of(q, k[:1], v[:1])
+
+    assert np.shares_memory(shared.q, q) and np.shares_memory(shared.k, k) and np.shares_memory(shared.v, v)
+    assert shared.k.shape == (B, G, K, D) and shared.k.strides[0] == 0
+
+
+def test_defaults():
+    """scale is 1/√D, the queries are the last rows of the keys, there is no mask, score or sink."""
+    problem = Problem.of(q, k, v)
+
+    assert problem.scale == D**-0.5 and problem.query_start.tolist() == [K - Q] * B
+    assert problem.mask is None and problem.score is None and problem.sinks is None
+
+
+def test_rules_that_change_nothing_vanish():
+    """A mask that is always true and a score that is the logit itself are no rule."""
+    problem = Problem.of(q, k, v, mask=rg.everything(), score=lambda s, b, h, q, kv: s)
+
+    assert problem.mask is None and problem.score is None
+
+
+def test_bare_arrays_follow_query_start():
+    """Row i of a bare array is row i of the call, wherever the rows stand."""
+    allowed = np.ones((Q, K), bool)
+
+    assert repr(Problem.of(q, k, v, mask=allowed).mask) == "mask[query - 5, key]"
+    assert repr(Problem.of(q, k, v, mask=allowed, query_start=0).mask) == "mask[query, key]"
+    assert repr(Problem.of(q, k, v, score=zeros(H, Q, 1), query_start=2).score) == "score + bias[head, query - 2, 0]"
+    assert repr(Problem.of(q, k, v, score=1.5).score) == "score + 1.5"
+
+
+def test_sinks_are_one_or_several_per_head():
+    """(H,) counts as one sink per head."""
+    assert Problem.of(q, k, v, sinks=zeros(H)).sinks.shape == (H, 1)
+    assert Problem.of(q, k, v, sinks=zeros(H, 3)).sinks.shape == (H, 3)
+
+
+def test_weights_need_no_values():
+    """Asked about weights only, the values count as one column of zeros."""
+    assert Problem.of(q, k, None).v.shape == (B, G, K, 1)
+
+
+def test_torch_tensors_are_read_in_place():
+    """A CPU tensor is a view; one that wants gradients is taken under no_grad only."""
+    torch = pytest.importorskip("torch")
+    tensors = [torch.from_numpy(array) for array in (q, k, v)]
+
+    assert np.shares_memory(Problem.of(*tensors).q, q)
+    wanting = tensors[0].clone().requires_grad_()
+    with torch.no_grad():
+        assert Problem.of(wanting, *tensors[1:]).q.shape == q.shape
+
+
+def test_a_problem_prints_as_what_it_asks():
+    """One line: the dimensions, the dtype and the rules; never the numbers."""
+    problem = Problem.of(q, k, v, mask=key <= query, score=score * 2, sinks=zeros(H))
+
+    assert repr(problem) == (
+        "Problem(B=2 H=4 G=2 Q=3 K=8 D=16 E=5 float32, mask: key <= query, score: score * 2, scale: 0.25, "
+        "query_start: [5], sinks: 1 per head)"
+    )
+
+
+LAYOUT = "the layout is (batch, heads, rows, depth)"
+
+
+def shown(**changed):
+    return ", ".join(f"{name} {changed.get(name, array.shape)}" for name, array in (("q", q), ("k", k), ("v", v)))
+
+
+# Each row: what is changed about a good call, and the whole refusal.
+REFUSED = [
+    ({"q": q.astype(np.int64)},
+     ("q has a dtype that attention does not take", "int64 (2, 4, 3, 16)", "float32 or float64",
+      "convert it: q.astype(np.float32)")),
+    ({"k": k.astype(">f4")},
+     ("k has a dtype that attention does not take", ">f4 (2, 2, 8, 16)", "float32 or float64", "convert it: k.astype(np.float32)")),
+    ({"v": zeros(5)},
+     ("v has too few axes", "(5)", "(…, heads, rows, depth), at least (rows, depth)", "add an axis: v[None, :]")),
+    ({"k": k.astype(np.float64)},
+     ("the arrays differ in dtype", "float32, float64", "one dtype for q, k and v", "convert them to the same dtype")),
+    ({"k": zeros(B, G, K, 7)},
+     ("q and k differ in depth", shown(k=(2, 2, 8, 7)), "D = 16 for both", f"check the last axis; {LAYOUT}")),
+    ({"v": zeros(B, G, K, 0)},
+     ("an array has no depth", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}")),
+    ({"v": zeros(B, G, 9, E)},
+     ("k and v differ in rows", shown(v=(2, 2, 9, 5)), "one value row per key row", f"check axis -2; {LAYOUT}")),
+    ({"v": zeros(B, 1, K, E)},
+     ("k and v differ in heads", shown(v=(2, 1, 8, 5)), "as many value heads as key heads", f"check axis -3; {LAYOUT}")),
+    ({"k": zeros(B, 3, K, D), "v": zeros(B, 3, K, E)},
+     ("key heads do not divide query heads", shown(k=(2, 3, 8, 16), v=(2, 3, 8, 5)) + ": H=4, G=3", "H to be a multiple of G",
+      f"repeat k and v to 4 heads, or check that axis -3 is heads: {LAYOUT}")),
+    ({"v": zeros(3, G, K, E)},
+     ("q and v differ in batch", shown(v=(3, 2, 8, 5)), "B = 2, or 1", f"check axis 0; {LAYOUT}")),
+    ({"q": np.broadcast_to(zeros(1), (B, H, 2**31, D))},
+     ("q has too many rows", shown(q=(2, 4, 2**31, 16)), "fewer than 2**31 rows", "split the call")),
+    ({"query_start": 2.5},
+     ("query_start is not a position", "2.5", "an integer, or one per batch entry (2)",
+      "leave it out to align the last query with the last key")),
+    ({"query_start": 2**31},
+     ("query_start is not a position", "2147483648", "an integer, or one per batch entry (2)",
+      "leave it out to align the last query with the last key")),
+    ({"query_start": [1, 2, 3]},
+     ("query_start is not a position", "[1, 2, 3]", "an integer, or one per batch entry (2)",
+      "leave it out to align the last query with the last key")),
+    ({"scale": float("nan")}, ("scale is not a number", "nan", "a finite number", "leave it out for 1/√D")),
+    ({"scale": "big"}, ("scale is not a number", "'big'", "a finite number", "leave it out for 1/√D")),
+    ({"sinks": zeros(3)},
+     ("sinks do not fit the heads", "float32 (3)", "floats (4,) or (4, n)", "give one logit per query head, or several")),
+    ({"sinks": np.arange(H)},
+     ("sinks do not fit the heads", "int64 (4)", "floats (4,) or (4, n)", "give one logit per query head, or several")),
+    ({"mask": np.ones((5, K), bool)},
+     ("the mask array does not fit", "(5, 8)", "something that broadcasts to (B, H, Q, K) = (2, 4, 3, 8)",
+      "index it yourself: table(array)[query, key] in a mask expression")),
+    ({"score": zeros(3, Q, K)},
+     ("the score array does not fit", "(3, 3, 8)", "something that broadcasts to (B, H, Q, K) = (2, 4, 3, 8)",
+      "index it yourself: table(array)[query, key] in a score expression")),
+    ({"mask": np.ones((Q, K), bool), "query_start": [0, 5]},
+     ("a bare mask array cannot follow query_start", "query_start [0, 5]", "one start for all batch entries",
+      "index it yourself in a mask expression")),
+    ({"mask": score > 0},
+     ("a mask cannot depend on the score", "`score > 0`", "a rule over positions",
+      "use score=where(condition, score, float('-inf'))")),
+    ({"mask": query - key},
+     ("a mask must be a condition", "`query - key`, which is int", "true where a query may attend",
+      "compare it with something, or pass it as score=")),
+    ({"score": key <= query},
+     ("a score must be a number", "`key <= query`, which is a condition", "a rule that gives the new logit", "pass it as mask=")),
+    ({"mask": zeros(Q, K)},
+     ("not an array of conditions", "float32 [3, 8]", "booleans with one to four axes: …, heads, rows, keys",
+      "compare it first (array != 0), or pass numbers that are added to scores as score=")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changed", "words"), REFUSED, ids=[f"{words[0]}, {words[1]}" for _, words in REFUSED])
+def test_refusals(changed, words):
+    """What is wrong, what was given, what is expected and how to mend it, word for word, and nothing else."""
+    with pytest.raises(rg.Refused) as caught:
+        Problem.of(**{"q": q, "k": k, "v": v} | changed)
+
+    (reason,) = caught.value.reasons
+    assert (reason.what, reason.given, reason.expected, reason.mend) == words
+
+
+def test_all_reasons_at_once():
+    """A call with five mistakes is told about five."""
+    with pytest.raises(rg.Refused) as caught:
+        Problem.of(q, k, v, mask=query, score=key <= query, scale="x", query_start="y", sinks=zeros(3), where="attention")
+
+    assert [reason.what for reason in caught.value.reasons] == [
+        "query_start is not a position", "scale is not a number", "sinks do not fit the heads", "a mask must be a condition",
+        "a score must be a number",
+    ]  # fmt: skip
+    assert str(caught.value).count("attention: ") == 5
+
+
+def test_tensors_that_cannot_be_read_are_refused():
+    """Gradients, other dtypes and other devices: each tensor is named with its fault."""
+    torch = pytest.importorskip("torch")
+    tensors = [
+        torch.zeros(B, H, Q, D, requires_grad=True),
+        torch.zeros(B, G, K, D).bfloat16(),
+        torch.zeros(B, G, K, E, device="meta"),
+    ]
+    with pytest.raises(rg.Refused) as caught:
+        Problem.of(*tensors)
+
+    assert [(reason.what, reason.given) for reason in caught.value.reasons] == [
+        ("q wants gradients", "q.requires_grad is True"), ("k cannot be read", "torch.bfloat16 on cpu"),
+        ("v cannot be read", "torch.float32 on meta"),
+    ]  # fmt: skip
+    with pytest.raises(rg.Refused, match="sinks do not fit the heads"):
+        Problem.of(q, k, v, sinks=torch.zeros(H).bfloat16())
+
+
+def test_frozen():
+    """A problem is what was asked; it does not change afterwards."""
+    with pytest.raises(AttributeError):
+        Problem.of(q, k, v).scale = 2.0
