@@ -13,12 +13,20 @@ __all__ = [
 
 
 def everything() -> Expr:
-    """Every query may attend every key."""
+    """Every query may attend every key.
+
+    >>> everything()
+    True
+    """
     return lift(True)
 
 
 def causal() -> Expr:
-    """A query attends itself and what came before: key <= query."""
+    """A query attends itself and what came before.
+
+    >>> causal()
+    key <= query
+    """
     return key <= query
 
 
@@ -27,13 +35,20 @@ def window(left: int | None, right: int | None = 0) -> Expr:
 
     `window(256)` sees 256 keys. Flash attention's window_size=(l, r) counts the keys before the query, so there l = left - 1;
     transformers' sliding_window equals `left`.
+
+    >>> window(256)
+    (query - key < 256) & (key - query <= 0)
     """
     rule = everything() if left is None else query - key < left
     return rule if right is None else rule & (key - query <= right)
 
 
 def prefix(length) -> Expr:
-    """Causal, but the first `length` keys are seen by all (a number, or one per batch entry)."""
+    """Causal, but the first `length` keys are seen by all (a number, or one per batch entry).
+
+    >>> prefix([3, 5])
+    (key <= query) | (key < prefix[batch])
+    """
     return causal() | (key < _per_batch(length, "prefix"))
 
 
@@ -41,7 +56,10 @@ def documents(ids=None, *, lengths=None) -> Expr:
     """Several documents packed in one row: a query attends its own document only.
 
     ids: the document of each position, (K,) or (B, K). lengths: instead, the lengths of consecutive documents, (N,).
-    Positions beyond the last belong to the last document.
+    Positions beyond the last belong to the last document. Refused: both or neither; negative lengths.
+
+    >>> documents(lengths=[3, 4, 5])
+    document[query] == document[key]
     """
     if (ids is None) == (lengths is None):
         raise refuse("documents", "one description is needed", given="both ids and lengths" if ids is not None else "neither",
@@ -63,23 +81,38 @@ def lengths(keys=None, queries=None) -> Expr:
     """Padding on the right: of keys, of queries, or both (a number, or one per batch entry).
 
     keys: positions from there on are not attended. queries: rows from there on attend nothing, so their output is 0.
+
+    >>> lengths([7, 12])
+    key < keys[batch]
     """
     rule = everything() if keys is None else key < _per_batch(keys, "keys")
     return rule if queries is None else rule & (query < _per_batch(queries, "queries"))
 
 
 def dilated(step: int) -> Expr:
-    """Every step-th key, counted from the query in both directions."""
+    """Every step-th key, counted from the query in both directions.
+
+    >>> dilated(3)
+    (query - key) % 3 == 0
+    """
     return (query - key) % step == 0
 
 
 def strided(step: int) -> Expr:
-    """The Sparse Transformer's strided pattern: the last `step` keys, and every step-th before (Child et al. 2019)."""
+    """The Sparse Transformer's strided pattern: the last `step` keys, and every step-th before (Child et al. 2019).
+
+    >>> strided(3)
+    (key <= query) & ((query - key < 3) | ((query - key) % 3 == 0))
+    """
     return causal() & ((query - key < step) | dilated(step))
 
 
 def global_tokens(which) -> Expr:
-    """Tokens that attend everything and are attended by everything, as in Longformer: the first n, or a list of positions."""
+    """Tokens that attend everything and are attended by everything, as in Longformer: the first n, or a list of positions.
+
+    >>> global_tokens(1)
+    (key < 1) | (query < 1)
+    """
     if isinstance(which, int):
         return (key < which) | (query < which)
     positions = _integers(which, "global_tokens", (1,))
@@ -100,6 +133,9 @@ def blocks(pattern, size: int | tuple[int, int]) -> Expr:
 
     pattern: booleans, (rows, columns), with heads and then batch in front if they differ. size: of a block, one number or
     (queries, keys). Positions beyond the pattern belong to its last block.
+
+    >>> blocks(np.eye(4, dtype=bool), 64)
+    pattern[query // 64, key // 64]
     """
     per_query, per_key = (size, size) if isinstance(size, int) else size
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
@@ -110,6 +146,9 @@ def dense(array, query_start: int | None = None) -> Expr:
 
     Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard. Positions
     beyond the array read its edge.
+
+    >>> dense(np.ones((2, 8), bool))
+    mask[query - 6, key]
     """
     return _boolean(array, "mask", *rows_and_keys(array, "mask", query_start))
 

@@ -16,7 +16,11 @@ __all__ = ["alibi", "alibi_slopes", "bias", "gate", "relative", "softcap", "t5_b
 
 
 def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
-    """Gemma 2's soft limit: cap · tanh(score / cap)."""
+    """Gemma 2's soft limit: cap · tanh(score / cap).
+
+    >>> softcap(50.0)
+    50.0 * tanh(score / 50.0)
+    """
     if not isinstance(cap, Expr) and not cap > 0:
         raise refuse("softcap", "the cap is not a limit", given=f"{cap!r}", expected="a number above 0",
                      mend="leave softcap out for no limit")  # fmt: skip
@@ -32,23 +36,39 @@ def alibi_slopes(heads: int) -> np.ndarray:
 
 
 def alibi(slopes, score: Expr = the_score) -> Expr:
-    """score - slope[head] · |query - key|. slopes: (H,), or the number of heads for the usual ones."""
+    """score - slope[head] · |query - key|. slopes: (H,), or the number of heads for the usual ones.
+
+    >>> alibi(8)
+    score - slope[head] * abs(query - key)
+    """
     shown = _numbers(alibi_slopes(slopes) if isinstance(slopes, int) else slopes, "slope", (1,))
     return score - shown[head] * abs(query - key)
 
 
 def bias(array, score: Expr = the_score, query_start: int | None = None) -> Expr:
-    """score + array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key."""
+    """score + array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key.
+
+    >>> bias(np.zeros((4, 8, 8)))
+    score + bias[head, query, key]
+    """
     return score + _by_position(array, "bias", query_start)
 
 
 def gate(array, score: Expr = the_score, query_start: int | None = None) -> Expr:
-    """score · array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key."""
+    """score · array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key.
+
+    >>> gate(np.ones(8))
+    score * gate[key]
+    """
     return score * _by_position(array, "gate", query_start)
 
 
 def relative(array, score: Expr = the_score) -> Expr:
-    """score + array[…, key - query + R], distances beyond R clamped. array: (2R+1,) or (H, 2R+1)."""
+    """score + array[…, key - query + R], distances beyond R clamped. array: (2R+1,) or (H, 2R+1).
+
+    >>> relative(np.zeros((4, 33)))
+    score + relative[head, key - query + 16]
+    """
     shown = _numbers(array, "relative", (1, 2))
     size = shown.array.shape[-1]
     if size % 2 == 0:
@@ -63,6 +83,9 @@ def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Ex
     """score + array[bucket of (key - query), head], T5's logarithmic buckets (Raffel et al. 2020). array: (buckets, H).
 
     The bucket of each distance is worked out once, in float32 as T5 does, so every engine agrees on the borders.
+
+    >>> t5_buckets(np.zeros((32, 4)), bidirectional=False)
+    score + relative_bias[bucket[query - key], head]
     """
     shown = _numbers(array, "relative_bias", (2,))
     count = shown.array.shape[0]
