@@ -87,8 +87,8 @@ def _optimized(module: ir.Module, target: Target, machine) -> llvm.ModuleRef:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     parsed = llvm.parse_assembly(str(module))
-    # Loops are unrolled and vectors are laid out by hand: the pipeline only has to clean up.
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    # Loops are unrolled and vectors are laid out by hand: the pipeline only has to clean up, and more of it gains nothing.
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)

@@ -51,7 +51,7 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
     target = host()
     rows, keys = tile(problem)
     found = plan(problem, rows, keys)
-    spec, constants, tables = specify(problem, rows)
+    spec, constants, tables = specify(problem, rows, out)
     compiled = build.compiled(
         repr(spec), target, lambda: kernel.write(spec, target, problem.mask, problem.score, constants, tables), "forward"
     )
@@ -81,12 +81,12 @@ def _work(problem: Problem, found: Plan) -> int:
     return heads * keys * found.rows * (dims["D"] + dims["E"])
 
 
-def specify(problem: Problem, rows: int) -> tuple[kernel.Specification, list[Const], list[Table]]:
+def specify(problem: Problem, rows: int, out: np.ndarray) -> tuple[kernel.Specification, list[Const], list[Table]]:
     """What the kernel is specialised to, and the constants and tables it takes as arguments."""
     shape, constants, tables = signature(problem.mask, problem.score)
     spec = kernel.Specification(
         shape=shape, D=problem.dims["D"], E=problem.dims["E"], rows=rows, wide=_needs_64_bits(problem),
-        unit=(problem.k.strides[3] == 4, problem.v.strides[3] == 4),
+        unit=tuple(array.strides[3] == 4 for array in (problem.q, problem.k, problem.v, out)),
         score=problem.score is not None, mask=problem.mask is not None,
     )  # fmt: skip
     return spec, constants, tables

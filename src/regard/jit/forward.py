@@ -27,7 +27,7 @@ from llvmlite import ir
 
 from ..expr import Const, Expr, Table
 from .emit import Arguments, Emitter
-from .ir import F32, F64, I1, I32, I64, PTR, Code, vector
+from .ir import F32, F64, I32, I64, PTR, Code, vector
 from .softmax import Running
 from .special import LOG2E
 from .target import Target
@@ -53,7 +53,7 @@ class Specification:
     E: int
     rows: int  # W, a multiple of the vector's lanes
     wide: bool  # integers need 64 bits
-    unit: tuple[bool, bool]  # k and v lie with depth contiguous
+    unit: tuple[bool, bool, bool, bool]  # q, k, v, out lie with depth contiguous
     score: bool
     mask: bool
 
@@ -205,33 +205,33 @@ class _Forward:
             self.tile_rules.append(rules)
 
     def load_queries(self) -> None:
-        """Qᵀ[depth][lane], times the scale; lanes past the last row are 0."""
-        code, spec = self.code, self.spec
+        """Qᵀ[depth][lane], times the scale, a square of lanes x lanes elements at a time."""
+        code, spec, lanes = self.code, self.spec, self.lanes
         scale = self._slot(FIXED.index("scale"), F64)
         if not spec.score:  # logits in units of log 2, so that exp is 2**x
             scale = code.fmul(scale, ir.Constant(F64, LOG2E))
-        scale = code.splat(code.fptrunc(scale, F32), self.lanes)
-        step = self.arg["q_depth"]
-        for number in range(self.vectors):
-            inside, addresses = [], []
-            for lane in range(self.lanes):
-                row = code.int(number * self.lanes + lane)
-                valid = code.icmp_signed("<", row, self.rows)
-                # A lane without a row reads row 0, which exists, and counts as 0.
-                row = code.select(valid, row, code.int(0))
-                addresses.append(code.at(self.q, code.mul(row, self.arg["q_row"])))
-                inside.append(valid)
-            keep = ir.Constant(vector(I1, self.lanes), ir.Undefined)
-            for lane, valid in enumerate(inside):
-                keep = code.insert_element(keep, valid, code.int(lane, I32)) if self.lanes > 1 else valid
-            with code.loop(code.int(0), code.int(spec.D)) as depth:
-                offset = code.mul(depth.index, step)
-                found = ir.Constant(self.lane_type, ir.Undefined)
-                for lane, address in enumerate(addresses):
-                    element = code.get(code.at(address, offset), F32)
-                    found = code.insert_element(found, element, code.int(lane, I32)) if self.lanes > 1 else element
-                found = code.select(keep, code.fmul(found, scale), code.number(0.0, found))
-                self._put(self.qt, depth.index, number, found)
+        scale = code.splat(code.fptrunc(scale, F32), lanes)
+        squares = spec.D // lanes * lanes if spec.unit[0] else 0
+        with code.loop(code.int(0), code.int(spec.rows), lanes) as group:
+            rows = self._lane_rows("q", group.index)
+            with code.loop(code.int(0), code.int(squares), lanes) as depth:
+                found = [code.get(code.at(row, code.mul(depth.index, code.int(4))), self.lane_type) for row in rows]
+                for step, column in enumerate(code.transpose(found)):
+                    place = self._lane_place(self.qt, code.add(depth.index, code.int(step)), group.index)
+                    code.put(code.fmul(column, scale), place, align=4 * lanes)
+            with code.loop(code.int(squares), code.int(spec.D)) as depth:
+                offset = code.mul(depth.index, self.arg["q_depth"])
+                column = code.gathered([code.get(code.at(row, offset), F32) for row in rows])
+                code.put(code.fmul(column, scale), self._lane_place(self.qt, depth.index, group.index), align=4 * lanes)
+
+    def _lane_rows(self, which: str, first) -> list:
+        """Where the rows of `lanes` lanes lie; a lane past the last row stands for the last row, and is never stored."""
+        code, last = self.code, self.code.sub(self.rows, self.code.int(1))
+        rows = [code.smaller_int(code.add(first, code.int(lane)), last) for lane in range(self.lanes)]
+        return [code.at(getattr(self, which), code.mul(row, self.arg[f"{which}_row"])) for row in rows]
+
+    def _lane_place(self, base, row, lane):
+        return self.code.at(self._place(base, row, 0), self.code.mul(lane, self.code.int(4)))
 
     def _zero_output(self) -> None:
         code = self.code
@@ -342,12 +342,22 @@ class _Forward:
         offset = code.mul(row, code.int(self.row_bytes))
         return code.at(base, code.add(offset, code.int(4 * self.lanes * number)))
 
-    def _element(self, row_pointer, depth, which: str):
-        """One element of a key or value row, broadcast to all lanes."""
+    def _near(self, place, rows: int, number: int):
+        """A vector a fixed number of rows and vectors from a place."""
+        return self.code.get(self.code.at(place, rows * self.row_bytes + 4 * self.lanes * number), self.lane_type, 4 * self.lanes)
+
+    def _column(self, row_pointer, depth, which: str):
+        step = self.code.int(4) if self._unit(which) else self.arg[f"{which}_depth"]
+        return self.code.at(row_pointer, self.code.mul(depth, step))
+
+    def _element(self, place, steps: int, which: str):
+        """The element of a key or value row some steps from a place, broadcast to all lanes."""
         code = self.code
-        unit = self.spec.unit[("k", "v").index(which)]
-        step = code.int(4) if unit else self.arg[f"{which}_depth"]
-        return code.splat(code.get(code.at(row_pointer, code.mul(depth, step)), F32), self.lanes)
+        further = 4 * steps if self._unit(which) else code.mul(code.int(steps), self.arg[f"{which}_depth"])
+        return code.splat(code.get(code.at(place, further), F32), self.lanes)
+
+    def _unit(self, which: str) -> bool:
+        return self.spec.unit[("q", "k", "v", "out").index(which)]
 
     def _row_pointer(self, which: str, row):
         code = self.code
@@ -361,11 +371,12 @@ class _Forward:
         zero = code.number(0.0, self.lane_type)
         with code.loop(code.int(0), code.int(spec.D), unroll, [zero] * (keys * vectors)) as loop:
             sums = list(loop.carried)
+            queries_at = self._place(self.qt, loop.index, 0)
+            elements_at = [self._column(row, loop.index, "k") for row in rows]
             for step in range(unroll):
-                depth = code.add(loop.index, code.int(step))
-                queries = [self._get(self.qt, depth, number) for number in range(vectors)]
+                queries = [self._near(queries_at, step, number) for number in range(vectors)]
                 for row in range(keys):
-                    element = self._element(rows[row], depth, "k")
+                    element = self._element(elements_at[row], step, "k")
                     for number in range(vectors):
                         at = row * vectors + number
                         sums[at] = code.fma(element, queries[number], sums[at])
@@ -417,11 +428,12 @@ class _Forward:
         code, vectors = self.code, self.vectors
         zero = code.number(0.0, self.lane_type)
         with code.loop(code.int(0), count, 1, [zero] * (depths * vectors)) as loop:
-            weights = [self._get(self.s, loop.index, number) for number in range(vectors)]
-            row_pointer = self._row_pointer("v", code.add(first, loop.index))
+            weights_at = self._place(self.s, loop.index, 0)
+            weights = [self._near(weights_at, 0, number) for number in range(vectors)]
+            elements_at = self._column(self._row_pointer("v", code.add(first, loop.index)), depth, "v")
             sums = []
             for row in range(depths):
-                element = self._element(row_pointer, code.add(depth, code.int(row)), "v")
+                element = self._element(elements_at, row, "v")
                 sums += [code.fma(element, weights[n], loop.carried[row * vectors + n]) for n in range(vectors)]
             loop.carry(*sums)
         for row in range(depths):
@@ -435,7 +447,7 @@ class _Forward:
         with code.loop(code.int(0), code.int(self.spec.E)) as depth:
             with code.loop(code.int(0), count, 1, [zero] * vectors) as loop:
                 row_pointer = self._row_pointer("v", code.add(first, loop.index))
-                element = self._element(row_pointer, depth.index, "v")
+                element = self._element(self._column(row_pointer, depth.index, "v"), 0, "v")
                 sums = []
                 for number in range(vectors):
                     weight, before = self._get(self.s, loop.index, number), loop.carried[number]
@@ -463,12 +475,7 @@ class _Forward:
                 self._put(self.o, depth.index, number, value)
                 checks.append(code.fma(value, zero, depth.carried[number]))  # 0, or NaN once a value is not finite
             depth.carry(*checks)
-        with code.loop(code.int(0), self.rows) as row:
-            target = code.at(self.out, code.mul(row.index, self.arg["out_row"]))
-            source = code.at(self.o, code.mul(row.index, code.int(4)))
-            with code.loop(code.int(0), code.int(spec.E)) as column:
-                value = code.get(code.at(source, code.mul(column.index, code.int(self.row_bytes))), F32, 4)
-                code.put(value, code.at(target, code.mul(column.index, self.arg["out_depth"])))
+        self.store_output()
         first = code.add(code.mul(self.pair, self.arg["Q"]), self.row)
         self.run.store_lse(code.at(self._pointer("lse"), code.mul(first, code.int(4))), self.rows)
         total = depth.result[0]
@@ -479,6 +486,29 @@ class _Forward:
             return finite
         bits = code.bitcast(finite, ir.IntType(self.lanes))
         return code.icmp_unsigned("==", bits, ir.Constant(ir.IntType(self.lanes), -1))
+
+
+    def store_output(self) -> None:
+        """Oᵀ back to rows: squares of lanes x lanes where all lanes have a row, single elements for the rest."""
+        code, spec, lanes = self.code, self.spec, self.lanes
+        squares = spec.E // lanes * lanes if spec.unit[3] else 0
+        with code.loop(code.int(0), self.rows, lanes) as group:
+            full = code.icmp_signed("<=", code.add(group.index, code.int(lanes)), self.rows)
+            done = code.select(full, code.int(squares), code.int(0))
+            rows = self._lane_rows("out", group.index)
+            with code.loop(code.int(0), done, lanes) as depth:
+                columns = []
+                for step in range(lanes):
+                    place = self._lane_place(self.o, code.add(depth.index, code.int(step)), group.index)
+                    columns.append(code.get(place, self.lane_type, align=4 * lanes))
+                for row, value in zip(rows, code.transpose(columns), strict=True):
+                    code.put(value, code.at(row, code.mul(depth.index, code.int(4))))
+            end = code.smaller_int(code.add(group.index, code.int(lanes)), self.rows)
+            with code.loop(group.index, end) as row:
+                target = code.at(self.out, code.mul(row.index, self.arg["out_row"]))
+                with code.loop(done, code.int(spec.E)) as depth:
+                    value = code.get(self._lane_place(self.o, depth.index, row.index), F32, 4)
+                    code.put(value, code.at(target, code.mul(depth.index, self.arg["out_depth"])))
 
 
 def _uniform(values: dict, known: set) -> dict:

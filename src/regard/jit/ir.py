@@ -89,15 +89,35 @@ class Code(ir.IRBuilder):
     def lane(self, value, number: int):
         return self.extract_element(value, self.int(number, I32)) if is_vector(value) else value
 
+    def gathered(self, scalars: list):
+        """A vector from its lanes."""
+        if len(scalars) == 1:
+            return scalars[0]
+        out = ir.Constant(vector(scalars[0].type, len(scalars)), ir.Undefined)
+        for number, scalar in enumerate(scalars):
+            out = self.insert_element(out, scalar, self.int(number, I32))
+        return out
+
+    def transpose(self, rows: list) -> list:
+        """A square of lanes x lanes elements, rows to columns: log2(lanes) rounds of exchanging halves, quarters …"""
+        rows, step = list(rows), 1
+        lanes = len(rows)
+        while step < lanes:
+            upper = [lane - step + lanes if lane & step else lane for lane in range(lanes)]
+            lower = [lane + lanes if lane & step else lane + step for lane in range(lanes)]
+            for top in range(lanes):
+                if not top & step:
+                    a, b = rows[top], rows[top + step]
+                    rows[top], rows[top + step] = self.shuffle(a, b, upper), self.shuffle(a, b, lower)
+            step *= 2
+        return rows
+
     def per_lane(self, function, type, *vectors):
         """The scalar function in every lane, one after the other; for what has no vector form."""
         counts = [v.type.count for v in vectors if is_vector(v)]
         if not counts:
             return function(*vectors)
-        out = ir.Constant(vector(type, counts[0]), ir.Undefined)
-        for number in range(counts[0]):
-            out = self.insert_element(out, function(*(self.lane(v, number) for v in vectors)), self.int(number, I32))
-        return out
+        return self.gathered([function(*(self.lane(v, number) for v in vectors)) for number in range(counts[0])])
 
     # arithmetic -------------------------------------------------------------------------------------------------------------
 
