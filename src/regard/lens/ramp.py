@@ -33,7 +33,7 @@ def ramp(theme: str) -> np.ndarray:
     """(256, 3) uint8 sRGB, from no weight to all of it. theme: "light" or "dark".
 
     >>> ramp("light")[[0, -1]].tolist()
-    [[248, 247, 241], [0, 0, 0]]
+    [[248, 247, 241], [29, 9, 70]]
     """
     stops = np.array(PATHS[theme], float)
     lightness, chroma, hue = stops[:, 0], stops[:, 1], np.unwrap(np.radians(stops[:, 2]))
