@@ -46,8 +46,9 @@ DECODERS = {
     "llama4, chunks": lambda: T.Llama4ForCausalLM(
         T.Llama4TextConfig(**GROUPED, attention_chunk_size=4, num_local_experts=2, num_experts_per_tok=1, intermediate_size_mlp=48)),
     "gemma4, masks cut to the last rows": lambda: T.Gemma4ForCausalLM(
-        T.Gemma4TextConfig(**GROUPED, sliding_window=4, vocab_size_per_layer_input=64, hidden_size_per_layer_input=8,
-                           layer_types=MIXED)),
+        T.Gemma4TextConfig(**{**GROUPED, "num_hidden_layers": 4}, sliding_window=4, vocab_size_per_layer_input=64,
+                           hidden_size_per_layer_input=8, layer_types=MIXED * 2, num_kv_shared_layers=2,
+                           global_head_dim=8)),
 }  # fmt: skip
 SEQ2SEQ = {
     "t5, position bias": lambda: T.T5ForConditionalGeneration(
@@ -165,7 +166,9 @@ def test_packed_documents():
     model = on(built("llama, grouped heads"), "regard")
     ids, _ = tokens("none")
     with torch.no_grad():
-        packed = model(input_ids=ids, use_cache=False, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]).expand(2, -1)).logits
+        packed = model(
+            input_ids=ids, use_cache=False, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]).expand(2, -1)
+        ).logits
         alone = torch.cat([model(input_ids=ids[:, :4]).logits, model(input_ids=ids[:, 4:]).logits], 1)
     assert (packed - alone).abs().max() < 1e-5 < packed.abs().max()
 
@@ -198,7 +201,9 @@ def test_the_real_minilm():
     tokenizer = T.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = T.AutoModel.from_pretrained(folder, local_files_only=True, attn_implementation="regard").eval()
     hf.check(model)
-    inputs = tokenizer(["The animal didn't cross the street because it was too tired.", "Short."], padding=True, return_tensors="pt")
+    inputs = tokenizer(
+        ["The animal didn't cross the street because it was too tired.", "Short."], padding=True, return_tensors="pt"
+    )
     with torch.no_grad(), hf.record(model) as calls:
         found = model(**inputs, output_hidden_states=True).hidden_states
         assert len(calls) == model.config.num_hidden_layers
@@ -310,7 +315,9 @@ class Module:
 
 def attend(mask=None, B=1, H=4, G=2, Q=3, K=5, D=8, dtype=torch.float32, requires_grad=False, **kwargs):
     torch.manual_seed(2)
-    q, k, v = (torch.randn(B, heads, rows, D, dtype=dtype, requires_grad=requires_grad) for heads, rows in ((H, Q), (G, K), (G, K)))
+    q, k, v = (
+        torch.randn(B, heads, rows, D, dtype=dtype, requires_grad=requires_grad) for heads, rows in ((H, Q), (G, K), (G, K))
+    )
     return hf.attend(Module(), q, k, v, mask, **kwargs)
 
 
@@ -385,7 +392,9 @@ def test_all_reasons_at_once():
 def test_harmless_arguments_change_nothing():
     """What models pass along for others, and arguments that are None, leave every bit as it was."""
     want = attend()[0]
-    assert torch.equal(want, attend(position_ids=torch.zeros(1, 3), use_cache=True, cache=None, indices=None, sliding_window=None)[0])
+    assert torch.equal(
+        want, attend(position_ids=torch.zeros(1, 3), use_cache=True, cache=None, indices=None, sliding_window=None)[0]
+    )
 
 
 # ------------------------------------------------------------------------------------------------ models that cannot

@@ -60,7 +60,9 @@ def test_strides_that_torch_does_not_take():
     q, k, v = draw()
     backwards = k[:, :, ::-1]
     v.flags.writeable = False
-    np.testing.assert_array_equal(rg.attention(q, backwards, v, engine="sdpa"), rg.attention(q, backwards.copy(), v, engine="sdpa"))
+    np.testing.assert_array_equal(
+        rg.attention(q, backwards, v, engine="sdpa"), rg.attention(q, backwards.copy(), v, engine="sdpa")
+    )
 
 
 @pytest.mark.parametrize(("rule", "reason"), [

@@ -80,7 +80,7 @@ def attention_weights(q, k, *, mask=None, score=None, scale=None, query_start=No
             raise refuse("attention_weights", f"{name} outside the matrix", f"{name}={picked!r}: {error}",
                          f"positions among {size}", "count from 0, or from the end with negative numbers") from error  # fmt: skip
     found = reference.weights(problem, *(np.atleast_1d(part) for part in chosen)).astype(problem.dtype)
-    found = found.reshape(*_heads(problem), *chosen[0].shape, *chosen[1].shape)
+    found = found.reshape((*_heads(problem), *chosen[0].shape, *chosen[1].shape))
     return _like(q, found)
 
 
@@ -107,7 +107,7 @@ def why_not(problem: Problem, engine: str) -> list[str]:
     if engine == "sdpa":
         if importlib.util.find_spec("torch") is None:
             return ["torch is not installed"]
-        from .torch import sdpa
+        from . import sdpa
 
         return sdpa.why_not(problem)
     return []
@@ -121,7 +121,7 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
 
         return jit.solve(problem, out)
     if name == "sdpa":
-        from .torch import sdpa
+        from . import sdpa
 
         found, lse = sdpa.forward(problem)
     else:

@@ -1,4 +1,4 @@
-"""What regard does in the world of torch: transformers models on regard, a recorder, and torch's own SDPA to compare with."""
+"""What regard does in the world of torch: transformers models on regard, and a recorder of their attention."""
 
 from __future__ import annotations
 

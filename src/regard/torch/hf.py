@@ -12,8 +12,7 @@ import torch
 
 from ..attention import attention_weights, solve
 from ..errors import Reason, Refused
-from ..expr import Expr, query, walk
-from ..expr import batch as the_batch
+from ..expr import Expr
 from ..expr import score as the_score
 from ..masks import causal, dense
 from ..problem import Problem
@@ -148,7 +147,7 @@ def _unfit(query, key, value, s_aux, position_bias, dropout, kwargs) -> list[Rea
 
 def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr, int]:
     """What transformers' mask means -> (mask, score, query_start)."""
-    B, H, Q, K = grid
+    B, _, Q, K = grid
     if mask is None:
         if window is not None and window < K:
             reasons.append(Reason("a window without a mask", f"sliding_window={window} for {K} keys and attention_mask=None",
@@ -156,9 +155,7 @@ def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) 
                                   "let transformers build the mask: pass attention_mask (batch, keys), or leave it out"))  # fmt: skip
         return (causal(), score, 0) if causes and Q > 1 else (None, score, K - Q)
     if isinstance(mask, LazyMask):
-        used = set(walk(mask.rule))
-        fits = mask.shape[3] == K and (mask.shape[2] == Q or query not in used) and (mask.shape[0] == B or the_batch not in used)
-        if not fits:
+        if tuple(mask.shape[2:]) != (Q, K) or mask.shape[0] not in (1, B):
             reasons.append(Reason("the mask was made for another shape", f"{list(mask.shape)}", f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
                                   'report it with the name of the model; until then use attn_implementation="eager"'))  # fmt: skip
         return mask.rule, score, mask.query_start
@@ -176,10 +173,12 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
     """Floats that are added to the scores -> (mask or None, score). Values at the floor of the dtype are a mask."""
     if not _fits(tensor, name, grid, reasons):
         return None, score
-    tensor = tensor.detach()
-    allowed = ~(tensor <= torch.finfo(tensor.dtype).min / 2)  # NaN is allowed, so that it shows
-    added = score if bool((tensor[allowed] == 0).all()) else bias(tensor.float() if tensor.dtype.itemsize < 4 else tensor, score, start)
-    return (None if bool(allowed.all()) else dense(allowed, query_start=start)), added
+    floor = torch.finfo(tensor.dtype).min / 2
+    numbers = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    allowed = ~(numbers <= floor)  # NaN is allowed, so that it shows
+    if not bool(((numbers == 0) | ~allowed).all()):
+        score = bias(numbers, score, start)
+    return (None if bool(allowed.all()) else dense(allowed, query_start=start)), score
 
 
 def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:

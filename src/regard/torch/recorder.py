@@ -1,8 +1,8 @@
 """A recorder: what every attention call of a model was given, so that any part of its weights can be computed afterwards.
 
-    with record(model) as calls:
-        model(**inputs)
-    calls[0].weights(rows=[3], heads=[0])
+with record(model) as calls:
+    model(**inputs)
+calls[0].weights(rows=[3], heads=[0])
 """
 
 from __future__ import annotations
@@ -70,13 +70,9 @@ class Call:
                 score=_at_head(self.score, h), scale=self.scale, query_start=self.query_start,
                 sinks=None if self.sinks is None else self.sinks[h : h + 1], rows=rows, keys=keys,
             )
-            for h in chosen.tolist()
+            for h in chosen.tolist() or [0]
         ]  # fmt: skip
-        return np.concatenate(found, axis=1) if found else np.zeros((self.q.shape[0], 0, *self._chosen(rows, keys)), self.q.dtype)
-
-    def _chosen(self, rows, keys) -> tuple[int, ...]:
-        return tuple(len(np.arange(size)[slice(None) if part is None else part])
-                     for part, size in zip((rows, keys), self.shape[2:], strict=True))  # fmt: skip
+        return np.concatenate(found, axis=1)[:, : len(chosen)]
 
 
 class Recording:
@@ -97,6 +93,7 @@ class Recording:
 
     def _kept(self, rule: Expr | None) -> Expr | None:
         """The rule over copies of its tables; layers that share a table share its copy."""
+
         def read(node, *index):
             if node.table.frozen:
                 return node
@@ -160,7 +157,7 @@ def _layer(module, name: str) -> int | None:
 
 def _at_head(rule: Expr | None, number: int) -> Expr | None:
     """The rule as one head sees it, so that it can be asked about alone."""
-    return _rebuilt(rule, lambda node: Const(number) if node.name == "head" else node, lambda node, *index: Read(node.table, *index))
+    return _rebuilt(rule, lambda node: Const(number) if node.name == "head" else node, lambda node, *at: Read(node.table, *at))
 
 
 def _rebuilt(rule: Expr | None, var, read) -> Expr | None:

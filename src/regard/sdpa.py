@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..expr import Expr, Op, score, walk
-from ..problem import Problem
-from ..readings import evaluate
+from .expr import Expr, Op, score, walk
+from .problem import Problem
+from .readings import evaluate
 
 __all__ = ["forward", "why_not"]
 
