@@ -65,7 +65,7 @@ def attention_weights(q, k, *, mask=None, score=None, scale=None, query_start=No
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((100_000, 8), np.float32)
-    >>> float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0).round(6))
+    >>> round(float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0)), 6)
     0.1
     """
     from . import reference
