@@ -56,7 +56,7 @@ class Problem:
     def __repr__(self):
         sizes = " ".join(f"{letter}={size}" for letter, size in self.dims.items())
         starts = sorted(set(self.query_start.tolist()))
-        shown = {"mask": self.mask, "score": self.score, "scale": round(self.scale, 6), "query_start": starts}
+        shown: dict[str, Any] = {"mask": self.mask, "score": self.score, "scale": round(self.scale, 6), "query_start": starts}
         shown |= {} if self.sinks is None else {"sinks": f"{self.sinks.shape[1]} per head"}
         return f"Problem({sizes} {self.dtype}, {', '.join(f'{name}: {value}' for name, value in shown.items())})"
 
