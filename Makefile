@@ -18,9 +18,9 @@ help: ## list what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
 # The text travels through the environment, so that quotes and dollars in it reach regard as they are.
-look: export REGARD_TEXT = $(TEXT)
+look: export REGARD_TEXT = $(value TEXT)
 look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT="…"
-	@$(BIN)/regard look "$$REGARD_TEXT"
+	@$(BIN)/regard look -- "$$REGARD_TEXT"
 
 test: $(VENV)/.stamp-test ## lint, check types, run every test
 	$(BIN)/ruff check .
