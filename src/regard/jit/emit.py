@@ -16,9 +16,10 @@ from llvmlite import ir
 
 from ..expr import Const, Expr, Op, Read, Table, Var, walk
 from . import special
+from .arguments import Block
 from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
 
-__all__ = ["EMIT", "Arguments", "Emitter", "signature"]
+__all__ = ["EMIT", "Emitter", "signature"]
 
 TABLE_TYPES = {"bool": BYTE, "int8": BYTE, "uint8": BYTE, "int16": ir.IntType(16), "uint16": ir.IntType(16), "int32": I32,
                "uint32": I32, "int64": I64, "float16": ir.HalfType(), "float32": F32, "float64": F64}  # fmt: skip
@@ -53,28 +54,17 @@ def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
 
 
 @dataclass
-class Arguments:
-    """Where compiled code finds constants and tables: loads from the argument block, made by the kernel.
-
-    constant(number, type) -> scalar · table(number) -> (pointer, [size of each axis], [stride of each axis in bytes])
-    """
-
-    constant: Callable[[int, Any], Any]
-    table: Callable[[int], tuple[Any, list[Any], list[Any]]]
-
-
-@dataclass
 class Emitter:
     """One expression root, emitted in stages into one kernel.
 
-    real: the float type (float32 in scores, float64 in masks, so that a mask means the same everywhere). whole: the integer
-    type, 32 bits where bounds show that it is enough. variables: the values of the leaves so far; `advance` starts an inner scope.
+    real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. values: what is computed so far,
+    by node; `scope` adds variables and starts an inner scope.
     """
 
     code: Code
     real: Any
     whole: Any
-    arguments: Arguments
+    arguments: Block
     numbers: dict[int, int]
     tables: list[Table]
     values: dict[int, Any] = field(default_factory=dict)
@@ -102,7 +92,7 @@ class Emitter:
             if node.kind == "bool":
                 return ir.Constant(I1, int(node.value))
             kind = self.real if node.kind == "float" else self.whole
-            return self.arguments.constant(self.numbers[id(node)], kind)
+            return self.arguments.constants[self.numbers[id(node)], kind]
         if isinstance(node, Read):
             return self._read(node, [self.values[id(part)] for part in node.index])
         assert isinstance(node, Op)
@@ -127,7 +117,7 @@ class Emitter:
 
     def _read(self, node: Read, index: list):
         code, number = self.code, next(i for i, known in enumerate(self.tables) if known is node.table)
-        pointer, sizes, strides = self.arguments.table(number)
+        pointer, sizes, strides = self.arguments.tables[number]
         dtype = node.table.array.dtype
         stored = TABLE_TYPES[str(dtype)]
         count = max((value.type.count for value in index if is_vector(value)), default=1)
@@ -287,8 +277,8 @@ def _mod(e: Emitter, x, y):
         return _whole_quotient(e, x, y)[1]
     code, zero = e.code, e.code.number(0.0, x)
     rest = special.library(code, "fmod", x, y)
-    other_side = code.and_(code.fcmp_unordered("!=", rest, zero), code.xor(code.fcmp_ordered("<", rest, zero), code.fcmp_ordered("<", y, zero)))
-    return code.select(other_side, code.fadd(rest, y), rest)
+    signs_differ = code.xor(code.fcmp_ordered("<", rest, zero), code.fcmp_ordered("<", y, zero))
+    return code.select(code.and_(code.fcmp_unordered("!=", rest, zero), signs_differ), code.fadd(rest, y), rest)
 
 
 def _to_int(e: Emitter, x):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 
 import numpy as np
@@ -12,10 +11,11 @@ from ..expr import Const, Expr, Op, Read, Table, walk
 from ..intervals import Interval
 from ..plan import Plan, plan
 from ..problem import Problem
-from . import build, threads
-from . import forward as kernel
+from . import build, forward, threads
+from .arguments import pack
 from .emit import signature
-from .target import Target, host
+from .target import host
+from .tile import Specification, scratch_bytes
 
 __all__ = ["solve", "tile", "why_not"]
 
@@ -53,16 +53,16 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
     found = plan(problem, rows, keys)
     spec, constants, tables = specify(problem, rows, out)
     compiled = build.compiled(
-        repr(spec), target, lambda: kernel.write(spec, target, problem.mask, problem.score, constants, tables), "forward"
+        repr(spec), target, lambda: forward.write(spec, target, problem.mask, problem.score, constants, tables), "forward"
     )
     tasks = dims["B"] * dims["H"] * found.order.shape[1]
     counter = np.zeros(1, np.int64)
     sinks = np.empty((dims["H"], 0)) if problem.sinks is None else problem.sinks
     sinks = np.ascontiguousarray(sinks, np.float32)
     starts = np.ascontiguousarray(problem.query_start, np.int64)
-    block = arguments(problem, found, constants, tables, out, lse, counter, sinks, starts, tasks)
+    block = pack(problem, found, constants, tables, out, lse, counter, sinks, starts)
     workers = min(threads.count(), tasks) if _work(problem, found) > SMALL else 1
-    size = kernel.scratch_bytes(spec)
+    size = scratch_bytes(spec)
 
     def job():
         compiled.call(block.ctypes.data, _scratch(size))
@@ -81,10 +81,10 @@ def _work(problem: Problem, found: Plan) -> int:
     return heads * keys * found.rows * (dims["D"] + dims["E"])
 
 
-def specify(problem: Problem, rows: int, out: np.ndarray) -> tuple[kernel.Specification, list[Const], list[Table]]:
+def specify(problem: Problem, rows: int, out: np.ndarray) -> tuple[Specification, list[Const], list[Table]]:
     """What the kernel is specialised to, and the constants and tables it takes as arguments."""
     shape, constants, tables = signature(problem.mask, problem.score)
-    spec = kernel.Specification(
+    spec = Specification(
         shape=shape, D=problem.dims["D"], E=problem.dims["E"], rows=rows, wide=_needs_64_bits(problem),
         unit=tuple(array.strides[3] == 4 for array in (problem.q, problem.k, problem.v, out)),
         score=problem.score is not None, mask=problem.mask is not None,
@@ -115,32 +115,6 @@ def _needs_64_bits(problem: Problem) -> bool:
             if not (found.lo >= -(2**31) and found.hi < 2**31):
                 return True
     return False
-
-
-def arguments(problem: Problem, found: Plan, constants, tables, out, lse, counter, sinks, starts, tasks) -> np.ndarray:
-    """The argument block of the kernel (`forward.FIXED`, constants, tables)."""
-    dims = problem.dims
-    T = found.order.shape[1]
-    groups_per_batch = (dims["H"] if found.per_head else 1) if found.per_batch else 0
-    slots: list[int] = []
-    for array in (problem.q, problem.k, problem.v, out):
-        slots += [array.ctypes.data, *array.strides]
-    slots += [
-        lse.ctypes.data, dims["H"], dims["H"] // dims["G"], dims["Q"], dims["K"], _bits(problem.scale), starts.ctypes.data,
-        found.offsets.ctypes.data, found.runs.ctypes.data, found.order.ctypes.data, T, groups_per_batch, int(found.per_head),
-        sinks.ctypes.data, sinks.shape[1], counter.ctypes.data, tasks,
-    ]  # fmt: skip
-    assert len(slots) == len(kernel.FIXED)
-    slots += [_bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
-    for table in tables:
-        slots.append(table.array.ctypes.data)
-        for size, stride in zip(table.array.shape, table.array.strides, strict=True):
-            slots += [size, stride]
-    return np.array(slots, np.int64)
-
-
-def _bits(value: float) -> int:
-    return struct.unpack("<q", struct.pack("<d", value))[0]
 
 
 _memory = threading.local()

@@ -1,13 +1,12 @@
 """Special functions on vectors of float32: range reduction and a polynomial each, with its bound in units in the last place.
 
-Coefficients are least-maximum fits on the reduced range (bench/fit_polynomials.py); bounds are tested in tests/test_special.py. float64 (masks only) and rare functions call the C library, lane by lane.
+Coefficients are least-maximum fits on the reduced range (bench/fit_polynomials.py); the bounds are tested in
+tests/test_special.py. float64 (masks only) and rare functions call the C library, lane by lane.
 """
 
 from __future__ import annotations
 
 import math
-
-from llvmlite import ir
 
 from .ir import F32, I32, Code, element, is_vector, vector
 
@@ -156,6 +155,3 @@ def library(code: Code, name: str, *args):
     spelled = name + ("f" if inner == F32 else "")
     return code.per_lane(lambda *scalars: code.external(spelled, inner, *scalars), inner, *args)
 
-
-def nan_like(x) -> ir.Constant:
-    return ir.Constant(x.type, [math.nan] * x.type.count) if is_vector(x) else ir.Constant(x.type, math.nan)

@@ -1,0 +1,89 @@
+"""The argument block: what a kernel is told per call, as 64-bit slots that engine and kernel both know by name.
+
+First the slots of `FIXED`, then the constants of the expressions (integers, or the bits of a float64), then per table its address
+and (size, stride in bytes) of each axis.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from ..expr import Const, Table
+from ..plan import Plan
+from ..problem import Problem
+from .ir import F32, F64, I32, I64, PTR, Code
+
+__all__ = ["FIXED", "Block", "pack"]
+
+FIXED = (
+    *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
+    "lse", "H", "group", "Q", "K", "scale", "start", "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
+    "sinks", "sink_count", "next", "tasks",
+)  # fmt: skip
+
+
+def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], out, lse, counter, sinks, start) -> np.ndarray:
+    """The block for one call. The arrays must outlive it: it holds addresses."""
+    B, H, Q, _ = problem.q.shape
+    G, K = problem.k.shape[1:3]
+    tiles = plan.order.shape[1]
+    slots: list[int] = []
+    for array in (problem.q, problem.k, problem.v, out):
+        slots += [array.ctypes.data, *array.strides]
+    slots += [
+        lse.ctypes.data, H, H // G, Q, K, _bits(problem.scale), start.ctypes.data,
+        plan.offsets.ctypes.data, plan.runs.ctypes.data, plan.order.ctypes.data, tiles,
+        (H if plan.per_head else 1) if plan.per_batch else 0, int(plan.per_head),
+        sinks.ctypes.data, sinks.shape[1], counter.ctypes.data, B * H * tiles,
+    ]  # fmt: skip
+    slots += [_bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
+    for table in tables:
+        slots.append(table.array.ctypes.data)
+        for size, stride in zip(table.array.shape, table.array.strides, strict=True):
+            slots += [size, stride]
+    return np.array(slots, np.int64)
+
+
+def _bits(value: float) -> int:
+    return struct.unpack("<q", struct.pack("<d", value))[0]
+
+
+class Block:
+    """The same block, read by a kernel: slots by name, constants and tables by number."""
+
+    def __init__(self, code: Code, pointer, constants: list[Const], tables: list[Table], wide: bool):
+        self.code, self.pointer = code, pointer
+        self.slots = {name: self._slot(number) for number, name in enumerate(FIXED)}
+        self.constants = {}
+        for number, node in enumerate(constants):
+            place = len(FIXED) + number
+            if node.kind == "float":
+                double = self._slot(place, F64)
+                self.constants |= {(number, F64): double, (number, F32): code.fptrunc(double, F32)}
+            elif node.kind == "int":
+                whole = self._slot(place)
+                self.constants |= {(number, I64): whole} if wide else {(number, I32): code.trunc(whole, I32)}
+        self.tables: list[tuple[Any, list, list]] = []
+        place = len(FIXED) + len(constants)
+        for table in tables:
+            address = code.inttoptr(self._slot(place), PTR)
+            sizes = [self._slot(place + 1 + 2 * axis) for axis in range(table.array.ndim)]
+            strides = [self._slot(place + 2 + 2 * axis) for axis in range(table.array.ndim)]
+            self.tables.append((address, sizes, strides))
+            place += 1 + 2 * table.array.ndim
+
+    def _slot(self, number: int, type=I64):
+        return self.code.get(self.code.at(self.pointer, 8 * number), type, align=8)
+
+    def __getitem__(self, name: str):
+        return self.slots[name]
+
+    def address(self, name: str):
+        return self.code.inttoptr(self.slots[name], PTR)
+
+    def scale(self) -> ir.Value:
+        return self._slot(FIXED.index("scale"), F64)

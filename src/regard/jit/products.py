@@ -1,0 +1,96 @@
+"""The two matrix products of a block of keys. Each is a register tile: elements of a row, broadcast, times vectors of lanes.
+
+    Sᵀ[key][lane]    =  Σ_depth  k[key][depth] · Qᵀ[depth][lane]
+    Oᵀ[depth][lane]  =  α Oᵀ[depth][lane]  +  Σ_key  v[key][depth] · P[key][lane]
+
+Every sum runs in order, one term after the other, whatever the tile: a lane's bits do not depend on how keys are grouped.
+"""
+
+from __future__ import annotations
+
+from .ir import Code
+from .softmax import Running
+from .tile import Tile
+
+__all__ = ["add_values", "add_values_carefully", "multiply_keys"]
+
+
+def multiply_keys(code: Code, tile: Tile, run: Running, first, count) -> None:
+    """Sᵀ of keys first … first + count, and the maximum of every lane on the way."""
+    for start, stop, keys in _pieces(code, count, tile.key_tile):
+        with code.loop(start, stop, keys) as loop:
+            _multiply(code, tile, run, first, loop.index, keys)
+
+
+def _multiply(code: Code, tile: Tile, run: Running, first, key, keys: int) -> None:
+    vectors, depths = tile.vectors, tile.spec.D
+    rows = [tile.row("k", code.add(first, code.add(key, code.int(step)))) for step in range(keys)]
+    unroll = next(step for step in (4, 2, 1) if depths % step == 0)
+    zero = code.number(0.0, tile.type)
+    with code.loop(code.int(0), code.int(depths), unroll, [zero] * (keys * vectors)) as loop:
+        sums = list(loop.carried)
+        queries_at = tile.place(tile.qt, loop.index)
+        elements_at = [tile.column(row, "k", loop.index) for row in rows]
+        for step in range(unroll):
+            queries = [tile.get(queries_at, number, step) for number in range(vectors)]
+            for row in range(keys):
+                element = tile.element(elements_at[row], "k", step)
+                for number in range(vectors):
+                    sums[row * vectors + number] = code.fma(element, queries[number], sums[row * vectors + number])
+        loop.carry(*sums)
+    place = tile.place(tile.s, key)
+    for number in range(vectors):
+        found = [loop.result[row * vectors + number] for row in range(keys)]
+        for row, value in enumerate(found):
+            tile.put(value, place, number, row)
+        run.see(number, found)
+
+
+def add_values(code: Code, tile: Tile, run: Running, first, count) -> None:
+    """Oᵀ takes in a block; its sum starts at 0 and is added at the end, which rounds less than one long sum."""
+    vectors, zero = tile.vectors, code.number(0.0, tile.type)
+    for start, stop, depths in _pieces(code, code.int(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
+        with code.loop(start, stop, depths) as depth:
+            with code.loop(code.int(0), count, 1, [zero] * (depths * vectors)) as loop:
+                weights_at = tile.place(tile.s, loop.index)
+                weights = [tile.get(weights_at, number) for number in range(vectors)]
+                elements_at = tile.column(tile.row("v", code.add(first, loop.index)), "v", depth.index)
+                sums = []
+                for row in range(depths):
+                    element = tile.element(elements_at, "v", row)
+                    sums += [code.fma(element, weights[n], loop.carried[row * vectors + n]) for n in range(vectors)]
+                loop.carry(*sums)
+            _add(code, tile, run, depth.index, loop.result)
+
+
+def add_values_carefully(code: Code, tile: Tile, run: Running, first, count) -> None:
+    """The same sums in the same order, without the products of removed keys (which are marked by a weight of -0)."""
+    vectors, zero = tile.vectors, code.number(0.0, tile.type)
+    with code.loop(code.int(0), code.int(tile.spec.E)) as depth:
+        with code.loop(code.int(0), count, 1, [zero] * vectors) as loop:
+            row = tile.row("v", code.add(first, loop.index))
+            element = tile.element(tile.column(row, "v", depth.index), "v", 0)
+            weights_at = tile.place(tile.s, loop.index)
+            sums = []
+            for number, before in enumerate(loop.carried):
+                weight = tile.get(weights_at, number)
+                bits = code.as_bits(weight)
+                removed = code.icmp_unsigned("==", bits, code.whole(-(2**31), bits))
+                sums.append(code.select(removed, before, code.fma(element, weight, before)))
+            loop.carry(*sums)
+        _add(code, tile, run, depth.index, loop.result)
+
+
+def _add(code: Code, tile: Tile, run: Running, depth, sums) -> None:
+    place = tile.place(tile.o, depth)
+    for at, total in enumerate(sums):
+        row, number = divmod(at, tile.vectors)
+        tile.put(code.fma(tile.get(place, number, row), run.factor(number), total), place, number, row)
+
+
+def _pieces(code: Code, count, size: int, rest: int = 1):
+    """(start, stop, step) of a count in whole pieces, then of what remains, in steps of `rest` (0: nothing remains)."""
+    whole = code.mul(code.sdiv(count, code.int(size)), code.int(size))
+    yield code.int(0), whole, size
+    if size > 1 and rest:
+        yield whole, count, rest

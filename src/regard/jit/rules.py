@@ -1,0 +1,85 @@
+"""Mask and score of a tile: the expressions on lanes, every part computed as seldom as it can be.
+
+What depends on batch, head and query is computed once per tile, what depends on the key alone once per key and shared by all
+vectors, the rest for every pair. Masks compute their float parts in float64, so that a mask means the same in every engine.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+
+from ..expr import Const, Expr, Table
+from .arguments import Block
+from .emit import Emitter
+from .ir import F32, F64, I32, I64, Code, is_vector, vector
+from .softmax import Running
+from .special import LOG2E
+from .tile import Tile
+
+__all__ = ["Rules"]
+
+
+class Rules:
+    def __init__(self, code: Code, tile: Tile, arg: Block, mask: Expr | None, score: Expr | None,
+                 constants: list[Const], tables: list[Table], wide: bool):  # fmt: skip
+        self.code, self.tile, self.whole = code, tile, I64 if wide else I32
+        numbers = {id(node): number for number, node in enumerate(constants)}
+        self.parts = [
+            (Emitter(code, real, self.whole, arg, numbers, tables), root)
+            for real, root in ((F64, mask), (F32, score)) if root is not None
+        ]  # fmt: skip
+        self.mask, self.score = mask, score
+
+    def open(self, b, h, first) -> None:
+        """What can be known once per tile: batch, head, and the query position of every lane."""
+        code, lanes = self.code, self.tile.lanes
+        b, h, first = (value if self.whole == I64 else code.trunc(value, self.whole) for value in (b, h, first))
+        self.per_vector = []
+        for number in range(self.tile.vectors):
+            steps = ir.Constant(vector(self.whole, lanes), [number * lanes + lane for lane in range(lanes)])
+            query = code.add(code.splat(first, lanes), steps)
+            scopes = [emitter.scope(batch=b, head=h, query=query) for emitter, _ in self.parts]
+            for scope, (_, root) in zip(scopes, self.parts, strict=True):
+                scope.prepare(root)
+            self.per_vector.append(scopes)
+
+    def apply(self, run: Running, first, count, masked: bool) -> None:
+        """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
+        code, tile = self.code, self.tile
+        run.begin_block()
+        with code.loop(code.int(0), count) as loop:
+            position = code.add(first, loop.index)
+            key = position if self.whole == I64 else code.trunc(position, self.whole)
+            place = tile.place(tile.s, loop.index)
+            shared: list[dict] = [{} for _ in self.parts]
+            for number, scopes in enumerate(self.per_vector):
+                s = tile.get(place, number)
+                found: dict[Expr, ir.Value] = {}
+                # The score first, then the mask, which decides over whatever the score became.
+                for part in reversed(range(len(self.parts))):
+                    root = self.parts[part][1]
+                    if root is self.mask and not masked:
+                        continue
+                    scope = scopes[part].scope(key=key)
+                    known = set(scope.values)
+                    scope.values.update(shared[part])
+                    scope.prepare(root)
+                    shared[part] = {name: value for name, value in scope.values.items()
+                                    if name not in known and not is_vector(value)}  # fmt: skip
+                    found[root] = scope.scope(score=s).value(root)
+                if self.score is not None:
+                    s = self._logit(found[self.score])
+                if masked and self.mask is not None:
+                    s = code.select(code.splat(found[self.mask], tile.lanes), s, code.number(-math.inf, s))
+                tile.put(s, place, number)
+                run.see(number, [s])
+
+    def _logit(self, value):
+        """A score in units of log 2, in every lane."""
+        code, lanes = self.code, self.tile.lanes
+        value = code.splat(value, lanes)
+        if value.type != self.tile.type:  # an integer expression
+            value = code.sitofp(value, self.tile.type)
+        return code.fmul(value, code.number(LOG2E, value))

@@ -1,0 +1,283 @@
+"""The compiled engine as machine code: memory it may touch, threads, vector units, and its cache on disk."""
+
+import concurrent.futures
+import ctypes
+import hashlib
+import mmap
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard import reference
+from regard.attention import choose
+from regard.jit import build, engine, forward, threads
+from regard.jit.target import ISAS, Target, host, limited
+from regard.operators import OPERATORS
+from regard.problem import Problem
+
+RULES = {
+    "plain": {},
+    "causal": {"mask": rg.causal()},
+    "window": {"mask": rg.causal() & rg.window(20), "score": rg.softcap(4.0)},
+    "documents": {"mask": rg.documents(lengths=[30, 1, 50, 60])},
+}
+
+
+def arrays(Q=70, K=141, D=33, E=17, H=4, G=2, B=2, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
+
+
+def test_one_row_per_operator():
+    """Every operator of the language is emitted, and nothing else."""
+    from regard.jit.emit import EMIT
+
+    assert set(EMIT) == set(OPERATORS)
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------------------
+
+
+class Guarded:
+    """Memory between two pages that may not be touched: an array at its very end, or at its very start."""
+
+    def __init__(self, size: int):
+        page = mmap.PAGESIZE
+        self.room = max(page, -(-size // page) * page)
+        self.map = mmap.mmap(-1, self.room + 2 * page)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        for start in (self.address, self.address + page + self.room):
+            assert libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(page), 0) == 0
+
+    def place(self, array: np.ndarray, at_end: bool) -> np.ndarray:
+        offset = mmap.PAGESIZE + (self.room - array.nbytes if at_end else 0)
+        placed = np.frombuffer(self.map, array.dtype, array.size, offset).reshape(array.shape)
+        placed[...] = array
+        return placed
+
+
+def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
+    return Guarded(array.nbytes).place(array, at_end)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
+@pytest.mark.parametrize(("Q", "K", "D", "E"), [(1, 1, 1, 1), (70, 141, 33, 17), (64, 64, 64, 64), (17, 65, 16, 48)])
+def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, Q, K, D, E):
+    """Every array lies against a page that cannot be read or written; a stray access would end the process."""
+    q, k, v = (guarded(array, at_end) for array in arrays(Q, K, D, E))
+    ids = guarded(np.arange(K) // 9, at_end)
+    height = guarded(np.linspace(-1, 1, 7, dtype=np.float32), at_end)
+    out = guarded(np.zeros((2, 4, Q, E), np.float32), at_end)
+    document, table = rg.table(ids), rg.table(height)
+    problem = Problem.of(q, k, v, mask=document[rg.query] >= document[rg.key + 5], score=rg.score + table[rg.key - rg.query],
+                         sinks=guarded(np.ones(4, np.float32), at_end))  # fmt: skip
+    with limited(isa):
+        engine.solve(problem, out)
+
+    np.testing.assert_allclose(out, reference.forward(problem)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("index", [rg.key * 1_000_003, -rg.key - 10, rg.query - 2**31 + rg.key, rg.key * 2**40, 7 // (rg.key - 3)])
+def test_an_index_outside_of_a_table_is_clamped(index):
+    """However wrong an index is, 32 bits or 64, the read stays inside."""
+    q, k, v = arrays()
+    problem = Problem.of(q, k, v, score=rg.score + rg.table(guarded(np.linspace(-1, 1, 7, dtype=np.float32), True))[index])
+    np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_table_may_hold_any_number():
+    """Ids beyond 32 bits compare as the numbers they are."""
+    ids = rg.table(np.array([1, 2**40 + 1, 2**40 + 1, 1 - 2**62, 1, 2**32 + 1, 1, 1 - 2**62]))
+    q, k, v = arrays(Q=8, K=8)
+    problem = Problem.of(q, k, v, mask=ids[rg.query] == ids[rg.key])
+    np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_memory_grows_with_rows_only():
+    """100,000 causal rows take at most 16 MB beyond the arrays."""
+    script = """
+        import resource, numpy as np, regard as rg
+        q, k, v = (np.zeros((100_000, 16), np.float32) for _ in range(3))
+        for array in (q, k, v): array[...] = 1
+        rg.attention(q[:256], k[:256], v[:256], mask=rg.causal(), engine="jit")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        out = rg.attention(q, k, v, mask=rg.causal(), engine="jit")
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before - out.nbytes // 1024)
+    """
+    assert int(fresh(script)) <= 16 * 1024
+
+
+# ---- law 11: threads -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_law_11_threads_change_no_bit(rules):
+    """One thread, two, five: the same bits."""
+    q, k, v = arrays(Q=400, K=500)
+    results = []
+    for count in (1, 2, 5):
+        with threads.limit(count):
+            results.append(rg.attention(q, k, v, engine="jit", **rules))
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def test_several_python_threads_may_call_at_once():
+    """Calls from eight threads give what one gives."""
+    q, k, v = arrays(Q=200, K=300)
+    expected = rg.attention(q, k, v, mask=rg.causal(), engine="jit")
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: rg.attention(q, k, v, mask=rg.causal(), engine="jit"), range(32)))
+    assert all(np.array_equal(expected, other) for other in found)
+
+
+def test_a_forked_child_computes():
+    """After a fork the child has no worker threads, and makes its own."""
+    script = """
+        import os, numpy as np, regard as rg
+        q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
+        expected = rg.attention(q, q, q, engine="jit")
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if np.array_equal(expected, rg.attention(q, q, q, engine="jit")) else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert fresh(script).strip() == "0"
+
+
+# ---- vector units --------------------------------------------------------------------------------------------------------------
+
+
+def written(target: Target, rows: int, rules: dict):
+    problem = Problem.of(*arrays(), **rules)
+    spec, constants, tables = engine.specify(problem, rows, problem.q)
+    return forward.write(spec, target, problem.mask, problem.score, constants, tables)
+
+
+REGISTERS = {"avx512": ("zmm", ()), "avx2": ("ymm", ("zmm",)), "portable": ("xmm", ("zmm", "ymm"))}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.skipif(host().triple.split("-")[0] != "x86_64", reason="names registers of x86-64")
+def test_a_kernel_uses_its_vector_unit_and_no_wider_one(isa):
+    """The machine code names the registers of its ISA, and none that a narrower machine lacks."""
+    with limited(isa):
+        target = host()
+        text = build.assembly(written(target, 2 * target.lanes(4), RULES["window"]), target)
+    used, forbidden = REGISTERS[isa]
+
+    assert used in text
+    assert not [name for name in forbidden if name in text]
+
+
+def test_the_portable_kernel_compiles_for_another_machine():
+    """For 64-bit ARM the same IR becomes fused multiply-adds on 128-bit vectors, without calls of a software fma."""
+    target = Target("portable", "aarch64-unknown-linux-gnu", "generic", "+neon",
+                    **{key: value for key, value in ISAS["portable"].items() if key != "needs"})  # fmt: skip
+    text = build.assembly(written(target, 2 * target.lanes(4), RULES["window"]), target)
+
+    assert len(re.findall(r"\bfmla\s+v\d+\.4s", text)) > 20
+    assert not re.findall(r"\bbl\s+fmaf?\b", text)
+
+
+def test_machines_are_not_overstated():
+    """A vector unit that this machine lacks is refused by name."""
+    with pytest.raises(ValueError, match="this machine has no avx9000: it offers .*portable"):
+        limited("avx9000")
+
+
+# ---- one kernel for many numbers -------------------------------------------------------------------------------------------------
+
+
+def test_new_numbers_compile_nothing():
+    """Another window, other documents, another scale: the kernel is the same."""
+    q, k, v = arrays()
+    rg.attention(q, k, v, mask=rg.window(20) & rg.documents(lengths=[100, 41]), engine="jit")
+    before = set(build._kernels)
+    rg.attention(q, k, v, mask=rg.window(31) & rg.documents(lengths=[5, 6, 130]), scale=0.3, engine="jit")
+
+    assert set(build._kernels) == before
+
+
+# ---- the cache on disk -----------------------------------------------------------------------------------------------------------
+
+CALL = """
+    import numpy as np, regard as rg
+    from regard.jit import build
+    compile, count = build._machine_code, []
+    build._machine_code = lambda *args: count.append(1) or compile(*args)
+    q = np.random.default_rng(0).standard_normal((3, 40, 24), dtype=np.float32)
+    print(len(count) if rg.attention(q, q, q, mask=rg.causal(), engine="jit").sum() else 0, len(count))
+"""
+
+
+def fresh(script: str, **environment) -> str:
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **environment}, text=True,
+                          capture_output=True, check=True)  # fmt: skip
+    return done.stdout
+
+
+def compilations(cache) -> int:
+    return int(fresh(CALL, XDG_CACHE_HOME=str(cache)).split()[1])
+
+
+def test_a_kernel_is_compiled_once(tmp_path):
+    """The second process finds what the first one compiled, in a folder that belongs to the user alone."""
+    assert compilations(tmp_path) == 1
+    assert compilations(tmp_path) == 0
+    assert (tmp_path / "regard").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "resealed", "empty", "writable", "link"])
+def test_a_damaged_or_foreign_kernel_is_not_loaded(tmp_path, damage):
+    """A file that is not exactly what was written, or that others may write, is compiled anew."""
+    compilations(tmp_path)
+    (path,) = (tmp_path / "regard").glob("*.o")
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[:-100])
+    elif damage == "bit":
+        path.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
+    elif damage == "resealed":  # another kernel's file, under this one's name
+        path.write_bytes(hashlib.sha256(b"another" + content[32:]).digest() + content[32:])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "writable":
+        path.chmod(0o666)
+    else:
+        elsewhere = tmp_path / "elsewhere.o"
+        path.rename(elsewhere)
+        path.symlink_to(elsewhere)
+
+    assert compilations(tmp_path) == 1
+
+
+def test_no_cache_folder_is_no_error(tmp_path):
+    """Where nothing can be stored, kernels are compiled every time."""
+    (tmp_path / "regard").write_text("a file where the folder should be")
+
+    assert compilations(tmp_path) == 1
+
+
+# ---- engines -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_named_engine_runs_or_refuses():
+    """engine="jit" on float64 says why not; engine="auto" computes it another way and can be asked."""
+    q = np.zeros((4, 8))
+    with pytest.raises(rg.Refused, match="it computes in float32, and the arrays are float64"):
+        rg.attention(q, q, q, engine="jit")
+
+    name, why = choose(Problem.of(q, q, q))
+
+    assert name == "reference"
+    assert why == ["it computes in float32, and the arrays are float64"]
