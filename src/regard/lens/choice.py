@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,11 +71,17 @@ def _firmness(found: Survey, head: int, rows: np.ndarray, marked: np.ndarray) ->
 
 
 def _position(run: Run, token: str) -> int:
+    """The position that is named: a number, else the first token of that spelling, else the end of a word of several tokens."""
     n = len(run.tokens)
-    if token.isdecimal() and int(token) < n:
-        return int(token)
+    word = token.strip().casefold()
+    if word.isdecimal() and int(word) < n:
+        return int(word)
     spelled = [visible(part).casefold() for part in run.tokens]
-    if token.strip().casefold() in spelled:
-        return spelled.index(token.strip().casefold())
-    raise refuse("look", "no such token", f"{token!r}", f"a position from 0 to {n - 1}, or a token of the text",
+    if word in spelled:
+        return spelled.index(word)
+    ends = np.cumsum([len(part) for part in run.tokens])
+    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", "".join(run.tokens), re.IGNORECASE) if word else None
+    if found:
+        return int(np.searchsorted(ends, found.end()))
+    raise refuse("look", "no such token", f"{token!r}", f"a position from 0 to {n - 1}, or a word of the text",
                  f"choose among: {' '.join(visible(part) for part in run.tokens[:40])}")  # fmt: skip

@@ -34,13 +34,15 @@ function load(layer, head) {
   return unpacked.get(key);
 }
 
-/** Three figures where the second byte is there, two where it is not. */
-function percent(p, fine = data.fine) {
+/** A weight in words: three figures where the second byte is there, two where it is not. */
+function percent(p) {
+  return p < 1e-4 ? "< 0.01 %" : share(p, data.fine ? 3 : 2);
+}
+
+function share(p, figures) {
   if (Number.isNaN(p)) return "not a number";
-  if (p === 0) return "0 %";
-  if (p < 1e-4) return "< 0.01 %";
-  const shown = (100 * p).toPrecision(fine ? 3 : 2);
-  return `${Number(shown) >= 100 ? 100 : shown.includes("e") ? Number(shown) : shown} %`;
+  const shown = (100 * p).toPrecision(figures);
+  return `${p === 0 ? 0 : Number(shown) >= 100 ? 100 : shown.includes("e") ? Number(shown) : shown} %`;
 }
 
 // Colour: a place on a domain that never moves, by logarithm or in proportion, then the ramp of the theme.

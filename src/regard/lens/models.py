@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import refuse
+from ..errors import Refused, refuse
 from ..expr import Expr
 from ..readings import evaluate
 from .run import Layer, Run
@@ -89,6 +89,7 @@ def _open(source: str, label: str, local: bool) -> Loaded:
     try:
         import torch
         import transformers
+        from safetensors import SafetensorError
 
         from ..torch import hf
     except ImportError as error:
@@ -101,23 +102,31 @@ def _open(source: str, label: str, local: bool) -> Loaded:
     common = {"local_files_only": local, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(source, **common)
-        if config.is_encoder_decoder:
-            raise refuse("load", "an encoder-decoder, which has three kinds of attention", f"{label} ({config.model_type})",
-                         "an encoder, or a decoder alone", "choose another model")  # fmt: skip
+        _check_kind(config, label)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **common)
-        model = transformers.AutoModel.from_pretrained(
-            source, config=config, attn_implementation="regard", dtype=torch.float32, use_safetensors=True, **common
-        )
-    except (OSError, KeyError, ImportError) as error:
-        raise refuse("load", "the model cannot be loaded", f"{label}: {_first_line(error)}", "a model that transformers can open",
-                     "check the name; a hub id needs the network or transformers' cache") from error  # fmt: skip
-    except ValueError as error:
-        if type(error).__name__ == "Refused":
-            raise
+        model, found = transformers.AutoModel.from_pretrained(
+            source, config=config, attn_implementation="regard", dtype=torch.float32, use_safetensors=True,
+            output_loading_info=True, **common,
+        )  # fmt: skip
+    except Refused:
+        raise
+    except (OSError, KeyError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise refuse("load", "the model cannot be loaded", f"{label}: {_first_line(error)}",
-                     "a model that transformers itself knows, whose attention can be chosen", "choose another model") from error  # fmt: skip
+                     "a text model that transformers itself can open",
+                     "check the name; a hub id needs the network or transformers' cache") from error  # fmt: skip
+    # transformers fills weights that are not in the file with random numbers; a pooler comes after all attention.
+    missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise refuse("load", "the file does not hold all weights of the model", f"{label}: {len(missing)} are missing, {missing[0]} first",
+                     "every weight", "save the whole model with save_pretrained")  # fmt: skip
     hf.check(model)
     return Loaded(label, model.eval(), tokenizer)
+
+
+def _check_kind(config, label: str) -> None:
+    if config.is_encoder_decoder:
+        raise refuse("load", "an encoder-decoder, which has three kinds of attention", f"{label} ({config.model_type})",
+                     "an encoder, or a decoder alone", "choose another model")  # fmt: skip
 
 
 def _first_line(error: Exception) -> str:
@@ -181,6 +190,8 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
             text = token.replace("▁", " ")
         else:
             text = tokenizer.convert_tokens_to_string([token])
+            if "\ufffd" in text:
+                text = _as_bytes(token, text)
             if last > first and first > end and not text[:1].isspace():
                 text = " " + text
             elif (
@@ -190,3 +201,14 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
         found.append(text)
         end = max(end, last)
     return tuple(found)
+
+
+def _as_bytes(token: str, text: str) -> str:
+    """A piece of a letter, from a tokenizer that cuts letters into bytes: the bytes themselves."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    table = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    if not all(letter in table for letter in token):
+        return text
+    found = bytes(table[letter] for letter in token)
+    return " " * found.startswith(b" ") + "".join(f"⟨{byte:02X}⟩" for byte in found.removeprefix(b" "))

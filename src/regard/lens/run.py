@@ -41,10 +41,13 @@ class Layer:
         """(rows, weights (H, r, K) in float64, allowed (H, r, K)) from top to bottom, a bounded number of cells at a time."""
         step = max(1, CELLS // max(1, self.heads * rows))
         for first in range(0, rows, step):
-            part = slice(first, min(first + step, rows))
-            weights = np.asarray(self.weights(part), np.float64)
-            seen = np.bool_(True) if self.allowed is None else self.allowed(part)
-            yield part, weights, np.broadcast_to(seen, weights.shape)
+            yield self.part(slice(first, min(first + step, rows)))
+
+    def part(self, rows: slice) -> tuple[slice, np.ndarray, np.ndarray]:
+        """(rows, weights (H, r, K) in float64, allowed (H, r, K)) of some rows."""
+        weights = np.asarray(self.weights(rows), np.float64)
+        seen = np.bool_(True) if self.allowed is None else self.allowed(rows)
+        return rows, weights, np.broadcast_to(seen, weights.shape)
 
 
 @dataclass(frozen=True)

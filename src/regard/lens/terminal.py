@@ -30,8 +30,8 @@ def summary(console: Console, run: Run, surveys: Sequence[Survey], choice: Choic
     figures = [found.figures for found in surveys]
     console.print(_line(f"{run.model} · {len(run.layers)} layers × {heads} heads · {len(run.tokens)} tokens", bold=True))
     console.print()
-    blocks = [_block(name, title, figures, heads, len(run.tokens), console.width) for name, title in BLOCKS.items()]
-    console.print(Columns(blocks, padding=(1, 3)), crop=False)
+    blocks = [block for name in BLOCKS for block in _blocks(name, figures, len(run.tokens), console.width)]
+    console.print(Columns(blocks, padding=(1, 3)))
     console.print(_line("rows are layers, columns are heads", dim=True))
     console.print()
     figure = figures[choice.layer]
@@ -48,19 +48,26 @@ def _line(words: str, **style) -> Text:
     return Text(words, style=Style(**style))
 
 
-def _block(name: str, title: str, figures: Sequence[Statistics], heads: int, n: int, width: int) -> Text:
-    """One line per layer, one cell per head: the figure, on the colour of its size."""
-    cell = 3 if 4 + 3 * heads <= width else 2
-    block = Text(f"{title}\n", no_wrap=True, overflow="ignore")
-    block.append("   " + "".join(f"{head % 10 ** (cell - 1):>{cell}}" for head in range(heads)), style="dim")
-    most = max(1, n // 2) if name == "distance" else 1
-    for number, figure in enumerate(figures):
-        block.append(f"\n{number:>2} ", style="dim")
-        for value in getattr(figure, name):
-            known = float(np.nan_to_num(value))
-            shown = min(round(known if name == "distance" else 100 * known), 10**cell - 1)
-            block.append(f"{shown if np.isfinite(value) else '·':>{cell}}", style=_colour(known / most))
-    return block
+def _blocks(name: str, figures: Sequence[Statistics], n: int, width: int) -> list[Text]:
+    """One line per layer, one cell per head: the figure, on the colour of its size. As many blocks as the width asks for."""
+    unit, most = (1, max(1, n // 2)) if name == "distance" else (100, 1)
+    shown = [[f"{unit * value:.0f}" if np.isfinite(value) else "·" for value in getattr(figure, name)] for figure in figures]
+    cell = max(3, 1 + max(len(figure) for line in shown for figure in line))
+    heads, at_once = max(map(len, shown)), max(1, (width - 4) // cell)
+    blocks = []
+    for first in range(0, heads, at_once):
+        some = range(first, min(first + at_once, heads))
+        block = Text(f"{BLOCKS[name]}\n")
+        block.append("   " + "".join(f"{head:>{cell}}" for head in some), style="dim")
+        for number, line in enumerate(shown):
+            block.append(f"\n{number:>2} ", style="dim")
+            for head in some:
+                value = getattr(figures[number], name)[head] if head < len(line) else np.nan
+                block.append(
+                    f"{line[head] if head < len(line) else '':>{cell}}", style=_colour(float(np.nan_to_num(value)) / most)
+                )
+        blocks.append(block)
+    return blocks
 
 
 def _colour(share: float) -> Style:
@@ -71,19 +78,22 @@ def _colour(share: float) -> Style:
 
 def _row(run: Run, choice: Choice) -> Table:
     """The keys that the chosen token gives most to."""
-    weights = np.asarray(run.layers[choice.layer].weights(slice(choice.token, choice.token + 1)), float)[choice.head, 0]
-    order = np.argsort(-weights, kind="stable")[:LISTED]
+    _, found, seen = run.layers[choice.layer].part(slice(choice.token, choice.token + 1))
+    weights, seen = found[choice.head, 0], seen[choice.head, 0]
+    order = np.flatnonzero(seen)[np.argsort(-weights[seen], kind="stable")]
     table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
     table.add_column(
         Text.assemble("“", (visible(run.tokens[choice.token]), "bold"), "” attends to"), max_width=34, no_wrap=True
     )
     table.add_column("", justify="right")
     table.add_column("")
-    for key in order:
+    for key in order[:LISTED]:
         table.add_row(Text.assemble(visible(run.tokens[key]), (f"  {key}", "dim")), f"{weights[key]:.1%}", _bar(weights[key]))
-    if len(weights) > LISTED:
-        rest = weights.sum() - weights[order].sum()
-        table.add_row(Text(f"{len(weights) - LISTED} others", style="dim"), f"{max(rest, 0.0):.1%}", _bar(rest))
+    if len(order) > LISTED:
+        rest = weights[order[LISTED:]].sum()
+        table.add_row(Text(f"{len(order) - LISTED} others", style="dim"), f"{rest:.1%}", _bar(rest))
+    if not seen.all():
+        table.add_row(Text(f"{(~seen).sum()} are masked", style="dim"))
     return table
 
 

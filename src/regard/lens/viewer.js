@@ -138,11 +138,11 @@ function showSentence() {
 
 function figures(layer, head) {
   const of = (name) => data.layers[layer].statistics[name][head];
-  const share = (name) => (of(name) === null ? "—" : percent(of(name), true));
+  const part = (name) => (of(name) === null ? "—" : share(of(name), 3));
   const number = (name, digits) => (of(name) === null ? "—" : of(name).toFixed(digits));
-  return [["entropy", `${number("entropy", 2)} nats · ${share("spread")} of maximum`], ["on special tokens", share("special")],
-    ["on distant words", share("distant")], ["on the previous token", share("previous")], ["on itself", share("itself")],
-    ["largest weight", share("maximum")], ["mean distance", `${number("distance", 1)} tokens`]];
+  return [["entropy", `${number("entropy", 2)} nats · ${part("spread")} of maximum`], ["on special tokens", part("special")],
+    ["on distant words", part("distant")], ["on the previous token", part("previous")], ["on itself", part("itself")],
+    ["largest weight", part("maximum")], ["mean distance", `${number("distance", 1)} tokens`]];
 }
 
 function showAtlas() {
@@ -238,13 +238,16 @@ function build() {
     $("text").append(node);
   });
   const most = Math.max(...data.layers.map((layer) => layer.heads));
-  cellSize = Math.max(14, Math.min(44, Math.floor((Math.min($("grid-box").clientWidth, 640) - 24) / most) - 3));
+  const gap = most > 16 ? 1 : 3;
+  cellSize = Math.max(9, Math.min(44, Math.floor((Math.min($("grid-box").clientWidth, 640) - 24) / most) - gap));
+  const every = cellSize < 14 ? 4 : 1; // heads that are named
   const grid = $("grid");
   grid.style.setProperty("--cell", `${cellSize}px`);
+  grid.style.gap = `${gap}px`;
   grid.style.gridTemplateColumns = `18px repeat(${most}, ${cellSize}px)`;
   const top = element("div");
   top.append(element("span"));
-  for (let head = 0; head < most; head++) top.append(element("span", head, { className: "name" }));
+  for (let head = 0; head < most; head++) top.append(element("span", head % every ? "" : head, { className: "name" }));
   grid.append(top);
   data.layers.forEach((layer, number) => {
     const row = element("div");
