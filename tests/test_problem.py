@@ -202,6 +202,24 @@ def test_tensors_that_cannot_be_read_are_refused():
         Problem.of(q, k, v, sinks=torch.zeros(H).bfloat16())
 
 
+def test_gradients_are_not_lost_in_silence():
+    """A table, a sink or a scale that wants a gradient is refused under autograd, because it would get none."""
+    torch = pytest.importorskip("torch")
+    bias, sinks = torch.zeros(K, requires_grad=True), torch.zeros(H, requires_grad=True)
+    scale = torch.tensor(0.5, requires_grad=True)
+    call = {"score": lambda s, b, h, q, kv: s + bias[kv], "sinks": sinks, "scale": scale}
+    with pytest.raises(rg.Refused) as caught:
+        Problem.of(q, k, v, **call)
+
+    assert [reason.what for reason in caught.value.reasons] == [
+        "scale wants gradients", "sinks wants gradients", "table 'table' wants gradients",
+    ]  # fmt: skip
+    with torch.no_grad():
+        assert Problem.of(q, k, v, **call).scale == 0.5
+    with pytest.raises(rg.Refused, match="a number wants gradients"):
+        Problem.of(q, k, v, score=score * scale)
+
+
 def test_frozen():
     """A problem is what was asked; it does not change afterwards."""
     with pytest.raises(AttributeError):

@@ -272,6 +272,9 @@ def lift(value) -> Expr:
     if isinstance(value, bool | int | float):
         return Const(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        if getattr(value, "requires_grad", False):
+            raise refuse("expression", "a number wants gradients", given=repr(value), expected="a number without: a constant",
+                         mend="pass value.item(), or read it as an array: table(value.reshape(1))[0]")  # fmt: skip
         return lift(value.item())
     shape = getattr(value, "shape", None)
     raise refuse(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .errors import Reason, Refused
-from .expr import Const, Expr
+from .expr import Const, Expr, tables_of
 from .expr import score as the_score
 from .trace import as_mask, as_score
 
@@ -90,6 +90,13 @@ class Problem:
         sink = _sinks(sinks, H, reasons)
         rule = _rule(mask, as_mask, "mask", (B, H, Q, K), start, reasons)
         logit = _rule(score, as_score, "score", (B, H, Q, K), start, reasons)
+        small = {"scale": scale, "sinks": sinks}
+        read = {
+            f"table {name!r}": held.source
+            for name, held in tables_of(*(part for part in (rule, logit) if part is not None)).items()
+        }
+        for name, value in (small | read).items():
+            _wants_gradients(name, value, reasons)
         if reasons:
             raise Refused(where, reasons)
         if isinstance(rule, Const) and rule.value is True:
@@ -106,10 +113,7 @@ def _shape(array) -> str:
 def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason added."""
     if type(value).__module__.split(".")[0] == "torch":
-        if value.requires_grad and _grad_enabled():
-            reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True",
-                                  "a forward pass: gradients through this call are not available",
-                                  "wrap the call in torch.no_grad(), or pass tensor.detach()"))  # fmt: skip
+        if _wants_gradients(name, value, reasons):
             return None
         if value.device.type != "cpu" or value.dtype not in _torch_dtypes():
             reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", "float32 or float64 on the CPU",
@@ -134,9 +138,16 @@ def _torch_dtypes():
     return (torch.float32, torch.float64)
 
 
-def _grad_enabled() -> bool:
+def _wants_gradients(name: str, value, reasons: list[Reason]) -> bool:
+    """Whether a tensor waits for a gradient that this call would not give it; then the reason is added."""
+    if not getattr(value, "requires_grad", False):
+        return False
     import torch
 
+    if torch.is_grad_enabled():
+        reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True",
+                              "a forward pass: gradients through this call are not available",
+                              "wrap the call in torch.no_grad(), or pass tensor.detach()"))  # fmt: skip
     return torch.is_grad_enabled()
 
 
@@ -204,7 +215,7 @@ def _scale(value, D: int, reasons: list[Reason]) -> float:
     if value is None:
         return 1 / math.sqrt(D)
     try:
-        number = float(value)
+        number = float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
