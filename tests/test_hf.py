@@ -131,6 +131,30 @@ def test_images():
     assert 0 < error <= 4 * budget
 
 
+def test_images_inside_text():
+    """A model that reads images as tokens of its text, seen in both directions within an image, agrees too."""
+    torch.manual_seed(0)
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64}
+    config = T.Gemma3Config(text_config={**GROUPED, "sliding_window": 4, "layer_types": MIXED}, image_token_index=50,
+                            vision_config={**vision, "patch_size": 16}, mm_tokens_per_image=4)  # fmt: skip
+    ids = torch.tensor([[3, 4, 5, 6, 50, 50, 50, 50, 7, 8, 9]])
+    inputs = {"input_ids": ids, "token_type_ids": (ids == 50).long(), "pixel_values": torch.randn(1, 3, 64, 64)}
+    error, budget = errors(T.Gemma3ForConditionalGeneration(config).eval(), inputs)
+    assert 0 < error <= 4 * budget
+
+
+def test_speech():
+    """Whisper: an encoder without a mask, a decoder with one, and attention between them."""
+    torch.manual_seed(0)
+    layers = {f"{part}_{name}": size for part in ("encoder", "decoder")
+              for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))}  # fmt: skip
+    config = T.WhisperConfig(**layers, vocab_size=64, d_model=32, max_source_positions=20, max_target_positions=32, num_mel_bins=8,
+                             pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3)  # fmt: skip
+    inputs = {"input_features": torch.randn(1, 8, 40), "decoder_input_ids": torch.tensor([[3, 9, 4, 7, 5]])}
+    error, budget = errors(T.WhisperForConditionalGeneration(config).eval(), inputs)
+    assert 0 < error <= 4 * budget
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
 @pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
 def test_generation_gives_the_same_tokens(name, cache):
