@@ -68,6 +68,6 @@ def explain(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sin
     if name == "jit":
         from . import jit
 
-        rows, keys = jit.tile(problem)
+        rows, keys = jit.tile_shape(problem)
     found = plan(problem, rows, keys)
     return Explanation(problem, found, cost(problem, found), name, why)

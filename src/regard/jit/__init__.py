@@ -9,6 +9,6 @@
     threads   the pool
 """
 
-from .engine import solve, tile, why_not
+from .engine import solve, tile_shape, why_not
 
-__all__ = ["solve", "tile", "why_not"]
+__all__ = ["solve", "tile_shape", "why_not"]

@@ -17,7 +17,7 @@ from .emit import signature
 from .target import host
 from .tile import Specification, scratch_bytes
 
-__all__ = ["solve", "tile", "why_not"]
+__all__ = ["solve", "tile_shape", "why_not"]
 
 PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
 
@@ -30,7 +30,7 @@ def why_not(problem: Problem) -> list[str]:
     return reasons
 
 
-def tile(problem: Problem) -> tuple[int, int]:
+def tile_shape(problem: Problem) -> tuple[int, int]:
     """(query rows, keys) of a tile: as many rows as fill the registers, fewer where there are not as many."""
     target = host()
     lanes = target.lanes(4)
@@ -49,7 +49,7 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
     if lse.size == 0:
         return out, lse
     target = host()
-    rows, keys = tile(problem)
+    rows, keys = tile_shape(problem)
     found = plan(problem, rows, keys)
     spec, constants, tables = specify(problem, rows, out)
     compiled = build.compiled(
