@@ -157,6 +157,16 @@ def test_hostile_text_in_the_terminal(folders, tmp_path):
     assert "\x1b" not in out and "\x07" not in out
 
 
+def test_a_terminal_without_the_letters(folders, tmp_path):
+    """Where the terminal knows ASCII alone, bars are made of # and other letters become question marks."""
+    status, out, err = regard(
+        "look", "it was it", "--model", str(folders["gpt2"]), cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    )
+    assert (status, err) == (0, "")
+    assert out.isascii()
+    assert "%  ###" in out
+
+
 @with_minilm
 def test_the_main_job(tmp_path):
     """The default model reads the sentence; the head that is shown sends "it" to "animal"; a page regenerates over itself."""

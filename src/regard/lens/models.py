@@ -87,6 +87,7 @@ def _verify(weights: Path, expected: str) -> None:
 
 def _open(source: str, label: str, local: bool) -> Loaded:
     try:
+        import huggingface_hub
         import torch
         import transformers
         from safetensors import SafetensorError
@@ -96,6 +97,7 @@ def _open(source: str, label: str, local: bool) -> Loaded:
         raise refuse(
             "load", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"
         ) from error
+    huggingface_hub.utils.logging.set_verbosity_error()  # what goes wrong is said once, by the refusal
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     hf.register()

@@ -41,7 +41,7 @@ def summary(console: Console, run: Run, surveys: Sequence[Survey], choice: Choic
         f" · distance {figure.distance[choice.head]:.1f}"))  # fmt: skip
     console.print(_line(choice.why, dim=True))
     console.print()
-    console.print(_row(run, choice))
+    console.print(_row(run, choice, "█" if console.encoding.startswith("utf") else "#"))
 
 
 def _line(words: str, **style) -> Text:
@@ -76,7 +76,7 @@ def _colour(share: float) -> Style:
     return Style(color="#1b1d24" if bright else "#fbfaf6", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
 
 
-def _row(run: Run, choice: Choice) -> Table:
+def _row(run: Run, choice: Choice, brick: str) -> Table:
     """The keys that the chosen token gives most to."""
     _, found, seen = run.layers[choice.layer].part(slice(choice.token, choice.token + 1))
     weights, seen = found[choice.head, 0], seen[choice.head, 0]
@@ -88,16 +88,19 @@ def _row(run: Run, choice: Choice) -> Table:
     table.add_column("", justify="right")
     table.add_column("")
     for key in order[:LISTED]:
-        table.add_row(Text.assemble(visible(run.tokens[key]), (f"  {key}", "dim")), f"{weights[key]:.1%}", _bar(weights[key]))
+        table.add_row(
+            Text.assemble(visible(run.tokens[key]), (f"  {key}", "dim")), f"{weights[key]:.1%}", _bar(weights[key], brick)
+        )
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
-        table.add_row(Text(f"{len(order) - LISTED} others", style="dim"), f"{rest:.1%}", _bar(rest))
+        table.add_row(Text(f"{len(order) - LISTED} others", style="dim"), f"{rest:.1%}", _bar(rest, brick))
     if not seen.all():
         table.add_row(Text(f"{(~seen).sum()} are masked", style="dim"))
     return table
 
 
-def _bar(share: float, width: int = 30) -> Text:
-    """A bar in eighths of a cell."""
+def _bar(share: float, brick: str, width: int = 30) -> Text:
+    """A bar of so many bricks at most, its end in eighths of one where the terminal has the letters for it."""
     eighths = round(max(0.0, min(1.0, float(np.nan_to_num(share)))) * width * 8)
-    return Text("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip(), style="cyan")
+    end = " ▏▎▍▌▋▊▉"[eighths % 8].strip() if brick == "█" else ""
+    return Text(brick * (eighths // 8) + end, style="cyan")
