@@ -53,8 +53,7 @@ def one_over(function):
 
 
 def expm1_over_x(x):
-    series = sum(x**n / X(np.prod(np.arange(1, n + 2, dtype=np.float64))) for n in range(18))
-    return series
+    return sum(x**n / X(np.prod(np.arange(1, n + 2, dtype=np.float64))) for n in range(18))
 
 
 def atanh_tail(y):

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
 # Rooms on one floor do not import each other. The two doors are at the top: `import regard` and `python -m regard`.
 FLOORS = [
     {"errors", "intervals"}, {"operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"}, {"scores"}, {"trace"},
-    {"problem"}, {"reference", "scalar", "plan"}, {"cost", "jit", "sdpa"}, {"attention"}, {"explain"}, {"torch"}, {"lens"},
+    {"problem"}, {"reference", "scalar", "memo"}, {"plan"}, {"cost", "jit", "sdpa"}, {"attention"}, {"explain"}, {"torch"}, {"lens"},
     {"bench"}, {"cli"}, {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -58,7 +58,7 @@ def test_meta_a_bad_import_is_named(tmp_path):
     (tmp_path / "masks.py").write_text("from . import scores, expr\nfrom .expr import key\nimport regard.expr\n")
 
     assert complaints(tmp_path) == [
-        "imports must go down: jit/forward.py (floor 9) imports attention (floor 10)",
+        "imports must go down: jit/forward.py (floor 10) imports attention (floor 11)",
         "imports must go down: masks.py (floor 4) imports scores (floor 5)",
         "imports must go down: masks.py (floor 4) imports regard.expr, spelled in full (floor None)",
     ]

@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from regard.jit import build, special
 from regard.jit.ir import F32, PTR, Code, vector
-from regard.jit.target import ISAS, limited, host
+from regard.jit.target import ISAS, host, limited
 
 INF, NAN = math.inf, math.nan
 LANES = 4
@@ -20,9 +20,9 @@ def compiled(name: str):
     module = ir.Module(name)
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR]), name)
     code = Code(function.append_basic_block("entry"))
-    count = code.get(function.args[1], code.int(0).type)
-    with code.loop(code.int(0), count, LANES) as loop:
-        place = code.at(function.args[0], code.mul(loop.index, code.int(4)))
+    count = code.get(function.args[1], code.index(0).type)
+    with code.loop(code.index(0), count, LANES) as loop:
+        place = code.at(function.args[0], code.mul(loop.index, code.index(4)))
         code.put(getattr(special, name)(code, code.get(place, vector(F32, LANES))), place)
     code.ret_void()
     kernel = build.compiled(f"test {name} {special.__file__}", host(), lambda: module, name)

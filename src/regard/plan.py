@@ -6,15 +6,14 @@ boundary of the mask. A verdict may err towards "mixed" only, which costs speed 
 
 from __future__ import annotations
 
-import threading
-import weakref
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .expr import Expr, Var, tables_of, walk
+from .expr import Expr, Var, walk
 from .intervals import Interval
+from .memo import Memo
 from .problem import Problem
 from .readings import bounds
 
@@ -23,11 +22,9 @@ __all__ = ["Plan", "plan"]
 FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
 COARSE = 64  # otherwise the descent begins with at most this many boxes
 LIMIT = 1 << 23  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
-KEPT = 64  # so many plans are remembered, of masks that are still in use and whose arrays nobody can change
 CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
 
-_plans: dict[tuple, tuple[Any, Plan]] = {}
-_lock = threading.Lock()
+_plans: Memo[Plan] = Memo(64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,18 +177,8 @@ def plan(problem: Problem, rows: int, keys: int) -> Plan:
     ████▒▒··
     ██████▒▒
     """
-    mask = problem.mask
-    identity = (id(mask), *problem.dims.values(), problem.query_start.tobytes(), rows, keys)
-    with _lock:
-        known, found = _plans.get(identity, (None, None))
-    if found is None or (known is not None and known() is not mask):  # the mask may be gone, and its id taken
-        found = _planned(problem, rows, keys)
-        if mask is None or all(table.frozen for table in tables_of(mask).values()):
-            with _lock:
-                _plans[identity] = weakref.ref(mask) if mask is not None else None, found
-                while len(_plans) > KEPT:
-                    del _plans[next(iter(_plans))]
-    return found
+    rest = (*problem.dims.values(), problem.query_start.tobytes(), rows, keys)
+    return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys))
 
 
 def _planned(problem: Problem, rows: int, keys: int) -> Plan:

@@ -26,26 +26,31 @@ FIXED = (
 )  # fmt: skip
 
 
-def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], out, lse, counter, sinks, start) -> np.ndarray:
+def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], out, lse, counter, sinks) -> np.ndarray:
     """The block for one call. The arrays must outlive it: it holds addresses."""
     B, H, Q, _ = problem.q.shape
     G, K = problem.k.shape[1:3]
     tiles = plan.order.shape[1]
     slots: list[int] = []
     for array in (problem.q, problem.k, problem.v, out):
-        slots += [array.ctypes.data, *array.strides]
+        slots += [_address(array), *array.strides]
     slots += [
-        lse.ctypes.data, H, H // G, Q, K, _bits(problem.scale), start.ctypes.data,
-        plan.offsets.ctypes.data, plan.runs.ctypes.data, plan.order.ctypes.data, tiles,
+        _address(lse), H, H // G, Q, K, _bits(problem.scale), _address(problem.query_start),
+        _address(plan.offsets), _address(plan.runs), _address(plan.order), tiles,
         (H if plan.per_head else 1) if plan.per_batch else 0, int(plan.per_head),
-        sinks.ctypes.data, sinks.shape[1], counter.ctypes.data, B * H * tiles,
+        _address(sinks), sinks.shape[1], _address(counter), B * H * tiles,
     ]  # fmt: skip
     slots += [_bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
     for table in tables:
-        slots.append(table.array.ctypes.data)
+        slots.append(_address(table.array))
         for size, stride in zip(table.array.shape, table.array.strides, strict=True):
             slots += [size, stride]
     return np.array(slots, np.int64)
+
+
+def _address(array: np.ndarray) -> int:
+    # The same as array.ctypes.data, without building an object for it.
+    return array.__array_interface__["data"][0]
 
 
 def _bits(value: float) -> int:
@@ -58,7 +63,7 @@ class Block:
     def __init__(self, code: Code, pointer, constants: list[Const], tables: list[Table], wide: bool):
         self.code, self.pointer = code, pointer
         self.slots = {name: self._slot(number) for number, name in enumerate(FIXED)}
-        self.constants = {}
+        self.constants: dict[tuple[int, Any], ir.Value] = {}
         for number, node in enumerate(constants):
             place = len(FIXED) + number
             if node.kind == "float":

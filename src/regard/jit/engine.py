@@ -1,14 +1,16 @@
-"""Problem -> Plan -> kernel -> result: what is asked of the CPU engine, and the arguments of compiled code."""
+"""Problem -> Plan -> kernel -> result: what is asked of the CPU engine."""
 
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import readings
-from ..expr import Const, Expr, Op, Read, Table, walk
+from ..expr import Const, Op, Read, Table, walk
 from ..intervals import Interval
+from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
 from . import build, forward, threads
@@ -17,9 +19,22 @@ from .emit import signature
 from .target import host
 from .tile import Specification, scratch_bytes
 
-__all__ = ["solve", "tile_shape", "why_not"]
+__all__ = ["prepare", "solve", "specify", "tile_shape", "why_not"]
 
 PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
+SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
+
+
+class Prepared(NamedTuple):
+    """A kernel and what it takes besides arrays."""
+
+    kernel: build.Kernel
+    spec: Specification
+    constants: list[Const]
+    tables: list[Table]
+
+
+_prepared: Memo[Prepared] = Memo(256)
 
 
 def why_not(problem: Problem) -> list[str]:
@@ -34,82 +49,86 @@ def tile_shape(problem: Problem) -> tuple[int, int]:
     """(query rows, keys) of a tile: as many rows as fill the registers, fewer where there are not as many."""
     target = host()
     lanes = target.lanes(4)
-    rows = lanes * target.query_vectors
-    while rows > lanes and rows // 2 >= problem.dims["Q"]:
+    rows = lanes * target.tile.query_vectors
+    while rows > lanes and rows // 2 >= problem.q.shape[2]:
         rows //= 2
     return rows, PLAN_KEYS
 
 
 def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(out (B, H, Q, E), lse (B, H, Q)), float32. `out` may be given, with any strides."""
-    dims = problem.dims
+    B, H, Q, _ = problem.q.shape
     if out is None:
-        out = np.empty((dims["B"], dims["H"], dims["Q"], dims["E"]), np.float32)
-    lse = np.empty((dims["B"], dims["H"], dims["Q"]), np.float32)
+        out = np.empty((B, H, Q, problem.v.shape[3]), np.float32)
+    lse = np.empty((B, H, Q), np.float32)
     if lse.size == 0:
         return out, lse
-    target = host()
     rows, keys = tile_shape(problem)
     found = plan(problem, rows, keys)
-    spec, constants, tables = specify(problem, rows, out)
-    compiled = build.compiled(
-        repr(spec), target, lambda: forward.write(spec, target, problem.mask, problem.score, constants, tables), "forward"
-    )
-    tasks = dims["B"] * dims["H"] * found.order.shape[1]
+    ready = prepare(problem, rows, out)
     counter = np.zeros(1, np.int64)
-    sinks = np.empty((dims["H"], 0)) if problem.sinks is None else problem.sinks
-    sinks = np.ascontiguousarray(sinks, np.float32)
-    starts = np.ascontiguousarray(problem.query_start, np.int64)
-    block = pack(problem, found, constants, tables, out, lse, counter, sinks, starts)
-    workers = min(threads.count(), tasks) if _work(problem, found) > SMALL else 1
-    size = scratch_bytes(spec)
+    sinks = np.ascontiguousarray(np.empty((H, 0)) if problem.sinks is None else problem.sinks, np.float32)
+    block = pack(problem, found, ready.constants, ready.tables, out, lse, counter, sinks)
+    arguments, call, size = block.ctypes.data, ready.kernel.call, scratch_bytes(ready.spec)
 
-    def job():
-        compiled.call(block.ctypes.data, _scratch(size))
+    def job() -> None:
+        call(arguments, _scratch(size))
 
+    workers = 1 if _work(problem, found) < SMALL else min(threads.count(), B * H * found.order.shape[1])
     threads.run([job] * workers)
     return out, lse
 
 
-SMALL = 2_000_000  # multiply-adds (a few 10 µs) below which waking a thread costs more than it brings
-
-
 def _work(problem: Problem, found: Plan) -> int:
-    dims = problem.dims
-    heads = dims["B"] * dims["H"] // len(found.order)
+    """Multiply-adds of a call, empty tiles left out."""
+    B, H, _, D = problem.q.shape
     keys = int((found.runs[:, 1] - found.runs[:, 0]).sum(dtype=np.int64))
-    return heads * keys * found.rows * (dims["D"] + dims["E"])
+    return B * H // len(found.order) * keys * found.rows * (D + problem.v.shape[3])
 
 
-def specify(problem: Problem, rows: int, out: np.ndarray) -> tuple[Specification, list[Const], list[Table]]:
-    """What the kernel is specialised to, and the constants and tables it takes as arguments."""
+def prepare(problem: Problem, rows: int, out: np.ndarray) -> Prepared:
+    """The kernel for a problem, compiled or found."""
+    unit = tuple(array.strides[3] == 4 for array in (problem.q, problem.k, problem.v, out))
+    start = problem.query_start
+    rest = (problem.q.shape, problem.k.shape[2], problem.v.shape[3], rows, unit, start.min(), start.max(), host())
+    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit))
+
+
+def specify(problem: Problem, rows: int, unit: tuple[bool, ...]) -> tuple[Specification, list[Const], list[Table]]:
+    """What a kernel is specialised to, and the constants and tables that it takes as arguments."""
     shape, constants, tables = signature(problem.mask, problem.score)
     spec = Specification(
-        shape=shape, D=problem.dims["D"], E=problem.dims["E"], rows=rows, wide=_needs_64_bits(problem),
-        unit=tuple(array.strides[3] == 4 for array in (problem.q, problem.k, problem.v, out)),
+        shape=shape, D=problem.q.shape[3], E=problem.v.shape[3], rows=rows, wide=_needs_64_bits(problem), unit=unit,
         score=problem.score is not None, mask=problem.mask is not None,
     )  # fmt: skip
     return spec, constants, tables
 
 
+def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...]) -> Prepared:
+    spec, constants, tables = specify(problem, rows, unit)
+    target = host()
+    kernel = build.compiled(
+        repr(spec), target, lambda: forward.write(spec, target, problem.mask, problem.score, constants, tables), "forward"
+    )
+    return Prepared(kernel, spec, constants, tables)
+
+
 def _needs_64_bits(problem: Problem) -> bool:
     """True unless bounds show that every integer in the expressions fits 32 bits."""
-    roots = [root for root in (problem.mask, problem.score) if root is not None]
-    if not roots:
-        return False
-    dims = problem.dims
+    B, H, Q, _ = problem.q.shape
     start = problem.query_start
 
     def span(lo, hi) -> Interval:
-        return Interval(np.float64(lo), np.float64(hi))
+        return Interval(np.array(lo, np.float64), np.array(hi, np.float64))
 
+    anything = Interval(np.array(-np.inf), np.array(np.inf), True)
     ranges = {
-        "batch": span(0, dims["B"] - 1), "head": span(0, dims["H"] - 1), "key": span(0, max(dims["K"] - 1, 0)),
+        "batch": span(0, B - 1), "head": span(0, H - 1), "key": span(0, max(problem.k.shape[2] - 1, 0)),
         # Lanes past the last row have positions too.
-        "query": span(start.min(), start.max() + dims["Q"] + 1024), "score": Interval(np.float64(-np.inf), np.float64(np.inf), True),
+        "query": span(start.min(), start.max() + Q + 1024), "score": anything,
     }  # fmt: skip
     tables: dict = {}
-    for node in walk(*roots):
+    for node in walk(*(root for root in (problem.mask, problem.score) if root is not None)):
         if node.kind == "int" and isinstance(node, Const | Op | Read):
             found = readings.bounds(node, ranges, tables)
             if not (found.lo >= -(2**31) and found.hi < 2**31):
@@ -123,6 +142,7 @@ _memory = threading.local()
 def _scratch(size: int) -> int:
     """The address of this thread's working memory, aligned to a cache line, kept from call to call."""
     held = getattr(_memory, "held", None)
-    if held is None or held.size < size + 64:
-        held = _memory.held = np.empty(size + 64, np.uint8)
-    return -(-held.ctypes.data // 64) * 64
+    if held is None or held[0] < size:
+        array = np.empty(size + 64, np.uint8)
+        held = _memory.held = size, -(-array.ctypes.data // 64) * 64, array
+    return held[1]

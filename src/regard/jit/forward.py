@@ -62,7 +62,7 @@ class _Forward:
         code, counter = self.code, self.arg.address("next")
 
         def take():
-            return code.atomic_rmw("add", counter, code.int(1), "monotonic")
+            return code.atomic_rmw("add", counter, code.index(1), "monotonic")
 
         with code.repeat(lambda number: code.icmp_signed("<", number, self.arg["tasks"]), [take()]) as taken:
             self.task(taken.carried[0])
@@ -75,62 +75,62 @@ class _Forward:
         b, h = code.sdiv(pair, arg["H"]), code.srem(pair, arg["H"])
         group = code.add(code.mul(b, arg["plan_batch"]), code.mul(h, arg["plan_head"]))
         tiles_before = code.mul(group, arg["tiles"])
-        order = code.at(arg.address("order"), code.mul(code.add(tiles_before, place), code.int(4)))
+        order = code.at(arg.address("order"), code.mul(code.add(tiles_before, place), code.index(4)))
         which = code.sext(code.get(order, I32, 4), I64)
-        offsets = code.at(arg.address("offsets"), code.mul(code.add(tiles_before, which), code.int(8)))
+        offsets = code.at(arg.address("offsets"), code.mul(code.add(tiles_before, which), code.index(8)))
         runs = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
-        row = code.mul(which, code.int(tile.spec.rows))
-        tile.enter(b, h, row, code.smaller_int(code.sub(arg["Q"], row), code.int(tile.spec.rows)))
+        row = code.mul(which, code.index(tile.spec.rows))
+        tile.enter(b, h, row, code.smaller_int(code.sub(arg["Q"], row), code.index(tile.spec.rows)))
         tile.load_queries()
-        start = code.get(code.at(arg.address("start"), code.mul(b, code.int(8))), I64, 8)
+        start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
         self.rules.open(b, h, code.add(start, row))
-        lse = code.at(arg.address("lse"), code.mul(code.add(code.mul(pair, arg["Q"]), row), code.int(4)))
+        lse = code.at(arg.address("lse"), code.mul(code.add(code.mul(pair, arg["Q"]), row), code.index(4)))
         # A second, careful attempt only where the first is not finite.
-        first, attempts = code.int(0), code.int(1)
+        first, attempts = code.index(0), code.index(1)
         with code.repeat(lambda attempt, last: code.icmp_signed("<", attempt, last), [first, attempts]) as tried:
             attempt = tried.carried[0]
-            self.careful = code.icmp_signed("==", attempt, code.int(1))
+            self.careful = code.icmp_signed("==", attempt, code.index(1))
             self.run.begin()
             tile.clear_output()
             self.runs(*runs)
             finite = self.finish(h, lse)
-            again = code.and_(code.not_(finite), code.icmp_signed("==", attempt, code.int(0)))
-            tried.carry(code.add(attempt, code.int(1)), code.select(again, code.int(2), code.int(1)))
+            again = code.and_(code.not_(finite), code.icmp_signed("==", attempt, code.index(0)))
+            tried.carry(code.add(attempt, code.index(1)), code.select(again, code.index(2), code.index(1)))
 
     def runs(self, first_run, last_run) -> None:
         """The runs of the plan, cut at multiples of BLOCK; what falls into the same block is done together."""
         code = self.code
 
         def read(run):
-            at = code.at(self.arg.address("runs"), code.mul(run, code.int(12)))
+            at = code.at(self.arg.address("runs"), code.mul(run, code.index(12)))
             return [code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3)]
 
         with code.when(code.icmp_signed("<", first_run, last_run)):
             carry = [first_run, *read(first_run)]
             with code.repeat(lambda run, *_: code.icmp_signed("<", run, last_run), carry) as taken:
                 run, first, last, mixed = taken.carried
-                border = code.mul(code.add(code.sdiv(first, code.int(BLOCK)), code.int(1)), code.int(BLOCK))
+                border = code.mul(code.add(code.sdiv(first, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
 
                 def joins(run, last, mixed):
                     """Whether this run ends before the border and the following one begins before it."""
-                    following = code.add(run, code.int(1))
+                    following = code.add(run, code.index(1))
                     exists = code.icmp_signed("<", following, last_run)
                     begins = read(code.select(exists, following, run))[0]
                     both = code.and_(code.icmp_signed("<", last, border), code.icmp_signed("<", begins, border))
                     return code.and_(exists, both)
 
                 with code.repeat(joins, [run, last, mixed]) as joined:
-                    following = code.add(joined.carried[0], code.int(1))
+                    following = code.add(joined.carried[0], code.index(1))
                     further = read(following)
                     # Unless both parts are full and touch, the mask decides.
                     touch = code.icmp_signed("==", further[0], joined.carried[1])
                     both = code.or_(joined.carried[2], further[2])
-                    joined.carry(following, further[1], code.select(touch, both, code.int(1)))
+                    joined.carry(following, further[1], code.select(touch, both, code.index(1)))
                 run, last, mixed = joined.result
                 end = code.smaller_int(last, border)
-                self.block(first, code.sub(end, first), code.icmp_signed("!=", mixed, code.int(0)))
+                self.block(first, code.sub(end, first), code.icmp_signed("!=", mixed, code.index(0)))
                 used_up = code.icmp_signed("<=", last, border)
-                following = code.add(run, code.int(1))
+                following = code.add(run, code.index(1))
                 exists = code.and_(used_up, code.icmp_signed("<", following, last_run))
                 fresh = read(code.select(exists, following, run))
                 rest = [end, last, mixed]
@@ -168,7 +168,7 @@ class _Forward:
         self.run.add_sinks(arg.address("sinks"), code.mul(h, arg["sink_count"]), arg["sink_count"])
         inverse = self.run.normalizers()
         zero = code.number(0.0, tile.type)
-        with code.loop(code.int(0), code.int(tile.spec.E), 1, [zero] * tile.vectors) as depth:
+        with code.loop(code.index(0), code.index(tile.spec.E), 1, [zero] * tile.vectors) as depth:
             place = tile.place(tile.o, depth.index)
             checks = []
             for number, check in enumerate(depth.carried):

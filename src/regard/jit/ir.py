@@ -46,7 +46,7 @@ class Loop:
 class Code(ir.IRBuilder):
     """A builder for one function."""
 
-    def int(self, value: int, type=I64):
+    def index(self, value: int, type=I64):
         return ir.Constant(type, value)
 
     def number(self, value: float, like):
@@ -64,7 +64,7 @@ class Code(ir.IRBuilder):
 
     def at(self, pointer, offset):
         """The address `offset` bytes further on."""
-        return self.gep(pointer, [self.int(offset) if isinstance(offset, int) else offset], source_etype=BYTE)
+        return self.gep(pointer, [self.index(offset) if isinstance(offset, int) else offset], source_etype=BYTE)
 
     def get(self, pointer, type, align: int = 1):
         """A load. User arrays may lie anywhere, so nothing is assumed about alignment unless it is said."""
@@ -80,14 +80,14 @@ class Code(ir.IRBuilder):
         if lanes == 1 or is_vector(value):
             return value
         kind = vector(value.type, lanes)
-        first = self.insert_element(ir.Constant(kind, ir.Undefined), value, self.int(0, I32))
+        first = self.insert_element(ir.Constant(kind, ir.Undefined), value, self.index(0, I32))
         return self.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
     def shuffle(self, a, b, order: list[int]):
         return self.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
 
     def lane(self, value, number: int):
-        return self.extract_element(value, self.int(number, I32)) if is_vector(value) else value
+        return self.extract_element(value, self.index(number, I32)) if is_vector(value) else value
 
     def gathered(self, scalars: list):
         """A vector from its lanes."""
@@ -95,7 +95,7 @@ class Code(ir.IRBuilder):
             return scalars[0]
         out = ir.Constant(vector(scalars[0].type, len(scalars)), ir.Undefined)
         for number, scalar in enumerate(scalars):
-            out = self.insert_element(out, scalar, self.int(number, I32))
+            out = self.insert_element(out, scalar, self.index(number, I32))
         return out
 
     def transpose(self, rows: list) -> list:

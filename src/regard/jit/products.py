@@ -24,10 +24,10 @@ def multiply_keys(code: Code, tile: Tile, run: Running, first, count) -> None:
 
 def _multiply(code: Code, tile: Tile, run: Running, first, key, keys: int) -> None:
     vectors, depths = tile.vectors, tile.spec.D
-    rows = [tile.row("k", code.add(first, code.add(key, code.int(step)))) for step in range(keys)]
+    rows = [tile.row("k", code.add(first, code.add(key, code.index(step)))) for step in range(keys)]
     unroll = next(step for step in (4, 2, 1) if depths % step == 0)
     zero = code.number(0.0, tile.type)
-    with code.loop(code.int(0), code.int(depths), unroll, [zero] * (keys * vectors)) as loop:
+    with code.loop(code.index(0), code.index(depths), unroll, [zero] * (keys * vectors)) as loop:
         sums = list(loop.carried)
         queries_at = tile.place(tile.qt, loop.index)
         elements_at = [tile.column(row, "k", loop.index) for row in rows]
@@ -49,9 +49,9 @@ def _multiply(code: Code, tile: Tile, run: Running, first, key, keys: int) -> No
 def add_values(code: Code, tile: Tile, run: Running, first, count) -> None:
     """Oᵀ takes in a block; its sum starts at 0 and is added at the end, which rounds less than one long sum."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
-    for start, stop, depths in _pieces(code, code.int(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
+    for start, stop, depths in _pieces(code, code.index(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
         with code.loop(start, stop, depths) as depth:
-            with code.loop(code.int(0), count, 1, [zero] * (depths * vectors)) as loop:
+            with code.loop(code.index(0), count, 1, [zero] * (depths * vectors)) as loop:
                 weights_at = tile.place(tile.s, loop.index)
                 weights = [tile.get(weights_at, number) for number in range(vectors)]
                 elements_at = tile.column(tile.row("v", code.add(first, loop.index)), "v", depth.index)
@@ -66,8 +66,8 @@ def add_values(code: Code, tile: Tile, run: Running, first, count) -> None:
 def add_values_carefully(code: Code, tile: Tile, run: Running, first, count) -> None:
     """The same sums in the same order, without the products of removed keys (which are marked by a weight of -0)."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
-    with code.loop(code.int(0), code.int(tile.spec.E)) as depth:
-        with code.loop(code.int(0), count, 1, [zero] * vectors) as loop:
+    with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
+        with code.loop(code.index(0), count, 1, [zero] * vectors) as loop:
             row = tile.row("v", code.add(first, loop.index))
             element = tile.element(tile.column(row, "v", depth.index), "v", 0)
             weights_at = tile.place(tile.s, loop.index)
@@ -90,7 +90,7 @@ def _add(code: Code, tile: Tile, run: Running, depth, sums) -> None:
 
 def _pieces(code: Code, count, size: int, rest: int = 1):
     """(start, stop, step) of a count in whole pieces, then of what remains, in steps of `rest` (0: nothing remains)."""
-    whole = code.mul(code.sdiv(count, code.int(size)), code.int(size))
-    yield code.int(0), whole, size
+    whole = code.mul(code.sdiv(count, code.index(size)), code.index(size))
+    yield code.index(0), whole, size
     if size > 1 and rest:
         yield whole, count, rest

@@ -49,7 +49,7 @@ class Rules:
         """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
         code, tile = self.code, self.tile
         run.begin_block()
-        with code.loop(code.int(0), count) as loop:
+        with code.loop(code.index(0), count) as loop:
             position = code.add(first, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
             place = tile.place(tile.s, loop.index)

@@ -75,8 +75,8 @@ class Running:
         code = self.code
         shifts = [self._get("shift", number) for number in range(self.vectors)]
         zero = code.number(0.0, self.type)
-        with code.loop(code.int(0), count, 1, [zero] * self.vectors) as loop:
-            row = code.at(scores, code.mul(loop.index, code.int(row_bytes)))
+        with code.loop(code.index(0), count, 1, [zero] * self.vectors) as loop:
+            row = code.at(scores, code.mul(loop.index, code.index(row_bytes)))
             sums = []
             for number in range(self.vectors):
                 place = code.at(row, 4 * self.lanes * number)
@@ -96,15 +96,15 @@ class Running:
         to_log2 = ir.Constant(F32, special.LOG2E)
 
         def sink(index):
-            at = code.at(sinks, code.mul(code.add(first, index), code.int(4)))
+            at = code.at(sinks, code.mul(code.add(first, index), code.index(4)))
             return code.splat(code.fmul(code.get(at, F32, 4), to_log2), self.lanes)
 
         self.begin_block()
-        with code.loop(code.int(0), count) as loop:
+        with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
                 self.see(number, [sink(loop.index)])
         self.raise_maximum()
-        with code.loop(code.int(0), count) as loop:
+        with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
                 p = special.softmax_exp2(code, code.fsub(sink(loop.index), self._get("shift", number)))
                 self._put("total", number, code.fadd(self._get("total", number), p))
@@ -126,6 +126,6 @@ class Running:
             lse = code.fadd(self._get("shift", number), special.log2(code, self._get("total", number)))
             self._put("seen", number, code.fmul(lse, code.number(math.log(2), lse)))
         source = self._place("seen", 0)
-        with code.loop(code.int(0), rows) as loop:
-            offset = code.mul(loop.index, code.int(4))
+        with code.loop(code.index(0), rows) as loop:
+            offset = code.mul(loop.index, code.index(4))
             code.put(code.get(code.at(source, offset), F32, 4), code.at(place, offset))

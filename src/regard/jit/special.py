@@ -154,4 +154,3 @@ def library(code: Code, name: str, *args):
     inner = element(args[0])
     spelled = name + ("f" if inner == F32 else "")
     return code.per_lane(lambda *scalars: code.external(spelled, inner, *scalars), inner, *args)
-

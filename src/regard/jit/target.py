@@ -5,77 +5,79 @@ from __future__ import annotations
 import functools
 import platform
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["ISAS", "Target", "host", "limited"]
+import llvmlite.binding as llvm
+
+__all__ = ["ISAS", "Isa", "Target", "host", "limited"]
 
 
-@dataclass(frozen=True)
-class Target:
-    """A kind of vector unit.
+class Isa(NamedTuple):
+    """A kind of vector unit, and the register tile of an inner loop on it.
 
-    vector: bytes in a register. key_tile x query_vectors accumulators (and as many in depth_tile x query_vectors) fill the
-    registers of one inner loop: enough independent multiply-adds to hide their latency (4 cycles on two ports), with room left
-    for the operands. query_vectors · lanes queries are multiplied with one broadcast key element.
+    needs: CPU features. vector: bytes in a register. key_tile x query_vectors accumulators (depth_tile x query_vectors for the
+    output): enough independent multiply-adds to hide their latency (4 cycles on two ports), with registers left for operands.
+    query_vectors · lanes queries are multiplied with one broadcast key element.
     """
 
-    isa: str
-    triple: str
-    cpu: str
-    features: str
+    needs: tuple[str, ...]
     vector: int
     key_tile: int
     depth_tile: int
     query_vectors: int
 
-    def lanes(self, itemsize: int) -> int:
-        return self.vector // itemsize
 
-
-# Registers and blocks per vector width, widest first.
-#   avx512    32 registers of 64 bytes: 4 keys x 4 vectors = 16 accumulators + 4 queries; more tiles spill or gain nothing
-#   avx2      16 registers of 32 bytes: 5 x 2 = 10 accumulators + 2 queries
-#   portable  any machine with 16-byte vectors (SSE2, NEON): 5 x 2 of the 16 registers that every such machine has
+# Widest first.
 ISAS = {
-    "avx512": {"needs": ("avx512f", "avx512dq", "avx512bw", "avx512vl"), "vector": 64, "key_tile": 4, "depth_tile": 4,
-               "query_vectors": 4},
-    "avx2": {"needs": ("avx2", "fma"), "vector": 32, "key_tile": 5, "depth_tile": 5, "query_vectors": 2},
-    "portable": {"needs": (), "vector": 16, "key_tile": 5, "depth_tile": 5, "query_vectors": 2},
-}  # fmt: skip
+    # 32 registers of 64 bytes: 16 accumulators and 4 queries; 24 accumulators measure the same
+    "avx512": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl"), 64, 4, 4, 4),
+    # 16 registers of 32 bytes: 10 accumulators and 2 queries
+    "avx2": Isa(("avx2", "fma"), 32, 5, 5, 2),
+    # the 16 registers of 16 bytes that every machine with vectors has (SSE2, NEON)
+    "portable": Isa((), 16, 5, 5, 2),
+}
 
-# What an ISA forbids, so that a wider machine can stand in for a narrower one in tests.
-WITHOUT = {"avx512": (), "avx2": ("avx512",), "portable": ("avx",)}
+
+@dataclass(frozen=True)
+class Target:
+    """What code is generated for: an ISA, and the processor in LLVM's words."""
+
+    isa: str
+    triple: str
+    cpu: str
+    features: str
+
+    @property
+    def tile(self) -> Isa:
+        return ISAS[self.isa]
+
+    def lanes(self, itemsize: int) -> int:
+        return self.tile.vector // itemsize
+
 
 _forced: str | None = None
 
 
-def _bare(name: str) -> Target:
-    import llvmlite.binding as llvm
-
-    from .build import initialize
-
-    initialize()
-    shape = {key: value for key, value in ISAS[name].items() if key != "needs"}
-    host_features = llvm.get_host_cpu_features()
-    if name == "portable" and platform.machine() in ("x86_64", "AMD64"):
-        # Baseline x86-64, so that the machine code holds nothing newer.
-        return Target(name, llvm.get_default_triple(), "x86-64", "", **shape)
-    banned = ("avx512", "evex512", "avx10", "amx") if name == "avx2" else ()
-    kept = {key: on and not key.startswith(banned) for key, on in host_features.items()} if banned else host_features
-    features = ",".join(f"{'+' if on else '-'}{key}" for key, on in sorted(kept.items()))
-    return Target(name, llvm.get_default_triple(), llvm.get_host_cpu_name(), features, **shape)
+@functools.cache
+def _features() -> dict[str, bool]:
+    return dict(llvm.get_host_cpu_features())
 
 
 @functools.cache
 def _available() -> tuple[str, ...]:
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    return tuple(name for name, row in ISAS.items() if all(features.get(need) for need in row["needs"]))
+    return tuple(name for name, isa in ISAS.items() if all(_features().get(need) for need in isa.needs))
 
 
 @functools.cache
 def _target(name: str) -> Target:
-    return _bare(name)
+    if name == "portable" and platform.machine() in ("x86_64", "AMD64"):
+        # Baseline x86-64, so that the machine code holds nothing newer.
+        return Target(name, llvm.get_default_triple(), "x86-64", "")
+    # A narrower ISA is what the machine offers without what makes it wider.
+    banned = ("avx512", "evex512", "avx10", "amx") if name == "avx2" else ()
+    kept = {feature: on and not feature.startswith(banned) for feature, on in _features().items()} if banned else _features()
+    features = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(kept.items()))
+    return Target(name, llvm.get_default_triple(), llvm.get_host_cpu_name(), features)
 
 
 def host() -> Target:

@@ -51,8 +51,8 @@ class Tile:
         self.lanes = target.lanes(4)
         self.vectors = spec.rows // self.lanes
         # Fewer vectors leave registers for more keys (and more depths) at once.
-        self.key_tile = target.key_tile * target.query_vectors // self.vectors
-        self.depth_tile = target.depth_tile * target.query_vectors // self.vectors
+        self.key_tile = target.tile.key_tile * target.tile.query_vectors // self.vectors
+        self.depth_tile = target.tile.depth_tile * target.tile.query_vectors // self.vectors
         self.type = vector(F32, self.lanes)
         self.row_bytes = 4 * spec.rows
         self.qt = scratch
@@ -77,8 +77,8 @@ class Tile:
 
     def place(self, base, row, lane=None):
         """The address of a lane (the first, if none is named) in a row of Qᵀ, S or Oᵀ."""
-        offset = self.code.mul(row, self.code.int(self.row_bytes))
-        return self.code.at(base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.int(4))))
+        offset = self.code.mul(row, self.code.index(self.row_bytes))
+        return self.code.at(base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.index(4))))
 
     def get(self, place, number: int, rows: int = 0):
         """A vector, counted in vectors and rows from a place."""
@@ -100,19 +100,19 @@ class Tile:
 
     def column(self, row, name: str, depth):
         """The address of an element of a row."""
-        step = self.code.int(4) if self.unit(name) else self.arg[f"{name}_depth"]
+        step = self.code.index(4) if self.unit(name) else self.arg[f"{name}_depth"]
         return self.code.at(row, self.code.mul(depth, step))
 
     def element(self, place, name: str, steps: int):
         """The element some steps from a place, broadcast to all lanes."""
         code = self.code
-        further = 4 * steps if self.unit(name) else code.mul(code.int(steps), self.arg[f"{name}_depth"])
+        further = 4 * steps if self.unit(name) else code.mul(code.index(steps), self.arg[f"{name}_depth"])
         return code.splat(code.get(code.at(place, further), F32), self.lanes)
 
     def _lane_rows(self, name: str, first) -> list:
         """The rows of `lanes` lanes; a lane past the last row stands for the last row, and is never stored."""
-        code, last = self.code, self.code.sub(self.count, self.code.int(1))
-        return [self.row(name, code.smaller_int(code.add(first, code.int(lane)), last)) for lane in range(self.lanes)]
+        code, last = self.code, self.code.sub(self.count, self.code.index(1))
+        return [self.row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)]
 
     def load_queries(self) -> None:
         """Qᵀ = (scale · q)ᵀ."""
@@ -122,20 +122,20 @@ class Tile:
             scale = code.fmul(scale, ir.Constant(F64, LOG2E))
         scale = code.splat(code.fptrunc(scale, F32), lanes)
         squares = spec.D // lanes * lanes if self.unit("q") else 0
-        with code.loop(code.int(0), code.int(spec.rows), lanes) as group:
+        with code.loop(code.index(0), code.index(spec.rows), lanes) as group:
             rows = self._lane_rows("q", group.index)
-            with code.loop(code.int(0), code.int(squares), lanes) as depth:
+            with code.loop(code.index(0), code.index(squares), lanes) as depth:
                 found = [code.get(self.column(row, "q", depth.index), self.type) for row in rows]
                 place = self.place(self.qt, depth.index, group.index)
                 for step, column in enumerate(code.transpose(found)):
                     self.put(code.fmul(column, scale), place, 0, step)
-            with code.loop(code.int(squares), code.int(spec.D)) as depth:
+            with code.loop(code.index(squares), code.index(spec.D)) as depth:
                 column = code.gathered([code.get(self.column(row, "q", depth.index), F32) for row in rows])
                 self.put(code.fmul(column, scale), self.place(self.qt, depth.index, group.index), 0)
 
     def clear_output(self) -> None:
         code = self.code
-        with code.loop(code.int(0), code.int(self.spec.E)) as depth:
+        with code.loop(code.index(0), code.index(self.spec.E)) as depth:
             place = self.place(self.o, depth.index)
             for number in range(self.vectors):
                 self.put(code.number(0.0, self.type), place, number)
@@ -144,18 +144,18 @@ class Tile:
         """out = Oᵀ as rows; squares where all lanes have a row, single elements for the rest."""
         code, spec, lanes = self.code, self.spec, self.lanes
         squares = spec.E // lanes * lanes if self.unit("out") else 0
-        with code.loop(code.int(0), self.count, lanes) as group:
-            end = code.add(group.index, code.int(lanes))
+        with code.loop(code.index(0), self.count, lanes) as group:
+            end = code.add(group.index, code.index(lanes))
             full = code.icmp_signed("<=", end, self.count)
-            done = code.select(full, code.int(squares), code.int(0))
+            done = code.select(full, code.index(squares), code.index(0))
             rows = self._lane_rows("out", group.index)
-            with code.loop(code.int(0), done, lanes) as depth:
+            with code.loop(code.index(0), done, lanes) as depth:
                 place = self.place(self.o, depth.index, group.index)
                 columns = [self.get(place, 0, step) for step in range(lanes)]
                 for row, value in zip(rows, code.transpose(columns), strict=True):
                     code.put(value, self.column(row, "out", depth.index))
             with code.loop(group.index, code.smaller_int(end, self.count)) as lane:
                 row = self.row("out", lane.index)
-                with code.loop(done, code.int(spec.E)) as depth:
+                with code.loop(done, code.index(spec.E)) as depth:
                     value = code.get(self.place(self.o, depth.index, lane.index), F32, 4)
                     code.put(value, self.column(row, "out", depth.index))
