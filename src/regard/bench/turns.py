@@ -1,6 +1,7 @@
 """Turns: engines run one after the other in short bursts, with pauses, so that none is favoured by the weather of the machine.
 
-A thread pool that has just worked keeps spinning for a while and slows whoever comes next: hence the pause before each burst.
+A thread pool that has just worked keeps spinning for a while, and freeing gigabytes takes a while too; either slows whoever comes
+next. So there is a pause before each burst, and it lasts until the process is quiet.
 """
 
 from __future__ import annotations
@@ -42,9 +43,20 @@ def take_turns(runs: Mapping[str, Callable[[], object]], pace: Pace) -> dict[str
     for turn in range(pace.rounds):
         for place in range(len(names)):
             name = names[(turn + place) % len(names)]
-            time.sleep(pace.pause)
+            settle(pace.pause)
             bursts[name].append(burst(runs[name], pace.burst))
     return bursts
+
+
+def settle(pause: float, patience: float = 3.0) -> None:
+    """Waits for the pause, and then until this process has used next to no processor for a moment (a spinner may never rest)."""
+    time.sleep(pause)
+    end = time.perf_counter() + patience
+    while time.perf_counter() < end:
+        used = time.process_time()
+        time.sleep(0.02)
+        if time.process_time() - used < 0.001:
+            return
 
 
 def burst(run: Callable[[], object], length: float) -> Burst:

@@ -48,12 +48,13 @@ class Rules:
     def apply(self, run: Running, first, count, masked: bool) -> None:
         """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
         code, tile = self.code, self.tile
-        run.begin_block()
-        with code.loop(code.index(0), count) as loop:
+        nothing = code.number(-math.inf, tile.type)
+        with code.loop(code.index(0), count, 1, [nothing] * tile.vectors) as loop:
             position = code.add(first, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
             place = tile.place(tile.s, loop.index)
             shared: list[dict] = [{} for _ in self.parts]
+            seen = []
             for number, scopes in enumerate(self.per_vector):
                 s = tile.get(place, number)
                 found: dict[Expr, ir.Value] = {}
@@ -74,7 +75,9 @@ class Rules:
                 if masked and self.mask is not None:
                     s = code.select(code.splat(found[self.mask], tile.lanes), s, code.number(-math.inf, s))
                 tile.put(s, place, number)
-                run.see(number, [s])
+                seen.append(code.larger(loop.carried[number], s))
+            loop.carry(*seen)
+        run.replace_seen(loop.result)
 
     def _logit(self, value):
         """A score in units of log 2, in every lane."""

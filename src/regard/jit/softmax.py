@@ -52,6 +52,11 @@ class Running:
             seen = self.code.larger(seen, s)
         self._put("seen", number, seen)
 
+    def replace_seen(self, maxima: list) -> None:
+        """The block's maximum, found elsewhere."""
+        for number, value in enumerate(maxima):
+            self._put("seen", number, value)
+
     def raise_maximum(self) -> None:
         """After the block's scores are known: m', α, the shift, and l·α."""
         code = self.code
