@@ -6,6 +6,7 @@ and (size, stride in bytes) of each axis.
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -16,12 +17,14 @@ from ..expr import Const, Table
 from ..plan import Plan
 from ..problem import Problem
 from .ir import F32, F64, I32, I64, PTR, Code
+from .special import LOG2E
 
 __all__ = ["FIXED", "Block", "pack"]
 
 FIXED = (
     *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
-    "lse", "H", "group", "Q", "K", "scale", "start", "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
+    "lse", "H", "group", "Q", "K", "query_factor", "score_factor", "exponent", "start",
+    "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
     "sinks", "sink_count", "next", "tasks",
 )  # fmt: skip
 
@@ -35,7 +38,7 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     for array in (problem.q, problem.k, problem.v, out):
         slots += [_address(array), *array.strides]
     slots += [
-        _address(lse), H, H // G, Q, K, _bits(problem.scale), _address(problem.query_start),
+        _address(lse), H, H // G, Q, K, *map(_bits, factors(problem)), _address(problem.query_start),
         _address(plan.offsets), _address(plan.runs), _address(plan.order), tiles,
         (H if plan.per_head else 1) if plan.per_batch else 0, int(plan.per_head),
         _address(sinks), sinks.shape[1], _address(counter), B * H * tiles,
@@ -46,6 +49,20 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
         for size, stride in zip(table.array.shape, table.array.strides, strict=True):
             slots += [size, stride]
     return np.array(slots, np.int64)
+
+
+def factors(problem: Problem) -> tuple[float, float, float]:
+    """Where the scale is applied: to q, to a dot product before a score expression, and inside 2**(exponent · s - shift).
+
+    The dot product of the unscaled rows, scaled in the exponent's multiply-add, is rounded once less than that of scaled rows. The
+    exponent must be positive, because the maximum is taken before it; a negative scale therefore turns q's sign.
+    """
+    scale = problem.scale
+    if problem.score is not None:
+        return 1.0, scale, LOG2E
+    if abs(scale) < 1e-30:  # as an exponent it would vanish, and 0 · -inf is NaN
+        return scale, 1.0, LOG2E
+    return math.copysign(1.0, scale), 1.0, abs(scale) * LOG2E
 
 
 def _address(array: np.ndarray) -> int:
@@ -90,5 +107,6 @@ class Block:
     def address(self, name: str):
         return self.code.inttoptr(self.slots[name], PTR)
 
-    def scale(self) -> ir.Value:
-        return self._slot(FIXED.index("scale"), F64)
+    def factor(self, name: str, lanes: int) -> ir.Value:
+        """A float64 slot as float32 in every lane."""
+        return self.code.splat(self.code.fptrunc(self._slot(FIXED.index(name), F64), F32), lanes)

@@ -22,6 +22,7 @@ from .tile import Specification, scratch_bytes
 __all__ = ["prepare", "solve", "specify", "tile_shape", "why_not"]
 
 PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
+NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
 SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
 
 
@@ -46,12 +47,19 @@ def why_not(problem: Problem) -> list[str]:
 
 
 def tile_shape(problem: Problem) -> tuple[int, int]:
-    """(query rows, keys) of a tile: as many rows as fill the registers, fewer where there are not as many."""
+    """(query rows, keys) of a tile: as many rows as fill the registers, fewer where there are not as many.
+
+    Where a tile sees few keys, a good part of them is cut by the mask's two edges, and less is cut in a tile of fewer rows.
+    """
     target = host()
     lanes = target.lanes(4)
     rows = lanes * target.tile.query_vectors
     while rows > lanes and rows // 2 >= problem.q.shape[2]:
         rows //= 2
+    if problem.mask is not None and rows > lanes:
+        found = plan(problem, rows, PLAN_KEYS)
+        if _visited(found) < NARROW * rows * found.order.size:
+            rows = lanes
     return rows, PLAN_KEYS
 
 
@@ -82,8 +90,12 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
 def _work(problem: Problem, found: Plan) -> int:
     """Multiply-adds of a call, empty tiles left out."""
     B, H, _, D = problem.q.shape
-    keys = int((found.runs[:, 1] - found.runs[:, 0]).sum(dtype=np.int64))
-    return B * H // len(found.order) * keys * found.rows * (D + problem.v.shape[3])
+    return B * H // len(found.order) * _visited(found) * found.rows * (D + problem.v.shape[3])
+
+
+def _visited(found: Plan) -> int:
+    """Keys that tiles visit, over all tiles."""
+    return int((found.runs[:, 1] - found.runs[:, 0]).sum(dtype=np.int64))
 
 
 def prepare(problem: Problem, rows: int, out: np.ndarray) -> Prepared:

@@ -46,7 +46,9 @@ def write(
     arg = Block(code, function.args[0], constants, tables, spec.wide)
     tile = Tile(code, spec, target, arg, function.args[1])
     rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
-    _Forward(code, arg, tile, rules, Running(code, tile.rest, tile.type, tile.vectors)).tasks()
+    _Forward(
+        code, arg, tile, rules, Running(code, tile.rest, tile.type, tile.vectors, arg.factor("exponent", tile.lanes))
+    ).tasks()
     code.ret_void()
     return module
 
@@ -153,7 +155,7 @@ class _Forward:
                         rules.apply(run, first, count, masked=False)
         elif rules.score is not None:
             rules.apply(run, first, count, masked=False)
-        run.raise_maximum()
+        run.end_block()
         with code.if_else(self.careful) as (then, otherwise):
             with then:
                 run.exponentiate(tile.s, tile.row_bytes, count, mark=True)
@@ -166,13 +168,12 @@ class _Forward:
         """out = Oᵀ / l, and lse; true if every lane's output is finite."""
         code, tile, arg = self.code, self.tile, self.arg
         self.run.add_sinks(arg.address("sinks"), code.mul(h, arg["sink_count"]), arg["sink_count"])
-        inverse = self.run.normalizers()
         zero = code.number(0.0, tile.type)
         with code.loop(code.index(0), code.index(tile.spec.E), 1, [zero] * tile.vectors) as depth:
             place = tile.place(tile.o, depth.index)
             checks = []
             for number, check in enumerate(depth.carried):
-                value = code.fmul(tile.get(place, number), inverse[number])
+                value = self.run.normalized(tile.get(place, number), number)
                 tile.put(value, place, number)
                 checks.append(code.fma(value, zero, check))  # 0, or NaN once a value is not finite
             depth.carry(*checks)

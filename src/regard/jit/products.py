@@ -3,7 +3,8 @@
     Sᵀ[key][lane]    =  Σ_depth  k[key][depth] · Qᵀ[depth][lane]
     Oᵀ[depth][lane]  =  α Oᵀ[depth][lane]  +  Σ_key  v[key][depth] · P[key][lane]
 
-Every sum runs in order, one term after the other, whatever the tile: a lane's bits do not depend on how keys are grouped.
+Sums run in short chains (a stretch of depth, a block of keys) that are then added, which rounds less than one long chain. The order
+is the same whatever the tile: a lane's bits do not depend on how keys are grouped.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from .tile import Tile
 
 __all__ = ["add_values", "add_values_carefully", "multiply_keys"]
 
+STRETCH = 32  # depths of a dot product summed in one chain: at D 64 and 128, 20 to 40 % less error for one percent more time
+
 
 def multiply_keys(code: Code, tile: Tile, run: Running, first, count) -> None:
     """Sᵀ of keys first … first + count, and the maximum of every lane on the way."""
@@ -23,31 +26,55 @@ def multiply_keys(code: Code, tile: Tile, run: Running, first, count) -> None:
 
 
 def _multiply(code: Code, tile: Tile, run: Running, first, key, keys: int) -> None:
-    vectors, depths = tile.vectors, tile.spec.D
+    """Some rows of Sᵀ, stretch of depth after stretch."""
+    D, place = tile.spec.D, tile.place(tile.s, key)
     rows = [tile.row("k", code.add(first, code.add(key, code.index(step)))) for step in range(keys)]
-    unroll = next(step for step in (4, 2, 1) if depths % step == 0)
+    entire, begun = D // STRETCH * STRETCH, min(D, STRETCH)
+    unroll = next(steps for steps in (4, 2, 1) if begun % steps == 0)
+    _put(tile, place, _dots(code, tile, rows, code.index(0), code.index(begun), unroll))
+    if entire > STRETCH:
+        with code.loop(code.index(STRETCH), code.index(entire), STRETCH) as stretch:
+            end = code.add(stretch.index, code.index(STRETCH))
+            _add(code, tile, place, _dots(code, tile, rows, stretch.index, end, unroll))
+    if D - entire and D > STRETCH:
+        _add(code, tile, place, _dots(code, tile, rows, code.index(entire), code.index(D), 1))
+    for number in range(tile.vectors):
+        run.see(number, [tile.get(place, number, row) for row in range(keys)])
+
+
+def _dots(code: Code, tile: Tile, rows: list, start, end, unroll: int) -> list:
+    """Sums over start … end of depth, for all rows and vectors."""
+    vectors = tile.vectors
     zero = code.number(0.0, tile.type)
-    with code.loop(code.index(0), code.index(depths), unroll, [zero] * (keys * vectors)) as loop:
+    with code.loop(start, end, unroll, [zero] * (len(rows) * vectors)) as loop:
         sums = list(loop.carried)
         queries_at = tile.place(tile.qt, loop.index)
         elements_at = [tile.column(row, "k", loop.index) for row in rows]
         for step in range(unroll):
             queries = [tile.get(queries_at, number, step) for number in range(vectors)]
-            for row in range(keys):
+            for row in range(len(rows)):
                 element = tile.element(elements_at[row], "k", step)
                 for number in range(vectors):
                     sums[row * vectors + number] = code.fma(element, queries[number], sums[row * vectors + number])
         loop.carry(*sums)
-    place = tile.place(tile.s, key)
-    for number in range(vectors):
-        found = [loop.result[row * vectors + number] for row in range(keys)]
-        for row, value in enumerate(found):
-            tile.put(value, place, number, row)
-        run.see(number, found)
+    return loop.result
+
+
+def _put(tile: Tile, place, values: list) -> None:
+    """Writes rows of the tile that follow one another."""
+    for at, value in enumerate(values):
+        row, number = divmod(at, tile.vectors)
+        tile.put(value, place, number, row)
+
+
+def _add(code: Code, tile: Tile, place, values: list) -> None:
+    """Adds to rows of the tile that follow one another."""
+    before = [tile.get(place, number, row) for row in range(len(values) // tile.vectors) for number in range(tile.vectors)]
+    _put(tile, place, [code.fadd(old, value) for old, value in zip(before, values, strict=True)])
 
 
 def add_values(code: Code, tile: Tile, run: Running, first, count) -> None:
-    """Oᵀ takes in a block; its sum starts at 0 and is added at the end, which rounds less than one long sum."""
+    """Oᵀ takes in a block."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
     for start, stop, depths in _pieces(code, code.index(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
         with code.loop(start, stop, depths) as depth:
@@ -60,7 +87,7 @@ def add_values(code: Code, tile: Tile, run: Running, first, count) -> None:
                     element = tile.element(elements_at, "v", row)
                     sums += [code.fma(element, weights[n], loop.carried[row * vectors + n]) for n in range(vectors)]
                 loop.carry(*sums)
-            _add(code, tile, run, depth.index, loop.result)
+            _add_to_output(code, tile, run, depth.index, loop.result)
 
 
 def add_values_carefully(code: Code, tile: Tile, run: Running, first, count) -> None:
@@ -78,10 +105,10 @@ def add_values_carefully(code: Code, tile: Tile, run: Running, first, count) -> 
                 removed = code.icmp_unsigned("==", bits, code.whole(-(2**31), bits))
                 sums.append(code.select(removed, before, code.fma(element, weight, before)))
             loop.carry(*sums)
-        _add(code, tile, run, depth.index, loop.result)
+        _add_to_output(code, tile, run, depth.index, loop.result)
 
 
-def _add(code: Code, tile: Tile, run: Running, depth, sums) -> None:
+def _add_to_output(code: Code, tile: Tile, run: Running, depth, sums) -> None:
     place = tile.place(tile.o, depth)
     for at, total in enumerate(sums):
         row, number = divmod(at, tile.vectors)

@@ -15,7 +15,6 @@ from .arguments import Block
 from .emit import Emitter
 from .ir import F32, F64, I32, I64, Code, is_vector, vector
 from .softmax import Running
-from .special import LOG2E
 from .tile import Tile
 
 __all__ = ["Rules"]
@@ -48,7 +47,7 @@ class Rules:
     def apply(self, run: Running, first, count, masked: bool) -> None:
         """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
         code, tile = self.code, self.tile
-        nothing = code.number(-math.inf, tile.type)
+        nothing, factor = code.number(-math.inf, tile.type), tile.arg.factor("score_factor", tile.lanes)
         with code.loop(code.index(0), count, 1, [nothing] * tile.vectors) as loop:
             position = code.add(first, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
@@ -57,6 +56,8 @@ class Rules:
             seen = []
             for number, scopes in enumerate(self.per_vector):
                 s = tile.get(place, number)
+                if self.score is not None:
+                    s = code.fmul(s, factor)
                 found: dict[Expr, ir.Value] = {}
                 # The score first, then the mask, which decides over whatever the score became.
                 for part in reversed(range(len(self.parts))):
@@ -80,9 +81,9 @@ class Rules:
         run.replace_seen(loop.result)
 
     def _logit(self, value):
-        """A score in units of log 2, in every lane."""
+        """A score in every lane."""
         code, lanes = self.code, self.tile.lanes
         value = code.splat(value, lanes)
         if value.type != self.tile.type:  # an integer expression
             value = code.sitofp(value, self.tile.type)
-        return code.fmul(value, code.number(LOG2E, value))
+        return value

@@ -1,9 +1,10 @@
-"""The running softmax of a tile: maximum, sum and rescale factor of every lane, kept between blocks of keys.
+"""The running softmax of a tile: level, sum and rescale factor of every lane, kept between blocks of keys.
 
-    m' = max(m, block maximum)      α = 2**(m - m')      p = 2**(s - m')      l' = α l + Σ p
+    level' = max(level, exponent · block maximum)      α = 2**(level - level')
+    p = 2**(exponent · s - level')                     l' = α l + Σ p
 
-Logits are in units of log 2. A lane that has seen nothing has m = -inf; its shift is 0 instead, so that -inf - -inf never
-happens, p is 0 and the final weight is 0.
+The exponent (scale · log2 e) is positive and applied in one multiply-add, so levels are in units of log 2. A lane that has seen
+nothing has level -inf; its shift is 0 instead, so that -inf - -inf never happens: p is 0, and so is the final weight.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ __all__ = ["Running"]
 
 
 class Running:
-    """Rows of lanes in scratch memory: m, l, the block's maximum, α, and the shift m' (0 where m' is -inf)."""
+    """Rows of lanes in scratch memory: level, l, the block's maximum, α, and the shift (level, or 0 where that is -inf)."""
 
-    ROWS = ("maximum", "total", "seen", "alpha", "shift")
+    ROWS = ("level", "total", "seen", "alpha", "shift")
 
-    def __init__(self, code: Code, memory, lane_type, vectors: int):
-        self.code, self.memory, self.type, self.vectors = code, memory, lane_type, vectors
-        self.lanes = getattr(lane_type, "count", 1)
+    def __init__(self, code: Code, memory, lane_type, vectors: int, exponent):
+        self.code, self.memory, self.type, self.vectors, self.exponent = code, memory, lane_type, vectors, exponent
+        self.lanes = lane_type.count
 
     def _place(self, row: str, number: int):
         return self.code.at(self.memory, 4 * self.lanes * (self.ROWS.index(row) * self.vectors + number))
@@ -38,7 +39,7 @@ class Running:
 
     def begin(self) -> None:
         for number in range(self.vectors):
-            self._put("maximum", number, self.code.number(-math.inf, self.type))
+            self._put("level", number, self.code.number(-math.inf, self.type))
             self._put("total", number, self.code.number(0.0, self.type))
 
     def begin_block(self) -> None:
@@ -57,19 +58,22 @@ class Running:
         for number, value in enumerate(maxima):
             self._put("seen", number, value)
 
-    def raise_maximum(self) -> None:
-        """After the block's scores are known: m', α, the shift, and l·α."""
-        code = self.code
-        nothing = code.number(-math.inf, self.type)
+    def end_block(self) -> None:
+        """After the block's scores are known: level, shift, α, and α l."""
         for number in range(self.vectors):
-            before = self._get("maximum", number)
-            after = code.larger(before, self._get("seen", number))
-            shift = code.select(code.fcmp_ordered("==", after, nothing), code.number(0.0, after), after)
-            alpha = special.softmax_exp2(code, code.fsub(before, shift))
-            self._put("maximum", number, after)
-            self._put("shift", number, shift)
-            self._put("alpha", number, alpha)
-            self._put("total", number, code.fmul(self._get("total", number), alpha))
+            self._raise(number, self.code.fmul(self._get("seen", number), self.exponent))
+
+    def _raise(self, number: int, reached) -> None:
+        code = self.code
+        before = self._get("level", number)
+        after = code.larger(before, reached)
+        nothing = code.fcmp_ordered("==", after, code.number(-math.inf, after))
+        shift = code.select(nothing, code.number(0.0, after), after)
+        alpha = special.softmax_exp2(code, code.fsub(before, shift))
+        self._put("level", number, after)
+        self._put("shift", number, shift)
+        self._put("alpha", number, alpha)
+        self._put("total", number, code.fmul(self._get("total", number), alpha))
 
     def factor(self, number: int):
         """α of a vector of lanes."""
@@ -78,7 +82,7 @@ class Running:
     def exponentiate(self, scores, row_bytes: int, count, mark: bool) -> None:
         """Scores become p in place, and l grows by them. mark: a removed key's p is -0, which adds nothing but can be told."""
         code = self.code
-        shifts = [self._get("shift", number) for number in range(self.vectors)]
+        shifts = [code.fneg(self._get("shift", number)) for number in range(self.vectors)]
         zero = code.number(0.0, self.type)
         with code.loop(code.index(0), count, 1, [zero] * self.vectors) as loop:
             row = code.at(scores, code.mul(loop.index, code.index(row_bytes)))
@@ -86,7 +90,7 @@ class Running:
             for number in range(self.vectors):
                 place = code.at(row, 4 * self.lanes * number)
                 s = code.get(place, self.type, align=4 * self.lanes)
-                p = special.softmax_exp2(code, code.fsub(s, shifts[number]))
+                p = special.softmax_exp2(code, code.fma(s, self.exponent, shifts[number]))
                 if mark:
                     p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
                 code.put(p, place, align=4 * self.lanes)
@@ -96,7 +100,7 @@ class Running:
             self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))
 
     def add_sinks(self, sinks, first, count) -> None:
-        """Extra logits in the denominator: the maximum rises to them, l is rescaled, α brings the output along."""
+        """Extra logits in the denominator: the level rises to them, l is rescaled, and α brings the output along."""
         code = self.code
         to_log2 = ir.Constant(F32, special.LOG2E)
 
@@ -108,24 +112,27 @@ class Running:
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
                 self.see(number, [sink(loop.index)])
-        self.raise_maximum()
+        for number in range(self.vectors):
+            self._raise(number, self._get("seen", number))
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
                 p = special.softmax_exp2(code, code.fsub(sink(loop.index), self._get("shift", number)))
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
-    def normalizers(self) -> list:
-        """α / l of every lane, 0 where l is 0: what the output is multiplied by at the end."""
-        code, found = self.code, []
-        for number in range(self.vectors):
-            total = self._get("total", number)
-            zero = code.number(0.0, total)
-            inverse = code.fdiv(self._get("alpha", number), total)
-            found.append(code.select(code.fcmp_ordered("==", total, zero), zero, inverse))
-        return found
+    def normalized(self, value, number: int):
+        """α · value / l, rounded like a division; 0 where l is 0."""
+        code = self.code
+        total, value = self._get("total", number), code.fmul(value, self._get("alpha", number))
+        zero = code.number(0.0, total)
+        inverse = code.fdiv(code.number(1.0, total), total)
+        rough = code.fmul(value, inverse)
+        # One step of Newton takes away what the rounded inverse left; a value that is not finite stays what it is.
+        fine = code.fma(code.fma(code.fneg(rough), total, value), inverse, rough)
+        finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
+        return code.select(code.fcmp_ordered("==", total, zero), zero, code.select(finite, fine, rough))
 
     def store_lse(self, place, rows) -> None:
-        """lse = (m + log2 l) · ln 2 for the first `rows` lanes; -inf where nothing was seen."""
+        """lse = (level + log2 l) · ln 2 for the first `rows` lanes; -inf where nothing was seen."""
         code = self.code
         for number in range(self.vectors):
             lse = code.fadd(self._get("shift", number), special.log2(code, self._get("total", number)))

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from .arguments import Block
-from .ir import F32, F64, Code, vector
-from .special import LOG2E
+from .ir import F32, Code, vector
 from .target import Target
 
 __all__ = ["BLOCK", "Specification", "Tile", "scratch_bytes"]
 
-BLOCK = 64  # keys between two updates of the running maximum: S (BLOCK x W floats) stays in the first-level cache
+BLOCK = 128  # keys between two updates of the running maximum: few enough that S stays near, enough that updates cost little
 
 ARRAYS = ("q", "k", "v", "out")
 
@@ -115,12 +112,9 @@ class Tile:
         return [self.row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)]
 
     def load_queries(self) -> None:
-        """Qᵀ = (scale · q)ᵀ."""
+        """Qᵀ, times its factor (1, or -1 where the scale is negative)."""
         code, spec, lanes = self.code, self.spec, self.lanes
-        scale = self.arg.scale()
-        if not spec.score:  # logits in units of log 2, so that exp is 2**x
-            scale = code.fmul(scale, ir.Constant(F64, LOG2E))
-        scale = code.splat(code.fptrunc(scale, F32), lanes)
+        factor = self.arg.factor("query_factor", lanes)
         squares = spec.D // lanes * lanes if self.unit("q") else 0
         with code.loop(code.index(0), code.index(spec.rows), lanes) as group:
             rows = self._lane_rows("q", group.index)
@@ -128,10 +122,10 @@ class Tile:
                 found = [code.get(self.column(row, "q", depth.index), self.type) for row in rows]
                 place = self.place(self.qt, depth.index, group.index)
                 for step, column in enumerate(code.transpose(found)):
-                    self.put(code.fmul(column, scale), place, 0, step)
+                    self.put(code.fmul(column, factor), place, 0, step)
             with code.loop(code.index(squares), code.index(spec.D)) as depth:
                 column = code.gathered([code.get(self.column(row, "q", depth.index), F32) for row in rows])
-                self.put(code.fmul(column, scale), self.place(self.qt, depth.index, group.index), 0)
+                self.put(code.fmul(column, factor), self.place(self.qt, depth.index, group.index), 0)
 
     def clear_output(self) -> None:
         code = self.code
