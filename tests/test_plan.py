@@ -197,7 +197,7 @@ def test_plans_are_shared_where_nothing_differs():
 
 
 def test_plans_are_remembered():
-    """The same question gets the same plan; arrays that may still change are planned anew, and no plan keeps a mask alive."""
+    """The same question gets the same plan; arrays that may still change are planned anew, and no plan keeps an array alive."""
     asked = problem(100, 100, rg.causal() & rg.documents(lengths=[40, 60]))
     found = plan(asked, 16, 16)
     assert plan(problem(100, 100, asked.mask), 16, 16) is found and not found.runs.flags.writeable
@@ -208,7 +208,8 @@ def test_plans_are_remembered():
     assert plan(asked, 16, 16).counts["mixed"] == 0
     allowed[:, 40:] = False
     assert plan(asked, 16, 16).counts["mixed"] == 7
-    asked = problem(10, 10, rg.key < 12345)
+    assert plan(problem(100, 100, rg.causal()), 16, 16) is plan(problem(100, 100, rg.causal()), 16, 16)
+    asked = problem(10, 10, rg.documents(lengths=[4, 6]))
     plan(asked, 16, 16)
     mask = weakref.ref(asked.mask)
     del asked

@@ -1,4 +1,4 @@
-"""Results kept from call to call, for as long as the rules they were worked out from live and cannot change."""
+"""Results kept from call to call, for rules that cannot change."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ T = TypeVar("T")
 
 
 class Memo(Generic[T]):
-    """The last `kept` results, by rules (expressions, held weakly) and whatever else they depend on.
+    """The last `kept` results, by rules (expressions) and whatever else they depend on.
 
-    Rules that read arrays which somebody may still change are worked out anew each time.
+    Rules that read arrays which somebody may still change are worked out anew each time. Rules that read other arrays are held
+    weakly, so that the arrays can go; a rule without arrays stays, because `causal()` is written anew in every call.
     """
 
     def __init__(self, kept: int):
         self.kept = kept
         self.lock = threading.Lock()
-        self.results: dict[tuple, tuple[tuple[Any, ...], T]] = {}
+        self.results: dict[tuple, tuple[tuple[Callable[[], Any], ...], T]] = {}
 
     def __call__(self, rules: tuple[Expr | None, ...], rest: tuple, work_out: Callable[[], T]) -> T:
         identity = (*map(id, rules), *rest)
         with self.lock:
             known = self.results.get(identity)
         # A rule may be gone, and its id taken by another.
-        if known is not None and all(ref is None or ref() is rule for ref, rule in zip(known[0], rules, strict=True)):
+        if known is not None and all(held() is rule for held, rule in zip(known[0], rules, strict=True)):
             return known[1]
         found = work_out()
-        present = [rule for rule in rules if rule is not None]
-        if all(table.frozen for table in tables_of(*present).values()):
+        tables = tables_of(*(rule for rule in rules if rule is not None))
+        if all(table.frozen for table in tables.values()):
+            held = tuple(weakref.ref(rule) if tables and rule is not None else lambda rule=rule: rule for rule in rules)
             with self.lock:
-                self.results[identity] = tuple(None if rule is None else weakref.ref(rule) for rule in rules), found
+                self.results[identity] = held, found
                 while len(self.results) > self.kept:
                     del self.results[next(iter(self.results))]
         return found

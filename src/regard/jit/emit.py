@@ -38,7 +38,7 @@ def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
         place[id(node)] = len(shape)
         parts = tuple(place[id(child)] for child in node.children)
         if isinstance(node, Const):
-            shape.append(("const", node.kind))
+            shape.append(("const", node.kind, _invertible(node)))
             constants.append(node)
         elif isinstance(node, Var):
             shape.append(("var", node.name))
@@ -51,6 +51,11 @@ def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
             shape.append(("op", node.name, parts))
     ends = tuple(None if root is None else place[id(root)] for root in roots)
     return (tuple(shape), ends), constants, tables
+
+
+def _invertible(node: Expr) -> bool:
+    """True for a number whose inverse is an ordinary one, so that dividing by it may become multiplying."""
+    return isinstance(node, Const) and node.kind != "bool" and 1e-30 < abs(node.value) < 1e30
 
 
 @dataclass
@@ -111,9 +116,11 @@ class Emitter:
                 value, kind = code.zext(value, vector(self.whole, value.type.count) if is_vector(value) else self.whole), "int"
             if kind == "int" and floats:
                 value = code.sitofp(value, vector(self.real, value.type.count) if is_vector(value) else self.real)
-            converted.append(code.splat(value, count))
-        row = EMIT[node.name]
-        return row(self, *converted)
+            converted.append(value)
+        if node.name == "div" and self.real == F32 and is_vector(args[0]) and _invertible(node.args[1]):
+            inverse = code.fdiv(ir.Constant(F32, 1.0), converted[1])  # leaves the loop: it is the same for all
+            return code.fmul(converted[0], code.splat(inverse, count))
+        return EMIT[node.name](self, *(code.splat(value, count) for value in converted))
 
     def _read(self, node: Read, index: list):
         code, number = self.code, next(i for i, known in enumerate(self.tables) if known is node.table)

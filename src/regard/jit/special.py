@@ -15,6 +15,8 @@ __all__ = ["LIBRARY", "exp", "exp2", "expm1", "library", "log", "log1p", "log2",
 LOG2E = math.log2(math.e)
 LN2_HI, LN2_LO = 0.693145751953125, 1.4286068203094172e-06  # their sum is ln 2; HI has 15 bits, so n·HI is exact
 
+# Adding 1.5·2**23 rounds to a whole number, which then stands in the low bits: two cheap steps instead of conversions.
+MAGIC = 12582912.0
 # 2**f on [-1/2, 1/2]: relative error 6e-9
 EXP2 = [1.0, 0.6931472420692444, 0.24022653698921204, 0.055502891540527344, 0.009617680683732033, 0.0013410596875473857,
         0.0001556793285999447]  # fmt: skip
@@ -35,8 +37,7 @@ def softmax_exp2(code: Code, x):
     """2**x for x <= 0, the kernel's inner loop: ≤ 2 ulp, exactly 0 from -127 down (so for -inf), NaN for NaN."""
     # The comparison is false for NaN, so NaN passes.
     x = code.select(code.fcmp_ordered("<", x, code.number(-127.0, x)), code.number(-127.0, x), x)
-    # Adding 1.5·2**23 rounds to whole numbers, which then stand in the low bits: two cheap steps instead of conversions.
-    magic = code.number(12582912.0, x)
+    magic = code.number(MAGIC, x)
     shifted = code.fadd(x, magic)
     whole = code.fsub(shifted, magic)
     bits = code.as_bits(shifted)
@@ -78,18 +79,25 @@ def exp2(code: Code, x):
 
 def expm1(code: Code, x):
     """e**x - 1, accurate near 0: 2**n·(e**f - 1) + (2**n - 1): ≤ 4 ulp."""
-    n, f = _reduced(code, _clamped(code, x, -20.0, 89.0))
-    tail = code.fmul(f, code.horner(f, EXPM1))
-    top = _scaled(code, code.number(1.0, x), n)
-    near = code.fma(top, tail, code.fsub(top, code.number(1.0, x)))
-    # From 2**25 on the -1 is lost anyway, and 2**128 would overflow before it is multiplied.
-    far = _scaled(code, code.fadd(tail, code.number(1.0, x)), n)
-    return code.select(code.fcmp_ordered(">", n, code.number(25.0, x)), far, near)
+    # From e**20 on the -1 is lost anyway.
+    near = _expm1_near(code, _clamped(code, x, -20.0, 20.0))
+    return code.select(code.fcmp_ordered(">", x, code.number(20.0, x)), exp(code, x), near)
+
+
+def _expm1_near(code: Code, x):
+    """e**x - 1 for |x| <= 20, where 2**n needs no care."""
+    magic = code.number(MAGIC, x)
+    shifted = code.fma(x, code.number(LOG2E, x), magic)
+    n = code.fsub(shifted, magic)
+    f = code.fma(n, code.number(-LN2_LO, x), code.fma(n, code.number(-LN2_HI, x), x))
+    bits = code.as_bits(shifted)
+    top = code.bitcast(code.shl(code.add(bits, code.whole(127, bits)), code.whole(23, bits)), x.type)
+    return code.fma(top, code.fmul(f, code.horner(f, EXPM1)), code.fsub(top, code.number(1.0, x)))
 
 
 def tanh(code: Code, x):
     """(e**2x - 1) / (e**2x + 1), through expm1: ≤ 6 ulp, also near 0."""
-    m = expm1(code, _clamped(code, code.fadd(x, x), -20.0, 20.0))
+    m = _expm1_near(code, _clamped(code, code.fadd(x, x), -20.0, 20.0))
     return code.fdiv(m, code.fadd(m, code.number(2.0, x)))
 
 
