@@ -52,8 +52,8 @@ $(VENV)/.stamp-look: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-look
-	@echo "Installing what the tests need …"
-	@$(PIP) --editable ".[hf,dev]"
+	@echo "Installing what the tests need, and what regard is compared with …"
+	@$(PIP) --editable ".[hf,dev,peers]"
 	@touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-look
