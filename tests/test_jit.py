@@ -282,3 +282,17 @@ def test_a_named_engine_runs_or_refuses():
 
     assert name == "reference"
     assert why == ["it computes in float32, and the arrays are float64"]
+
+
+def test_an_error_in_a_worker_reaches_the_caller():
+    """What goes wrong on another thread is raised where the call was made, and the pool goes on working."""
+
+    def fails():
+        raise MemoryError("no working memory")
+
+    done = []
+    with pytest.raises(MemoryError, match="no working memory"):
+        threads.run([lambda: done.append(1), fails, lambda: done.append(3)])
+    threads.run([lambda: done.append(4), lambda: done.append(5)])
+
+    assert sorted(done) == [1, 3, 4, 5]
