@@ -9,7 +9,9 @@ is the same whatever the tile: a lane's bits do not depend on how keys are group
 
 from __future__ import annotations
 
-from .ir import Code
+from llvmlite import ir
+
+from .ir import I1, Code
 from .softmax import Running
 from .tile import Tile
 
@@ -29,15 +31,15 @@ def _multiply(code: Code, tile: Tile, run: Running, first, key, keys: int) -> No
     """Some rows of Sᵀ, stretch of depth after stretch."""
     D, place = tile.spec.D, tile.place(tile.s, key)
     rows = [tile.row("k", code.add(first, code.add(key, code.index(step)))) for step in range(keys)]
-    entire, begun = D // STRETCH * STRETCH, min(D, STRETCH)
-    unroll = next(steps for steps in (4, 2, 1) if begun % steps == 0)
-    _put(tile, place, _dots(code, tile, rows, code.index(0), code.index(begun), unroll))
-    if entire > STRETCH:
-        with code.loop(code.index(STRETCH), code.index(entire), STRETCH) as stretch:
+    entire = D // STRETCH * STRETCH
+    if entire:
+        with code.loop(code.index(0), code.index(entire), STRETCH) as stretch:
             end = code.add(stretch.index, code.index(STRETCH))
-            _add(code, tile, place, _dots(code, tile, rows, stretch.index, end, unroll))
-    if D - entire and D > STRETCH:
-        _add(code, tile, place, _dots(code, tile, rows, code.index(entire), code.index(D), 1))
+            begins = code.icmp_signed("==", stretch.index, code.index(0))
+            _add(code, tile, place, begins, _dots(code, tile, rows, stretch.index, end, 4 if keys > 1 else 1))
+    if D > entire:
+        begins = ir.Constant(I1, int(entire == 0))
+        _add(code, tile, place, begins, _dots(code, tile, rows, code.index(entire), code.index(D), 1))
     for number in range(tile.vectors):
         run.see(number, [tile.get(place, number, row) for row in range(keys)])
 
@@ -60,17 +62,12 @@ def _dots(code: Code, tile: Tile, rows: list, start, end, unroll: int) -> list:
     return loop.result
 
 
-def _put(tile: Tile, place, values: list) -> None:
-    """Writes rows of the tile that follow one another."""
+def _add(code: Code, tile: Tile, place, begins, values: list) -> None:
+    """Adds to rows of Sᵀ, or begins them: whatever lay there before is then not taken."""
     for at, value in enumerate(values):
         row, number = divmod(at, tile.vectors)
-        tile.put(value, place, number, row)
-
-
-def _add(code: Code, tile: Tile, place, values: list) -> None:
-    """Adds to rows of the tile that follow one another."""
-    before = [tile.get(place, number, row) for row in range(len(values) // tile.vectors) for number in range(tile.vectors)]
-    _put(tile, place, [code.fadd(old, value) for old, value in zip(before, values, strict=True)])
+        before = code.select(begins, code.number(0.0, value), tile.get(place, number, row))
+        tile.put(code.fadd(before, value), place, number, row)
 
 
 def add_values(code: Code, tile: Tile, run: Running, first, count) -> None:
