@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.expr import batch, head, key, query, score, table
+from regard.expr import batch, head, key, query, score, table, walk
 from regard.intervals import Interval
-from regard.readings import adjoints, affine, bounds, evaluate
+from regard.readings import adjoints, affine, bounds, evaluate, ranges_of
 
 TABLE = table(np.array([3, -1, 4, 1, -5, 9]), "numbers")
 
@@ -143,3 +143,16 @@ def test_conditions_carry_no_derivative():
     assert adjoints(rg.where(held[key] > 1, score, 0.0)).keys() == {score}
     assert adjoints(rg.floor(score) + held[rg.to_int(score)] + score // 2.0).keys() == {held[rg.to_int(score)]}
     assert adjoints(rg.to_float(batch)) == {}
+
+
+def test_ranges_of_gives_every_node_the_interval_that_bounds_gives_it():
+    """One pass over several roots tells the interval of each node, the same as asking node by node."""
+    ranges = {name: Interval(np.array([0.0, 3.0]), np.array([5.0, 9.0])) for name in ("batch", "head", "query", "key")}
+    roots = (query - key < 4, rg.to_float(key * 7) + 0.5)
+    found = ranges_of(roots, ranges)
+    nodes = list(walk(*roots))
+    assert len(found) == len(nodes)
+    for node in nodes:
+        alone = bounds(node, ranges)
+        np.testing.assert_array_equal(found[id(node)].lo, alone.lo)
+        np.testing.assert_array_equal(found[id(node)].hi, alone.hi)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ from .operators import CALL, COMPARE, OPERATORS, UNARY
 from .syntax import Syntax
 
 __all__ = [
-    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "head", "key", "lift", "query", "score", "table", "tables_of",
-    "text", "walk",
+    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "fold_all", "head", "key", "lift", "query", "score", "table",
+    "tables_of", "text", "walk",
 ]  # fmt: skip
 
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
@@ -300,8 +300,12 @@ def walk(*roots: Expr) -> Iterator[Expr]:
 
 def fold(root: Expr, const, var, read, op):
     """One reading of the tree: what each kind of node means, given what its children mean."""
-    meaning: dict[int, Any] = {}
-    for node in walk(root):
+    return fold_all((root,), const, var, read, op, {})[id(root)]
+
+
+def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any]) -> dict[int, Any]:
+    """The meaning of every node below the roots, by id; `meaning` is filled, children before parents."""
+    for node in walk(*roots):
         if isinstance(node, Const):
             found = const(node)
         elif isinstance(node, Var):
@@ -312,7 +316,7 @@ def fold(root: Expr, const, var, read, op):
             assert isinstance(node, Op)
             found = op(node, *(meaning[id(arg)] for arg in node.args))
         meaning[id(node)] = found
-    return meaning[id(root)]
+    return meaning
 
 
 def tables_of(*roots: Expr) -> dict[str, Table]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import functions as f
 from . import intervals
-from .expr import Const, Expr, Op, Read, Table, fold, score, walk
+from .expr import Const, Expr, Op, Read, Table, fold, fold_all, score, walk
 from .operators import OPERATORS
 
-__all__ = ["adjoints", "affine", "bounds", "clamped", "evaluate"]
+__all__ = ["adjoints", "affine", "bounds", "clamped", "evaluate", "ranges_of"]
 
 ONE = Const(1.0)
 
@@ -47,7 +47,15 @@ def bounds(root: Expr, ranges: Mapping[str, intervals.Interval], tables: dict | 
 
     `tables` keeps the summaries of arrays between calls for the same arrays.
     """
+    return ranges_of((root,), ranges, tables)[id(root)]
+
+
+def ranges_of(
+    roots: Iterable[Expr], ranges: Mapping[str, intervals.Interval], tables: dict | None = None
+) -> dict[int, intervals.Interval]:
+    """The interval of every node below the roots, by id(node), in one pass; see `bounds`."""
     summaries = {} if tables is None else tables
+    meaning: dict[int, intervals.Interval] = {}
 
     def read(node, *index):
         if id(node.table) not in summaries:
@@ -59,18 +67,8 @@ def bounds(root: Expr, ranges: Mapping[str, intervals.Interval], tables: dict | 
             return intervals.sign(_affine_bounds(node.args[0], node.args[1], meaning), intervals.COMPARISONS[node.name])
         return OPERATORS[node.name].bounds(*args)
 
-    meaning: dict[int, intervals.Interval] = {}
-
-    def noting(reading):
-        def noted(node, *args):
-            meaning[id(node)] = reading(node, *args)
-            return meaning[id(node)]
-
-        return noted
-
     with np.errstate(all="ignore"):
-        return fold(root, noting(lambda node: intervals.point(node.value)), noting(lambda node: ranges[node.name]),
-                    noting(read), noting(op))  # fmt: skip
+        return fold_all(roots, lambda node: intervals.point(node.value), lambda node: ranges[node.name], read, op, meaning)
 
 
 def affine(root: Expr, depth: int = 0) -> tuple[dict[Expr, int], int]:
