@@ -206,3 +206,21 @@ def test_torch_says_the_same(rule):
     if rule == "bias":
         (dbias,) = found.tables.values()
         np.testing.assert_allclose(dbias, added.grad.numpy(), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("low", [-1e20, float(np.finfo(np.float32).min), 1e20, 1e300])
+def test_scores_of_any_size_have_weights_that_sum_to_one(low):
+    """A row whose scores are all huge and equal is a mean: its weights sum to 1, in the output and the gradients too."""
+    problem = Problem.of(*arrays(), score=rg.bias(np.full((Q, K), low)))
+    v_BHKE = np.repeat(problem.v, H // G, axis=1)
+    np.testing.assert_allclose(every(problem).sum(-1), 1)
+    np.testing.assert_allclose(reference.forward(problem)[0], np.broadcast_to(v_BHKE.mean(2, keepdims=True), (B, H, Q, E)))
+    found = reference.backward(problem, np.ones((B, H, Q, E)))
+    np.testing.assert_allclose(found.v, Q / K * H / G)
+
+
+def test_sinks_far_above_take_everything():
+    """A sink of 1e20 beside scores around 0 leaves weights of 0; beside scores of 1e20 each takes its equal share."""
+    beside = every(Problem.of(*arrays(), score=rg.bias(np.full((Q, K), 1e20)), sinks=np.full((H, 2), 1e20)))
+    np.testing.assert_allclose(beside, 1 / (K + 2))
+    assert (every(Problem.of(*arrays(), sinks=np.full(H, 1e20))) == 0).all()

@@ -38,6 +38,21 @@ class Gradients(NamedTuple):
     sinks: np.ndarray | None
 
 
+class Denominator(NamedTuple):
+    """Σ exp(s) = total · exp(top), in two parts: rounded into one lse, a sum of n equal scores loses its ln n from 1e16 on."""
+
+    top: np.ndarray
+    total: np.ndarray
+
+    @property
+    def lse(self) -> np.ndarray:
+        return some_number(self.top) + np.log(self.total)
+
+    def joined(self, other: Denominator) -> Denominator:
+        top = np.maximum(self.top, other.top)
+        return Denominator(top, sum(part.total * np.exp(part.top - some_number(top)) for part in (self, other)))
+
+
 def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """out = softmax(score(scale · q kᵀ) where mask) v, and lse = ln(Σ exp(score) + Σ exp(sinks)).
 
@@ -45,13 +60,13 @@ def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """
     with np.errstate(all="ignore"):
         s_BHQK, _ = logits(problem, *everywhere(problem))
-        lse_BHQ = with_sinks(problem, log_sum_exp(s_BHQK))
-        p_BHQK = shares(s_BHQK, lse_BHQ[..., None])
-        return weighted_sum(p_BHQK, s_BHQK != -np.inf, per_query_head(problem, problem.v)), lse_BHQ
+        below_BHQ = with_sinks(problem, denominator(s_BHQK))
+        p_BHQK = shares(s_BHQK, below_BHQ)
+        return weighted_sum(p_BHQK, s_BHQK != -np.inf, per_query_head(problem, problem.v)), below_BHQ.lse
 
 
 def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """exp(score − lse) for chosen rows and keys (integer positions, counted from 0) -> (B, H, rows, keys), float64.
+    """exp(score) / (Σ exp(score) + Σ exp(sinks)) for chosen rows and keys (positions counted from 0) -> (B, H, rows, keys), float64.
 
     The denominators are summed block by block, so memory grows with the rectangle and not with Q · K.
     """
@@ -59,14 +74,14 @@ def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
     found = np.zeros((B, H, len(rows), len(keys)))
     with np.errstate(all="ignore"):
         for some in blocks(len(rows), ROWS):
-            lse_BHR = np.full((B, H, len(rows[some])), -np.inf)
+            below_BHR = denominator(np.empty((B, H, len(rows[some]), 0)))
             for block in blocks(K, KEYS):
                 s_BHRK, _ = logits(problem, rows[some], np.arange(K)[block])
-                lse_BHR = np.logaddexp(lse_BHR, log_sum_exp(s_BHRK))
-            lse_BHR = with_sinks(problem, lse_BHR)
+                below_BHR = below_BHR.joined(denominator(s_BHRK))
+            below_BHR = with_sinks(problem, below_BHR)
             for block in blocks(len(keys), KEYS):
                 s_BHRK, _ = logits(problem, rows[some], keys[block])
-                found[:, :, some, block] = shares(s_BHRK, lse_BHR[..., None])
+                found[:, :, some, block] = shares(s_BHRK, below_BHR)
     return found
 
 
@@ -75,16 +90,17 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
 
     dout (B, H, Q, E), dlse (B, H, Q) or None for 0. A key that a row may not attend passes nothing on, nor does an empty row.
     """
-    out_BHQE, lse_BHQ = forward(problem)
     dout_BHQE = np.asarray(dout, np.float64)
-    dlse_BHQ = np.zeros_like(lse_BHQ) if dlse is None else np.asarray(dlse, np.float64)
+    dlse_BHQ = np.zeros(dout_BHQE.shape[:3]) if dlse is None else np.asarray(dlse, np.float64)
     q_BHQD = problem.q.astype(np.float64)
     k_BHKD, v_BHKE = per_query_head(problem, problem.k), per_query_head(problem, problem.v)
 
     with np.errstate(all="ignore"):
         s_BHQK, values = logits(problem, *everywhere(problem))
         allowed_BHQK = s_BHQK != -np.inf
-        p_BHQK = shares(s_BHQK, lse_BHQ[..., None])
+        below_BHQ = with_sinks(problem, denominator(s_BHQK))
+        p_BHQK = shares(s_BHQK, below_BHQ)
+        out_BHQE = weighted_sum(p_BHQK, allowed_BHQK, v_BHKE)
         dp_BHQK = dout_BHQE @ v_BHKE.swapaxes(-1, -2)
         rest_BHQ = dlse_BHQ - (dout_BHQE * out_BHQE).sum(-1)
         ds_BHQK = np.where(allowed_BHQK, p_BHQK * (dp_BHQK + rest_BHQ[..., None]), 0)
@@ -111,7 +127,7 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
 
         dsinks_HS = None
         if problem.sinks is not None:
-            share_BHQS = shares(problem.sinks[:, None].astype(np.float64), lse_BHQ[..., None])
+            share_BHQS = shares(problem.sinks[:, None].astype(np.float64), below_BHQ)
             dsinks_HS = (share_BHQS * rest_BHQ[..., None]).sum((0, 2))
     return Gradients(dq_BHQD, per_group(problem, dk_BHKD), per_group(problem, dv_BHKE), tables, dsinks_HS)
 
@@ -138,23 +154,28 @@ def logits(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> tuple[np.nda
     return s_BHQK, values
 
 
-def log_sum_exp(s: np.ndarray) -> np.ndarray:
-    """ln Σ exp(s) over the last axis, with the maximum taken out first; −inf for nothing, NaN for anything with NaN or +inf."""
-    top = s.max(-1, initial=-np.inf, keepdims=True)
-    top = np.where(top == -np.inf, 0, top)
-    return (top + np.log(np.exp(s - top).sum(-1, keepdims=True)))[..., 0]
+def denominator(s: np.ndarray) -> Denominator:
+    """Σ exp(s) over the last axis; 0 for nothing, NaN for anything with NaN or +inf."""
+    top = s.max(-1, initial=-np.inf)
+    return Denominator(top, np.exp(s - some_number(top)[..., None]).sum(-1))
 
 
-def with_sinks(problem: Problem, lse_BHQ: np.ndarray) -> np.ndarray:
-    """The logarithm of the denominator once the sinks are in it."""
+def with_sinks(problem: Problem, below_BHQ: Denominator) -> Denominator:
+    """The denominator once the sinks are in it."""
     if problem.sinks is None:
-        return lse_BHQ
-    return np.logaddexp(lse_BHQ, log_sum_exp(problem.sinks.astype(np.float64))[:, None])
+        return below_BHQ
+    top_H, total_H = denominator(problem.sinks.astype(np.float64))
+    return below_BHQ.joined(Denominator(top_H[:, None], total_H[:, None]))
 
 
-def shares(s: np.ndarray, lse: np.ndarray) -> np.ndarray:
-    """exp(s − lse), and 0 for a key that is out, whatever the denominator is."""
-    return np.where(s == -np.inf, 0, np.exp(s - lse))
+def shares(s: np.ndarray, below: Denominator) -> np.ndarray:
+    """exp(s) / Σ exp(s), and 0 for a key that is out, whatever the denominator is."""
+    return np.where(s == -np.inf, 0, np.exp(s - some_number(below.top)[..., None]) / below.total[..., None])
+
+
+def some_number(top: np.ndarray) -> np.ndarray:
+    """A maximum that can be subtracted: 0 stands in for the −inf of nothing at all."""
+    return np.where(top == -np.inf, 0, top)
 
 
 def weighted_sum(p: np.ndarray, allowed: np.ndarray, values: np.ndarray) -> np.ndarray:
