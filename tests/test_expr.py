@@ -12,7 +12,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.expr import Const, Op, Partial, Read, Table, Var, batch, fold, head, key, lift, query, score, table, tables_of, walk
+from regard.expr import (
+    Const,
+    Op,
+    Partial,
+    Read,
+    Table,
+    Var,
+    batch,
+    fold,
+    frozen_table,
+    head,
+    key,
+    lift,
+    query,
+    score,
+    table,
+    tables_of,
+    walk,
+)  # fmt: skip
 from regard.operators import OPERATORS
 
 NAMES = {**{name: getattr(rg, name) for name in rg.__all__}, "lift": lift}
@@ -213,14 +231,40 @@ def test_a_table_of_a_tensor_shares_its_memory():
 
 
 def test_a_frozen_table_stays_frozen():
-    """A table whose numbers nobody can change says so, also after pickling."""
+    """Only a copy of regard's own counts as frozen, also after pickling; somebody's read-only array may have a view that writes."""
     array = np.arange(4)
-    assert not table(array).frozen
-    array.flags.writeable = False
-    held = table(array)
+    held = frozen_table(array, "mine")
+    array[0] = 9
+    again = pickle.loads(pickle.dumps(held))
 
-    assert held.frozen and pickle.loads(pickle.dumps(held)).frozen
-    assert not table(np.arange(9)[2:]).frozen
+    assert held.frozen and again.frozen and again.array.tolist() == held.array.tolist() == [0, 1, 2, 3]
+    assert not held.array.flags.writeable and not again.array.flags.writeable
+    array.flags.writeable = False
+    assert not table(array).frozen and not pickle.loads(pickle.dumps(table(array))).frozen
+
+
+def test_a_view_that_writes_is_seen():
+    """A read-only array that changes through an older view changes the mask of the next call."""
+    flags = np.zeros(64, bool)
+    writes = flags[:]
+    flags.flags.writeable = False
+    mask = table(flags)[key]
+    q = k = v = np.ones((64, 8), np.float32)
+
+    assert (rg.attention(q, k, v, mask=mask) == 0).all()
+    writes[:] = True
+    np.testing.assert_allclose(rg.attention(q, k, v, mask=mask), 1)
+
+
+def test_a_tensor_that_moves_is_read_anew():
+    """A tensor that was given other memory is a new table, and one that was not is the same."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(4)
+    before = table(tensor)
+    tensor.data = torch.arange(4) + 10
+
+    assert table(tensor).array.tolist() == [10, 11, 12, 13] and table(tensor) is table(tensor)
+    assert before.array.tolist() == [0, 1, 2, 3]
 
 
 def test_reads():

@@ -24,8 +24,8 @@ from .operators import CALL, COMPARE, OPERATORS, UNARY
 from .syntax import Syntax
 
 __all__ = [
-    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "fold_all", "head", "key", "lift", "query", "score", "table",
-    "tables_of", "text", "walk",
+    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "fold_all", "frozen_table", "head", "key", "lift", "query", "score",
+    "table", "tables_of", "text", "walk",
 ]  # fmt: skip
 
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
@@ -108,24 +108,16 @@ class Table:
     """An array that expressions read: `table(a)[query, key]`. It is a view; later changes of the array are seen.
 
     Every index is clamped into the array: what lies below 0 reads element 0, what lies beyond the end reads the last.
+    `frozen` says that the numbers are a copy of regard's own, so that what was planned from them stays true. A read-only array of
+    somebody else is not: there may be an older view that writes, and its owner may make it writeable again.
     """
 
-    def __init__(self, source, array: np.ndarray, name: str):
-        self.source, self.array, self.name = source, array, name
+    def __init__(self, source, array: np.ndarray, name: str, frozen: bool = False):
+        self.source, self.array, self.name, self.frozen = source, array, name, frozen
 
     @property
     def kind(self) -> str:
         return {"b": "bool", "i": "int", "u": "int"}.get(self.array.dtype.kind, "float")
-
-    @property
-    def frozen(self) -> bool:
-        """True when nobody can change the numbers any more, so that what was planned from them stays true."""
-        array: Any = self.array
-        while isinstance(array, np.ndarray):
-            if array.flags.writeable:
-                return False
-            array = array.base
-        return array is None
 
     def __getitem__(self, index) -> Any:
         index = index if isinstance(index, tuple) else (index,)
@@ -167,12 +159,21 @@ def table(array, name: str = "table") -> Table:
         return array
     with _lock:
         known = _tables.get(id(array))
-        if known is not None and known.source is array:
+        numbers = _numbers(array)
+        # A tensor may have been given other memory since: t.data = …
+        if known is not None and known.source is array and known.array.__array_interface__ == numbers.__array_interface__:
             return known
-        made = Table(array, _numbers(array), name)
+        made = Table(array, numbers, name)
         if isinstance(array, np.ndarray) or hasattr(array, "detach"):  # a list is copied, so the next call reads it anew
             _tables[id(array)] = made
         return made
+
+
+def frozen_table(array, name: str = "table") -> Table:
+    """A copy of the array that nobody changes any more, readable inside expressions; plans made from it can be kept."""
+    numbers = np.array(_numbers(array))
+    numbers.flags.writeable = False
+    return Table(numbers, numbers, name, frozen=True)
 
 
 def _numbers(array) -> np.ndarray:
@@ -191,8 +192,7 @@ def _numbers(array) -> np.ndarray:
 
 
 def _rebuild_table(array: np.ndarray, name: str, frozen: bool) -> Table:
-    array.flags.writeable = not frozen
-    return table(array, name)
+    return frozen_table(array, name) if frozen else table(array, name)
 
 
 class Read(Expr):

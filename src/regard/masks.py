@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .errors import refuse
-from .expr import Expr, Table, batch, head, key, lift, query, table
+from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, table
 
 __all__ = [
     "blocks", "causal", "dense", "dilated", "documents", "everything", "global_tokens", "lengths", "prefix", "strided", "window",
@@ -193,6 +193,4 @@ def _integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
 
 def _frozen(array: np.ndarray, name: str) -> Table:
     """A table of our own, never changed, so that plans made from it can be kept."""
-    array = np.array(array if array.size else np.zeros((1,) * array.ndim, array.dtype))
-    array.flags.writeable = False
-    return table(array, name)
+    return frozen_table(array if array.size else np.zeros((1,) * array.ndim, array.dtype), name)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .errors import refuse
-from .expr import Expr, Table, head, key, lift, query, table
+from .expr import Expr, Table, frozen_table, head, key, lift, query, table
 from .expr import score as the_score
 from .functions import tanh, where
 from .masks import along, rows_and_keys
@@ -41,7 +41,7 @@ def alibi(slopes, score: Expr = the_score) -> Expr:
     >>> alibi(8)
     score - slope[head] * abs(query - key)
     """
-    shown = _numbers(alibi_slopes(slopes) if isinstance(slopes, int) else slopes, "slope", (1,))
+    shown = _numbers(frozen_table(alibi_slopes(slopes), "slope") if isinstance(slopes, int) else slopes, "slope", (1,))
     return score - shown[head] * abs(query - key)
 
 
@@ -99,9 +99,7 @@ def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Ex
     with np.errstate(divide="ignore"):
         growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(max_distance / exact))
     far = np.minimum(exact + np.maximum(growth * np.float32(buckets - exact), 0).astype(np.int64), buckets - 1)
-    numbers = np.where(distance < exact, distance, far)
-    numbers.flags.writeable = False
-    bucket = table(numbers, "bucket")
+    bucket = frozen_table(np.where(distance < exact, distance, far), "bucket")
     # A distance of 0 or less reads bucket 0: indices are clamped.
     index = bucket[abs(query - key)] + where(key > query, buckets, 0) if bidirectional else bucket[query - key]
     return score + shown[index, head]

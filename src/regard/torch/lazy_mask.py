@@ -12,7 +12,7 @@ import torch
 
 from .. import expr
 from ..errors import Reason, Refused
-from ..expr import Const, Expr, Op, table
+from ..expr import Const, Expr, Op, frozen_table
 from ..intervals import Interval
 from ..readings import bounds
 from ..trace import as_mask
@@ -152,13 +152,12 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
                                              "(batch, keys), or a finished mask (batch, heads, queries, keys)",
                                              "pass attention_mask as the tokenizer made it")])  # fmt: skip
     seen = mask[:, first:last].bool().cpu()
-    seen = torch.nn.functional.pad(seen, (0, last - first - seen.shape[1])).numpy().copy()
+    seen = torch.nn.functional.pad(seen, (0, last - first - seen.shape[1])).numpy()
     if not seen.size:
         return expr.lift(True)
-    seen.flags.writeable = False
     if seen.shape[0] == 1:
-        return table(seen[0], "padding")[expr.key]
-    return table(seen, "padding")[expr.batch, expr.key]
+        return frozen_table(seen[0], "padding")[expr.key]
+    return frozen_table(seen, "padding")[expr.batch, expr.key]
 
 
 def _settled(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..attention import attention_weights
 from ..errors import refuse
-from ..expr import Const, Expr, Op, Read, Table, Var, fold, table
+from ..expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ..problem import Problem
 
 __all__ = ["NAME", "Call", "implementations", "note", "record"]
@@ -99,9 +99,7 @@ class Recording:
                 return node
             copy = self.copies.get(node.table)
             if copy is None or not np.array_equal(copy.array, node.table.array, equal_nan=copy.kind == "float"):
-                numbers = node.table.array.copy()
-                numbers.flags.writeable = False
-                copy = self.copies[node.table] = table(numbers, node.table.name)
+                copy = self.copies[node.table] = frozen_table(node.table.array, node.table.name)
             return Read(copy, *index)
 
         return _rebuilt(rule, lambda node: node, read)
