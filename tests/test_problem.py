@@ -33,6 +33,20 @@ def test_arrays_are_views():
     assert shared.k.shape == (B, G, K, D) and shared.k.strides[0] == 0
 
 
+def test_batch_axes_broadcast_one_by_one():
+    """The axes before the heads are compared as NumPy does, not as their product."""
+    rng = np.random.default_rng(0)
+    many = [rng.standard_normal(shape, np.float32) for shape in ((2, 3, H, Q, D), (2, 1, G, K, D), (3, G, K, E))]
+    problem = Problem.of(*many)
+
+    assert problem.lead == (2, 3, H)
+    assert np.array_equal(problem.k, np.broadcast_to(many[1], (2, 3, G, K, D)).reshape(6, G, K, D))
+    assert np.array_equal(problem.v, np.broadcast_to(many[2], (2, 3, G, K, E)).reshape(6, G, K, E))
+    with pytest.raises(rg.Refused, match=r"expected  before the heads \(2, 3\), or 1 in place") as caught:
+        Problem.of(zeros(2, 3, 1, 4, 4), zeros(3, 2, 1, 4, 4), zeros(3, 2, 1, 4, 4))
+    assert [reason.what for reason in caught.value.reasons] == ["q and k differ in batch", "q and v differ in batch"]
+
+
 def test_defaults():
     """scale is 1/√D, the queries are the last rows of the keys, there is no mask, score or sink."""
     problem = Problem.of(q, k, v)

@@ -4,11 +4,13 @@ The dimension key, used in docstrings and as suffixes everywhere:
 
     B batch · H query heads · G key/value heads (H % G == 0) · Q query rows · K key rows · D score depth · E value depth
 
-Arrays are (…, heads, rows, depth); missing leading axes count as 1.
+Arrays are (…, heads, rows, depth); missing leading axes count as 1. The axes before the heads are the batch: those of k and v
+broadcast to those of q, axis by axis, as NumPy's do.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -74,17 +76,14 @@ class Problem:
         if q_ is None or k_ is None or (v is not None and v_ is None):
             raise Refused(where, reasons)
         lead = q_.shape[:-2] if q_.ndim > 2 else ()
-        q4, k4 = _four_axes(q_), _four_axes(k_)
-        v4 = _four_axes(v_) if v_ is not None else np.broadcast_to(np.zeros((), k4.dtype), (*k4.shape[:3], 1))
-        _check_shapes(q_, k_, v_, q4, k4, v4, reasons)
+        if v_ is None:
+            v_ = np.broadcast_to(np.zeros((), k_.dtype), (*k_.shape[:-1], 1))
+        _check_shapes(q_, k_, v_, v is not None, reasons)
         if reasons:
             raise Refused(where, reasons)
+        q4, k4, v4 = (_four_axes(array, q_.shape[:-3]) for array in (q_, k_, v_))
         B, H, Q, D = q4.shape
         K = k4.shape[2]
-        if k4.shape[0] != B:  # one key/value entry for the whole batch
-            k4 = np.broadcast_to(k4, (B, *k4.shape[1:]))
-        if v4.shape[0] != B:
-            v4 = np.broadcast_to(v4, (B, *v4.shape[1:]))
         start = _query_start(query_start, B, Q, K, reasons)
         number = _scale(scale, D, reasons)
         sink = _sinks(sinks, H, reasons)
@@ -151,42 +150,57 @@ def _wants_gradients(name: str, value, reasons: list[Reason]) -> bool:
     return torch.is_grad_enabled()
 
 
-def _four_axes(array: np.ndarray) -> np.ndarray:
-    """(…, heads, rows, depth) as (B, heads, rows, depth)."""
-    if array.ndim <= 4:
-        return array[(None,) * (4 - array.ndim)]
-    return array.reshape(math.prod(array.shape[:-3]), *array.shape[-3:])
+def _heads(array: np.ndarray) -> int:
+    return array.shape[-3] if array.ndim > 2 else 1
 
 
-def _check_shapes(q, k, v, q4, k4, v4, reasons: list[Reason]) -> None:
+def _four_axes(array: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
+    """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the queries."""
+    inner = (_heads(array), *array.shape[-2:])
+    B = math.prod(batch)
+    if math.prod(array.shape[:-3]) == 1:  # one entry for the whole batch stays a view
+        return np.broadcast_to(array.reshape(1, *inner), (B, *inner))
+    return np.broadcast_to(array, (*batch, *inner)).reshape(B, *inner)
+
+
+def _broadcasts(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    pairs = itertools.zip_longest(reversed(given), reversed(wanted), fillvalue=1)
+    return all(own in (1, size) for own, size in pairs)
+
+
+def _check_shapes(q, k, v, with_values: bool, reasons: list[Reason]) -> None:
     """Every disagreement between the shapes, not just the first."""
-    shown = f"q {_shape(q)}, k {_shape(k)}" + (f", v {_shape(v)}" if v is not None else "")
+    shown = f"q {_shape(q)}, k {_shape(k)}" + (f", v {_shape(v)}" if with_values else "")
     layout = "the layout is (batch, heads, rows, depth)"
-    dtypes = {array.dtype for array in (q4, k4, v4)}
+    dtypes = {array.dtype for array in (q, k, v)}
     if len(dtypes) > 1:
         reasons.append(Reason("the arrays differ in dtype", ", ".join(sorted(map(str, dtypes))), "one dtype for q, k and v",
                               "convert them to the same dtype"))  # fmt: skip
-    if q4.shape[3] != k4.shape[3]:
-        reasons.append(
-            Reason("q and k differ in depth", shown, f"D = {q4.shape[3]} for both", f"check the last axis; {layout}")
-        )
-    if q4.shape[3] == 0 or v4.shape[3] == 0:
+    D = q.shape[-1]
+    if D != k.shape[-1]:
+        reasons.append(Reason("q and k differ in depth", shown, f"D = {D} for both", f"check the last axis; {layout}"))
+    if D == 0 or v.shape[-1] == 0:
         reasons.append(Reason("an array has no depth", shown, "a last axis of at least 1", f"check the last axis; {layout}"))
-    if k4.shape[2] != v4.shape[2]:
+    if k.shape[-2] != v.shape[-2]:
         reasons.append(Reason("k and v differ in rows", shown, "one value row per key row", f"check axis -2; {layout}"))
-    H, G = q4.shape[1], k4.shape[1]
-    if v4.shape[1] != G:
+    H, G = _heads(q), _heads(k)
+    if _heads(v) != G:
         reasons.append(Reason("k and v differ in heads", shown, "as many value heads as key heads", f"check axis -3; {layout}"))
     if bool(H) != bool(G) or (G and H % G):
         reasons.append(Reason("key heads do not divide query heads", f"{shown}: H={H}, G={G}", "H to be a multiple of G",
                               f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}"))  # fmt: skip
-    for name, array in (("k", k4), ("v", v4)):
-        if array.shape[0] not in (q4.shape[0], 1):
-            reasons.append(
-                Reason(f"q and {name} differ in batch", shown, f"B = {q4.shape[0]}, or 1", f"check axis 0; {layout}")
-            )
-    for name, array in (("q", q4), ("k", k4)):
-        if array.shape[2] >= LIMIT:
+    batch = q.shape[:-3]
+    for name, array in (("k", k), ("v", v)) if with_values else (("k", k),):
+        if _broadcasts(array.shape[:-3], batch):
+            continue
+        if len(batch) < 2 and array.ndim < 5:
+            expected, mend = f"B = {math.prod(batch)}, or 1", f"check axis 0; {layout}"
+        else:
+            expected = f"before the heads {batch}, or 1 in place of any of them"
+            mend = f"check the axes before -3; {layout}, and batch may be several axes"
+        reasons.append(Reason(f"q and {name} differ in batch", shown, expected, mend))
+    for name, array in (("q", q), ("k", k)):
+        if array.shape[-2] >= LIMIT:
             reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))
 
 
