@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.expr import key
 from regard.readings import evaluate
 
 B, H, Q, K = 2, 3, 9, 9
@@ -114,18 +115,43 @@ def test_torch_tensors_describe_masks_too():
     assert rg.window(torch.tensor(4)) is rg.window(4)
 
 
+def test_numbers_in_every_spelling():
+    """NumPy's integers and arrays without axes count like Python's; 0 is a length."""
+    four = np.int64(4)
+
+    assert rg.window(four, np.array(0)) is rg.window(4) and rg.prefix(four) is rg.prefix(4) and rg.lengths(0) is (key < 0)
+    assert rg.global_tokens(four) is rg.global_tokens(4)
+    assert rg.blocks(PATTERN, four) is rg.blocks(PATTERN, (4, np.int32(4))) is rg.blocks(PATTERN, 4)
+
+
 REFUSED = [
     (lambda: rg.documents([0, 1], lengths=[1, 1]), "given     both ids and lengths"),
     (lambda: rg.documents(lengths=[3, -1]), "documents: a length is negative"),
     (lambda: rg.documents([0.5, 1.0]), "documents: not a list of integers"),
     (lambda: rg.documents(np.zeros((1, 2, 3), int)), "integers with 1 or 2 axes"),
     (lambda: rg.global_tokens([-1]), "global_tokens: a position is negative"),
+    (lambda: rg.global_tokens(-1), "global_tokens: the number of tokens is negative"),
+    (lambda: rg.global_tokens([2**62]), "positions below 2**31"),
+    (lambda: rg.global_tokens(True), "the number of tokens is not a whole number"),
+    (lambda: rg.documents(lengths=[10**11]), "fewer than 2**31 positions"),
+    (lambda: rg.documents([[0, 1], [0]]), "documents: the array cannot be read"),
+    (lambda: rg.prefix(-1), "prefix: the number is negative"),
+    (lambda: rg.prefix([3, -1]), "prefix: a number is negative"),
+    (lambda: rg.lengths([3, -1]), "keys: a number is negative"),
+    (lambda: rg.lengths(queries=2.5), "queries: the number is not a whole number"),
+    (lambda: rg.window(float("nan")), "window: left is not a whole number"),
+    (lambda: rg.window(4, -1), "window: right is negative"),
     (lambda: rg.dilated(0), "expression: division by zero"),
-    (lambda: rg.blocks(PATTERN, 0), "expression: division by zero"),
+    (lambda: rg.blocks(PATTERN, 0), "blocks: the size is too small"),
+    (lambda: rg.blocks(PATTERN, 2.5), "blocks: the size is not a whole number"),
+    (lambda: rg.blocks(PATTERN, "a"), "blocks: the size is not a whole number"),
+    (lambda: rg.blocks(PATTERN, (1, 2, 3)), "blocks: a block has two sides"),
+    (lambda: rg.dense([[True], [True, False]]), "the array cannot be read"),
+    (lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)), "a masked array's own mask would be ignored"),
     (lambda: rg.blocks(np.ones((2, 2)), 4), "pattern: not an array of conditions"),
     (lambda: rg.dense(np.ones((1, 1, 1, 2, 2), bool)), "booleans with one to four axes"),
     (lambda: rg.dense(np.ones((4, 1), bool)), "one column does not tell where its rows stand"),
-    (lambda: rg.prefix("4"), "expression: not a number"),
+    (lambda: rg.prefix("4"), "prefix: the number is not a whole number"),
 ]  # fmt: skip
 
 

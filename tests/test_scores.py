@@ -77,11 +77,23 @@ def test_t5_buckets_are_those_of_transformers(bidirectional, buckets, max_distan
 
 def test_scores_start_from_the_logit():
     """Left to themselves, the factories change the scaled logit itself."""
+    assert repr(rg.alibi(np.int64(8))) == repr(rg.alibi(8))
     assert rg.softcap(5.0) is rg.softcap(5.0, score) and rg.bias(2.0) is score + 2.0
 
 
 REFUSED = [
     (lambda: rg.softcap(-1), "the cap is not a limit"),
+    (lambda: rg.softcap(float("inf")), "a finite number above 0"),
+    (lambda: rg.softcap("a"), "not a number"),
+    (lambda: rg.softcap(None), "not a number"),
+    (lambda: rg.softcap(np.ones(3)), "not a number"),
+    (lambda: rg.alibi(0), "the number of heads is too small"),
+    (lambda: rg.alibi(-3), "the number of heads is negative"),
+    (lambda: rg.alibi_slopes(2.5), "the number of heads is not a whole number"),
+    (lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=True, max_distance="a"), "max_distance is not a whole number"),
+    (lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=True, max_distance=10**12), "fewer than 2**31 positions"),
+    (lambda: rg.t5_buckets(np.ones((33, 1)), bidirectional=True), "both directions share the buckets"),
+    (lambda: rg.bias([[1.0], [1.0, 2.0]]), "the array cannot be read"),
     (lambda: rg.relative(np.zeros((2, 2, 3))), "numbers with 1 or 2 axes"),
     (lambda: rg.relative(np.zeros(6)), "an odd number: -R … R"),
     (lambda: rg.bias(np.ones((2, 2), bool)), "conditions go to mask="),

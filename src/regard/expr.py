@@ -24,8 +24,8 @@ from .operators import CALL, COMPARE, OPERATORS, UNARY
 from .syntax import Syntax
 
 __all__ = [
-    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "fold_all", "frozen_table", "head", "key", "lift", "query", "score",
-    "table", "tables_of", "text", "walk",
+    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "fold_all", "frozen_table", "head", "key", "lift", "query",
+    "read_array", "score", "table", "tables_of", "text", "walk",
 ]  # fmt: skip
 
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
@@ -176,13 +176,22 @@ def frozen_table(array, name: str = "table") -> Table:
     return Table(numbers, numbers, name, frozen=True)
 
 
-def _numbers(array) -> np.ndarray:
+def read_array(array, where: str) -> np.ndarray:
     """The array as NumPy sees it, sharing memory where the source has any."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
+                     expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip
     try:
-        numbers = np.asarray(array.detach() if hasattr(array, "detach") else array)
-    except TypeError as error:  # torch says so for bfloat16 and for tensors that live on a device
-        raise refuse("table", "the array cannot be read", given=str(error), expected="numbers in CPU memory that NumPy knows",
-                     mend="convert it first: tensor.float().cpu()") from error  # fmt: skip
+        return np.asarray(array.detach() if hasattr(array, "detach") else array)
+    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, other devices and layouts; lists of uneven length
+        raise refuse(where, "the array cannot be read", given=str(error).split("\n")[0],
+                     expected="numbers in CPU memory that NumPy knows",
+                     mend="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length") from error  # fmt: skip
+
+
+def _numbers(array) -> np.ndarray:
+    """The array with one of the dtypes that kernels read."""
+    numbers = read_array(array, "table")
     plain = numbers.dtype.kind in "biuf" and numbers.dtype.itemsize <= 8 and numbers.dtype.isnative
     if not plain or numbers.dtype == np.uint64 or numbers.size == 0:
         raise refuse("table", "the array cannot be read", given=f"{numbers.dtype} {list(numbers.shape)}",

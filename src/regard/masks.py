@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from .errors import refuse
-from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, table
+from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, read_array, table
+from .functions import minimum
 
 __all__ = [
     "blocks", "causal", "dense", "dilated", "documents", "everything", "global_tokens", "lengths", "prefix", "strided", "window",
 ]  # fmt: skip
+
+LIMIT = 1 << 31  # positions are 32-bit in compiled code
 
 
 def everything() -> Expr:
@@ -39,8 +44,8 @@ def window(left: int | None, right: int | None = 0) -> Expr:
     >>> window(256)
     (query - key < 256) & (key - query <= 0)
     """
-    rule = everything() if left is None else query - key < left
-    return rule if right is None else rule & (key - query <= right)
+    rule = everything() if left is None else query - key < count(left, "window", "left")
+    return rule if right is None else rule & (key - query <= count(right, "window", "right"))
 
 
 def prefix(length) -> Expr:
@@ -56,7 +61,8 @@ def documents(ids=None, *, lengths=None) -> Expr:
     """Several documents packed in one row: a query attends its own document only.
 
     ids: the document of each position, (K,) or (B, K). lengths: instead, the lengths of consecutive documents, (N,).
-    Positions beyond the last belong to the last document. Refused: both or neither; negative lengths.
+    Rows beyond the last belong to the last document. Refused: both or neither; negative lengths; with the call, fewer positions
+    than keys.
 
     >>> documents(lengths=[3, 4, 5])
     document[query] == document[key]
@@ -66,9 +72,10 @@ def documents(ids=None, *, lengths=None) -> Expr:
                      expected="ids=… or lengths=…", mend="give one of them")  # fmt: skip
     if ids is None:
         counts = _integers(lengths, "documents", (1,))
-        if (counts < 0).any():
-            raise refuse("documents", "a length is negative", given=f"{counts.min()}", expected="lengths of 0 or more",
-                         mend="check lengths")  # fmt: skip
+        _not_negative(counts, "documents", "length")
+        if counts.astype(float).sum() >= LIMIT:
+            raise refuse("documents", "the documents are too long", given=f"{counts.astype(float).sum():.0f} positions",
+                         expected="fewer than 2**31 positions", mend="check lengths")  # fmt: skip
         ids = np.repeat(np.arange(len(counts)), counts)
     numbers = _integers(ids, "documents", (1, 2))
     document = _frozen(numbers, "document")
@@ -113,19 +120,22 @@ def global_tokens(which) -> Expr:
     >>> global_tokens(1)
     (key < 1) | (query < 1)
     """
-    if isinstance(which, int):
-        return (key < which) | (query < which)
+    if isinstance(which, Expr) or read_array(which, "global_tokens").ndim == 0:
+        first = count(which, "global_tokens", "the number of tokens")
+        return (key < first) | (query < first)
     positions = _integers(which, "global_tokens", (1,))
-    if (positions < 0).any():
-        raise refuse("global_tokens", "a position is negative", given=f"{positions.min()}", expected="positions of 0 or more",
-                     mend="count positions from the start")  # fmt: skip
     if positions.size == 0:
         return lift(False)
-    # One entry beyond the last keeps later positions, which read the last entry, out of the set.
-    chosen = np.zeros(int(positions.max()) + 2, np.bool_)
+    _not_negative(positions, "global_tokens", "position")
+    if positions.max() >= LIMIT:
+        raise refuse("global_tokens", "a position is too large", given=f"{positions.max()}", expected="positions below 2**31",
+                     mend="check the list")  # fmt: skip
+    # One entry beyond the last keeps later positions, which read it, out of the set.
+    beyond = int(positions.max()) + 1
+    chosen = np.zeros(beyond + 1, np.bool_)
     chosen[positions] = True
     tokens = _frozen(chosen, "is_global")
-    return tokens[query] | tokens[key]
+    return tokens[minimum(query, beyond)] | tokens[minimum(key, beyond)]
 
 
 def blocks(pattern, size: int | tuple[int, int]) -> Expr:
@@ -137,29 +147,33 @@ def blocks(pattern, size: int | tuple[int, int]) -> Expr:
     >>> blocks(np.eye(4, dtype=bool), 64)
     pattern[query // 64, key // 64]
     """
-    per_query, per_key = (size, size) if isinstance(size, int) else size
+    sizes = size if isinstance(size, tuple | list) else (size, size)
+    if len(sizes) != 2:
+        raise refuse("blocks", "a block has two sides", given=f"size={size!r}", expected="one number, or (queries, keys)",
+                     mend="give both sides")  # fmt: skip
+    per_query, per_key = (count(part, "blocks", "the size", least=1) for part in sizes)
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
 
 
 def dense(array, query_start: int | None = None) -> Expr:
     """Any boolean array that broadcasts to (B, H, Q, K), as rows over keys.
 
-    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard. Positions
-    beyond the array read its edge.
+    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard. Rows
+    beyond the array read its edge; with the call, fewer columns than keys are refused.
 
     >>> dense(np.ones((2, 8), bool))
     mask[query - 6, key]
     """
-    return _boolean(array, "mask", *rows_and_keys(array, "mask", query_start))
+    return _boolean(array, "mask", *rows_and_keys(table(array).array, "mask", query_start))
 
 
-def rows_and_keys(array, name: str, query_start: int | None) -> tuple[Expr, Expr]:
+def rows_and_keys(array: np.ndarray, name: str, query_start: int | None) -> tuple[Expr, Expr]:
     """The row and the column at which a position reads an array (…, rows, keys)."""
-    rows, keys = (1, 1, *np.shape(array))[-2:]
+    rows, keys = (1, 1, *array.shape)[-2:]
     if query_start is None and keys == 1 < rows:
-        raise refuse(name, "one column does not tell where its rows stand", given=f"shape {np.shape(array)}",
+        raise refuse(name, "one column does not tell where its rows stand", given=f"shape {array.shape}",
                      expected="query_start=…, the position of row 0", mend="query_start=0 if row i stands at position i")  # fmt: skip
-    start = (keys - rows if rows > 1 else 0) if query_start is None else query_start
+    start = (keys - rows if rows > 1 else 0) if query_start is None else whole(query_start, name, "query_start")
     return query - start if start else query, key
 
 
@@ -178,13 +192,45 @@ def _boolean(array, name: str, *position: Expr) -> Expr:
     return along(shown, *position)
 
 
+def whole(value, where: str, what: str) -> int:
+    """A whole number in any spelling: Python's, NumPy's, or a tensor without axes."""
+    try:
+        if isinstance(value, bool | np.bool_) or "bool" in str(getattr(value, "dtype", "")):
+            raise TypeError("a truth value")
+        return operator.index(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise refuse(where, f"{what} is not a whole number", given=f"{value!r}", expected="an integer",
+                     mend="round it with int(…)") from error  # fmt: skip
+
+
+def count(value, where: str, what: str, least: int = 0):
+    """A whole number of `least` or more; expressions stay as they are."""
+    if isinstance(value, Expr):
+        return value
+    number = whole(value, where, what)
+    if number < least:
+        raise refuse(where, f"{what} is {'negative' if number < 0 else 'too small'}", given=f"{number}",
+                     expected=f"{least} or more", mend="check the number")  # fmt: skip
+    return number
+
+
 def _per_batch(value, name: str):
     """A number for all batch entries, or a table with one per entry."""
-    return lift(value) if np.ndim(value) == 0 else _frozen(_integers(value, name, (1,)), name)[batch]
+    if isinstance(value, Expr) or isinstance(value, str) or read_array(value, name).ndim == 0:
+        return lift(count(value, name, "the number"))
+    numbers = _integers(value, name, (1,))
+    _not_negative(numbers, name, "number")
+    return _frozen(numbers, name)[batch]
+
+
+def _not_negative(numbers: np.ndarray, where: str, what: str) -> None:
+    if (numbers < 0).any():
+        raise refuse(where, f"a {what} is negative", given=f"{numbers.min()}", expected=f"{what}s of 0 or more",
+                     mend="count from the start")  # fmt: skip
 
 
 def _integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    array = read_array(value, where)
     if array.ndim not in axes or (array.dtype.kind not in "iu" and array.size):
         raise refuse(where, "not a list of integers", given=f"{array.dtype} {list(array.shape)}",
                      expected=f"integers with {' or '.join(map(str, axes))} axes", mend="convert it with .astype(int)")  # fmt: skip

@@ -177,7 +177,7 @@ def _check_shapes(q, k, v, with_values: bool, reasons: list[Reason]) -> None:
         reasons.append(Reason("the arrays differ in dtype", ", ".join(sorted(map(str, dtypes))), "one dtype for q, k and v",
                               "convert them to the same dtype"))  # fmt: skip
     D = q.shape[-1]
-    if D != k.shape[-1]:
+    if k.shape[-1] != D:
         reasons.append(Reason("q and k differ in depth", shown, f"D = {D} for both", f"check the last axis; {layout}"))
     if D == 0 or v.shape[-1] == 0:
         reasons.append(Reason("an array has no depth", shown, "a last axis of at least 1", f"check the last axis; {layout}"))

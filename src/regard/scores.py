@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from .errors import refuse
-from .expr import Expr, Table, frozen_table, head, key, lift, query, table
+from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, read_array, table
 from .expr import score as the_score
 from .functions import tanh, where
-from .masks import along, rows_and_keys
+from .masks import LIMIT, along, count, rows_and_keys
 
 __all__ = ["alibi", "alibi_slopes", "bias", "gate", "relative", "softcap", "t5_buckets"]
 
@@ -21,14 +21,16 @@ def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
     >>> softcap(50.0)
     50.0 * tanh(score / 50.0)
     """
-    if not isinstance(cap, Expr) and not cap > 0:
-        raise refuse("softcap", "the cap is not a limit", given=f"{cap!r}", expected="a number above 0",
+    limit = lift(cap)
+    if limit.kind == "bool" or (isinstance(limit, Const) and not 0 < limit.value < math.inf):
+        raise refuse("softcap", "the cap is not a limit", given=f"{cap!r}", expected="a finite number above 0",
                      mend="leave softcap out for no limit")  # fmt: skip
-    return cap * tanh(score / cap)
+    return limit * tanh(score / limit)
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
     """The slopes of Press et al. 2022: powers of 2**(-8/n); where heads is no power of two, every other slope of 2n fills up."""
+    heads = count(heads, "alibi_slopes", "the number of heads", least=1)
     closest = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / closest) for i in range(closest)]
     slopes += [2.0 ** (-4.0 * (i + 1) / closest) for i in range(0, 2 * (heads - closest), 2)]
@@ -41,7 +43,8 @@ def alibi(slopes, score: Expr = the_score) -> Expr:
     >>> alibi(8)
     score - slope[head] * abs(query - key)
     """
-    shown = _numbers(frozen_table(alibi_slopes(slopes), "slope") if isinstance(slopes, int) else slopes, "slope", (1,))
+    counted = read_array(slopes, "alibi").ndim == 0
+    shown = _numbers(frozen_table(alibi_slopes(slopes), "slope") if counted else slopes, "slope", (1,))
     return score - shown[head] * abs(query - key)
 
 
@@ -88,11 +91,18 @@ def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Ex
     score + relative_bias[bucket[query - key], head]
     """
     shown = _numbers(array, "relative_bias", (2,))
-    count = shown.array.shape[0]
-    buckets = count // 2 if bidirectional else count
+    total = shown.array.shape[0]
+    if bidirectional and total % 2:
+        raise refuse("t5_buckets", "both directions share the buckets", given=f"{total} buckets", expected="an even number",
+                     mend="give one row per bucket, half of them for keys after the query")  # fmt: skip
+    max_distance = count(max_distance, "t5_buckets", "max_distance")
+    if max_distance >= LIMIT:
+        raise refuse("t5_buckets", "max_distance is too large", given=f"{max_distance}", expected="fewer than 2**31 positions",
+                     mend="check the number")  # fmt: skip
+    buckets = total // 2 if bidirectional else total
     exact = buckets // 2
     if not 1 <= exact < max_distance:
-        raise refuse("t5_buckets", "the buckets do not reach", given=f"{count} buckets, max_distance={max_distance}",
+        raise refuse("t5_buckets", "the buckets do not reach", given=f"{total} buckets, max_distance={max_distance}",
                      expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
                      mend="check the table: (buckets, heads)")  # fmt: skip
     distance = np.arange(max_distance + 1)
@@ -106,9 +116,10 @@ def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Ex
 
 
 def _by_position(array, name: str, query_start: int | None) -> Expr:
-    if np.ndim(array) == 0:
+    if isinstance(array, Expr) or read_array(array, name).ndim == 0:
         return lift(array)
-    return along(_numbers(array, name, (1, 2, 3, 4)), *rows_and_keys(array, name, query_start))
+    shown = _numbers(array, name, (1, 2, 3, 4))
+    return along(shown, *rows_and_keys(shown.array, name, query_start))
 
 
 def _numbers(array, name: str, axes: tuple[int, ...]) -> Table:
