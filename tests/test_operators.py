@@ -170,3 +170,11 @@ def test_ties_share_the_derivative():
     expression = rg.minimum(score, 2.0)
 
     assert evaluate(adjoints(expression)[score], {"score": np.array([1.0, 2.0, 3.0])}).tolist() == [1.0, 0.5, 0.0]
+
+
+def test_floor_division_of_floats_is_the_floor_of_the_quotient():
+    """x // y is floor(x / y) for floats, with x / y rounded, and Python's // for integers, where division by 0 gives 0."""
+    x, y = np.array([1.0, -1.0, 6.0, np.inf, 1.0]), np.array([0.1, 0.1, 0.1, 2.0, -np.inf])
+    with np.errstate(all="ignore"):
+        assert OPERATORS["floordiv"].value(x, y).tolist() == [10, -10, 60, np.inf, 0]
+        assert OPERATORS["floordiv"].value(np.array([-7, 7, 7]), np.array([2, -2, 0])).tolist() == [-4, -4, 0]

@@ -1,5 +1,7 @@
 """Readings of one tree: its value, what it can be over a tile, its derivative."""
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 import regard as rg
 from regard.expr import batch, head, key, query, score, table, walk
 from regard.intervals import Interval
-from regard.readings import adjoints, affine, bounds, evaluate, ranges_of
+from regard.readings import adjoints, bounds, evaluate, ranges_of
 
 TABLE = table(np.array([3, -1, 4, 1, -5, 9]), "numbers")
 
@@ -95,13 +97,52 @@ def test_verdicts_are_sound(q0, qn, k0, kn, data):
     assert found.lo <= value.min() and value.max() <= found.hi
 
 
-def test_affine_normal_form():
-    """A sum of integers is coefficients of terms and a constant; other operators are terms of their own."""
-    terms, constant = affine(3 * query - (key - 2) - query + 5)
-    assert (terms[query], terms[key], constant) == (2, -1, 7)
+def difference(x, y, **ends):
+    """Bounds of x - y over one tile, told by where the verdict on x - y against a number turns."""
+    return [number for number in range(-50, 50) if bounds(x - y >= number, tile(**ends)).lo >= 1]
 
-    terms, constant = affine((query // 2) * 4 - 1)
-    assert (terms, constant) == ({query // 2: 4}, -1)
+
+def test_terms_on_both_sides_cancel():
+    """Sums of integers are compared as sums of coefficient · term, so what stands on both sides is no uncertainty."""
+    ends = {"query": (0, 900), "key": (5, 7)}
+    assert max(difference(3 * query - (key - 2) - query + 5, 2 * query, **ends)) == 0
+    assert max(difference((query // 2) * 4 - 1, 4 * (query // 2) - key, **ends)) == 4
+    assert max(difference(-(key - query) * 2, query + query, **ends)) == -14
+
+
+WRAPS = {
+    "a power too far": key * 2**62 * 4 < 5,
+    "the least integer": abs(key + (-(2**63))) > 0,
+    "negated": -(key + (-(2**63))) > 0,
+    "divided": (key + (-(2**63))) // -1 > 0,
+    "a product": (key + 2**40) * (query + 2**40) > 0,
+    "cancelling": key + 2**62 + 2**62 > key,
+    "on both sides": key * 2**61 < (key + 1) * 2**61,
+    "a remainder": (key * 2**61) % 3 == 1,
+    "less than more": key + (2**63 - 4) > query,
+    "many powers": functools.reduce(lambda x, _: x * 2**62, range(17), key) >= 0,
+}
+
+
+@pytest.mark.parametrize("mask", WRAPS.values(), ids=WRAPS)
+def test_verdicts_know_that_integers_wrap(mask):
+    """Integers of the language wrap around 64 bits, and no verdict denies it."""
+    for first in range(9):
+        for last in range(first, 9):
+            q, k = np.ix_(range(3), range(first, last + 1))
+            value = evaluate(mask, {"query": q, "key": k})
+            found = bounds(mask, tile(query=(0, 2), key=(first, last)))
+            assert found.lo <= value.min() and value.max() <= found.hi
+
+
+def test_shared_parts_are_read_once():
+    """x = x + x, sixty times over, is compared in the time of its nodes; a sum of three thousand terms too."""
+    tree = key
+    for _ in range(60):
+        tree = tree + tree
+    assert bounds(tree >= key, tile(key=(0, 0))).lo >= 1
+    long = functools.reduce(lambda x, number: x + query // number, range(1, 3000), key)
+    assert bounds(long >= 0, tile(key=(0, 9), query=(0, 9))).lo >= 1
 
 
 DERIVATIVES = [

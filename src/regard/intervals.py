@@ -2,7 +2,8 @@
 
 An `Interval` holds two float64 arrays, one entry per tile, and whether NaN is possible. Endpoints are computed by the
 operations that compute the values, so rounding (which is monotone) keeps them sound; integers beyond 2**53, where
-float64 stops being exact, become unbounded. Truth is an interval too: [1, 1] always, [0, 0] never, [0, 1] unknown.
+float64 stops being exact, become unbounded, and arithmetic on those may wrap around 64 bits (see `wrapped`). Truth is an
+interval too: [1, 1] always, [0, 0] never, [0, 1] unknown.
 An interval may be wider than the truth. That costs speed, never correctness.
 """
 
@@ -43,6 +44,12 @@ def sound(x: Interval) -> Interval:
     lo = np.where(lost | (np.abs(x.lo) >= EXACT), np.where(lost | (x.lo < 0), -np.inf, EXACT), x.lo)
     hi = np.where(lost | (np.abs(x.hi) >= EXACT), np.where(lost | (x.hi > 0), np.inf, -EXACT), x.hi)
     return Interval(lo, hi, x.nan | lost)
+
+
+def wrapped(x: Interval) -> Interval:
+    """What integer arithmetic makes of its result: one that may leave 64 bits can come back anywhere."""
+    lost = ~((np.abs(x.lo) < EXACT) & (np.abs(x.hi) < EXACT))
+    return Interval(np.where(lost, -np.inf, x.lo), np.where(lost, np.inf, x.hi), x.nan)
 
 
 def reach(x: Interval) -> float:
@@ -101,13 +108,13 @@ def div(x, y):
 
 
 def floordiv(x, y):
-    """The floor of the quotient; of floats it may be one lower, because 1.0 // 0.1 is 9 although 1.0 / 0.1 rounds to 10."""
+    """The floor of the quotient: both are monotone, so the corners hold; towards an infinite divisor -0 is meant as -1."""
     crosses = spans_zero(y)
     with np.errstate(all="ignore"):
         corners = [np.floor(a / b) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
-    found = hull(corners, x.nan | y.nan | crosses | unbounded(x))
-    slack = np.where(whole(x) & whole(y), 0.0, 1.0)
-    return Interval(np.where(crosses, -np.inf, found.lo - slack), np.where(crosses, np.inf, found.hi + slack), found.nan)
+    found = hull(corners, x.nan | y.nan | crosses)
+    lo = np.where(unbounded(y), found.lo - 1, found.lo)
+    return Interval(np.where(crosses, -np.inf, lo), np.where(crosses, np.inf, found.hi), found.nan)
 
 
 def mod(x, y):

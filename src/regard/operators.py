@@ -32,6 +32,12 @@ class Operator(NamedTuple):
     cost: int
 
 
+def floor_divide(x, y):
+    """floor(x / y), with the quotient of floats rounded first, as compiled code has it: 1.0 // 0.1 is 10. Integers by 0 give 0."""
+    whole = x.dtype.kind == y.dtype.kind == "i"
+    return np.floor_divide(x, y) if whole else np.floor(np.true_divide(x, y))
+
+
 def truncate(x):
     """Toward zero into 32 bits; NaN gives 0."""
     return np.clip(np.nan_to_num(np.trunc(x), nan=0.0), -(2.0**31), 2.0**31 - 1).astype(np.int64)
@@ -69,7 +75,7 @@ _ROWS = [
     Operator("sub", "nn", "promote", np.subtract, i.sub, lambda f, o, x, y: (1, -1), "-", SUM, 1),
     Operator("mul", "nn", "promote", np.multiply, i.mul, lambda f, o, x, y: (y, x), "*", PRODUCT, 1),
     Operator("div", "nn", "float", np.true_divide, i.div, lambda f, o, x, y: (1 / y, -o / y), "/", PRODUCT, 4),
-    Operator("floordiv", "nn", "promote", np.floor_divide, i.floordiv, None, "//", PRODUCT, 6),
+    Operator("floordiv", "nn", "promote", floor_divide, i.floordiv, None, "//", PRODUCT, 6),
     Operator("mod", "nn", "promote", np.mod, i.mod, lambda f, o, x, y: (1, -f.floor(x / y)), "%", PRODUCT, 8),
     Operator("neg", "n", "promote", np.negative, i.neg, lambda f, o, x: (-1,), "-", UNARY, 1),
     Operator("abs", "n", "promote", np.abs, i.absolute, lambda f, o, x: (f.sign(x),), "abs", CALL, 1),

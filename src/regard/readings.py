@@ -15,6 +15,10 @@ from .operators import OPERATORS
 __all__ = ["adjoints", "affine", "bounds", "clamped", "evaluate", "ranges_of"]
 
 ONE = Const(1.0)
+WRAPPING = ("add", "sub", "mul", "neg", "abs", "floordiv")  # integer operators that can leave 64 bits
+TERMS = 32  # of a sum that is taken apart, so that the work grows with the expression and not with its square
+
+Form = tuple[dict[Expr, int], int]
 
 
 def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
@@ -56,6 +60,7 @@ def ranges_of(
     """The interval of every node below the roots, by id(node), in one pass; see `bounds`."""
     summaries = {} if tables is None else tables
     meaning: dict[int, intervals.Interval] = {}
+    forms: dict[int, Form] = {}
 
     def read(node, *index):
         if id(node.table) not in summaries:
@@ -64,54 +69,68 @@ def ranges_of(
 
     def op(node, *args):
         if node.name in intervals.COMPARISONS and all(arg.kind == "int" for arg in node.args):
-            return intervals.sign(_affine_bounds(node.args[0], node.args[1], meaning), intervals.COMPARISONS[node.name])
-        return OPERATORS[node.name].bounds(*args)
+            x, y = (affine(arg, forms) for arg in node.args)
+            return intervals.sign(_difference(x, y, meaning), intervals.COMPARISONS[node.name])
+        found = OPERATORS[node.name].bounds(*args)
+        if node.kind == "int" and node.name in WRAPPING:
+            if intervals.reach(found) < intervals.EXACT:
+                forms[id(node)] = _sum(node, forms)
+            else:
+                found = intervals.wrapped(found)
+        return found
 
     with np.errstate(all="ignore"):
         return fold_all(roots, lambda node: intervals.point(node.value), lambda node: ranges[node.name], read, op, meaning)
 
 
-def affine(root: Expr, depth: int = 0) -> tuple[dict[Expr, int], int]:
-    """An integer expression as Σ coefficient · term + constant; what is not a sum, or nested too deep, is a term of its own."""
-    if isinstance(root, Const):
-        return {}, int(root.value)
-    if depth == 100:
-        return {root: 1}, 0
-    if isinstance(root, Op) and root.name in ("add", "sub", "neg"):
-        terms, constant = affine(root.args[0], depth + 1)
-        if root.name == "neg":
-            return {term: -factor for term, factor in terms.items()}, -constant
-        sign = 1 if root.name == "add" else -1
-        more, shift = affine(root.args[1], depth + 1)
-        terms = dict(terms)
-        for term, factor in more.items():
-            terms[term] = terms.get(term, 0) + sign * factor
-        return terms, constant + sign * shift
-    if isinstance(root, Op) and root.name == "mul" and any(isinstance(arg, Const) for arg in root.args):
-        number, other = root.args if isinstance(root.args[0], Const) else root.args[::-1]
+def affine(node: Expr, forms: Mapping[int, Form]) -> Form:
+    """An integer expression as Σ coefficient · term + constant; `forms` holds those of the sums below it, by id."""
+    if isinstance(node, Const):
+        return {}, int(node.value)
+    return forms.get(id(node), ({node: 1}, 0))
+
+
+def _sum(node: Op, forms: Mapping[int, Form]) -> Form:
+    """The form of a node that does not leave 64 bits; what is no sum, or a long one, is a term of its own."""
+    terms, constant = affine(node.args[0], forms)
+    if node.name in ("neg", "add", "sub"):
+        more, shift = ({}, 0) if node.name == "neg" else affine(node.args[1], forms)
+        first, second = {"neg": (-1, 0), "add": (1, 1), "sub": (1, -1)}[node.name]
+    elif node.name == "mul" and any(isinstance(arg, Const) for arg in node.args):
+        number, other = node.args if isinstance(node.args[0], Const) else node.args[::-1]
         assert isinstance(number, Const)
-        terms, constant = affine(other, depth + 1)
-        return {term: int(number.value) * factor for term, factor in terms.items()}, int(number.value) * constant
-    return {root: 1}, 0
+        (terms, constant), (more, shift) = affine(other, forms), ({}, 0)
+        first, second = int(number.value), 0
+    else:
+        return {node: 1}, 0
+    found = _combined(terms, first, more, second)
+    constant = first * constant + second * shift
+    plain = len(found) <= TERMS and all(abs(number) < intervals.EXACT for number in (constant, *found.values()))
+    return (found, constant) if plain else ({node: 1}, 0)
 
 
-def _affine_bounds(x: Expr, y: Expr, meaning) -> intervals.Interval:
+def _combined(x: dict[Expr, int], a: int, y: dict[Expr, int], b: int) -> dict[Expr, int]:
+    """a · x + b · y, term by term."""
+    found = {term: a * factor for term, factor in x.items()}
+    for term, factor in y.items():
+        found[term] = found.get(term, 0) + b * factor
+    return {term: factor for term, factor in found.items() if factor}
+
+
+def _difference(x: Form, y: Form, meaning: Mapping[int, intervals.Interval]) -> intervals.Interval:
     """Bounds of x - y in which a term that stands on both sides cancels: exact for differences of positions."""
-    terms, constant = affine(x)
-    more, shift = affine(y)
-    for term, factor in more.items():
-        terms[term] = terms.get(term, 0) - factor
-    parts = [(factor, meaning[id(term)]) for term, factor in terms.items() if factor]
-    if abs(constant - shift) + sum(abs(factor) * intervals.reach(part) for factor, part in parts) < intervals.EXACT:
+    constant = x[1] - y[1]
+    parts = [(factor, meaning[id(term)]) for term, factor in _combined(x[0], 1, y[0], -1).items()]
+    if abs(constant) + sum(abs(factor) * intervals.reach(part) for factor, part in parts) < intervals.EXACT:
         # No partial sum can have been rounded, so one look at the sizes is enough.
-        lo = hi = np.asarray(constant - shift, np.float64)
+        lo = hi = np.asarray(constant, np.float64)
         nan: np.ndarray | bool = False
         for factor, part in parts:
             lo = lo + factor * (part.lo if factor > 0 else part.hi)
             hi = hi + factor * (part.hi if factor > 0 else part.lo)
             nan = nan | part.nan
         return intervals.Interval(lo, hi, nan)
-    total = intervals.point(constant - shift)
+    total = intervals.point(constant)
     for factor, part in parts:
         total = intervals.add(total, intervals.mul(intervals.point(factor), part))
     return total
