@@ -295,3 +295,36 @@ def test_long_expressions_do_not_recurse():
         tree = tree + number
 
     assert repr(tree).endswith("+ 2998 + 2999") and sum(1 for _ in walk(tree)) == 6001
+
+
+def test_what_shares_its_parts_is_built_and_refused_in_the_time_of_its_nodes():
+    """A tree whose text has 2**60 characters is built, read from a table, and named in messages by the beginning of its text."""
+    tree = key
+    for _ in range(60):
+        tree = tree + tree
+
+    assert VECTOR[tree].kind == "int" and not hasattr(tree, "unknown")
+    assert str(tree).startswith("key + key + (key + key) + (") and str(tree).endswith("…") and len(str(tree)) < 5000
+    for refused in (
+        lambda: bool(tree < 3),
+        lambda: VECTOR[tree, tree],
+        lambda: tree & True,
+        lambda: tree % 0,
+        lambda: float(tree),
+    ):
+        with pytest.raises(rg.Refused) as error:
+            refused()
+        assert len(str(error.value)) < 20_000
+
+
+def test_a_refusal_prints_what_was_written():
+    """The expression in a message has the parentheses it needs."""
+    with pytest.raises(rg.Refused, match=r"\(query - key\) % 0"):
+        rg.dilated(0)
+    with pytest.raises(rg.Refused, match=r"query // 0"):
+        query // 0
+
+
+def test_short_text_is_the_whole_text():
+    """str and repr agree on an expression of ordinary length."""
+    assert str(rg.strided(3)) == repr(rg.strided(3))

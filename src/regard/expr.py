@@ -28,6 +28,8 @@ __all__ = [
     "read_array", "score", "table", "tables_of", "text", "walk",
 ]  # fmt: skip
 
+SHOWN = 4000  # characters of an expression in a message: what shares its parts can be far longer as text than as a tree
+
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _lock = threading.RLock()  # re-entrant, because the garbage collector may run anybody's code while it is held
 
@@ -51,7 +53,7 @@ class Expr(Syntax):
         return Op(name, *args)
 
     def __setattr__(self, name, value):
-        raise AttributeError(f"expressions are frozen: {name!r} cannot be set on {self!r}")
+        raise AttributeError(f"expressions are frozen: {name!r} cannot be set on {self}")
 
     __hash__ = object.__hash__  # nodes are shared, so identity is structure
 
@@ -63,6 +65,9 @@ class Expr(Syntax):
 
     def __repr__(self):
         return text(self)
+
+    def __str__(self):
+        return text(self, SHOWN)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -146,8 +151,11 @@ class Partial:
     def __getitem__(self, index):
         return self.table[(*self.first, *(index if isinstance(index, tuple) else (index,)))]
 
+    def __str__(self):
+        return f"{self.table!r}[{', '.join(map(str, self.first))}]"
+
     def __repr__(self):
-        return f"{self.table!r}[{', '.join(map(str, self.first))}], which needs {self.table.array.ndim} indices"
+        return f"{self}, which needs {self.table.array.ndim} indices"
 
 
 _tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
@@ -212,9 +220,8 @@ class Read(Expr):
     index: tuple[Expr, ...]
 
     def __new__(cls, table: Table, *index):
-        given = f"{table!r}[{', '.join(map(str, index))}]"
         if len(index) != table.array.ndim:
-            raise refuse("table", "wrong number of indices", given=given, expected=f"{table.array.ndim} indices",
+            raise refuse("table", "wrong number of indices", given=f"{Partial(table, index)}", expected=f"{table.array.ndim} indices",
                          mend="give one index per axis (slices are not supported)")  # fmt: skip
         # A constant -1 means the last element, as everywhere in Python; a computed index is clamped.
         lifted = tuple(
@@ -222,7 +229,7 @@ class Read(Expr):
             for part, size in zip(map(lift, index), table.array.shape, strict=True)
         )
         if any(part.kind != "int" for part in lifted):
-            raise refuse("table", "an index is not an integer", given=given, expected="integer expressions",
+            raise refuse("table", "an index is not an integer", given=f"{Partial(table, index)}", expected="integer expressions",
                          mend="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition")  # fmt: skip
         return _shared(cls, ("read", id(table), *map(id, lifted)), table=table, index=lifted, kind=table.kind)
 
@@ -249,13 +256,14 @@ class Op(Expr):
         lifted = tuple(map(lift, args))
         for letter, arg in zip(row.takes, lifted, strict=True):
             if letter == "b" and arg.kind != "bool":
-                raise refuse("expression", f"`{row.text}` needs conditions", given=f"`{arg!r}`, which is {arg.kind}",
+                raise refuse("expression", f"`{row.text}` needs conditions", given=f"`{arg}`, which is {arg.kind}",
                              expected="a condition, such as key <= query",
                              mend="compare it with something, or put parentheses around comparisons: (a < b) & (c < d)")  # fmt: skip
         if name in MIRRORED and isinstance(lifted[0], Const) and not isinstance(lifted[1], Const):
             return Op(MIRRORED[name], *reversed(lifted))  # 3 < key is how Python itself asks key > 3
         if name in ("floordiv", "mod") and isinstance(lifted[1], Const) and lifted[1].value == 0:
-            raise refuse("expression", "division by zero", given=f"{lifted[0]!r} {row.text} 0", expected="a divisor other than 0",
+            left = f"({lifted[0]})" if _rank(lifted[0]) < row.precedence else f"{lifted[0]}"
+            raise refuse("expression", "division by zero", given=f"{left} {row.text} 0", expected="a divisor other than 0",
                          mend="check the constant")  # fmt: skip
         kind = row.gives
         if kind == "promote":
@@ -340,32 +348,53 @@ def tables_of(*roots: Expr) -> dict[str, Table]:
     return named
 
 
-def text(root: Expr) -> str:
-    """The expression as Python that builds it again, with no more parentheses than it needs."""
+def text(root: Expr, limit: float = float("inf")) -> str:
+    """The expression as Python that builds it again, with no more parentheses than it needs; past the limit it ends in …."""
     names = {id(found): name for name, found in tables_of(root).items()}
+    pieces: list[str] = []
+    ahead: list[Any] = [root]  # what is still to be written, the next one last
+    while ahead and limit > 0:
+        part = ahead.pop()
+        if isinstance(part, str):
+            pieces.append(part)
+            limit -= len(part)
+        else:
+            ahead.extend(reversed(_parts(part, names)))
+    return "".join(pieces) + ("…" if ahead else "")
 
-    def const(node):
-        if node.kind == "float" and not np.isfinite(node.value):
-            return f"float('{node.value}')", CALL
-        return repr(node.value), CALL if not repr(node.value).startswith("-") else UNARY
 
-    def read(node, *index):
-        return f"{names[id(node.table)]}[{', '.join(part for part, _ in index)}]", CALL
+def _rank(node: Expr) -> int:
+    """How tightly the text of a node binds."""
+    if isinstance(node, Const):
+        return UNARY if repr(node.value).startswith("-") and np.isfinite(node.value) else CALL
+    if not isinstance(node, Op) or OPERATORS[node.name].precedence == CALL:
+        return CALL
+    return UNARY if len(node.args) == 1 else OPERATORS[node.name].precedence
 
-    def op(node, *args):
-        row = OPERATORS[node.name]
-        if (row.precedence != CALL or row.text == "abs") and all(isinstance(arg, Const) for arg in node.args):
-            args = ((f"lift({args[0][0]})", CALL), *args[1:])  # or Python would work it out itself
-        if row.precedence == CALL:
-            return f"{row.text}({', '.join(part for part, _ in args)})", CALL
-        if len(args) == 1:
-            ((part, inner),) = args
-            return f"{row.text}{part}" if inner == CALL else f"{row.text}({part})", UNARY  # fmt: skip
-        # Comparisons do not chain, and a right operand of equal rank needs its parentheses.
-        (left, left_rank), (right, right_rank) = args
-        chained = row.precedence == COMPARE
-        left = f"({left})" if left_rank < row.precedence or (chained and left_rank == COMPARE) else left
-        right = f"({right})" if right_rank <= row.precedence else right
-        return f"{left} {row.text} {right}", row.precedence
 
-    return fold(root, const, lambda node: (node.name, CALL), read, op)[0]
+def _parts(node: Expr, names: dict[int, str]) -> list[Any]:
+    """The text of a node as strings and the nodes between them."""
+    if isinstance(node, Const):
+        return [repr(node.value) if np.isfinite(node.value) else f"float('{node.value}')"]
+    if isinstance(node, Var):
+        return [node.name]
+    if isinstance(node, Read):
+        return [f"{names[id(node.table)]}[", *_listed([[part] for part in node.index]), "]"]
+    assert isinstance(node, Op)
+    row = OPERATORS[node.name]
+    args: list[list[Any]] = [[arg] for arg in node.args]
+    ranks = [_rank(arg) for arg in node.args]
+    if (row.precedence != CALL or row.text == "abs") and all(isinstance(arg, Const) for arg in node.args):
+        args[0], ranks[0] = ["lift(", node.args[0], ")"], CALL  # or Python would work it out itself
+    if row.precedence == CALL:
+        return [f"{row.text}(", *_listed(args), ")"]
+    # Comparisons do not chain, and a right operand of equal rank needs its parentheses.
+    left = ranks[0] < (row.precedence if len(args) == 2 else CALL) or ranks[0] == row.precedence == COMPARE
+    first, *second = (
+        ["(", *arg, ")"] if loose else arg for arg, loose in zip(args, (left, ranks[-1] <= row.precedence), strict=False)
+    )
+    return [*first, f" {row.text} ", *second[0]] if second else [row.text, *first]
+
+
+def _listed(args: list[list[Any]]) -> list[Any]:
+    return [part for arg in args for part in (", ", *arg)][1:]

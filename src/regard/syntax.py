@@ -61,19 +61,19 @@ class Syntax:
 
     def __bool__(self):
         raise refuse("expression", "a rule over positions has no truth value",
-                     given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self!r}`",
+                     given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self}`",
                      expected="the operators that build expressions",
                      mend="use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if")  # fmt: skip
 
     def __iter__(self):
-        raise TypeError(f"an expression is one number per position and cannot be iterated: {self!r}")
+        raise TypeError(f"an expression is one number per position and cannot be iterated: {self}")
 
     def __index__(self):
-        raise refuse("expression", "an array cannot be indexed by an expression directly", given=f"array[{self!r}]",
+        raise refuse("expression", "an array cannot be indexed by an expression directly", given=f"array[{self}]",
                      expected="an array that regard can read inside the kernel", mend="wrap it: table(array)[…]")  # fmt: skip
 
     def __float__(self):
-        raise refuse("expression", "a rule over positions is not one number", given=f"a function of one number, on `{self!r}`",
+        raise refuse("expression", "a rule over positions is not one number", given=f"a function of one number, on `{self}`",
                      expected="a function that builds expressions",
                      mend="use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)")  # fmt: skip
 
@@ -92,13 +92,13 @@ class Syntax:
     def __getattr__(self, name):
         if name in METHODS:
             return functools.partial(METHODS[name], self)
-        raise AttributeError(f"expressions have no {name!r}; `{self!r}` is a rule over positions, not an array")
+        raise AttributeError(f"expressions have no {name!r}; `{self}` is a rule over positions, not an array")
 
 
 def spelled(name: str, args, kwargs):
     """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
     if name not in SPELLINGS:
         known = [spelling for spelling in SPELLINGS if not spelling.startswith("_")]
-        raise refuse("expression", f"{name} cannot stand in an expression", given=f"{name}{args!r}",
+        raise refuse("expression", f"{name} cannot stand in an expression", given=f"{name}({', '.join(map(str, args))})",
                      expected="a function of the language", mend=did_you_mean(name, known))  # fmt: skip
     return SPELLINGS[name](*args, **kwargs)
