@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.expr import Expr, lift
+from regard.expr import Expr, Var, lift
 
 __all__ = ["Case", "layouts", "masks", "problems", "scores"]
 
@@ -131,7 +131,12 @@ def integers(draw, dims: Dims, depth: int = 2) -> Expr:
         return rg.clip(x, low, low + draw(st.integers(0, 20)))
     if kind == "where":
         return rg.where(draw(comparisons(dims, depth - 1)), x, draw(integers(dims, depth - 1)))
-    return rg.table(draw(whole(draw(st.integers(1, 12)), 6)), "lookup")[x]
+    return clamping(draw(whole(draw(st.integers(1, 12)), 6)), "lookup", x)
+
+
+def clamping(array: np.ndarray, name: str, x: Expr) -> Expr:
+    """A read of a short array; only a plain position has to say that it may lie beyond the last entry."""
+    return rg.table(array, name)[rg.clip(x, 0, len(array) - 1) if isinstance(x, Var) else x]
 
 
 # ---- masks -------------------------------------------------------------------------------------------------------------------
@@ -142,7 +147,7 @@ def comparisons(draw, dims: Dims, depth: int = 2) -> Expr:
     """x < y and its five sisters over integers, sometimes over a float table."""
     x, y = draw(integers(dims, depth)), draw(integers(dims, depth))
     if draw(st.integers(0, 7)) == 0:
-        x, y = rg.table(draw(normal(5, np.float32)), "height")[x], 0.1
+        x, y = clamping(draw(normal(5, np.float32)), "height", x), 0.1
     sign = draw(st.sampled_from(("lt", "le", "gt", "ge", "eq", "ne")))
     return getattr(lift(x), f"__{sign}__")(y)
 
@@ -166,7 +171,8 @@ def factories(draw, dims: Dims) -> Expr:
         return rg.lengths(draw(per_batch), draw(st.none() | per_batch))
     if name == "documents":
         if draw(st.booleans()):
-            return rg.documents(lengths=draw(st.lists(st.integers(0, 15), max_size=5)))
+            counts = draw(st.lists(st.integers(0, 15), max_size=5))
+            return rg.documents(lengths=[*counts, max(dims.K - sum(counts), 0)])
         shape = draw(st.sampled_from(((max(dims.K, 1),), (dims.B, max(dims.K, 1)))))
         ids = draw(whole(shape, 3))
         return rg.documents(np.sort(ids) if draw(st.booleans()) else ids)
@@ -205,9 +211,9 @@ def offsets(draw, dims: Dims) -> Expr:
     kind = draw(st.sampled_from(("table", "heads", "wave", "decay", "slope", "floor", "constant")))
     x = draw(integers(dims, 1))
     if kind == "table":
-        return rg.table(draw(normal(draw(st.integers(1, 12)), np.float32)), "height")[x]
+        return clamping(draw(normal(draw(st.integers(1, 12)), np.float32)), "height", x)
     if kind == "heads":
-        return rg.table(draw(normal((dims.H, 6), np.float64)), "per_head")[rg.head, x]
+        return rg.table(draw(normal((dims.H, 6), np.float64)), "per_head")[rg.head, x % 6]
     if kind == "wave":
         return draw(st.sampled_from((rg.sin, rg.cos)))(0.3 * x) + rg.atan(rg.to_float(x))
     if kind == "decay":

@@ -25,7 +25,7 @@ RULES = {
     "plain": {},
     "causal": {"mask": rg.causal()},
     "window": {"mask": rg.causal() & rg.window(20), "score": rg.softcap(4.0)},
-    "documents": {"mask": rg.documents(lengths=[30, 1, 50, 60])},
+    "documents": {"mask": rg.documents(lengths=[30, 1, 50, 60, 400])},
 }
 
 

@@ -147,6 +147,31 @@ REFUSED = [
      ("query_start is not a position", "[1, 2, 3]", "an integer, or one per batch entry (2)",
       "leave it out to align the last query with the last key")),
     ({"scale": float("nan")}, ("scale is not a number", "nan", "a finite number", "leave it out for 1/√D")),
+    ({"scale": "0.5"}, ("scale is not a number", "'0.5'", "a finite number", "leave it out for 1/√D")),
+    ({"scale": True}, ("scale is not a number", "True", "a finite number", "leave it out for 1/√D")),
+    ({"scale": 10**400}, ("scale is not a number", repr(10**400)[:80] + " …", "a finite number", "leave it out for 1/√D")),
+    ({"scale": 1e39}, ("scale is beyond float32", "1e+39", "at most 3.4e+38", "leave it out for 1/√D")),
+    ({"query_start": [[1], [1, 2]]},
+     ("query_start is not a position", "[[1], [1, 2]]", "an integer, or one per batch entry (2)",
+      "leave it out to align the last query with the last key")),
+    ({"sinks": [[1.0], [1.0, 2.0]]},
+     ("sinks do not fit the heads", "object ()", "floats (4,) or (4, n)", "give one logit per query head, or several")),
+    ({"mask": "causal"},
+     ("a mask is a rule, not a name", "'causal'", "an expression, a callable, or an array", "write mask=regard.causal(…)")),
+    ({"score": True},
+     ("a score must be a number", "`True`, which is a condition", "a rule that gives the new logit", "pass it as mask=")),
+    ({"mask": rg.documents(lengths=[3, 4]), "k": zeros(B, G, 40, D), "v": zeros(B, G, 40, E), "query_start": 0},
+     ("the document table covers 7 of 40 keys", "`document[key]` of [7]", "40 entries or more along that axis",
+      "extend the array, or repeat its last entry in words: clip(key, 0, 6)")),
+    ({"mask": rg.lengths([3, 4, 5])},
+     ("the keys table has 3 entries for 2 batch entries", "`keys[batch]` of [3]", "2 along that axis",
+      "check the array, or index it with clip(batch, …)")),
+    ({"score": rg.alibi(8)},
+     ("the slope table has 8 entries for 4 heads", "`slope[head]` of [8]", "4 along that axis",
+      "check the array, or index it with clip(head, …)")),
+    ({"score": rg.bias(zeros(7))},
+     ("the bias table covers 7 of 8 keys", "`bias[key]` of [7]", "8 entries or more along that axis",
+      "extend the array, or repeat its last entry in words: clip(key, 0, 6)")),
     ({"scale": "big"}, ("scale is not a number", "'big'", "a finite number", "leave it out for 1/√D")),
     ({"sinks": zeros(3)},
      ("sinks do not fit the heads", "float32 (3)", "floats (4,) or (4, n)", "give one logit per query head, or several")),
@@ -214,6 +239,75 @@ def test_tensors_that_cannot_be_read_are_refused():
     ]  # fmt: skip
     with pytest.raises(rg.Refused, match="sinks do not fit the heads"):
         Problem.of(q, k, v, sinks=torch.zeros(H).bfloat16())
+
+
+UNREADABLE = {
+    "ragged": [[1.0], [1.0, 2.0]], "masked": np.ma.masked_array(q, q == 0), "words": "q", "objects": [[object()]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("name", ["q", "k", "v", "mask", "score", "sinks", "query_start"])
+def test_what_is_no_array_is_refused(name, given):
+    """Whatever NumPy cannot read, or would misread, is a refusal; never another error."""
+    with pytest.raises(rg.Refused):
+        Problem.of(**{"q": q, "k": k, "v": v} | {name: given})
+    with pytest.raises(rg.Refused):
+        rg.table(given)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_of_every_layout_are_read_or_refused():
+    """Sparse, negated, nested, fake and batched tensors cannot be read in place; a user's own class can."""
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    plain = torch.zeros(B, H, Q, D)
+    with FakeTensorMode():
+        fake = torch.zeros(B, H, Q, D)
+    strange = [
+        plain.to_sparse(), plain.to_mkldnn(), torch.view_as_complex(torch.zeros(B, H, Q, D, 2)).conj().imag,
+        torch.nested.nested_tensor([plain[0], plain[1]]), fake,
+    ]  # fmt: skip
+    for tensor in strange:
+        with pytest.raises(rg.Refused):
+            Problem.of(tensor, k, v)
+    with pytest.raises(rg.Refused):
+        torch.vmap(lambda one: torch.from_numpy(Problem.of(one, k[0], v[0]).q))(plain)
+    with pytest.raises(rg.Refused, match="scale is not a number"):
+        Problem.of(q, k, v, scale=torch.tensor(0.5, device="meta"))
+    own = plain.as_subclass(type("Own", (torch.Tensor,), {}))
+    assert Problem.of(own, k, v).q.shape == (B, H, Q, D)
+    assert isinstance(rg.attention(own, k, v, engine="reference"), torch.Tensor)
+
+
+def test_truth_values_and_empty_batches():
+    """mask=True is every key, mask=False none; a batch without entries may say where each of them starts."""
+    assert Problem.of(q, k, v, mask=True).mask is None
+    assert repr(Problem.of(q, k, v, mask=np.False_).mask) == "False"
+    assert Problem.of(q[:0], k[:0], v[:0], query_start=[]).query_start.shape == (0,)
+
+
+def test_longer_tables_and_computed_indices_fit():
+    """An array may go on beyond the keys, rows beyond the keys read its end, and a computed index may clamp."""
+    document = rg.documents(lengths=[3, 4, 9])
+    for rule in (
+        document,
+        rg.global_tokens([1, 3]),
+        rg.table([1, 0])[rg.clip(key, 0, 1)] > 0,
+        rg.dense(np.ones((Q, K), bool), 0),
+    ):
+        assert Problem.of(q, k, v, mask=rule, query_start=0).mask is rule
+    assert Problem.of(q, k, v, mask=rg.documents(lengths=[8]), query_start=20).query_start.tolist() == [20, 20]
+
+
+def test_arguments_of_the_calls():
+    """rows and keys choose along one axis, engine is a name."""
+    for rows in (True, [[1, 2], [0, 1]], "a", 2.5):
+        with pytest.raises(rg.Refused, match="rows outside the matrix"):
+            rg.attention_weights(q, k, rows=rows)
+    with pytest.raises(rg.Refused, match="no such engine"):
+        rg.attention(q, k, v, engine=np.array(["jit", "reference"]))
 
 
 def test_gradients_are_not_lost_in_silence():

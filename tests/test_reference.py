@@ -29,7 +29,7 @@ def every(problem):
 
 
 s = rg.score
-height = rg.table(normal(4), "height")
+height = rg.table(normal(K), "height")
 RULES = {
     "plain": {},
     "causal": {"mask": rg.causal()},
@@ -87,8 +87,8 @@ def test_every_float_table_of_the_score_gets_a_gradient():
     """Tables of numbers that the score reads have an entry, even one that is zero; tables of integers and of masks have none."""
     step = rg.table(np.array([0.5, 1.5]), "step")
     number = rg.table(np.array([0, 1]), "number")
-    score = rg.where(step[0] < 1, s, 0.0) + height[number[rg.key]]
-    problem = Problem.of(*arrays(), score=score, mask=rg.table(np.ones(3), "mask")[rg.key] > 0)
+    score = rg.where(step[0] < 1, s, 0.0) + height[number[rg.key % 2]]
+    problem = Problem.of(*arrays(), score=score, mask=rg.table(np.ones(K), "mask")[rg.key] > 0)
     found = reference.backward(problem, np.ones((B, H, Q, E)), np.ones((B, H, Q)))
     assert set(found.tables) == {step, height}
     assert not found.tables[step].any()

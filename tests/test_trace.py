@@ -278,6 +278,8 @@ REFUSED = [
     (lambda b, h, q, kv: kv.new_ones(3), "an array cannot be made inside a rule"),
     (lambda b, h, q, kv: torch.div(kv, 2, rounding_mode="trunc") > 0, "for division toward zero: trunc(x / y)"),
     (lambda b, h, q, kv: kv.to("f4") > 0, "not a dtype"),
+    (lambda b, h, q, kv: kv > 1 / 0, "ZeroDivisionError while it ran on symbols: division by zero"),
+    (lambda b, h, q, kv: kv > int("a"), "ValueError while it ran on symbols"),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .errors import Reason, Refused, did_you_mean, refuse
-from .problem import Problem
+from .problem import Problem, is_tensor
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
 
@@ -75,7 +75,10 @@ def attention_weights(q, k, *, mask=None, score=None, scale=None, query_start=No
     chosen = []
     for name, picked, size in (("rows", rows, problem.dims["Q"]), ("keys", keys, problem.dims["K"])):
         try:
-            chosen.append(np.arange(size)[slice(None) if picked is None else picked])
+            part = np.arange(size)[slice(None) if picked is None else picked]
+            if part.ndim > 1:  # what a truth value or nested lists would give
+                raise IndexError("it gives more than one axis")
+            chosen.append(part)
         except (IndexError, TypeError, ValueError) as error:
             raise refuse("attention_weights", f"{name} outside the matrix", f"{name}={picked!r}: {error}",
                          f"positions among {size}", "count from 0, or from the end with negative numbers") from error  # fmt: skip
@@ -86,7 +89,7 @@ def attention_weights(q, k, *, mask=None, score=None, scale=None, query_start=No
 
 def choose(problem: Problem, engine: str = "auto") -> tuple[str, list[str]]:
     """The engine that will run and why; a named engine that cannot is refused with all its reasons."""
-    if engine not in ("auto", *ENGINES):
+    if not isinstance(engine, str) or engine not in ("auto", *ENGINES):
         raise refuse("attention", "no such engine", f"engine={engine!r}", f"one of auto, {', '.join(ENGINES)}",
                      did_you_mean(str(engine), ("auto", *ENGINES)))  # fmt: skip
     against = why_not(problem, "jit" if engine == "auto" else engine)
@@ -150,7 +153,7 @@ def _heads(problem: Problem) -> tuple[int, ...]:
 
 def _like(given, found: np.ndarray):
     """The result as the kind of array the caller works with; a tensor shares the memory."""
-    if type(given).__module__.split(".")[0] == "torch":
+    if is_tensor(given):
         import torch
 
         return torch.from_numpy(found)

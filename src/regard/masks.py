@@ -216,7 +216,7 @@ def count(value, where: str, what: str, least: int = 0):
 
 def _per_batch(value, name: str):
     """A number for all batch entries, or a table with one per entry."""
-    if isinstance(value, Expr) or isinstance(value, str) or read_array(value, name).ndim == 0:
+    if isinstance(value, Expr | str) or read_array(value, name).ndim == 0:
         return lift(count(value, name, "the number"))
     numbers = _integers(value, name, (1,))
     _not_negative(numbers, name, "number")

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from .errors import Reason, Refused
-from .expr import Const, Expr, tables_of
+from .expr import Const, Expr, Read, Var, batch, head, key, query, read_array, tables_of, walk
 from .expr import score as the_score
+from .masks import LIMIT
 from .trace import as_mask, as_score
 
-__all__ = ["Problem"]
-
-LIMIT = 1 << 31  # positions are 32-bit in compiled code
+__all__ = ["Problem", "is_tensor"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,10 +84,12 @@ class Problem:
         B, H, Q, D = q4.shape
         K = k4.shape[2]
         start = _query_start(query_start, B, Q, K, reasons)
-        number = _scale(scale, D, reasons)
+        number = _scale(scale, D, q4.dtype, reasons)
         sink = _sinks(sinks, H, reasons)
         rule = _rule(mask, as_mask, "mask", (B, H, Q, K), start, reasons)
         logit = _rule(score, as_score, "score", (B, H, Q, K), start, reasons)
+        if 0 not in (B, H, Q, K):
+            _check_reads([part for part in (rule, logit) if part is not None], (B, H, Q, K), start, reasons)
         small = {"scale": scale, "sinks": sinks}
         read = {
             f"table {name!r}": held.source
@@ -109,17 +110,27 @@ def _shape(array) -> str:
     return f"({', '.join(map(str, array.shape))})"
 
 
+def is_tensor(value) -> bool:
+    """Whether this is a torch tensor, also of the user's own class; torch is not imported to find out."""
+    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(value).__mro__)
+
+
 def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason added."""
-    if type(value).__module__.split(".")[0] == "torch":
+    if is_tensor(value):
         if _wants_gradients(name, value, reasons):
             return None
         if value.device.type != "cpu" or value.dtype not in _torch_dtypes():
             reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", "float32 or float64 on the CPU",
                                   f"convert it: {name}.float().cpu()"))  # fmt: skip
             return None
-        value = value.detach().numpy()
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    try:
+        array = read_array(value, name)
+    except Refused as refused:
+        reasons.extend(
+            Reason(f"{name}: {reason.what}", reason.given, reason.expected, reason.mend) for reason in refused.reasons
+        )
+        return None
     if array.dtype not in (np.float32, np.float64) or not array.dtype.isnative:
         reasons.append(Reason(f"{name} has a dtype that attention does not take", f"{array.dtype} {_shape(array)}",
                               "float32 or float64", f"convert it: {name}.astype(np.float32)"))  # fmt: skip
@@ -158,6 +169,8 @@ def _four_axes(array: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
     """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the queries."""
     inner = (_heads(array), *array.shape[-2:])
     B = math.prod(batch)
+    if math.prod(array.shape[:-3]) == B:
+        return array.reshape(B, *inner)
     if math.prod(array.shape[:-3]) == 1:  # one entry for the whole batch stays a view
         return np.broadcast_to(array.reshape(1, *inner), (B, *inner))
     return np.broadcast_to(array, (*batch, *inner)).reshape(B, *inner)
@@ -207,8 +220,8 @@ def _check_shapes(q, k, v, with_values: bool, reasons: list[Reason]) -> None:
 def _small(value) -> np.ndarray:
     """A short argument as an array; what NumPy cannot read becomes an object, which no check lets pass."""
     try:
-        return np.asarray(value.detach() if hasattr(value, "detach") else value)
-    except TypeError:  # torch says so for bfloat16 and for tensors that live on a device
+        return read_array(value, "argument")
+    except Refused:
         return np.array(None)
 
 
@@ -217,6 +230,7 @@ def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nda
     if value is None:
         return np.full(B, K - Q, np.int64)
     array = _small(value)
+    array = array.astype(np.int64) if array.shape == (B,) == (0,) else array  # an empty list is a list of floats to NumPy
     fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
     if not fits or np.any(np.abs(array.astype(object)) >= LIMIT - max(Q, 1)):
         reasons.append(Reason("query_start is not a position", f"{value!r}", f"an integer, or one per batch entry ({B})",
@@ -225,16 +239,22 @@ def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nda
     return np.broadcast_to(array.astype(np.int64), (B,)).copy()
 
 
-def _scale(value, D: int, reasons: list[Reason]) -> float:
+def _scale(value, D: int, dtype: np.dtype, reasons: list[Reason]) -> float:
     if value is None:
         return 1 / math.sqrt(D)
-    try:
-        number = float(value.detach() if hasattr(value, "detach") else value)
-    except (TypeError, ValueError):
-        number = math.nan
+    given = _small(value)
+    number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
-        reasons.append(Reason("scale is not a number", repr(value), "a finite number", "leave it out for 1/√D"))
+        reasons.append(Reason("scale is not a number", _shortly(value), "a finite number", "leave it out for 1/√D"))
+    elif abs(number) > float(np.finfo(dtype).max):
+        reasons.append(Reason(f"scale is beyond {dtype}", _shortly(value), f"at most {np.finfo(dtype).max:.3g}",
+                              "leave it out for 1/√D"))  # fmt: skip
     return number
+
+
+def _shortly(value) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:80] + " …"
 
 
 def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
@@ -251,9 +271,9 @@ def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
 def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
     """A mask or score as an expression; a bare array is laid over rows and keys, so its shape is checked here."""
     try:
-        if value is None or isinstance(value, Expr) or callable(value):
+        if value is None or isinstance(value, Expr | str | bool | np.bool_) or callable(value):
             return read(value)
-        given = np.shape(value)
+        given = read_array(value, name).shape
         if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
             reasons.append(Reason(f"the {name} array does not fit", f"{given}", f"something that broadcasts to (B, H, Q, K) = {shape}",
                                   f"index it yourself: table(array)[query, key] in a {name} expression"))  # fmt: skip
@@ -271,3 +291,24 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
     except Refused as refused:
         reasons.extend(refused.reasons)
         return None
+
+
+def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
+    """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and meant."""
+    B, H, Q, K = shape
+    last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
+    exact, least = {batch: (B, "batch entries"), head: (H, "heads")}, {key: (K, "keys"), query: (last, "query positions")}
+    for read in (node for node in walk(*rules) if isinstance(node, Read)):
+        name, sizes = f"the {read.table.name} table", read.table.array.shape
+        given = f"`{read!r}` of {list(sizes)}"
+        for part, size in zip(read.index, sizes, strict=True):
+            if not isinstance(part, Var):
+                continue
+            if part in exact and size != exact[part][0]:
+                wanted, entries = exact[part]
+                reasons.append(Reason(f"{name} has {size} entries for {wanted} {entries}", given, f"{wanted} along that axis",
+                                      f"check the array, or index it with clip({part!r}, …)"))  # fmt: skip
+            if part in least and size < least[part][0]:
+                wanted, entries = least[part]
+                reasons.append(Reason(f"{name} covers {size} of {wanted} {entries}", given, f"{wanted} entries or more along that axis",
+                                      f"extend the array, or repeat its last entry in words: clip({part!r}, 0, {size - 1})"))  # fmt: skip

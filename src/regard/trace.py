@@ -12,8 +12,10 @@ import inspect
 import types
 from typing import Any
 
+import numpy as np
+
 from . import expr
-from .errors import refuse
+from .errors import Refused, did_you_mean, refuse
 from .expr import Expr, Table, table
 
 __all__ = ["as_mask", "as_score"]
@@ -23,6 +25,8 @@ def as_mask(rule) -> Expr | None:
     """The mask as an expression: an expression as it is, a boolean array as a read, a callable traced."""
     if rule is None or isinstance(rule, Expr):
         found = rule
+    elif isinstance(rule, str | bool | np.bool_):
+        found = _word(rule, "mask")
     elif callable(rule):
         found = _called(rule, "mask", (expr.batch, expr.head, expr.query, expr.key))
     else:
@@ -42,6 +46,8 @@ def as_score(rule) -> Expr | None:
     """The score as an expression: an expression as it is, a float array added to the score, a callable traced."""
     if rule is None or isinstance(rule, Expr):
         found = rule
+    elif isinstance(rule, str | bool | np.bool_):
+        found = _word(rule, "score")
     elif callable(rule):
         found = _called(rule, "score", (expr.score, expr.batch, expr.head, expr.query, expr.key))
     else:
@@ -54,12 +60,26 @@ def as_score(rule) -> Expr | None:
     return found
 
 
+def _word(rule, what: str) -> Expr:
+    """True and False as rules; a name is not a rule."""
+    if not isinstance(rule, str):
+        return expr.lift(bool(rule))
+    from . import masks, scores
+
+    known = (masks if what == "mask" else scores).__all__
+    raise refuse(what, f"a {what} is a rule, not a name", given=repr(rule), expected="an expression, a callable, or an array",
+                 mend=f"write {what}=regard.{rule}(…)" if rule in known else did_you_mean(rule, known))  # fmt: skip
+
+
 def _called(rule, what: str, symbols) -> Expr:
     try:
         return expr.lift(_with_tables(rule, {})(*symbols))
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except Refused:
+        raise
+    except Exception as error:  # somebody else's code is run, and may fail in any way
         names = ", ".join(repr(symbol) for symbol in symbols)
-        raise refuse(what, "the callable cannot be traced", given=str(error), expected=f"a function of ({names})",
+        raise refuse(what, "the callable cannot be traced", given=f"{type(error).__name__} while it ran on symbols: {error}",
+                     expected=f"a function of ({names})",
                      mend="index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if") from error  # fmt: skip
 
 
