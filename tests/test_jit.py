@@ -296,3 +296,30 @@ def test_an_error_in_a_worker_reaches_the_caller():
     threads.run([lambda: done.append(4), lambda: done.append(5)])
 
     assert sorted(done) == [1, 3, 4, 5]
+
+
+def test_an_interrupted_call_leaves_the_next_one_alone():
+    """Ctrl-C ends a call with KeyboardInterrupt, and what is computed afterwards is right."""
+    script = """
+        import signal, numpy as np, regard as rg
+        from regard.jit import threads
+        rng = np.random.default_rng(0)
+        long = [rng.standard_normal((2, rows, 64), dtype=np.float32) for rows in (64, 400_000, 400_000)]
+        short = [rng.standard_normal((8, 300, 64), dtype=np.float32) for _ in range(3)]
+        with threads.limit(2):
+            expected, interrupted = rg.attention(*short), 0
+            rg.attention(*long)
+            for trial in range(8):
+                signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.004 * trial, 0.01)
+                signal.signal(signal.SIGALRM, signal.default_int_handler)
+                try:
+                    rg.attention(*long)
+                except KeyboardInterrupt:
+                    interrupted += 1
+                finally:
+                    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                assert np.array_equal(expected, rg.attention(*short))
+        print(interrupted)
+    """
+    assert int(fresh(script)) > 0

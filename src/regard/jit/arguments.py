@@ -23,7 +23,7 @@ __all__ = ["FIXED", "Block", "pack"]
 
 FIXED = (
     *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
-    "lse", "H", "group", "Q", "K", "query_factor", "score_factor", "exponent", "start",
+    "lse", "H", "group", "Q", "K", "query_factor", "score_factor", "exponent", "unit", "start",
     "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
     "sinks", "sink_count", "next", "tasks",
 )  # fmt: skip
@@ -51,18 +51,19 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     return np.array(slots, np.int64)
 
 
-def factors(problem: Problem) -> tuple[float, float, float]:
-    """Where the scale is applied: to q, to a dot product before a score expression, and inside 2**(exponent · s - shift).
+def factors(problem: Problem) -> tuple[float, float, float, float]:
+    """Where the scale is applied: to q, to a dot product before a score expression, and in 2**(exponent · (s - m)); and the
+    natural logarithm that a unit of s stands for.
 
-    The dot product of the unscaled rows, scaled in the exponent's multiply-add, is rounded once less than that of scaled rows. The
-    exponent must be positive, because the maximum is taken before it; a negative scale therefore turns q's sign.
+    The dot product of unscaled rows is rounded once less than that of scaled rows. The exponent must be positive, because the
+    maximum is taken before it; a negative scale therefore turns q's sign.
     """
     scale = problem.scale
     if problem.score is not None:
-        return 1.0, scale, LOG2E
+        return 1.0, scale, LOG2E, 1.0
     if abs(scale) < 1e-30:  # as an exponent it would vanish, and 0 · -inf is NaN
-        return scale, 1.0, LOG2E
-    return math.copysign(1.0, scale), 1.0, abs(scale) * LOG2E
+        return scale, 1.0, LOG2E, 1.0
+    return math.copysign(1.0, scale), 1.0, abs(scale) * LOG2E, abs(scale)
 
 
 def _address(array: np.ndarray) -> int:

@@ -8,21 +8,22 @@ for every pair.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
 from ..expr import Const, Expr, Op, Read, Table, Var, walk
+from ..expr import score as the_score
 from . import special
 from .arguments import Block
 from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
 
-__all__ = ["EMIT", "Emitter", "signature"]
+__all__ = ["EMIT", "Emitter", "deciding", "signature"]
 
 TABLE_TYPES = {"bool": BYTE, "int8": BYTE, "uint8": BYTE, "int16": ir.IntType(16), "uint16": ir.IntType(16), "int32": I32,
-               "uint32": I32, "int64": I64, "float16": ir.HalfType(), "float32": F32, "float64": F64}  # fmt: skip
+               "uint32": I32, "int64": I64, "float16": ir.IntType(16), "float32": F32, "float64": F64}  # fmt: skip
 
 
 def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
@@ -62,8 +63,8 @@ def _invertible(node: Expr) -> bool:
 class Emitter:
     """One expression root, emitted in stages into one kernel.
 
-    real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. values: what is computed so far,
-    by node; `scope` adds variables and starts an inner scope.
+    real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. deciding: nodes computed in float64
+    whatever `real` is (see `deciding`). values: what is computed so far, by node; `scope` adds variables and starts an inner scope.
     """
 
     code: Code
@@ -72,11 +73,12 @@ class Emitter:
     arguments: Block
     numbers: dict[int, int]
     tables: list[Table]
+    deciding: frozenset[int] = frozenset()
     values: dict[int, Any] = field(default_factory=dict)
 
     def scope(self, **variables) -> Emitter:
         """An inner scope: sees what is computed already, and what it computes stays inside."""
-        inner = Emitter(self.code, self.real, self.whole, self.arguments, self.numbers, self.tables, dict(self.values))
+        inner = replace(self, values=dict(self.values))
         for name, value in variables.items():
             inner.values[id(Var(name))] = value
         return inner
@@ -96,7 +98,7 @@ class Emitter:
         if isinstance(node, Const):
             if node.kind == "bool":
                 return ir.Constant(I1, int(node.value))
-            kind = self.real if node.kind == "float" else self.whole
+            kind = self._real(node) if node.kind == "float" else self.whole
             return self.arguments.constants[self.numbers[id(node)], kind]
         if isinstance(node, Read):
             return self._read(node, [self.values[id(part)] for part in node.index])
@@ -109,15 +111,22 @@ class Emitter:
         count = max(counts, default=1)
         kinds = [arg.kind for arg in node.args]
         floats = node.kind == "float" or (node.kind == "bool" and "float" in kinds)
+        real = self._real(node)
+        if node.kind == "bool" and any(element(value) == F64 for value in args):
+            real = F64
         converted = []
         for value, kind, number in zip(args, kinds, range(len(args)), strict=True):
             condition = node.name == "where" and number == 0
             if kind == "bool" and not condition and node.name not in LOGIC:
                 value, kind = code.zext(value, vector(self.whole, value.type.count) if is_vector(value) else self.whole), "int"
             if kind == "int" and floats:
-                value = code.sitofp(value, vector(self.real, value.type.count) if is_vector(value) else self.real)
+                value = code.sitofp(value, vector(real, value.type.count) if is_vector(value) else real)
+            elif kind == "float" and floats and element(value) != real:
+                convert = code.fpext if real == F64 else code.fptrunc
+                value = convert(value, vector(real, value.type.count) if is_vector(value) else real)
             converted.append(value)
-        if node.name == "div" and self.real == F32 and is_vector(args[0]) and _invertible(node.args[1]):
+        by_constant = node.name == "div" and real == F32 and is_vector(args[0]) and _invertible(node.args[1])
+        if by_constant and any(part is the_score for part in walk(node.args[0])):
             inverse = code.fdiv(ir.Constant(F32, 1.0), converted[1])  # leaves the loop: it is the same for all
             return code.fmul(converted[0], code.splat(inverse, count))
         return EMIT[node.name](self, *(code.splat(value, count) for value in converted))
@@ -128,7 +137,7 @@ class Emitter:
         dtype = node.table.array.dtype
         stored = TABLE_TYPES[str(dtype)]
         count = max((value.type.count for value in index if is_vector(value)), default=1)
-        offset = None
+        offset: Any = ir.Constant(I64, 0)
         for value, size, stride in zip(index, sizes, strides, strict=True):
             narrow = element(value)
             # Clamped in the width of the index, so that no index, however wrong, leaves the table.
@@ -142,15 +151,14 @@ class Emitter:
             value = code.smaller_int(code.larger_int(value, zero), top)
             wide = code.sext(value, vector(I64, lanes)) if narrow != I64 else value
             part = code.mul(wide, code.splat(stride, lanes))
-            if offset is None:
-                offset = part
-            else:
-                lanes = max(lanes, offset.type.count if is_vector(offset) else 1)
-                offset = code.add(code.splat(offset, lanes), code.splat(part, lanes))
+            offset = code.add(code.splat(offset, count), code.splat(part, count))
         found = code.per_lane(lambda place: code.get(code.at(pointer, place), stored), stored, offset)
-        return self._converted(found, dtype, count)
+        return self._converted(found, dtype, self._real(node), count)
 
-    def _converted(self, found, dtype: np.dtype, count: int):
+    def _real(self, node: Expr):
+        return F64 if id(node) in self.deciding else self.real
+
+    def _converted(self, found, dtype: np.dtype, real, count: int):
         code = self.code
         if dtype.kind == "b":
             return code.icmp_unsigned("!=", found, code.whole(0, found))
@@ -162,14 +170,35 @@ class Emitter:
             if width > wanted:  # bounds of the table showed that nothing is lost
                 return code.trunc(found, target)
             return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
-        target = vector(self.real, count)
+        if dtype.itemsize == 2:
+            found = special.widen_half(code, found)
+        target = vector(real, count)
         if found.type == target:
             return found
-        wider = {"float16": 16, "float32": 32, "float64": 64}[str(dtype)] < (32 if self.real == F32 else 64)
-        return code.fpext(found, target) if wider else code.fptrunc(found, target)
+        return code.fpext(found, target) if real == F64 else code.fptrunc(found, target)
 
 
 LOGIC = ("and", "or", "xor", "not")
+STEPS = ("floor", "ceil", "round", "trunc", "sign", "floordiv", "mod", "to_int", "lt", "le", "gt", "ge", "eq", "ne")
+
+
+def deciding(root: Expr | None) -> frozenset[int]:
+    """The float parts of a score that decide something by a hair: they feed a comparison, a step or an index, and come from
+    positions and tables alone. They are computed in float64, as in the law; what follows the score is float32 anyway.
+    """
+    if root is None:
+        return frozenset()
+    nodes, follows, found = list(walk(root)), set[int](), set[int]()
+    for node in nodes:
+        if node is the_score or any(id(child) in follows for child in node.children):
+            follows.add(id(node))
+    for node in reversed(nodes):  # parents before children, so that what decides is passed down
+        decides = id(node) in found or (isinstance(node, Op) and node.name in STEPS)
+        if decides or node.kind != "float":
+            found |= {id(child) for child in node.children if child.kind == "float" and id(child) not in follows}
+        if decides and node.kind == "float" and id(node) not in follows:
+            found.add(id(node))
+    return frozenset(found)
 
 
 def _is_float(value) -> bool:
@@ -215,6 +244,13 @@ def _function(name: str):
     return emit
 
 
+def _sigmoid(e: Emitter, x):
+    if element(x) == F32:
+        return special.sigmoid(e.code, x)
+    one = e.code.number(1.0, x)
+    return e.code.fdiv(one, e.code.fadd(one, special.library(e.code, "exp", e.code.fneg(x))))
+
+
 def _rounding(intrinsic: str):
     def emit(e: Emitter, x):
         return e.code.intrinsic(intrinsic, x)
@@ -237,7 +273,7 @@ def _sign(e: Emitter, x):
     if _is_float(x):
         signed = code.select(code.fcmp_ordered(">", x, zero), code.number(1.0, x), code.number(-1.0, x))
         # Zero and NaN pass.
-        return code.select(code.fcmp_ordered("<>", x, zero), signed, x)
+        return code.select(code.fcmp_ordered("!=", x, zero), signed, x)
     positive = code.select(code.icmp_signed(">", x, zero), code.whole(1, x), zero)
     return code.select(code.icmp_signed("<", x, zero), code.whole(-1, x), positive)
 
@@ -307,6 +343,7 @@ EMIT: dict[str, Callable] = {
     "floor": _rounding("floor"), "ceil": _rounding("ceil"), "round": _rounding("roundeven"), "trunc": _rounding("trunc"),
     "sign": _sign, "sqrt": _rounding("sqrt"),
     **{name: _function(name) for name in
-       ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "atan", "sin", "cos", "tan")},
+       ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "atan", "sin", "cos", "tan")},
+    "sigmoid": _sigmoid,
     "pow": lambda e, x, y: special.library(e.code, "pow", x, y),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import readings
-from ..expr import Const, Op, Read, Table, walk
+from ..expr import Const, Table, walk
 from ..intervals import Interval
 from ..memo import Memo
 from ..plan import Plan, plan
@@ -77,10 +77,12 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
     counter = np.zeros(1, np.int64)
     sinks = np.ascontiguousarray(np.empty((H, 0)) if problem.sinks is None else problem.sinks, np.float32)
     block = pack(problem, found, ready.constants, ready.tables, out, lse, counter, sinks)
-    arguments, call, size = block.ctypes.data, ready.kernel.call, scratch_bytes(ready.spec)
+    size = scratch_bytes(ready.spec)
+    # The block holds addresses. A worker may outlive an interrupted call, so the job itself keeps what they point to.
+    held = (block, problem, found, ready, out, lse, counter, sinks)
 
-    def job() -> None:
-        call(arguments, _scratch(size))
+    def job(held=held) -> None:
+        ready.kernel.call(held[0].ctypes.data, _scratch(size))
 
     workers = 1 if _work(problem, found) < SMALL else min(threads.count(), B * H * found.order.shape[1])
     threads.run([job] * workers)
@@ -139,13 +141,11 @@ def _needs_64_bits(problem: Problem) -> bool:
         # Lanes past the last row have positions too.
         "query": span(start.min(), start.max() + Q + 1024), "score": anything,
     }  # fmt: skip
-    tables: dict = {}
-    for node in walk(*(root for root in (problem.mask, problem.score) if root is not None)):
-        if node.kind == "int" and isinstance(node, Const | Op | Read):
-            found = readings.bounds(node, ranges, tables)
-            if not (found.lo >= -(2**31) and found.hi < 2**31):
-                return True
-    return False
+    roots = [root for root in (problem.mask, problem.score) if root is not None]
+    found = readings.ranges_of(roots, ranges)
+    return any(
+        node.kind == "int" and not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31) for node in walk(*roots)
+    )
 
 
 _memory = threading.local()

@@ -46,9 +46,9 @@ def write(
     arg = Block(code, function.args[0], constants, tables, spec.wide)
     tile = Tile(code, spec, target, arg, function.args[1])
     rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
-    _Forward(
-        code, arg, tile, rules, Running(code, tile.rest, tile.type, tile.vectors, arg.factor("exponent", tile.lanes))
-    ).tasks()
+    exponent, unit = (arg.factor(name, tile.lanes) for name in ("exponent", "unit"))
+    run = Running(code, tile.rest, tile.type, tile.vectors, exponent, unit)
+    _Forward(code, arg, tile, rules, run).tasks()
     code.ret_void()
     return module
 

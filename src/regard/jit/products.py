@@ -37,7 +37,7 @@ def _multiply(code: Code, tile: Tile, run: Running, first, key, keys: int) -> No
             end = code.add(stretch.index, code.index(STRETCH))
             begins = code.icmp_signed("==", stretch.index, code.index(0))
             _add(code, tile, place, begins, _dots(code, tile, rows, stretch.index, end, 4 if keys > 1 else 1))
-    if D > entire:
+    if entire < D:
         begins = ir.Constant(I1, int(entire == 0))
         _add(code, tile, place, begins, _dots(code, tile, rows, code.index(entire), code.index(D), 1))
     for number in range(tile.vectors):

@@ -12,8 +12,8 @@ from llvmlite import ir
 
 from ..expr import Const, Expr, Table
 from .arguments import Block
-from .emit import Emitter
-from .ir import F32, F64, I32, I64, Code, is_vector, vector
+from .emit import Emitter, deciding
+from .ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .softmax import Running
 from .tile import Tile
 
@@ -26,7 +26,7 @@ class Rules:
         self.code, self.tile, self.whole = code, tile, I64 if wide else I32
         numbers = {id(node): number for number, node in enumerate(constants)}
         self.parts = [
-            (Emitter(code, real, self.whole, arg, numbers, tables), root)
+            (Emitter(code, real, self.whole, arg, numbers, tables, deciding(score) if root is score else frozenset()), root)
             for real, root in ((F64, mask), (F32, score)) if root is not None
         ]  # fmt: skip
         self.mask, self.score = mask, score
@@ -84,6 +84,8 @@ class Rules:
         """A score in every lane."""
         code, lanes = self.code, self.tile.lanes
         value = code.splat(value, lanes)
-        if value.type != self.tile.type:  # an integer expression
+        if element(value) == F64:
+            value = code.fptrunc(value, self.tile.type)
+        elif element(value) != F32:  # an integer expression
             value = code.sitofp(value, self.tile.type)
         return value

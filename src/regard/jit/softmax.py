@@ -1,17 +1,16 @@
-"""The running softmax of a tile: level, sum and rescale factor of every lane, kept between blocks of keys.
+"""The running softmax of a tile: maximum, sum and rescale factor of every lane, kept between blocks of keys.
 
-    level' = max(level, exponent · block maximum)      α = 2**(level - level')
-    p = 2**(exponent · s - level')                     l' = α l + Σ p
+    m' = max(m, block maximum)     α = 2**(exponent · (m - m'))
+    p = 2**(exponent · (s - m'))   l' = α l + Σ p
 
-The exponent (scale · log2 e) is positive and applied in one multiply-add, so levels are in units of log 2. A lane that has seen
-nothing has level -inf; its shift is 0 instead, so that -inf - -inf never happens: p is 0, and so is the final weight.
+The exponent (scale · log2 e) is positive. The difference comes first: it is exact where it matters, so the largest p is 1 however
+large the scores are. A lane that has seen nothing has m = -inf; its shift is 0 instead, so that -inf - -inf never happens: p is
+0, and so is the final weight.
 """
 
 from __future__ import annotations
 
 import math
-
-from llvmlite import ir
 
 from . import special
 from .ir import F32, Code
@@ -20,12 +19,16 @@ __all__ = ["Running"]
 
 
 class Running:
-    """Rows of lanes in scratch memory: level, l, the block's maximum, α, and the shift (level, or 0 where that is -inf)."""
+    """Rows of lanes in scratch memory: m, l, the block's maximum, α, and the shift (m, or 0 where that is -inf).
 
-    ROWS = ("level", "total", "seen", "alpha", "shift")
+    exponent: from a difference of scores to base 2. unit: from a score to a natural logarithm (the scale, or 1).
+    """
 
-    def __init__(self, code: Code, memory, lane_type, vectors: int, exponent):
-        self.code, self.memory, self.type, self.vectors, self.exponent = code, memory, lane_type, vectors, exponent
+    ROWS = ("maximum", "total", "seen", "alpha", "shift")
+
+    def __init__(self, code: Code, memory, lane_type, vectors: int, exponent, unit):
+        self.code, self.memory, self.type, self.vectors = code, memory, lane_type, vectors
+        self.exponent, self.unit = exponent, unit
         self.lanes = lane_type.count
 
     def _place(self, row: str, number: int):
@@ -39,7 +42,7 @@ class Running:
 
     def begin(self) -> None:
         for number in range(self.vectors):
-            self._put("level", number, self.code.number(-math.inf, self.type))
+            self._put("maximum", number, self.code.number(-math.inf, self.type))
             self._put("total", number, self.code.number(0.0, self.type))
 
     def begin_block(self) -> None:
@@ -59,18 +62,17 @@ class Running:
             self._put("seen", number, value)
 
     def end_block(self) -> None:
-        """After the block's scores are known: level, shift, α, and α l."""
+        """After the block's scores are known: m, shift, α, and α l."""
         for number in range(self.vectors):
-            self._raise(number, self.code.fmul(self._get("seen", number), self.exponent))
+            self._raise(number, self._get("maximum", number), self._get("seen", number), self.exponent)
 
-    def _raise(self, number: int, reached) -> None:
+    def _raise(self, number: int, before, reached, exponent) -> None:
         code = self.code
-        before = self._get("level", number)
         after = code.larger(before, reached)
         nothing = code.fcmp_ordered("==", after, code.number(-math.inf, after))
         shift = code.select(nothing, code.number(0.0, after), after)
-        alpha = special.softmax_exp2(code, code.fsub(before, shift))
-        self._put("level", number, after)
+        alpha = special.softmax_exp2(code, code.fmul(code.fsub(before, shift), exponent))
+        self._put("maximum", number, after)
         self._put("shift", number, shift)
         self._put("alpha", number, alpha)
         self._put("total", number, code.fmul(self._get("total", number), alpha))
@@ -82,7 +84,7 @@ class Running:
     def exponentiate(self, scores, row_bytes: int, count, mark: bool) -> None:
         """Scores become p in place, and l grows by them. mark: a removed key's p is -0, which adds nothing but can be told."""
         code = self.code
-        shifts = [code.fneg(self._get("shift", number)) for number in range(self.vectors)]
+        shifts = [self._get("shift", number) for number in range(self.vectors)]
         zero = code.number(0.0, self.type)
         with code.loop(code.index(0), count, 1, [zero] * self.vectors) as loop:
             row = code.at(scores, code.mul(loop.index, code.index(row_bytes)))
@@ -90,7 +92,7 @@ class Running:
             for number in range(self.vectors):
                 place = code.at(row, 4 * self.lanes * number)
                 s = code.get(place, self.type, align=4 * self.lanes)
-                p = special.softmax_exp2(code, code.fma(s, self.exponent, shifts[number]))
+                p = special.softmax_exp2(code, code.fmul(code.fsub(s, shifts[number]), self.exponent))
                 if mark:
                     p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
                 code.put(p, place, align=4 * self.lanes)
@@ -100,23 +102,23 @@ class Running:
             self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))
 
     def add_sinks(self, sinks, first, count) -> None:
-        """Extra logits in the denominator: the level rises to them, l is rescaled, and α brings the output along."""
+        """Extra logits in the denominator: the maximum, now a natural logarithm, rises to them; l and α follow."""
         code = self.code
-        to_log2 = ir.Constant(F32, special.LOG2E)
+        to_log2 = code.number(special.LOG2E, self.type)
 
         def sink(index):
             at = code.at(sinks, code.mul(code.add(first, index), code.index(4)))
-            return code.splat(code.fmul(code.get(at, F32, 4), to_log2), self.lanes)
+            return code.splat(code.get(at, F32, 4), self.lanes)
 
         self.begin_block()
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
                 self.see(number, [sink(loop.index)])
         for number in range(self.vectors):
-            self._raise(number, self._get("seen", number))
+            self._raise(number, code.fmul(self._get("maximum", number), self.unit), self._get("seen", number), to_log2)
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
-                p = special.softmax_exp2(code, code.fsub(sink(loop.index), self._get("shift", number)))
+                p = special.softmax_exp2(code, code.fmul(code.fsub(sink(loop.index), self._get("shift", number)), to_log2))
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
     def normalized(self, value, number: int):
@@ -132,11 +134,11 @@ class Running:
         return code.select(code.fcmp_ordered("==", total, zero), zero, code.select(finite, fine, rough))
 
     def store_lse(self, place, rows) -> None:
-        """lse = (level + log2 l) · ln 2 for the first `rows` lanes; -inf where nothing was seen."""
+        """lse = m + ln l for the first `rows` lanes, after `add_sinks`; -inf where nothing was seen."""
         code = self.code
         for number in range(self.vectors):
-            lse = code.fadd(self._get("shift", number), special.log2(code, self._get("total", number)))
-            self._put("seen", number, code.fmul(lse, code.number(math.log(2), lse)))
+            lse = code.fadd(self._get("shift", number), special.log(code, self._get("total", number)))
+            self._put("seen", number, lse)
         source = self._place("seen", 0)
         with code.loop(code.index(0), rows) as loop:
             offset = code.mul(loop.index, code.index(4))

@@ -10,7 +10,20 @@ import math
 
 from .ir import F32, I32, Code, element, is_vector, vector
 
-__all__ = ["LIBRARY", "exp", "exp2", "expm1", "library", "log", "log1p", "log2", "sigmoid", "softmax_exp2", "tanh"]
+__all__ = [
+    "LIBRARY",
+    "exp",
+    "exp2",
+    "expm1",
+    "library",
+    "log",
+    "log1p",
+    "log2",
+    "sigmoid",
+    "softmax_exp2",
+    "tanh",
+    "widen_half",
+]
 
 LOG2E = math.log2(math.e)
 LN2_HI, LN2_LO = 0.693145751953125, 1.4286068203094172e-06  # their sum is ln 2; HI has 15 bits, so n·HI is exact
@@ -24,6 +37,19 @@ EXP2 = [1.0, 0.6931472420692444, 0.24022653698921204, 0.055502891540527344, 0.00
 EXPM1 = [1.0, 0.5, 0.1666666716337204, 0.04166648909449577, 0.008333072997629642, 0.0013933501904830337, 0.00020056717039551586]
 # 2·(atanh(s)/s - 1)/s² in powers of s², |s| <= 0.1716: absolute error 2e-8, which counts s² times
 ATANH = [0.6666666865348816, 0.3999888002872467, 0.2866138517856598, 0.20852060616016388]
+
+
+def widen_half(code: Code, bits):
+    """float16, as bits, as float32: exact, also where no instruction converts."""
+    wide = code.zext(bits, vector(I32, bits.type.count) if is_vector(bits) else I32)
+    magnitude = code.shl(code.and_(wide, code.whole(0x7FFF, wide)), code.whole(13, wide))
+    real = vector(F32, bits.type.count) if is_vector(bits) else F32
+    # Moved to its place, the exponent is 112 too small; the product mends that, denormals included.
+    finite = code.fmul(code.bitcast(magnitude, real), code.number(2.0**112, real))
+    endless = code.bitcast(code.or_(magnitude, code.whole(0x7F800000, wide)), real)
+    value = code.select(code.icmp_signed(">=", magnitude, code.whole(0x7C00 << 13, wide)), endless, finite)
+    sign = code.shl(code.and_(wide, code.whole(0x8000, wide)), code.whole(16, wide))
+    return code.bitcast(code.or_(code.as_bits(value), sign), real)
 
 
 def power_of_two(code: Code, n):

@@ -9,9 +9,40 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 __all__ = ["count", "limit", "run"]
+
+
+class _Call:
+    """The jobs of one call that other threads do, and what became of them."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[BaseException | None] = []
+        self.arrived: SimpleQueue = SimpleQueue()
+
+    def do(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:  # whatever it is, it belongs to the caller, who waits for an answer
+            self.outcomes.append(error)
+        else:
+            self.outcomes.append(None)
+        self.arrived.put(None)
+
+    def wait(self, count: int) -> None:
+        """Until so many outcomes are there; an interrupt waits too, because workers write into the caller's arrays."""
+        interrupt: KeyboardInterrupt | None = None
+        while len(self.outcomes) < count:
+            try:
+                self.arrived.get(timeout=0.1)  # an interrupt may swallow the news of an arrival, so look again
+            except Empty:
+                continue
+            except KeyboardInterrupt as error:
+                interrupt = error
+        for outcome in (interrupt, *self.outcomes):
+            if outcome is not None:
+                raise outcome
 
 
 class _Pool:
@@ -19,33 +50,24 @@ class _Pool:
 
     def __init__(self, workers: int):
         self.process = os.getpid()
-        self.busy = threading.Lock()
         self.inboxes: list[SimpleQueue] = [SimpleQueue() for _ in range(workers)]
-        self.outcomes: SimpleQueue = SimpleQueue()
         for number, inbox in enumerate(self.inboxes):
             threading.Thread(target=self._work, args=(inbox,), daemon=True, name=f"regard-{number}").start()
 
     def _work(self, inbox: SimpleQueue) -> None:
         while True:
-            job = inbox.get()
-            try:
-                job()
-            except BaseException as error:  # whatever it is, it belongs to the caller, who waits for an answer
-                self.outcomes.put(error)
-            else:
-                self.outcomes.put(None)
+            call, job = inbox.get()
+            call.do(job)
 
     def run(self, jobs: list[Callable[[], None]]) -> None:
-        with self.busy:  # calls from several Python threads take turns
+        call, sent = _Call(), 0
+        try:
             for inbox, job in zip(self.inboxes, jobs[1:]):
-                inbox.put(job)
-            try:
-                jobs[0]()
-            finally:
-                outcomes = [self.outcomes.get() for _ in jobs[1:]]
-        for error in outcomes:
-            if error is not None:
-                raise error
+                inbox.put((call, job))
+                sent += 1
+            jobs[0]()
+        finally:
+            call.wait(sent)
 
 
 _pool: _Pool | None = None
