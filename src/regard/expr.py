@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import read_array
 from .errors import refuse
 from .operators import CALL, COMPARE, OPERATORS, UNARY
 from .syntax import Syntax
 
 __all__ = [
     "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "fold_all", "frozen_table", "head", "key", "lift", "query",
-    "read_array", "score", "table", "tables_of", "text", "walk",
+    "score", "table", "tables_of", "text", "walk",
 ]  # fmt: skip
 
 SHOWN = 4000  # characters of an expression in a message: what shares its parts can be far longer as text than as a tree
@@ -128,6 +129,12 @@ class Table:
         index = index if isinstance(index, tuple) else (index,)
         return Read(self, *index) if len(index) >= self.array.ndim else Partial(self, index)
 
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's own."""
+        if name.startswith("_") or name in ("source", "array", "name", "frozen"):
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
     def __len__(self):
         return len(self.array)
 
@@ -182,19 +189,6 @@ def frozen_table(array, name: str = "table") -> Table:
     numbers = np.array(_numbers(array))
     numbers.flags.writeable = False
     return Table(numbers, numbers, name, frozen=True)
-
-
-def read_array(array, where: str) -> np.ndarray:
-    """The array as NumPy sees it, sharing memory where the source has any."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
-                     expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip
-    try:
-        return np.asarray(array.detach() if hasattr(array, "detach") else array)
-    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, other devices and layouts; lists of uneven length
-        raise refuse(where, "the array cannot be read", given=str(error).split("\n")[0],
-                     expected="numbers in CPU memory that NumPy knows",
-                     mend="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length") from error  # fmt: skip
 
 
 def _numbers(array) -> np.ndarray:

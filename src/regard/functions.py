@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
 from .errors import refuse
-from .expr import Const, Expr, Op, lift, table
+from .expr import Const, Expr, Op, Read, lift, table
 from .syntax import METHODS, SPELLINGS
 
 __all__ = [
@@ -111,6 +112,9 @@ def _kind_of(wanted) -> str | None:
     if isinstance(wanted, Expr):
         return wanted.kind
     name = str(wanted if isinstance(wanted, type) else getattr(wanted, "dtype", wanted))
+    if any(narrow in name for narrow in ("int8", "int16", "uint")):
+        raise refuse("expression", "a number of so few bits would wrap around", given=repr(wanted),
+                     expected="int32 or int64", mend="leave the conversion out, or write x % 256 if wrapping is meant")  # fmt: skip
     for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
         if any(sign in name for sign in signs):
             return kind
@@ -155,6 +159,57 @@ def _relu(x, inplace=False) -> Expr:
     return relu(x)  # an expression cannot be changed in place, so the new one serves both
 
 
+def _scaled(build):
+    """add and sub in torch's spelling: the second argument times alpha."""
+    return lambda x, y, alpha=1: build(lift(x), lift(y) if alpha == 1 else alpha * lift(y))
+
+
+def _fmod(x, y) -> Expr:
+    x = lift(x)
+    return sign(x) * (abs(x) % abs(lift(y)))
+
+
+def _isnan(x) -> Expr:
+    return Op("ne", x, x) if lift(x).kind == "float" else lift(False)
+
+
+def _isfinite(x) -> Expr:
+    return abs(lift(x)) < math.inf if lift(x).kind == "float" else lift(True)
+
+
+def _isinf(x) -> Expr:
+    return abs(lift(x)) == math.inf if lift(x).kind == "float" else lift(False)
+
+
+def _gelu(x, approximate="none") -> Expr:
+    if approximate not in ("none", "tanh"):
+        raise refuse("expression", "no such gelu", given=f"approximate={approximate!r}", expected="'none' or 'tanh'",
+                     mend="leave it out for the exact one")  # fmt: skip
+    x = lift(x)
+    if approximate == "tanh":
+        return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def _silu(x, inplace=False) -> Expr:
+    return lift(x) * sigmoid(x)
+
+
+def _softplus(x, beta=1, threshold=None) -> Expr:
+    """torch's threshold only switches to x where both are the same number."""
+    return softplus(x) if beta == 1 else softplus(beta * lift(x)) / beta
+
+
+def _item(x):
+    """The number itself, of a constant or of an array read at constant indices."""
+    if isinstance(x, Const):
+        return x.value
+    if isinstance(x, Read) and all(isinstance(part, Const) for part in x.index):
+        ends = zip(x.index, x.table.array.shape, strict=True)
+        return x.table.array[tuple(min(max(part.value, 0), size - 1) for part, size in ends if isinstance(part, Const))].item()
+    return float(x)  # which is refused
+
+
 def _lifted(build):
     """An operator on two arguments of which either may be a scalar of NumPy or torch."""
     return lambda x, y: build(lift(x), lift(y))
@@ -166,10 +221,11 @@ def _power(x, y) -> Expr:
 
 _INFIX: dict[str, Any] = {
     **{name: _lifted(build) for name, build in {
-        "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+        "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
         "and": operator.and_, "or": operator.or_, "xor": operator.xor,
     }.items()},
-    "truediv": _divide, "div": _divide, "pow": _power,
+    "add": _scaled(operator.add), "sub": _scaled(operator.sub), "truediv": _divide, "div": _divide, "pow": _power,
+    "lshift": _lifted(operator.lshift), "rshift": _lifted(operator.rshift),
 }  # fmt: skip
 _COMPARE = {name: _lifted(getattr(operator, name)) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 
@@ -186,7 +242,9 @@ SPELLINGS.update({
     "not_equal": _COMPARE["ne"], "logical_and": _INFIX["and"], "bitwise_and": _INFIX["and"], "logical_or": _INFIX["or"],
     "bitwise_or": _INFIX["or"], "logical_xor": _INFIX["xor"], "bitwise_xor": _INFIX["xor"], "logical_not": operator.invert,
     "bitwise_not": operator.invert, "invert": operator.invert, "clamp": _clamp, "clip": _clamp, "min": minimum, "max": maximum,
-    "fmin": minimum, "fmax": maximum, "round": round_even, "rint": round_even, "arctan": atan, "fix": trunc, "relu": _relu,
+    "fmod": _fmod, "isnan": _isnan, "isfinite": _isfinite, "isinf": _isinf, "gelu": _gelu, "silu": _silu, "softplus": _softplus,
+    "left_shift": _INFIX["lshift"], "right_shift": _INFIX["rshift"], "bitwise_left_shift": _INFIX["lshift"],
+    "bitwise_right_shift": _INFIX["rshift"], "round": round_even, "rint": round_even, "arctan": atan, "fix": trunc, "relu": _relu,
     "ones_like": lambda x, **named: _made(1)(x, **named), "zeros_like": lambda x, **named: _made(0)(x, **named),
     "full_like": lambda x, value, **named: _made(value)(x, **named),
     "__getitem__": lambda array, index: table(array)[index],  # torch asks the index; NumPy does not
@@ -196,14 +254,14 @@ SPELLINGS.update({
 METHODS.update({
     **{name: SPELLINGS[name] for name in (
         "abs", "add", "atan", "ceil", "clamp", "clip", "cos", "div", "eq", "erf", "exp", "exp2", "expm1", "floor",
-        "floor_divide", "ge", "gt", "le", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor",
-        "lt", "maximum", "minimum", "mul", "ne", "neg", "pow", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin",
-        "sqrt", "square", "sub", "tan", "tanh", "trunc",
+        "floor_divide", "fmod", "ge", "gt", "isfinite", "isinf", "isnan", "le", "log", "log1p", "log2", "logical_and",
+        "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "ne", "neg", "pow", "relu", "remainder", "round", "rsqrt", "sigmoid",
+        "sign", "sin", "sqrt", "square", "sub", "tan", "tanh", "trunc",
     )},
     **{name: lambda x, kind=kind: as_kind(x, kind) for name, kind in {
         "float": "float", "double": "float", "half": "float", "int": "int", "long": "int", "bool": "bool",
     }.items()},
     "to": _cast, "type": _cast, "type_as": _cast, "astype": _cast, "new_ones": _made(1), "new_zeros": _made(0),
     "new_full": lambda x, shape, value, **named: _made(value)(x, shape, **named),
-    "contiguous": lambda x: x, "clone": lambda x: x, "detach": lambda x: x,
+    "item": _item, "contiguous": lambda x: x, "clone": lambda x: x, "detach": lambda x: x,
 })  # fmt: skip

@@ -6,8 +6,9 @@ import operator
 
 import numpy as np
 
+from .arrays import read_array
 from .errors import refuse
-from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, read_array, table
+from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, table
 from .functions import minimum
 
 __all__ = [

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import read_array
 from .errors import Reason, Refused
-from .expr import Const, Expr, Read, Var, batch, head, key, query, read_array, tables_of, walk
+from .expr import Const, Expr, Read, Var, batch, head, key, query, tables_of, walk
 from .expr import score as the_score
 from .masks import LIMIT
 from .trace import as_mask, as_score

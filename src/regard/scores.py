@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from .arrays import read_array
 from .errors import refuse
-from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, read_array, table
+from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, table
 from .expr import score as the_score
 from .functions import tanh, where
 from .masks import LIMIT, along, count, rows_and_keys

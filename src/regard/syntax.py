@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .errors import did_you_mean, refuse
 
 __all__ = ["METHODS", "SPELLINGS", "Syntax"]
@@ -27,10 +29,24 @@ def reflected(name: str) -> Callable[[Syntax, Any], Any]:
     return lambda self, other: self.apply(name, other, self)
 
 
+def shifted(name: str) -> Callable[[Syntax, Any], Any]:
+    """x << n and x >> n as a product with, or a division by, a power of two."""
+
+    def build(self, bits):
+        bits = getattr(bits, "value", bits)
+        if self.kind != "int" or not isinstance(bits, int) or not 0 <= bits < 63:
+            raise refuse("expression", "a shift moves an integer by a constant", given=f"`{self!r}` by {bits!r}",
+                         expected="an integer expression and a number of bits, 0 … 62", mend="write it with * and //")  # fmt: skip
+        return self.apply(name, self, 1 << bits)
+
+    return build
+
+
 class Syntax:
     """The operators, protocols and methods of an expression; a subclass says how to `apply` an operator of the table."""
 
     __slots__ = ()
+    kind: str
     device = "cpu"  # rules written for tensors ask where a position lives, to move something else there
 
     def apply(self, name: str, *args) -> Any:
@@ -46,6 +62,8 @@ class Syntax:
     __and__, __rand__ = infix("and"), reflected("and")
     __or__, __ror__ = infix("or"), reflected("or")
     __xor__, __rxor__ = infix("xor"), reflected("xor")
+    __lshift__ = shifted("mul")
+    __rshift__ = shifted("floordiv")
     __lt__, __le__, __gt__, __ge__ = infix("lt"), infix("le"), infix("gt"), infix("ge")
     __eq__, __ne__ = infix("eq"), infix("ne")
     __rpow__ = reflected("pow")
@@ -88,6 +106,11 @@ class Syntax:
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         return spelled(function.__name__, args, kwargs or {})
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What a tensor of such numbers would have, for x.to(score.dtype)."""
+        return np.dtype({"bool": np.bool_, "int": np.int64, "float": np.float32}[self.kind])
 
     def __getattr__(self, name):
         if name in METHODS:

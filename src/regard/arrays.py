@@ -1,0 +1,22 @@
+"""How an array is read: as NumPy sees it, in place; what NumPy cannot read, or would misread, is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import refuse
+
+__all__ = ["read_array"]
+
+
+def read_array(array, where: str) -> np.ndarray:
+    """The array as NumPy sees it, sharing memory where the source has any."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
+                     expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip
+    try:
+        return np.asarray(array.detach() if hasattr(array, "detach") else array)
+    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, other devices and layouts; lists of uneven length
+        raise refuse(where, "the array cannot be read", given=str(error).split("\n")[0],
+                     expected="numbers in CPU memory that NumPy knows",
+                     mend="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length") from error  # fmt: skip
