@@ -28,7 +28,8 @@ class Running:
 
     def __init__(self, code: Code, memory, lane_type, vectors: int, exponent, unit):
         self.code, self.memory, self.type, self.vectors = code, memory, lane_type, vectors
-        self.exponent, self.unit = exponent, unit
+        self.unit = unit
+        self.exponent = exponent, code.fdiv(code.number(-127.0, lane_type), exponent)  # and from where on its power is 0
         self.lanes = lane_type.count
 
     def _place(self, row: str, number: int):
@@ -71,7 +72,7 @@ class Running:
         after = code.larger(before, reached)
         nothing = code.fcmp_ordered("==", after, code.number(-math.inf, after))
         shift = code.select(nothing, code.number(0.0, after), after)
-        alpha = special.softmax_exp2(code, code.fmul(code.fsub(before, shift), exponent))
+        alpha = special.softmax_exp2(code, code.fsub(before, shift), *exponent)
         self._put("maximum", number, after)
         self._put("shift", number, shift)
         self._put("alpha", number, alpha)
@@ -92,7 +93,7 @@ class Running:
             for number in range(self.vectors):
                 place = code.at(row, 4 * self.lanes * number)
                 s = code.get(place, self.type, align=4 * self.lanes)
-                p = special.softmax_exp2(code, code.fmul(code.fsub(s, shifts[number]), self.exponent))
+                p = special.softmax_exp2(code, code.fsub(s, shifts[number]), *self.exponent)
                 if mark:
                     p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
                 code.put(p, place, align=4 * self.lanes)
@@ -104,7 +105,7 @@ class Running:
     def add_sinks(self, sinks, first, count) -> None:
         """Extra logits in the denominator: the maximum, now a natural logarithm, rises to them; l and α follow."""
         code = self.code
-        to_log2 = code.number(special.LOG2E, self.type)
+        natural = code.number(special.LOG2E, self.type), code.number(-127 / special.LOG2E, self.type)
 
         def sink(index):
             at = code.at(sinks, code.mul(code.add(first, index), code.index(4)))
@@ -115,10 +116,10 @@ class Running:
             for number in range(self.vectors):
                 self.see(number, [sink(loop.index)])
         for number in range(self.vectors):
-            self._raise(number, code.fmul(self._get("maximum", number), self.unit), self._get("seen", number), to_log2)
+            self._raise(number, code.fmul(self._get("maximum", number), self.unit), self._get("seen", number), natural)
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
-                p = special.softmax_exp2(code, code.fmul(code.fsub(sink(loop.index), self._get("shift", number)), to_log2))
+                p = special.softmax_exp2(code, code.fsub(sink(loop.index), self._get("shift", number)), *natural)
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
     def normalized(self, value, number: int):

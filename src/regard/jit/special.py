@@ -59,16 +59,18 @@ def power_of_two(code: Code, n):
     return code.bitcast(biased, n.type)
 
 
-def softmax_exp2(code: Code, x):
-    """2**x for x <= 0, the kernel's inner loop: ≤ 2 ulp, exactly 0 from -127 down (so for -inf), NaN for NaN."""
+def softmax_exp2(code: Code, x, factor, lowest):
+    """2**(factor · x) for x <= 0, the kernel's inner loop: ≤ 2 ulp; exactly 0 from `lowest` = -127 / factor down, so for -inf; NaN
+    for NaN. The product is never rounded by itself, which matters where it is large.
+    """
     # The comparison is false for NaN, so NaN passes.
-    x = code.select(code.fcmp_ordered("<", x, code.number(-127.0, x)), code.number(-127.0, x), x)
+    x = code.select(code.fcmp_ordered("<", x, lowest), lowest, x)
     magic = code.number(MAGIC, x)
-    shifted = code.fadd(x, magic)
+    shifted = code.fma(x, factor, magic)
     whole = code.fsub(shifted, magic)
     bits = code.as_bits(shifted)
     scale = code.bitcast(code.shl(code.add(bits, code.whole(127, bits)), code.whole(23, bits)), x.type)
-    return code.fmul(code.horner(code.fsub(x, whole), EXP2), scale)
+    return code.fmul(code.horner(code.fma(x, factor, code.fneg(whole)), EXP2), scale)
 
 
 def _scaled(code: Code, value, n):
