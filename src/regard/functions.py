@@ -255,8 +255,8 @@ METHODS.update({
     **{name: SPELLINGS[name] for name in (
         "abs", "add", "atan", "ceil", "clamp", "clip", "cos", "div", "eq", "erf", "exp", "exp2", "expm1", "floor",
         "floor_divide", "fmod", "ge", "gt", "isfinite", "isinf", "isnan", "le", "log", "log1p", "log2", "logical_and",
-        "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "ne", "neg", "pow", "relu", "remainder", "round", "rsqrt", "sigmoid",
-        "sign", "sin", "sqrt", "square", "sub", "tan", "tanh", "trunc",
+        "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "ne", "neg",
+        "pow", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "tan", "tanh", "trunc",
     )},
     **{name: lambda x, kind=kind: as_kind(x, kind) for name, kind in {
         "float": "float", "double": "float", "half": "float", "int": "int", "long": "int", "bool": "bool",
