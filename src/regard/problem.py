@@ -301,7 +301,7 @@ def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reas
     exact, least = {batch: (B, "batch entries"), head: (H, "heads")}, {key: (K, "keys"), query: (last, "query positions")}
     for read in (node for node in walk(*rules) if isinstance(node, Read)):
         name, sizes = f"the {read.table.name} table", read.table.array.shape
-        given = f"`{read!r}` of {list(sizes)}"
+        given = f"`{read}` of {list(sizes)}"
         for part, size in zip(read.index, sizes, strict=True):
             if not isinstance(part, Var):
                 continue
