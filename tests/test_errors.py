@@ -123,7 +123,7 @@ relative: a relative table has a middle
     (lambda: rg.softcap(0), """\
 softcap: the cap is not a limit
   given     0
-  expected  a number above 0
+  expected  a finite number above 0
   to mend   leave softcap out for no limit"""),
 ]  # fmt: skip
 

@@ -23,6 +23,7 @@ __all__ = ["prepare", "solve", "specify", "tile_shape", "why_not"]
 
 PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
 NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
+PATIENT = 1 << 16  # rows beyond which planning narrow tiles would take longer than they save
 SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
 
 
@@ -56,7 +57,7 @@ def tile_shape(problem: Problem) -> tuple[int, int]:
     rows = lanes * target.tile.query_vectors
     while rows > lanes and rows // 2 >= problem.q.shape[2]:
         rows //= 2
-    if problem.mask is not None and rows > lanes:
+    if problem.mask is not None and rows > lanes and problem.q.shape[2] <= PATIENT:
         found = plan(problem, rows, PLAN_KEYS)
         if _visited(found) < NARROW * rows * found.order.size:
             rows = lanes
