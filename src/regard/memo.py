@@ -34,11 +34,17 @@ class Memo(Generic[T]):
         if known is not None and all(held() is rule for held, rule in zip(known[0], rules, strict=True)):
             return known[1]
         found = work_out()
-        tables = tables_of(*(rule for rule in rules if rule is not None))
-        if all(table.frozen for table in tables.values()):
-            held = tuple(weakref.ref(rule) if tables and rule is not None else lambda rule=rule: rule for rule in rules)
+        tables = [tables_of(rule) if rule is not None else {} for rule in rules]
+        if all(table.frozen for read in tables for table in read.values()):
+
+            def forget(_) -> None:  # what was worked out may hold the arrays too; a single pop needs no lock
+                self.results.pop(identity, None)
+
+            held = tuple(
+                weakref.ref(rule, forget) if read else lambda rule=rule: rule for rule, read in zip(rules, tables, strict=True)
+            )
             with self.lock:
                 self.results[identity] = held, found
                 while len(self.results) > self.kept:
-                    del self.results[next(iter(self.results))]
+                    self.results.pop(next(iter(self.results)), None)
         return found
