@@ -33,7 +33,7 @@ def compiled(name: str):
         padded = np.zeros(-(-x.size // LANES) * LANES, np.float32)
         padded[: x.size] = x
         length = ctypes.c_int64(padded.size)
-        kernel.call(padded.ctypes.data, ctypes.addressof(length))
+        kernel.call(padded.ctypes.data, ctypes.addressof(length), 1)
         return padded[: x.size]
 
     return call

@@ -30,9 +30,9 @@ _kernels: dict[str, Kernel] = {}
 
 
 class Kernel:
-    """Machine code with the signature void(arguments, scratch). Calling it releases the interpreter lock."""
+    """Machine code with the signature void(arguments, scratch, budget of tasks). Calling it releases the interpreter lock."""
 
-    SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+    SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
     def __init__(self, engine, name: str):
         self.engine = engine  # owns the code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..problem import Problem
 from . import build, forward, threads
 from .arguments import pack
 from .emit import signature
+from .launch import launch
 from .target import host
 from .tile import Specification, scratch_bytes
 
@@ -78,15 +78,8 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
     counter = np.zeros(1, np.int64)
     sinks = np.ascontiguousarray(np.empty((H, 0)) if problem.sinks is None else problem.sinks, np.float32)
     block = pack(problem, found, ready.constants, ready.tables, out, lse, counter, sinks)
-    size = scratch_bytes(ready.spec)
-    # The block holds addresses. A worker may outlive an interrupted call, so the job itself keeps what they point to.
-    held = (block, problem, found, ready, out, lse, counter, sinks)
-
-    def job(held=held) -> None:
-        ready.kernel.call(held[0].ctypes.data, _scratch(size))
-
     workers = 1 if _work(problem, found) < SMALL else min(threads.count(), B * H * found.order.shape[1])
-    threads.run([job] * workers)
+    launch(ready.kernel, block, scratch_bytes(ready.spec), workers, (problem, found, ready, out, lse, counter, sinks))
     return out, lse
 
 
@@ -147,15 +140,3 @@ def _needs_64_bits(problem: Problem) -> bool:
     return any(
         node.kind == "int" and not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31) for node in walk(*roots)
     )
-
-
-_memory = threading.local()
-
-
-def _scratch(size: int) -> int:
-    """The address of this thread's working memory, aligned to a cache line, kept from call to call."""
-    held = getattr(_memory, "held", None)
-    if held is None or held[0] < size:
-        array = np.empty(size + 64, np.uint8)
-        held = _memory.held = size, -(-array.ctypes.data // 64) * 64, array
-    return held[1]

@@ -36,11 +36,11 @@ __all__ = ["write"]
 def write(
     spec: Specification, target: Target, mask: Expr | None, score: Expr | None, constants: list[Const], tables: list[Table]
 ) -> ir.Module:
-    """The kernel `forward(arguments, scratch)` for a specification; the expressions must have its shape."""
+    """The kernel `forward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
     module = ir.Module("regard")
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR]), "forward")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), "forward")
     function.attributes.add("nounwind")
-    for argument in function.args:
+    for argument in function.args[:2]:
         argument.add_attribute("noalias")
     code = Code(function.append_basic_block("entry"))
     arg = Block(code, function.args[0], constants, tables, spec.wide)
@@ -48,7 +48,7 @@ def write(
     rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
     exponent, unit = (arg.factor(name, tile.lanes) for name in ("exponent", "unit"))
     run = Running(code, tile.rest, tile.type, tile.vectors, exponent, unit)
-    _Forward(code, arg, tile, rules, run).tasks()
+    _Forward(code, arg, tile, rules, run).tasks(function.args[2])
     code.ret_void()
     return module
 
@@ -59,16 +59,23 @@ class _Forward:
     def __init__(self, code: Code, arg: Block, tile: Tile, rules: Rules, run: Running):
         self.code, self.arg, self.tile, self.rules, self.run = code, arg, tile, rules, run
 
-    def tasks(self) -> None:
-        """Tiles are taken from a shared counter until none is left."""
+    def tasks(self, budget) -> None:
+        """Tiles are taken from a shared counter until none is left, or the budget is used up."""
         code, counter = self.code, self.arg.address("next")
 
-        def take():
-            return code.atomic_rmw("add", counter, code.index(1), "monotonic")
+        def take(left):
+            # With nothing left in the budget nothing is taken: what is taken must be done.
+            return code.atomic_rmw("add", counter, code.select(code.icmp_signed(">", left, code.index(0)), code.index(1),
+                                                               code.index(0)), "monotonic")  # fmt: skip
 
-        with code.repeat(lambda number: code.icmp_signed("<", number, self.arg["tasks"]), [take()]) as taken:
-            self.task(taken.carried[0])
-            taken.carry(take())
+        def goes_on(number, left):
+            return code.and_(code.icmp_signed("<", number, self.arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
+
+        with code.repeat(goes_on, [take(budget), budget]) as taken:
+            number, left = taken.carried
+            self.task(number)
+            left = code.sub(left, code.index(1))
+            taken.carry(take(left), left)
 
     def task(self, number) -> None:
         """Which head and rows a task is, and what the plan says about its keys."""
