@@ -1,6 +1,7 @@
 """The argument block: what a kernel is told per call, as 64-bit slots that engine and kernel both know by name.
 
-First the slots of `FIXED`, then the constants of the expressions (integers, or the bits of a float64), then per table its address
+First the slots of `FIXED`, of which the first two are the same for every kernel (`launch.py`): the address of the counter that tasks
+are taken from, and how many there are. Then the constants of the expressions (integers, or the bits of a float64), then per table its address
 and (size, stride in bytes) of each axis.
 """
 
@@ -22,10 +23,11 @@ from .special import LOG2E
 __all__ = ["FIXED", "Block", "pack"]
 
 FIXED = (
+    "next", "tasks",
     *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
     "lse", "H", "group", "Q", "K", "query_factor", "score_factor", "exponent", "unit", "start",
     "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
-    "sinks", "sink_count", "next", "tasks",
+    "sinks", "sink_count",
 )  # fmt: skip
 
 
@@ -34,14 +36,14 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     B, H, Q, _ = problem.q.shape
     G, K = problem.k.shape[1:3]
     tiles = plan.order.shape[1]
-    slots: list[int] = []
+    slots = [_address(counter), B * H * tiles]
     for array in (problem.q, problem.k, problem.v, out):
         slots += [_address(array), *array.strides]
     slots += [
         _address(lse), H, H // G, Q, K, *map(_bits, factors(problem)), _address(problem.query_start),
         _address(plan.offsets), _address(plan.runs), _address(plan.order), tiles,
         (H if plan.per_head else 1) if plan.per_batch else 0, int(plan.per_head),
-        _address(sinks), sinks.shape[1], _address(counter), B * H * tiles,
+        _address(sinks), sinks.shape[1],
     ]  # fmt: skip
     slots += [_bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
     for table in tables:

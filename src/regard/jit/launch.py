@@ -19,6 +19,7 @@ _memory = threading.local()
 def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, kept: tuple) -> None:
     """Runs the kernel with an argument block until its tasks are used up.
 
+    The first two slots of every block are the address of a counter (int64, 0 at first) and the number of tasks.
     The block holds addresses. A worker may outlive an interrupted call, so the job itself keeps what they point to (`kept`).
     """
     held = (block, kept)
