@@ -7,9 +7,9 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
 
 # Rooms on one floor do not import each other. The two doors are at the top: `import regard` and `python -m regard`.
 FLOORS = [
-    {"errors", "intervals"}, {"arrays", "operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"}, {"scores"}, {"trace"},
-    {"problem"}, {"reference", "scalar", "memo"}, {"plan"}, {"cost", "jit", "sdpa"}, {"attention"}, {"explain"}, {"torch"}, {"lens"},
-    {"bench"}, {"cli"}, {"__init__", "__main__"},
+    {"dropout", "errors", "intervals"}, {"arrays", "operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"},
+    {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge"}, {"plan"}, {"cost", "jit", "sdpa"},
+    {"attention"}, {"explain"}, {"torch"}, {"lens"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -16,7 +16,9 @@ __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "so
 ENGINES = ("jit", "reference", "sdpa")
 
 
-def attention(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+def attention(
+    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+):
     """Exact attention: each query row's weighted mean of the values it may see.
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
@@ -26,6 +28,7 @@ def attention(q, k, v, *, mask=None, score=None, scale=None, query_start=None, s
     score: an expression, a callable score(s, b, h, q, kv), or floats that are added to the logits.
     scale: of q·k, by default 1/√D. query_start: the position of the first row on the key axis, by default K - Q.
     sinks: extra logits in the denominator, (H,) or (H, n). engine: "auto", "jit", "reference" or "sdpa".
+    dropout: the share of weights that fall out, the others growing by 1 / (1 - dropout); seed alone decides which (0 … 2**64 - 1).
 
     Refused, with all reasons at once: shapes that do not fit, dtypes other than float32 and float64, tensors that want
     gradients, rules of the wrong kind. A row that may attend nothing gives 0.
@@ -37,10 +40,12 @@ def attention(q, k, v, *, mask=None, score=None, scale=None, query_start=None, s
     >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
     [1.0, 0.0, 0.0]
     """
-    return _call(q, k, v, mask, score, scale, query_start, sinks, engine)[0]
+    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)[0]
 
 
-def attention_with_lse(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+def attention_with_lse(
+    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+):
     """Attention and, per row, the logarithm of its denominator.
 
     lse = ln(Σ exp(score) over the allowed keys + Σ exp(sinks)); −inf for a row that may attend nothing and has no sink.
@@ -52,13 +57,16 @@ def attention_with_lse(q, k, v, *, mask=None, score=None, scale=None, query_star
     >>> bool(np.allclose(lse, np.log(4)))
     True
     """
-    return _call(q, k, v, mask, score, scale, query_start, sinks, engine)
+    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)
 
 
-def attention_weights(q, k, *, mask=None, score=None, scale=None, query_start=None, sinks=None, rows=None, keys=None):
+def attention_weights(
+    q, k, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, rows=None, keys=None
+):
     """The exact weights of a chosen rectangle of the attention matrix, without the rest.
 
-    weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see nothing).
+    weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see nothing;
+    on average 1 with dropout).
 
     q (…, H, Q, D) · k (…, G, K, D) -> (…, H, rows, keys) in q's dtype. rows, keys: anything that indexes an axis (slice, list,
     boolean array; an integer drops its axis); None is all. Memory grows with the chosen rows and keys.
@@ -70,8 +78,8 @@ def attention_weights(q, k, *, mask=None, score=None, scale=None, query_start=No
     """
     from . import reference
 
-    problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks,
-                         where="attention_weights")  # fmt: skip
+    problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
+                         seed=seed, where="attention_weights")  # fmt: skip
     chosen = []
     for name, picked, size in (("rows", rows, problem.dims["Q"]), ("keys", keys, problem.dims["K"])):
         try:
@@ -137,8 +145,9 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
     return out, lse.astype(problem.dtype)
 
 
-def _call(q, k, v, mask, score, scale, query_start, sinks, engine) -> tuple[Any, Any]:
-    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
+def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine) -> tuple[Any, Any]:
+    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
+                         seed=seed)  # fmt: skip
     out, lse = solve(problem, engine)
     heads = _heads(problem)
     return _like(q, out.reshape(*heads, *out.shape[2:])), _like(q, lse.reshape(*heads, *lse.shape[2:]))

@@ -29,6 +29,11 @@ class Explanation:
         B, H, G, Q, K, D, E = (asked.dims[name] for name in "BHGQKDE")
         starts = sorted(set(asked.query_start.tolist()))
         place = f"{starts[0]:,}" if len(starts) == 1 else f"{starts[0]:,} … {starts[-1]:,}, by batch entry" if starts else "0"
+        dropped = (
+            ""
+            if asked.dropout is None
+            else f"; then {asked.dropout.rate:g} of the weights fall out (seed {asked.dropout.seed})"
+        )
         sinks = "" if asked.sinks is None else f", {asked.sinks.shape[1]} in the denominator besides (sinks)"
         whole = (
             "" if self.engine == "jit" else " (it visits the whole matrix; the plan is what the compiled engine would visit)"
@@ -37,7 +42,7 @@ class Explanation:
             f"asked   q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {asked.dtype}; "
             f"row 0 at position {place}",
             f"mask    {'everything' if asked.mask is None else asked.mask}",
-            f"score   {'score' if asked.score is None else asked.score}, where score = {asked.scale:.6g} · q·k{sinks}",
+            f"score   {'score' if asked.score is None else asked.score}, where score = {asked.scale:.6g} · q·k{sinks}{dropped}",
             f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
             str(self.plan),
             str(self.cost),
@@ -52,7 +57,9 @@ class Explanation:
         return ["", f"{which}queries down, keys across; █ all allowed, ▒ some visited, · none", drawn]
 
 
-def explain(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto") -> Explanation:
+def explain(
+    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+) -> Explanation:
     """What `attention` with the same arguments would do: its plan, its engine and why, tiles, FLOPs and bytes; nothing is computed.
 
     Arguments and refusals as for `attention`; q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E).
@@ -62,7 +69,8 @@ def explain(q, k, v, *, mask=None, score=None, scale=None, query_start=None, sin
     >>> explain(q, k, v, mask=rg.causal()).cost.allowed
     500500
     """
-    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where="explain")
+    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
+                         seed=seed, where="explain")  # fmt: skip
     name, why = choose(problem, engine)
     rows, keys = TILE
     if name == "jit":

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import read_array
+from .dropout import Dropout
 from .errors import Reason, Refused
 from .expr import Const, Expr, Read, Var, batch, head, key, query, tables_of, walk
 from .expr import score as the_score
@@ -32,7 +33,7 @@ class Problem:
     """One call, checked: arrays as (B, heads, rows, depth) views, the rules as expressions.
 
     q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · query_start (B,) position of row 0 · sinks (H, S) or None ·
-    lead: the leading axes the caller used, for shaping the result.
+    dropout: which weights fall out, or None · lead: the leading axes the caller used, for shaping the result.
     """
 
     q: np.ndarray
@@ -43,6 +44,7 @@ class Problem:
     scale: float
     query_start: np.ndarray
     sinks: np.ndarray | None
+    dropout: Dropout | None
     lead: tuple[int, ...]
 
     @property
@@ -60,11 +62,24 @@ class Problem:
         starts = sorted(set(self.query_start.tolist()))
         shown: dict[str, Any] = {"mask": self.mask, "score": self.score, "scale": round(self.scale, 6), "query_start": starts}
         shown |= {} if self.sinks is None else {"sinks": f"{self.sinks.shape[1]} per head"}
+        shown |= {} if self.dropout is None else {"dropout": self.dropout.rate, "seed": self.dropout.seed}
         return f"Problem({sizes} {self.dtype}, {', '.join(f'{name}: {value}' for name, value in shown.items())})"
 
     @classmethod
     def of(
-        cls, q: Any, k: Any, v: Any, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention"
+        cls,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        mask=None,
+        score=None,
+        scale=None,
+        query_start=None,
+        sinks=None,
+        dropout=0.0,
+        seed=None,
+        where="attention",
     ) -> Problem:
         """The checked problem, or `Refused` with all reasons at once.
 
@@ -87,6 +102,7 @@ class Problem:
         start = _query_start(query_start, B, Q, K, reasons)
         number = _scale(scale, D, q4.dtype, reasons)
         sink = _sinks(sinks, H, reasons)
+        falling = _dropout(dropout, seed, reasons)
         rule = _rule(mask, as_mask, "mask", (B, H, Q, K), start, reasons)
         logit = _rule(score, as_score, "score", (B, H, Q, K), start, reasons)
         if 0 not in (B, H, Q, K):
@@ -104,7 +120,7 @@ class Problem:
             rule = None
         if logit is the_score:
             logit = None
-        return cls(q4, k4, v4, rule, logit, number, start, sink, lead)
+        return cls(q4, k4, v4, rule, logit, number, start, sink, falling, lead)
 
 
 def _shape(array) -> str:
@@ -267,6 +283,26 @@ def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
                               "give one logit per query head, or several"))  # fmt: skip
         return None
     return array if array.ndim == 2 else array[:, None]
+
+
+def _dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
+    """The pairs that fall out; None where nothing does. A rate of 0 needs no seed."""
+    given = _small(rate)
+    share = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
+    if not 0 <= share < 1:
+        reasons.append(Reason("dropout is not a share of the weights", _shortly(rate), "a number from 0 to below 1",
+                              "leave it out for no dropout"))  # fmt: skip
+    whole = _small(0 if seed is None else seed)
+    if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
+        reasons.append(
+            Reason("seed is not a seed", _shortly(seed), "an integer, 0 … 2**64 - 1", "give seed=0, and another in every step")
+        )
+    elif seed is None and share > 0:
+        reasons.append(Reason("dropout needs a seed", f"dropout={rate!r}, seed=None", "a seed: it alone decides what falls out",
+                              "give seed=…, another in every training step"))  # fmt: skip
+    elif share > 0:
+        return Dropout(share, int(whole))
+    return None
 
 
 def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:

@@ -59,16 +59,16 @@ def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     -> out (B, H, Q, E), lse (B, H, Q) in nats, both float64. A row that may attend nothing gives 0 and, without sinks, −inf.
     """
     with np.errstate(all="ignore"):
-        s_BHQK, _ = logits(problem, *everywhere(problem))
+        s_BHQK, values = logits(problem, *everywhere(problem))
         below_BHQ = with_sinks(problem, denominator(s_BHQK))
-        p_BHQK = shares(s_BHQK, below_BHQ)
+        p_BHQK = shares(s_BHQK, below_BHQ) * left_over(problem, values)
         return weighted_sum(p_BHQK, s_BHQK != -np.inf, per_query_head(problem, problem.v)), below_BHQ.lse
 
 
 def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """exp(score) / (Σ exp(score) + Σ exp(sinks)) for chosen rows and keys (positions counted from 0) -> (B, H, rows, keys), float64.
 
-    The denominators are summed block by block, so memory grows with the rectangle and not with Q · K.
+    Dropout has fallen on them already. The denominators are summed block by block, so memory grows with the rectangle and not with Q · K.
     """
     B, H, K = (problem.dims[name] for name in "BHK")
     found = np.zeros((B, H, len(rows), len(keys)))
@@ -80,8 +80,8 @@ def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
                 below_BHR = below_BHR.joined(denominator(s_BHRK))
             below_BHR = with_sinks(problem, below_BHR)
             for block in blocks(len(keys), KEYS):
-                s_BHRK, _ = logits(problem, rows[some], keys[block])
-                found[:, :, some, block] = shares(s_BHRK, below_BHR)
+                s_BHRK, values = logits(problem, rows[some], keys[block])
+                found[:, :, some, block] = shares(s_BHRK, below_BHR) * left_over(problem, values)
     return found
 
 
@@ -99,9 +99,9 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
         s_BHQK, values = logits(problem, *everywhere(problem))
         allowed_BHQK = s_BHQK != -np.inf
         below_BHQ = with_sinks(problem, denominator(s_BHQK))
-        p_BHQK = shares(s_BHQK, below_BHQ)
-        out_BHQE = weighted_sum(p_BHQK, allowed_BHQK, v_BHKE)
-        dp_BHQK = dout_BHQE @ v_BHKE.swapaxes(-1, -2)
+        p_BHQK, left_BHQK = shares(s_BHQK, below_BHQ), left_over(problem, values)
+        out_BHQE = weighted_sum(p_BHQK * left_BHQK, allowed_BHQK, v_BHKE)
+        dp_BHQK = dout_BHQE @ v_BHKE.swapaxes(-1, -2) * left_BHQK
         rest_BHQ = dlse_BHQ - (dout_BHQE * out_BHQE).sum(-1)
         ds_BHQK = np.where(allowed_BHQK, p_BHQK * (dp_BHQK + rest_BHQ[..., None]), 0)
 
@@ -123,7 +123,7 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
         across_BHKQ = allowed_BHQK.swapaxes(-1, -2)
         dq_BHQD = weighted_sum(dlogit_BHQK, allowed_BHQK, k_BHKD)
         dk_BHKD = weighted_sum(dlogit_BHQK.swapaxes(-1, -2), across_BHKQ, q_BHQD)
-        dv_BHKE = weighted_sum(p_BHQK.swapaxes(-1, -2), across_BHKQ, dout_BHQE)
+        dv_BHKE = weighted_sum((p_BHQK * left_BHQK).swapaxes(-1, -2), across_BHKQ, dout_BHQE)
 
         dsinks_HS = None
         if problem.sinks is not None:
@@ -171,6 +171,13 @@ def with_sinks(problem: Problem, below_BHQ: Denominator) -> Denominator:
 def shares(s: np.ndarray, below: Denominator) -> np.ndarray:
     """exp(s) / Σ exp(s), and 0 for a key that is out, whatever the denominator is."""
     return np.where(s == -np.inf, 0, np.exp(s - some_number(below.top)[..., None]) / below.total[..., None])
+
+
+def left_over(problem: Problem, values: dict[str, np.ndarray]) -> np.ndarray | float:
+    """What dropout multiplies the weights by, 0 or 1 / (1 − rate); the denominator is summed before it."""
+    if problem.dropout is None:
+        return 1.0
+    return problem.dropout.factors(*(values[name] for name in ("batch", "head", "query", "key")))
 
 
 def some_number(top: np.ndarray) -> np.ndarray:

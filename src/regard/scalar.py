@@ -20,7 +20,9 @@ from collections.abc import Sequence
 
 from .errors import refuse
 
-__all__ = ["SelfAttention", "Value", "apply_attention", "attention_scores", "causal_mask", "dot", "matmul", "softmax"]
+__all__ = [
+    "SelfAttention", "Value", "apply_attention", "attention_scores", "causal_mask", "dot", "dropout_factors", "matmul", "softmax",
+]  # fmt: skip
 
 
 class Value:
@@ -160,13 +162,40 @@ def add(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
     return [[value(a) + b for a, b in zip(left, right, strict=True)] for left, right in zip(x, y, strict=True)]
 
 
+def dropout_factors(queries: int, keys: int, rate: float, seed: int, batch: int = 0, head: int = 0) -> list[list[float]]:
+    """What dropout multiplies each weight by: 0 for a share `rate` of them, 1 / (1 − rate) for the others.
+
+    Philox4x32-10 decides, of the counter (key // 4, query, head, batch) and the seed: one of its four words for each of four keys.
+
+    >>> dropout_factors(1, 8, rate=0.5, seed=4)
+    [[0.0, 2.0, 2.0, 2.0, 0.0, 0.0, 2.0, 2.0]]
+    """
+    word = 2**32
+
+    def number(query: int, key: int) -> int:
+        a, b, c, d, low, high = key // 4, query % word, head, batch, seed % word, seed // word
+        for _ in range(10):
+            first, third = 0xD2511F53 * a, 0xCD9E8D57 * c
+            a, b, c, d = third // word ^ b ^ low, third % word, first // word ^ d ^ high, first % word
+            low, high = (low + 0x9E3779B9) % word, (high + 0xBB67AE85) % word
+        return (a, b, c, d)[key % 4]
+
+    stays, kept = math.floor(rate * word), 1 / (1 - rate)
+    return [[kept if number(row + keys - queries, key) >= stays else 0.0 for key in range(keys)] for row in range(queries)]
+
+
+def multiply(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
+    """The product of two matrices, entry by entry: how dropout is applied to weights."""
+    return [[value(a) * b for a, b in zip(left, right, strict=True)] for left, right in zip(x, y, strict=True)]
+
+
 def apply_attention(weights: Sequence[Sequence], values: Sequence[Sequence]) -> Matrix:
     """Each row's weighted mean of the values: Σⱼ weightᵢⱼ · vⱼ."""
     return matmul(weights, values)
 
 
 class SelfAttention:
-    """One head of self-attention: softmax(X W_q (X W_k)ᵀ / √d_k + mask) X W_v.
+    """One head of self-attention: (softmax(X W_q (X W_k)ᵀ / √d_k + mask) ∘ factors) X W_v.
 
     X: rows of d_model numbers -> (Y: rows of d_v numbers, A: the weights, rows over keys). d_k is d_model and d_v is d_k unless given.
 
@@ -184,10 +213,16 @@ class SelfAttention:
             [[Value(draw.gauss(0, spread)) for _ in range(width)] for _ in range(d_model)] for width in (d_k, d_k, d_v)
         )
 
-    def __call__(self, X: Sequence[Sequence], mask: Sequence[Sequence[float]] | None = None) -> tuple[Matrix, Matrix]:
+    def __call__(
+        self,
+        X: Sequence[Sequence],
+        mask: Sequence[Sequence[float]] | None = None,
+        factors: Sequence[Sequence[float]] | None = None,
+    ) -> tuple[Matrix, Matrix]:
         queries, keys, values = (matmul(X, weight) for weight in (self.W_q, self.W_k, self.W_v))
         scores = attention_scores(queries, keys)
         A = [softmax(row) for row in (scores if mask is None else add(scores, mask))]
+        A = A if factors is None else multiply(A, factors)
         return apply_attention(A, values), A
 
     def parameters(self) -> list[Value]:

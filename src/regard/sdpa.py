@@ -23,6 +23,8 @@ def why_not(problem: Problem) -> list[str]:
         reasons.append(f"SDPA can only add to the score, and this is `{problem.score!r}`")
     if problem.sinks is not None:
         reasons.append("SDPA has no sinks")
+    if problem.dropout is not None:
+        reasons.append("SDPA draws its own dropout, which no seed of ours decides")
     ruled = problem.mask is not None or problem.score is not None
     if ruled and not (np.isfinite(problem.k).all() and np.isfinite(problem.v).all()):
         reasons.append("k or v holds NaN or infinity, which SDPA lets through a mask")

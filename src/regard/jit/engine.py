@@ -44,6 +44,8 @@ def why_not(problem: Problem) -> list[str]:
     reasons = []
     if problem.dtype != np.float32:
         reasons.append(f"it computes in float32, and the arrays are {problem.dtype}")
+    if problem.dropout is not None:
+        reasons.append("it has no dropout yet")
     return reasons
 
 
