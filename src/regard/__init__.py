@@ -17,6 +17,7 @@ from .functions import (
 from .masks import (
     blocks, causal, dense, dilated, documents, everything, global_tokens, lengths, prefix, strided, window,
 )  # fmt: skip
+from .merge import merge
 from .scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
 
 __version__ = "0.1.0"
@@ -25,7 +26,7 @@ __all__ = [
     "Explanation", "Refused", "alibi", "alibi_slopes", "atan", "attention", "attention_weights", "attention_with_lse", "batch",
     "bias", "blocks", "causal", "ceil", "clip", "cos", "dense", "dilated", "documents", "erf", "everything", "exp", "exp2",
     "explain", "expm1", "floor", "gate", "global_tokens", "head", "key", "lengths", "log", "log1p", "log2", "maximum",
-    "minimum", "pow", "prefix", "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin",
+    "merge", "minimum", "pow", "prefix", "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin",
     "softcap", "softplus", "sqrt", "square", "strided", "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "trunc",
     "where", "window",
 ]  # fmt: skip
