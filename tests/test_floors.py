@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
 FLOORS = [
     {"dropout", "errors", "intervals"}, {"arrays", "operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"},
     {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge"}, {"plan"}, {"cost", "jit", "sdpa"},
-    {"attention"}, {"explain"}, {"torch"}, {"lens"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
+    {"engines"}, {"attention"}, {"explain"}, {"torch"}, {"lens"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
