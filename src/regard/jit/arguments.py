@@ -20,7 +20,7 @@ from ..problem import Problem
 from .ir import F32, F64, I32, I64, PTR, Code
 from .special import LOG2E
 
-__all__ = ["FIXED", "Block", "pack"]
+__all__ = ["FIXED", "Block", "address", "bits", "leaves", "pack"]
 
 FIXED = (
     "next", "tasks",
@@ -36,21 +36,26 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     B, H, Q, _ = problem.q.shape
     G, K = problem.k.shape[1:3]
     tiles = plan.order.shape[1]
-    slots = [_address(counter), B * H * tiles]
+    slots = [address(counter), B * H * tiles]
     for array in (problem.q, problem.k, problem.v, out):
-        slots += [_address(array), *array.strides]
+        slots += [address(array), *array.strides]
     slots += [
-        _address(lse), H, H // G, Q, K, *map(_bits, factors(problem)), _address(problem.query_start),
-        _address(plan.offsets), _address(plan.runs), _address(plan.order), tiles,
+        address(lse), H, H // G, Q, K, *map(bits, factors(problem)), address(problem.query_start),
+        address(plan.offsets), address(plan.runs), address(plan.order), tiles,
         (H if plan.per_head else 1) if plan.per_batch else 0, int(plan.per_head),
-        _address(sinks), sinks.shape[1],
+        address(sinks), sinks.shape[1],
     ]  # fmt: skip
-    slots += [_bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
+    return np.array(slots + leaves(constants, tables), np.int64)
+
+
+def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
+    """The slots after the fixed ones: what the leaves of the expressions are in this call."""
+    slots = [bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
     for table in tables:
-        slots.append(_address(table.array))
+        slots.append(address(table.array))
         for size, stride in zip(table.array.shape, table.array.strides, strict=True):
             slots += [size, stride]
-    return np.array(slots, np.int64)
+    return slots
 
 
 def factors(problem: Problem) -> tuple[float, float, float, float]:
@@ -68,24 +73,26 @@ def factors(problem: Problem) -> tuple[float, float, float, float]:
     return math.copysign(1.0, scale), 1.0, abs(scale) * LOG2E, abs(scale)
 
 
-def _address(array: np.ndarray) -> int:
+def address(array: np.ndarray) -> int:
     # The same as array.ctypes.data, without building an object for it.
     return array.__array_interface__["data"][0]
 
 
-def _bits(value: float) -> int:
+def bits(value: float) -> int:
     return struct.unpack("<q", struct.pack("<d", value))[0]
 
 
 class Block:
-    """The same block, read by a kernel: slots by name, constants and tables by number."""
+    """The same block, read by a kernel: slots by name, constants and tables by number. fixed: the names of a kernel's own slots."""
 
-    def __init__(self, code: Code, pointer, constants: list[Const], tables: list[Table], wide: bool):
-        self.code, self.pointer = code, pointer
-        self.slots = {name: self._slot(number) for number, name in enumerate(FIXED)}
+    def __init__(
+        self, code: Code, pointer, constants: list[Const], tables: list[Table], wide: bool, fixed: tuple[str, ...] = FIXED
+    ):
+        self.code, self.pointer, self.fixed = code, pointer, fixed
+        self.slots = {name: self._slot(number) for number, name in enumerate(fixed)}
         self.constants: dict[tuple[int, Any], ir.Value] = {}
         for number, node in enumerate(constants):
-            place = len(FIXED) + number
+            place = len(fixed) + number
             if node.kind == "float":
                 double = self._slot(place, F64)
                 self.constants |= {(number, F64): double, (number, F32): code.fptrunc(double, F32)}
@@ -93,12 +100,12 @@ class Block:
                 whole = self._slot(place)
                 self.constants |= {(number, I64): whole} if wide else {(number, I32): code.trunc(whole, I32)}
         self.tables: list[tuple[Any, list, list]] = []
-        place = len(FIXED) + len(constants)
+        place = len(fixed) + len(constants)
         for table in tables:
-            address = code.inttoptr(self._slot(place), PTR)
+            pointer_to = code.inttoptr(self._slot(place), PTR)
             sizes = [self._slot(place + 1 + 2 * axis) for axis in range(table.array.ndim)]
             strides = [self._slot(place + 2 + 2 * axis) for axis in range(table.array.ndim)]
-            self.tables.append((address, sizes, strides))
+            self.tables.append((pointer_to, sizes, strides))
             place += 1 + 2 * table.array.ndim
 
     def _slot(self, number: int, type=I64):
@@ -112,4 +119,4 @@ class Block:
 
     def factor(self, name: str, lanes: int) -> ir.Value:
         """A float64 slot as float32 in every lane."""
-        return self.code.splat(self.code.fptrunc(self._slot(FIXED.index(name), F64), F32), lanes)
+        return self.code.splat(self.code.fptrunc(self._slot(self.fixed.index(name), F64), F32), lanes)
