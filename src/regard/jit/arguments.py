@@ -1,8 +1,8 @@
 """The argument block: what a kernel is told per call, as 64-bit slots that engine and kernel both know by name.
 
 First the slots of `FIXED`, of which the first two are the same for every kernel (`launch.py`): the address of the counter that tasks
-are taken from, and how many there are. Then the constants of the expressions (integers, or the bits of a float64), then per table its address
-and (size, stride in bytes) of each axis.
+are taken from, and how many there are. Then the constants of the expressions (integers, or the bits of a float64), then per table its
+address and (size, stride in bytes) of each axis.
 """
 
 from __future__ import annotations
