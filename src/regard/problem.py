@@ -66,21 +66,8 @@ class Problem:
         return f"Problem({sizes} {self.dtype}, {', '.join(f'{name}: {value}' for name, value in shown.items())})"
 
     @classmethod
-    def of(
-        cls,
-        q: Any,
-        k: Any,
-        v: Any,
-        *,
-        mask=None,
-        score=None,
-        scale=None,
-        query_start=None,
-        sinks=None,
-        dropout=0.0,
-        seed=None,
-        where="attention",
-    ) -> Problem:
+    def of(cls, q: Any, k: Any, v: Any, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None,
+           where="attention") -> Problem:  # fmt: skip
         """The checked problem, or `Refused` with all reasons at once.
 
         v=None asks about weights only: the values then count as a single column of zeros.
