@@ -1,0 +1,228 @@
+"""What can be asked of the weights without building them: the measures, what each gives, and every check of the question.
+
+P is the matrix of weights as `attention_weights` gives it, one row per query: with sinks a row sums to less than 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import Reason, Refused, did_you_mean, refuse
+from .masks import everything
+from .problem import Problem
+
+__all__ = ["Asked", "Counts", "Distance", "Mass", "Maximum", "Measure", "Pooled", "PooledMap", "Range", "Top", "asked", "edges",
+           "mass", "pooled", "top"]  # fmt: skip
+
+LARGEST_TOP = 1024  # keys per row: more would be a matrix again
+
+
+class Maximum(NamedTuple):
+    """The largest weight of each row and its key, (…, H, Q); the first key where several share it, -1 where there is none."""
+
+    weight: Any
+    key: Any
+
+
+class Top(NamedTuple):
+    """The largest weights of each row, falling, and their keys, (…, H, Q, count); weight 0 and key -1 where keys run out."""
+
+    weight: Any
+    key: Any
+
+
+class Distance(NamedTuple):
+    """Mean and variance of query − key under the weights of each row, in positions, (…, H, Q)."""
+
+    mean: Any
+    variance: Any
+
+
+class Range(NamedTuple):
+    """The smallest and largest score of each row over the keys it attends, (…, H, Q); inf and -inf where it attends none."""
+
+    minimum: Any
+    maximum: Any
+
+
+class Counts(NamedTuple):
+    """Per row, how many keys it attends, and how many of these scores are NaN and +inf, (…, H, Q) int64."""
+
+    attended: Any
+    nan: Any
+    inf: Any
+
+    @property
+    def empty(self):
+        """Which rows attend nothing."""
+        return self.attended == 0
+
+
+class Pooled(NamedTuple):
+    """Mean and maximum of the weights in each cell of a map, (…, H, rows, columns)."""
+
+    mean: Any
+    maximum: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """One thing to ask. kind: what it is; name: under which name the answer is found."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Mass(Measure):
+    """The weight on a set of keys; see `mass`."""
+
+    keys: Any
+
+
+@dataclass(frozen=True, eq=False)
+class TopKeys(Measure):
+    """The largest weights; see `top`."""
+
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class PooledMap(Measure):
+    """The weights as a small picture; see `pooled`."""
+
+    rows: int
+    columns: int
+
+
+PLAIN = {
+    "lse": "the logarithm of the denominator",
+    "maximum": "the largest weight and its key",
+    "entropy": "−Σ p ln p",
+    "distance": "mean and variance of query − key",
+    "received": "Σ over rows",
+    "counts": "attended keys, NaN and infinite scores",
+    "range": "smallest and largest score",
+}
+WITH_ARGUMENTS = {"mass": "mass(key < 4)", "top": "top(5)", "pooled": "pooled(64, 64)"}
+
+
+def mass(keys, name: str = "mass") -> Mass:
+    """The weight that each row puts on a set of keys, Σ p over the set -> (…, H, Q).
+
+    keys: whatever can be a mask: an expression, a callable, booleans. The mask of the call still decides what is attended.
+
+    >>> from regard.expr import key, query
+    >>> mass(key == query - 1, name="previous").name
+    'previous'
+    """
+    return Mass("mass", _name("mass", name), keys)
+
+
+def top(count: int, name: str = "top") -> TopKeys:
+    """The `count` largest weights of each row with their keys, falling, the first key where two are equal -> `Top`."""
+    return TopKeys("top", _name("top", name), _whole("top", "count", count, LARGEST_TOP))
+
+
+def pooled(rows: int, columns: int, name: str = "pooled") -> PooledMap:
+    """Mean and maximum of the weights in each cell of a map of rows × columns -> `Pooled`.
+
+    Cell (r, c) holds the query rows ⌊r·Q/rows⌋ … ⌊(r+1)·Q/rows⌋ − 1 and the keys ⌊c·K/columns⌋ … ⌊(c+1)·K/columns⌋ − 1, so cells
+    differ by one row and one key at most. Pairs that are not attended count as 0.
+    """
+    return PooledMap("pooled", _name("pooled", name), _whole("pooled", "rows", rows), _whole("pooled", "columns", columns))
+
+
+def edges(size: int, cells: int) -> np.ndarray:
+    """Where cells begin and end: size cut into so many parts that differ by one at most, (cells + 1,) int64."""
+    return np.arange(cells + 1, dtype=np.int64) * size // cells
+
+
+def _name(where: str, name) -> str:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise refuse(where, "a measure's name is not a name", f"name={name!r}", "a Python identifier, such as 'first_tokens'",
+                     "choose another")  # fmt: skip
+    return name
+
+
+def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+        raise refuse(where, f"{name} is not a number of them", f"{name}={value!r}", f"a whole number, 1 … {most}",
+                     "give an integer")  # fmt: skip
+    return int(value)
+
+
+class Asked(NamedTuple):
+    """A checked question: the problem without values, and the measures, the key sets of `mass` as expressions."""
+
+    problem: Problem
+    measures: tuple[Measure, ...]
+
+    def of_kind(self, *kinds: str) -> Iterator[Any]:
+        return (measure for measure in self.measures if measure.kind in kinds)
+
+
+def asked(q, k, of, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention_stats") -> Asked:
+    """The checked question, or `Refused` with all reasons at once."""
+    reasons: list[Reason] = []
+    measures = _measures(of, reasons)
+    problem = None
+    try:
+        problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where=where)
+    except Refused as refused:
+        reasons += refused.reasons
+    if problem is not None:
+        measures = tuple(_settled(measure, problem, q, k, query_start, reasons) for measure in measures)
+    if reasons or problem is None:
+        raise Refused(where, reasons)
+    return Asked(problem, measures)
+
+
+def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
+    """The measures asked for; every one that is not known is a reason."""
+    known = (*PLAIN, *WITH_ARGUMENTS)
+    listed = [of] if isinstance(of, str | Measure) else list(of) if hasattr(of, "__iter__") else [of]
+    if not listed:
+        reasons.append(Reason("nothing is asked", f"of={of!r}", "at least one measure", f"choose from {', '.join(known)}"))
+    found: list[Measure] = []
+    for each in listed:
+        if isinstance(each, Measure):
+            found.append(each)
+        elif isinstance(each, str) and each in PLAIN:
+            found.append(Measure(each, each))
+        elif isinstance(each, str) and each in WITH_ARGUMENTS:
+            reasons.append(
+                Reason(f"{each} needs arguments", f"{each!r}", f"regard.{each}(…)", f"write regard.{WITH_ARGUMENTS[each]}")
+            )
+        else:
+            given = repr(each) if isinstance(each, str | int | float) else f"{type(each).__name__}"
+            reasons.append(Reason("no such measure", given, f"one of {', '.join(known)}", did_you_mean(str(each), known)))
+    names = [measure.name for measure in found]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        kind = next(measure.kind for measure in found if measure.name == name)
+        reasons.append(Reason(f"two measures are called {name!r}", ", ".join(names), "one name for each",
+                              "ask for it once" if kind in PLAIN else f"name them: {kind}(…, name='another')"))  # fmt: skip
+    return tuple(found)
+
+
+def _settled(measure: Measure, problem: Problem, q, k, query_start, reasons: list[Reason]) -> Measure:
+    """The measure, fitted to the problem: key sets become expressions, maps must not be finer than the matrix."""
+    if isinstance(measure, Mass):
+        try:
+            keys = Problem.of(q, k, None, mask=measure.keys, query_start=query_start).mask
+        except Refused as refused:
+            reasons += [
+                Reason(f"{measure.name}: {each.what}", each.given, each.expected, each.mend) for each in refused.reasons
+            ]
+            return measure
+        return replace(measure, keys=everything() if keys is None else keys)
+    if isinstance(measure, PooledMap):
+        Q, K = (problem.dims[name] for name in "QK")
+        if measure.rows > Q or measure.columns > K:
+            reasons.append(Reason(f"{measure.name} has more cells than the matrix", f"{measure.rows} × {measure.columns}",
+                                  f"at most Q × K = {Q} × {K}", f"pooled({min(measure.rows, Q)}, {min(measure.columns, K)})"))  # fmt: skip
+    return measure

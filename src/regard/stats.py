@@ -1,0 +1,132 @@
+"""Statistics of the weights without the matrix: what is asked, by which engine, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .engines import why_not
+from .errors import Reason, Refused, did_you_mean, refuse
+from .measures import Asked, Measure, asked
+from .problem import is_tensor
+
+__all__ = ["Statistics", "attention_stats"]
+
+ENGINES = ("auto", "jit", "reference")
+
+
+class Statistics:
+    """The answers by name: `found.entropy`, `found["entropy"]`, or by the measure itself: `found[first]`."""
+
+    def __init__(self, answers: dict[str, Any]):
+        self._answers = answers
+
+    def __getitem__(self, measure: str | Measure) -> Any:
+        name = measure.name if isinstance(measure, Measure) else measure
+        if name not in self._answers:
+            raise KeyError(_unknown(str(name), self._answers))
+        return self._answers[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._answers:
+            raise AttributeError(_unknown(name, {} if name.startswith("_") else self._answers))
+        return self._answers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._answers)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def __dir__(self):
+        return [*super().__dir__(), *self._answers]
+
+    def __repr__(self):
+        return f"Statistics({', '.join(f'{name}: {_shown(answer)}' for name, answer in self._answers.items())})"
+
+
+def _unknown(name: str, answers: dict[str, Any]) -> str:
+    return f"{name!r} was not asked: {did_you_mean(name, answers)}"
+
+
+def _shown(answer) -> str:
+    if isinstance(answer, tuple):
+        return f"{type(answer).__name__}({', '.join(f'{name} {_shown(part)}' for name, part in answer._asdict().items())})"
+    return str(list(answer.shape))
+
+
+def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto") -> Statistics:
+    """Exact statistics of the attention weights, in memory that grows with the rows and not with the matrix.
+
+    P = softmax(score(scale · q kᵀ) where mask), and what `of` asks about it.
+
+    q (…, H, Q, D) · k (…, G, K, D), NumPy arrays or CPU torch tensors; mask, score, scale, query_start and sinks as for `attention`.
+    of: one measure or several:
+
+    ==================== ============================================================= ============================================
+    "lse"                ln Σ exp(score), as `attention_with_lse` gives it             (…, H, Q), nats
+    "entropy"            −Σ p ln p                                                     (…, H, Q), nats
+    "maximum"            the largest weight and its key, the first if several          weight, key (…, H, Q)
+    "distance"           mean and variance of query − key under the weights            mean, variance (…, H, Q), positions
+    "range"              smallest and largest score that the row attends               minimum, maximum (…, H, Q)
+    "counts"             keys that the row attends; those with a NaN, a +inf score     attended, nan, inf (…, H, Q) int64
+    "received"           attention that each key receives, Σ p over the rows           (…, H, K)
+    mass(keys)           weight on a set of keys, Σ p over it                          (…, H, Q)
+    top(n)               the n largest weights and their keys                          weight, key (…, H, Q, n)
+    pooled(rows, cols)   mean and maximum of P in each cell of a map                   mean, maximum (…, H, rows, cols)
+    ==================== ============================================================= ============================================
+
+    Sinks count in the denominator, so the weights of a row sum to less than 1, and so do masses. The entropy is −Σ p ln p of these
+    weights, over the keys; a distance is a mean over the keys alone. A row that attends nothing has lse −inf, key −1, range
+    (inf, −inf) and otherwise 0. A row that attends a NaN or +inf is NaN except in range and counts, with key −1.
+
+    `received` and `pooled` read q and k a second time; everything else takes one pass together. Several maps take a pass each.
+    Refused, with all reasons at once: measures that are not known, maps finer than the matrix, and what `attention` refuses.
+
+    Source: Clark et al. 2019 (entropy, distance and mass of heads); the streaming sums are those of Dao et al. 2022 with more terms.
+
+    >>> import numpy as np, regard as rg
+    >>> q = k = np.zeros((2, 100, 8), np.float32)  # equal scores: every row looks at all it may see, evenly
+    >>> first = rg.mass(rg.key < 4, name="first")
+    >>> found = rg.attention_stats(q, k, of=["entropy", "distance", first], mask=rg.causal())
+    >>> found.entropy[0, 99].round(4), found.distance.mean[0, 99].round(4), found[first][0, 99].round(4)
+    (np.float32(4.6052), np.float32(49.5), np.float32(0.04))
+    """
+    question = asked(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
+    _chosen(question, engine)
+    from .reference_stats import statistics
+
+    real = np.result_type(question.problem.dtype, np.float32)
+
+    def given_back(value):
+        if isinstance(value, tuple):
+            return type(value)(*map(given_back, value))
+        value = value.reshape(*question.problem.lead, *value.shape[2:])
+        return _like(q, value.astype(real) if value.dtype.kind == "f" else value)
+
+    return Statistics({name: given_back(value) for name, value in statistics(question).items()})
+
+
+def _chosen(question: Asked, engine) -> str:
+    """The engine that will run; a named engine that cannot is refused with all its reasons."""
+    if engine not in ENGINES:
+        raise refuse("attention_stats", "no such engine", f"engine={engine!r}", f"one of {', '.join(ENGINES)}",
+                     did_you_mean(str(engine), ENGINES))  # fmt: skip
+    if engine == "reference":
+        return engine
+    against = why_not(question.problem, "jit")
+    if against and engine == "jit":
+        raise Refused("attention_stats", [Reason("engine 'jit' cannot do this", reason, "a problem that this engine takes",
+                                                 'use engine="auto"') for reason in against])  # fmt: skip
+    return "reference" if against else "jit"
+
+
+def _like(given, found: np.ndarray):
+    """The answer as the kind of array that was given."""
+    if is_tensor(given):
+        import torch
+
+        return torch.from_numpy(found)
+    return found
