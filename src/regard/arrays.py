@@ -6,7 +6,7 @@ import numpy as np
 
 from .errors import refuse
 
-__all__ = ["read_array"]
+__all__ = ["as_tensor", "is_float", "read_array"]
 
 
 def read_array(array, where: str) -> np.ndarray:
@@ -15,8 +15,29 @@ def read_array(array, where: str) -> np.ndarray:
         raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
                      expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip
     try:
-        return np.asarray(array.detach() if hasattr(array, "detach") else array)
+        if hasattr(array, "detach"):
+            array = array.detach()
+            if str(array.dtype) == "torch.bfloat16":  # NumPy has none of its own
+                import ml_dtypes
+                import torch
+
+                return array.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return np.asarray(array)
     except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, other devices and layouts; lists of uneven length
         raise refuse(where, "the array cannot be read", given=str(error).split("\n")[0],
                      expected="numbers in CPU memory that NumPy knows",
                      mend="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length") from error  # fmt: skip
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether these are floating-point numbers; bfloat16 is not among NumPy's kinds."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
+def as_tensor(array: np.ndarray):
+    """The array as a torch tensor that shares its memory."""
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

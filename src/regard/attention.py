@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .engines import choose, solve
+from .arrays import as_tensor
 from .errors import refuse
 from .problem import Problem, is_tensor
 
@@ -111,7 +112,5 @@ def _heads(problem: Problem) -> tuple[int, ...]:
 def _like(given, found: np.ndarray):
     """The result as the kind of array the caller works with; a tensor shares the memory."""
     if is_tensor(given):
-        import torch
-
-        return torch.from_numpy(found)
+        return as_tensor(found)
     return found

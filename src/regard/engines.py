@@ -59,6 +59,6 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
 
         found, lse = reference.forward(problem)
     if out is None:
-        return found.astype(problem.dtype), lse.astype(problem.dtype)
+        return found.astype(problem.dtype), lse.astype(problem.real)
     out[...] = found
-    return out, lse.astype(problem.dtype)
+    return out, lse.astype(problem.real)

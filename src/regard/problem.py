@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import read_array
+from .arrays import is_float, read_array
 from .dropout import Dropout
 from .errors import Reason, Refused
 from .expr import Const, Expr, Read, Var, batch, head, key, query, tables_of, walk
@@ -26,6 +26,8 @@ from .masks import LIMIT
 from .trace import as_mask, as_score
 
 __all__ = ["Problem", "is_tensor"]
+
+FLOATS = "float32, float64, float16 or bfloat16"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +59,11 @@ class Problem:
     def dtype(self) -> np.dtype:
         return self.q.dtype
 
+    @property
+    def real(self) -> np.dtype:
+        """What sums are made in, and lse: float32, or float64 for float64 arrays."""
+        return np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+
     def __repr__(self):
         sizes = " ".join(f"{letter}={size}" for letter, size in self.dims.items())
         starts = sorted(set(self.query_start.tolist()))
@@ -87,7 +94,7 @@ class Problem:
         B, H, Q, D = q4.shape
         K = k4.shape[2]
         start = _query_start(query_start, B, Q, K, reasons)
-        number = _scale(scale, D, q4.dtype, reasons)
+        number = _scale(scale, D, reasons)
         sink = _sinks(sinks, H, reasons)
         falling = _dropout(dropout, seed, reasons)
         rule = _rule(mask, as_mask, "mask", (B, H, Q, K), start, reasons)
@@ -125,7 +132,7 @@ def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         if _wants_gradients(name, value, reasons):
             return None
         if value.device.type != "cpu" or value.dtype not in _torch_dtypes():
-            reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", "float32 or float64 on the CPU",
+            reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", f"{FLOATS} on the CPU",
                                   f"convert it: {name}.float().cpu()"))  # fmt: skip
             return None
     try:
@@ -135,9 +142,9 @@ def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
             Reason(f"{name}: {reason.what}", reason.given, reason.expected, reason.mend) for reason in refused.reasons
         )
         return None
-    if array.dtype not in (np.float32, np.float64) or not array.dtype.isnative:
+    if not is_float(array.dtype) or array.dtype.itemsize > 8 or not array.dtype.isnative:
         reasons.append(Reason(f"{name} has a dtype that attention does not take", f"{array.dtype} {_shape(array)}",
-                              "float32 or float64", f"convert it: {name}.astype(np.float32)"))  # fmt: skip
+                              FLOATS, f"convert it: {name}.astype(np.float32)"))  # fmt: skip
         return None
     if array.ndim < 2:
         reasons.append(Reason(f"{name} has too few axes", _shape(array), "(…, heads, rows, depth), at least (rows, depth)",
@@ -149,7 +156,7 @@ def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
 def _torch_dtypes():
     import torch
 
-    return (torch.float32, torch.float64)
+    return (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def _wants_gradients(name: str, value, reasons: list[Reason]) -> bool:
@@ -243,15 +250,15 @@ def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nda
     return np.broadcast_to(array.astype(np.int64), (B,)).copy()
 
 
-def _scale(value, D: int, dtype: np.dtype, reasons: list[Reason]) -> float:
+def _scale(value, D: int, reasons: list[Reason]) -> float:
     if value is None:
         return 1 / math.sqrt(D)
     given = _small(value)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
         reasons.append(Reason("scale is not a number", _shortly(value), "a finite number", "leave it out for 1/√D"))
-    elif abs(number) > float(np.finfo(dtype).max):
-        reasons.append(Reason(f"scale is beyond {dtype}", _shortly(value), f"at most {np.finfo(dtype).max:.3g}",
+    elif abs(number) > float(np.finfo(np.float32).max):
+        reasons.append(Reason("scale is beyond float32", _shortly(value), f"at most {np.finfo(np.float32).max:.3g}",
                               "leave it out for 1/√D"))  # fmt: skip
     return number
 
@@ -265,7 +272,7 @@ def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
     if value is None:
         return None
     array = _small(value)
-    if array.dtype.kind != "f" or array.shape[:1] != (H,) or array.ndim > 2:
+    if not is_float(array.dtype) or array.shape[:1] != (H,) or array.ndim > 2:
         reasons.append(Reason("sinks do not fit the heads", f"{array.dtype} {_shape(array)}", f"floats ({H},) or ({H}, n)",
                               "give one logit per query head, or several"))  # fmt: skip
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .arrays import as_tensor, read_array
 from .expr import Expr, Op, score, walk
 from .problem import Problem
 from .readings import evaluate
@@ -35,18 +36,19 @@ def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """softmax(scale · q kᵀ + bias where mask) v by torch -> out (B, H, Q, E), lse (B, H, Q), in the dtype of the problem."""
     B, H, G, Q, K, E = (problem.dims[name] for name in "BHGQKE")
     if 0 in (B, H, Q, K):
-        return np.zeros((B, H, Q, E), problem.dtype), np.full((B, H, Q), -np.inf, problem.dtype)
+        return np.zeros((B, H, Q, E), problem.dtype), np.full((B, H, Q), -np.inf, problem.real)
     q, k, v = (_tensor(array) for array in (problem.q, problem.k, problem.v))
     allowed, added = _dense(problem)
     given = allowed if added is None else added if allowed is None else added.masked_fill(~allowed, -torch.inf)
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=given, scale=problem.scale, enable_gqa=H != G)
-    logits = problem.scale * q @ k.repeat_interleave(H // G, dim=1).mT
+    real = as_tensor(np.zeros(0, problem.real)).dtype
+    logits = problem.scale * q.to(real) @ k.repeat_interleave(H // G, dim=1).mT.to(real)
     if added is not None:
         logits = logits + added
     if allowed is not None:
         logits = logits.masked_fill(~allowed, -torch.inf)
     lse = logits.logsumexp(-1)
-    return out.masked_fill(lse[..., None] == -torch.inf, 0).numpy(), lse.numpy()
+    return read_array(out.masked_fill(lse[..., None] == -torch.inf, 0), "out"), lse.numpy()
 
 
 def _dense(problem: Problem) -> tuple[torch.Tensor | None, torch.Tensor | None]:
@@ -61,7 +63,7 @@ def _dense(problem: Problem) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     }
 
     def laid(rule: Expr | None, dtype) -> torch.Tensor | None:
-        return None if rule is None else torch.from_numpy(np.broadcast_to(evaluate(rule, at), (B, H, Q, K)).astype(dtype))
+        return None if rule is None else as_tensor(np.broadcast_to(evaluate(rule, at), (B, H, Q, K)).astype(dtype))
 
     return laid(problem.mask, np.bool_), laid(problem.score, problem.dtype)
 
@@ -84,4 +86,4 @@ def _mentions_score(rule: Expr) -> bool:
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
     """The array as a tensor; strides that torch does not take (negative ones) cost a copy."""
-    return torch.from_numpy(array if min(array.strides, default=0) >= 0 and array.flags.writeable else array.copy())
+    return as_tensor(array if min(array.strides, default=0) >= 0 and array.flags.writeable else array.copy())

@@ -7,7 +7,6 @@ address and (size, stride in bytes) of each axis.
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import Any
 
@@ -20,32 +19,44 @@ from ..problem import Problem
 from .ir import F32, F64, I32, I64, PTR, Code
 from .special import LOG2E
 
-__all__ = ["FIXED", "Block", "address", "bits", "leaves", "pack"]
+__all__ = ["FIXED", "Block", "address", "bits", "factors", "leaves", "pack", "plain"]
 
 FIXED = (
     "next", "tasks",
     *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
-    "lse", "H", "group", "Q", "K", "query_factor", "score_factor", "exponent", "unit", "start",
+    "lse", "top", "total", "heads", "group", "rows", "Q", "K", "score_factor", "exponent", "unit", "start",
     "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
-    "sinks", "sink_count",
+    "sinks", "sink_count", "pieces", "parts", "left", "pages", "pages_batch", "page",
+    "dropout_seed", "dropout_threshold", "dropout_scale",
 )  # fmt: skip
 
 
-def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], out, lse, counter, sinks) -> np.ndarray:
-    """The block for one call. The arrays must outlive it: it holds addresses."""
+def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], **given) -> np.ndarray:
+    """The block for one call: `given` are slots by name, arrays (for which their addresses stand), numbers or floats.
+
+    The arrays must outlive the block. Arrays of the problem, and what follows from it and its plan, need not be given.
+    """
     B, H, Q, _ = problem.q.shape
     G, K = problem.k.shape[1:3]
-    tiles = plan.order.shape[1]
-    slots = [address(counter), B * H * tiles]
-    for array in (problem.q, problem.k, problem.v, out):
-        slots += [address(array), *array.strides]
-    slots += [
-        address(lse), H, H // G, Q, K, *map(bits, factors(problem)), address(problem.query_start),
-        address(plan.offsets), address(plan.runs), address(plan.order), tiles,
-        (H if plan.per_head else 1) if plan.per_batch else 0, int(plan.per_head),
-        address(sinks), sinks.shape[1],
-    ]  # fmt: skip
-    return np.array(slots + leaves(constants, tables), np.int64)
+    score_factor, exponent, unit = factors(problem)
+    slots: dict[str, Any] = dict.fromkeys(FIXED, 0)
+    slots |= {
+        "heads": H, "group": H // G, "rows": Q, "Q": Q, "K": K, "score_factor": score_factor, "exponent": exponent, "unit": unit,
+        "start": problem.query_start, "offsets": plan.offsets, "runs": plan.runs, "order": plan.order, "tiles": plan.order.shape[1],
+        "plan_batch": (H if plan.per_head else 1) if plan.per_batch else 0, "plan_head": int(plan.per_head),
+        "tasks": B * H * plan.order.shape[1],
+    }  # fmt: skip
+    for name, array in (("q", problem.q), ("k", problem.k), ("v", problem.v), *given.items()):
+        slots[name] = array
+        if f"{name}_row" in slots:
+            slots |= {
+                f"{name}{part}": stride
+                for part, stride in zip(("_batch", "_head", "_row", "_depth"), array.strides, strict=True)
+            }
+    assert slots.keys() == set(FIXED), slots.keys() ^ set(FIXED)
+    numbers = [address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
+               for value in slots.values()]  # fmt: skip
+    return np.array(numbers + leaves(constants, tables), np.int64)
 
 
 def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
@@ -58,19 +69,20 @@ def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
     return slots
 
 
-def factors(problem: Problem) -> tuple[float, float, float, float]:
-    """Where the scale is applied: to q, to a dot product before a score expression, and in 2**(exponent · (s - m)); and the
-    natural logarithm that a unit of s stands for.
+def plain(problem: Problem) -> bool:
+    """Whether the softmax can take the scale into its exponent, so that dot products are scores."""
+    # The maximum is taken before the scale, which must therefore not turn signs; a tiny one would vanish, and 0 · -inf is NaN.
+    return problem.score is None and problem.scale > 1e-30
 
-    The dot product of unscaled rows is rounded once less than that of scaled rows. The exponent must be positive, because the
-    maximum is taken before it; a negative scale therefore turns q's sign.
+
+def factors(problem: Problem) -> tuple[float, float, float]:
+    """Where the scale is applied: to a dot product before a score expression, or in 2**(exponent · (s - m)); and the natural
+    logarithm that a unit of s stands for.
+
+    The dot product of unscaled rows is rounded once less than that of scaled rows.
     """
     scale = problem.scale
-    if problem.score is not None:
-        return 1.0, scale, LOG2E, 1.0
-    if abs(scale) < 1e-30:  # as an exponent it would vanish, and 0 · -inf is NaN
-        return scale, 1.0, LOG2E, 1.0
-    return math.copysign(1.0, scale), 1.0, abs(scale) * LOG2E, abs(scale)
+    return (1.0, scale * LOG2E, scale) if plain(problem) else (scale, LOG2E, 1.0)
 
 
 def address(array: np.ndarray) -> int:
@@ -117,6 +129,7 @@ class Block:
     def address(self, name: str):
         return self.code.inttoptr(self.slots[name], PTR)
 
-    def factor(self, name: str, lanes: int) -> ir.Value:
-        """A float64 slot as float32 in every lane."""
-        return self.code.splat(self.code.fptrunc(self._slot(self.fixed.index(name), F64), F32), lanes)
+    def factor(self, name: str, type) -> ir.Value:
+        """A float64 slot as numbers of a type, in every lane."""
+        value = self._slot(self.fixed.index(name), F64)
+        return self.code.splat(value if type.element == F64 else self.code.fptrunc(value, F32), type.count)

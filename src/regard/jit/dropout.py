@@ -36,7 +36,7 @@ class Dropout:
             for number in range(ROUNDS)
         ]
         self.threshold = code.splat(code.trunc(arg["dropout_threshold"], I32), tile.lanes)
-        self.factors = code.number(0.0, tile.type), arg.factor("dropout_scale", tile.lanes)
+        self.factors = code.number(0.0, tile.type), arg.factor("dropout_scale", tile.type)
 
     @staticmethod
     def bytes_per_key(lanes: int, vectors: int) -> int:

@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from ..expr import Const, Expr, Op, Read, Table, Var, walk
 from ..expr import score as the_score
-from . import special
+from . import formats, special
 from .arguments import Block
 from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
 
@@ -171,7 +171,7 @@ class Emitter:
                 return code.trunc(found, target)
             return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
         if dtype.itemsize == 2:
-            found = special.widen_half(code, found)
+            found = formats.widen_half(code, found)
         target = vector(real, count)
         if found.type == target:
             return found

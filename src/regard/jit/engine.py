@@ -8,22 +8,23 @@ import numpy as np
 
 from .. import readings
 from ..expr import Const, Table, walk
+from ..expr import score as the_score
 from ..intervals import Interval
 from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
 from . import build, forward, threads
-from .arguments import pack
+from .arguments import pack, plain
 from .emit import signature
+from .formats import Format
+from .forward import PIECE
 from .launch import launch
 from .target import host
-from .tile import Specification, scratch_bytes
+from .tile import Memory, Specification, regions
+from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
 
-__all__ = ["prepare", "solve", "specify", "tile_shape", "why_not"]
+__all__ = ["Saved", "keep", "prepare", "rules", "solve", "specify", "tile_shape", "why_not"]
 
-PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
-NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
-PATIENT = 1 << 16  # rows beyond which planning narrow tiles would take longer than they save
 SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
 
 
@@ -34,6 +35,16 @@ class Prepared(NamedTuple):
     spec: Specification
     constants: list[Const]
     tables: list[Table]
+    scratch: int
+
+
+class Saved(NamedTuple):
+    """A forward pass and what a backward pass needs of it: a weight is 2**(exponent · (s - top)) / total, s in the kernel's units."""
+
+    out: np.ndarray
+    lse: np.ndarray
+    top: np.ndarray
+    total: np.ndarray
 
 
 _prepared: Memo[Prepared] = Memo(256)
@@ -42,85 +53,93 @@ _prepared: Memo[Prepared] = Memo(256)
 def why_not(problem: Problem) -> list[str]:
     """Every reason why the compiled engine cannot solve the problem; empty if it can."""
     reasons = []
-    if problem.dtype != np.float32:
-        reasons.append(f"it computes in float32, and the arrays are {problem.dtype}")
     if problem.dropout is not None:
         reasons.append("it has no dropout yet")
     return reasons
 
 
 def tile_shape(problem: Problem) -> tuple[int, int]:
-    """(query rows, keys) of a tile: as many rows as fill the registers, fewer where there are not as many.
-
-    Where a tile sees few keys, a good part of them is cut by the mask's two edges, and less is cut in a tile of fewer rows.
-    """
-    target = host()
-    lanes = target.lanes(4)
-    rows = lanes * target.tile.query_vectors
-    while rows > lanes and rows // 2 >= problem.q.shape[2]:
-        rows //= 2
-    if problem.mask is not None and rows > lanes and problem.q.shape[2] <= PATIENT:
-        found = plan(problem, rows, PLAN_KEYS)
-        if _visited(found) < NARROW * rows * found.order.size:
-            rows = lanes
-    return rows, PLAN_KEYS
+    """(query rows, keys) of a tile of the plan."""
+    return tiling(problem).planned, PLAN_KEYS
 
 
 def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(out (B, H, Q, E), lse (B, H, Q)), float32. `out` may be given, with any strides."""
+    """(out (B, H, Q, E) in the problem's dtype, lse (B, H, Q)). `out` may be given, with any strides."""
+    return keep(problem, out)[:2]
+
+
+def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
+    """`solve`, and what a backward pass needs."""
     B, H, Q, _ = problem.q.shape
+    E = problem.v.shape[3]
     if out is None:
-        out = np.empty((B, H, Q, problem.v.shape[3]), np.float32)
-    lse = np.empty((B, H, Q), np.float32)
+        out = np.empty((B, H, Q, E), problem.dtype)
+    lse, top, total = np.empty((3, B, H, Q), problem.real)
     if lse.size == 0:
-        return out, lse
-    rows, keys = tile_shape(problem)
-    found = plan(problem, rows, keys)
-    ready = prepare(problem, rows, out)
+        return Saved(out, lse, top, total)
+    shape = tiling(problem)
+    found = plan(problem, shape.planned, PLAN_KEYS)
+    heads = problem.k.shape[1] if shape.folded else H
+    tiles = B * heads * found.order.shape[1]
+    split = splits(problem, found, tiles, threads.count())
+    ready = prepare(problem, shape, split, out)
+    pieces = -(-problem.dims["K"] // PIECE) if split else 1
     counter = np.zeros(1, np.int64)
-    sinks = np.ascontiguousarray(np.empty((H, 0)) if problem.sinks is None else problem.sinks, np.float32)
-    block = pack(problem, found, ready.constants, ready.tables, out, lse, counter, sinks)
-    workers = 1 if _work(problem, found) < SMALL else min(threads.count(), B * H * found.order.shape[1])
-    launch(ready.kernel, block, scratch_bytes(ready.spec), workers, (problem, found, ready, out, lse, counter, sinks))
-    return out, lse
+    sinks = np.ascontiguousarray(np.empty((H, 0)) if problem.sinks is None else problem.sinks, problem.real)
+    parts = _aligned(tiles * pieces * (E + 2) * shape.rows if split else 0, problem.real)
+    left = np.full(tiles if split else 0, pieces, np.int64)
+    given = {
+        "next": counter, "tasks": tiles * pieces, "out": out, "lse": lse, "top": top, "total": total, "heads": heads,
+        "rows": Q * H // heads, "sinks": sinks, "sink_count": sinks.shape[1], "pieces": pieces, "parts": parts, "left": left,
+    }  # fmt: skip
+    block = pack(problem, found, ready.constants, ready.tables, **given)
+    workers = 1 if _work(problem, found) < SMALL else min(threads.count(), tiles * pieces)
+    launch(ready.kernel, block, ready.scratch, workers, (problem, found, ready, given))
+    return Saved(out, lse, top, total)
+
+
+def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
+    """Working memory that begins on a cache line."""
+    room = np.empty(count * dtype.itemsize + 64, np.uint8)
+    return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
 
 
 def _work(problem: Problem, found: Plan) -> int:
     """Multiply-adds of a call, empty tiles left out."""
     B, H, _, D = problem.q.shape
-    return B * H // len(found.order) * _visited(found) * found.rows * (D + problem.v.shape[3])
+    return B * H // len(found.order) * visited(found) * found.rows * (D + problem.v.shape[3])
 
 
-def _visited(found: Plan) -> int:
-    """Keys that tiles visit, over all tiles."""
-    return int((found.runs[:, 1] - found.runs[:, 0]).sum(dtype=np.int64))
-
-
-def prepare(problem: Problem, rows: int, out: np.ndarray) -> Prepared:
+def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray) -> Prepared:
     """The kernel for a problem, compiled or found."""
-    unit = tuple(array.strides[3] == 4 for array in (problem.q, problem.k, problem.v, out))
+    unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
     start = problem.query_start
-    rest = (problem.q.shape, problem.k.shape[2], problem.v.shape[3], rows, unit, start.min(), start.max(), host())
-    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit))
+    rest = (problem.q.shape, problem.dims["K"], problem.v.shape[3], problem.dtype, shape, split, unit, plain(problem),
+            start.min(), start.max(), host())  # fmt: skip
+    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, split, unit))
 
 
-def specify(problem: Problem, rows: int, unit: tuple[bool, ...]) -> tuple[Specification, list[Const], list[Table]]:
-    """What a kernel is specialised to, and the constants and tables that it takes as arguments."""
-    shape, constants, tables = signature(problem.mask, problem.score)
-    spec = Specification(
-        shape=shape, D=problem.q.shape[3], E=problem.v.shape[3], rows=rows, wide=_needs_64_bits(problem), unit=unit,
-        score=problem.score is not None, mask=problem.mask is not None,
+def rules(problem: Problem):
+    """The mask and the score as a kernel applies them."""
+    return problem.mask, the_score if problem.score is None and not plain(problem) else problem.score
+
+
+def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Specification:
+    """What a kernel is specialised to."""
+    mask, score = rules(problem)
+    return Specification(
+        shape=signature(mask, score)[0], D=problem.q.shape[3], E=problem.v.shape[3], dtype=problem.dtype.name, rows=shape.rows,
+        lanes=shape.lanes, wide=_needs_64_bits(problem), unit=unit, score=score is not None, mask=mask is not None,
+        folded=shape.folded, split=split,
     )  # fmt: skip
-    return spec, constants, tables
 
 
-def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...]) -> Prepared:
-    spec, constants, tables = specify(problem, rows, unit)
-    target = host()
-    kernel = build.compiled(
-        repr(spec), target, lambda: forward.write(spec, target, problem.mask, problem.score, constants, tables), "forward"
-    )
-    return Prepared(kernel, spec, constants, tables)
+def _compiled(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Prepared:
+    spec, target = specify(problem, shape, split, unit), host()
+    mask, score = rules(problem)
+    _, constants, tables = signature(mask, score)
+    kernel = build.compiled(repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward")
+    return Prepared(kernel, spec, constants, tables, Memory.total(regions(spec, target)))
 
 
 def _needs_64_bits(problem: Problem) -> bool:
@@ -133,7 +152,7 @@ def _needs_64_bits(problem: Problem) -> bool:
 
     anything = Interval(np.array(-np.inf), np.array(np.inf), True)
     ranges = {
-        "batch": span(0, B - 1), "head": span(0, H - 1), "key": span(0, max(problem.k.shape[2] - 1, 0)),
+        "batch": span(0, B - 1), "head": span(0, H - 1), "key": span(0, max(problem.dims["K"] - 1, 0)),
         # Lanes past the last row have positions too.
         "query": span(start.min(), start.max() + Q + 1024), "score": anything,
     }  # fmt: skip

@@ -2,18 +2,21 @@
 
     out[row] = Σ_key exp(s[row, key] - lse[row]) · v[key],    s = score(scale · q[row]·k[key]) where mask, else -inf
 
-A task is a tile of W query rows of one head. Its queries are transposed once, Qᵀ[depth][lane], and then for each block of keys:
+A task is a tile of W query rows. Its queries are transposed once, Qᵀ[depth][lane], and then for each block of keys:
 
     Sᵀ[key][lane]  =  K · Qᵀ          products.py    one key element, broadcast, times vectors of queries
     score and mask                    rules.py       on lanes; a full block does not mention the mask
     m, α, p, l                        softmax.py     the running softmax; everything is vertical
     Oᵀ[depth][lane] = α Oᵀ + Vᵀ · P   products.py    one value element, broadcast, times vectors of probabilities
 
-What is read: the rows of q, k and v that the plan visits, in place, with any strides, and nothing beyond them. Blocks begin at
-multiples of BLOCK keys, and a row sums its keys one after the other, so its bits do not depend on its neighbours, on the batch,
-or on the threads.
+Keys are summed in pieces of PIECE, each from nothing, and the pieces are merged in order. A call with few rows and many keys makes
+every piece a task of its own ("split"), and whoever finishes a tile's last piece merges them: the same sums in the same order, so
+decoding gives the bits of a whole prefill. Blocks begin at multiples of BLOCK keys, and a row sums its keys one after the other:
+its bits do not depend on its neighbours, on the batch, or on the threads.
 
-0 · NaN is NaN, so a value that a row may not see could reach it in a mixed block. No check is paid for beforehand: a tile whose
+What is read: the rows of q, k and v that the plan visits, in place, with any strides, and nothing beyond them.
+
+0 · NaN is NaN, so a value that a row may not see could reach it in a mixed block. No check is paid for beforehand: a piece whose
 output is not finite is done once more, carefully, with those products left out.
 """
 
@@ -24,13 +27,16 @@ from llvmlite import ir
 from ..expr import Const, Expr, Table
 from .arguments import Block
 from .ir import I32, I64, PTR, Code
+from .panels import Keys, Values
 from .products import add_values, add_values_carefully, multiply_keys
 from .rules import Rules
 from .softmax import Running
 from .target import Target
-from .tile import BLOCK, Specification, Tile
+from .tile import BLOCK, Memory, Specification, Tile, regions
 
-__all__ = ["write"]
+__all__ = ["PIECE", "write"]
+
+PIECE = 1024  # keys summed from nothing before they are merged: enough that merging is cheap, few enough to share among threads
 
 
 def write(
@@ -44,11 +50,9 @@ def write(
         argument.add_attribute("noalias")
     code = Code(function.append_basic_block("entry"))
     arg = Block(code, function.args[0], constants, tables, spec.wide)
-    tile = Tile(code, spec, target, arg, function.args[1])
+    tile = Tile(code, spec, target, arg, Memory(code, function.args[1], regions(spec, target)))
     rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
-    exponent, unit = (arg.factor(name, tile.lanes) for name in ("exponent", "unit"))
-    run = Running(code, tile.rest, tile.type, tile.vectors, exponent, unit)
-    _Forward(code, arg, tile, rules, run).tasks(function.args[2])
+    _Forward(code, arg, tile, rules).tasks(function.args[2])
     code.ret_void()
     return module
 
@@ -56,17 +60,22 @@ def write(
 class _Forward:
     """The loop nest, from the outside in."""
 
-    def __init__(self, code: Code, arg: Block, tile: Tile, rules: Rules, run: Running):
-        self.code, self.arg, self.tile, self.rules, self.run = code, arg, tile, rules, run
+    def __init__(self, code: Code, arg: Block, tile: Tile, rules: Rules):
+        self.code, self.arg, self.tile, self.rules = code, arg, tile, rules
+        exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
+        # The piece that is being summed, and all pieces so far.
+        self.run, self.whole = (Running(code, tile.memory[name], tile.type, tile.vectors, exponent, unit)
+                                for name in ("running", "final"))  # fmt: skip
+        self.keys, self.values = Keys(code, tile), Values(code, tile)
 
     def tasks(self, budget) -> None:
-        """Tiles are taken from a shared counter until none is left, or the budget is used up."""
+        """Tasks are taken from a shared counter until none is left, or the budget is used up."""
         code, counter = self.code, self.arg.address("next")
 
         def take(left):
             # With nothing left in the budget nothing is taken: what is taken must be done.
-            return code.atomic_rmw("add", counter, code.select(code.icmp_signed(">", left, code.index(0)), code.index(1),
-                                                               code.index(0)), "monotonic")  # fmt: skip
+            one = code.select(code.icmp_signed(">", left, code.index(0)), code.index(1), code.index(0))
+            return code.atomic_rmw("add", counter, one, "monotonic")
 
         def goes_on(number, left):
             return code.and_(code.icmp_signed("<", number, self.arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
@@ -78,10 +87,13 @@ class _Forward:
             taken.carry(take(left), left)
 
     def task(self, number) -> None:
-        """Which head and rows a task is, and what the plan says about its keys."""
+        """Which head and rows a task is, and what the plan says about its keys; then its pieces."""
         code, arg, tile = self.code, self.arg, self.tile
+        split = tile.spec.split
+        part = code.srem(number, arg["pieces"]) if split else None
+        number = code.sdiv(number, arg["pieces"]) if split else number
         pair, place = code.sdiv(number, arg["tiles"]), code.srem(number, arg["tiles"])
-        b, h = code.sdiv(pair, arg["H"]), code.srem(pair, arg["H"])
+        b, h = code.sdiv(pair, arg["heads"]), code.srem(pair, arg["heads"])
         group = code.add(code.mul(b, arg["plan_batch"]), code.mul(h, arg["plan_head"]))
         tiles_before = code.mul(group, arg["tiles"])
         order = code.at(arg.address("order"), code.mul(code.add(tiles_before, place), code.index(4)))
@@ -89,70 +101,174 @@ class _Forward:
         offsets = code.at(arg.address("offsets"), code.mul(code.add(tiles_before, which), code.index(8)))
         runs = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
         row = code.mul(which, code.index(tile.spec.rows))
-        tile.enter(b, h, row, code.smaller_int(code.sub(arg["Q"], row), code.index(tile.spec.rows)))
+        tile.enter(b, h, row, code.smaller_int(code.sub(arg["rows"], row), code.index(tile.spec.rows)))
         tile.load_queries()
         start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
-        self.rules.open(b, h, code.add(start, row))
-        lse = code.at(arg.address("lse"), code.mul(code.add(code.mul(pair, arg["Q"]), row), code.index(4)))
-        # A second, careful attempt only where the first is not finite.
-        first, attempts = code.index(0), code.index(1)
-        with code.repeat(lambda attempt, last: code.icmp_signed("<", attempt, last), [first, attempts]) as tried:
+        self.rules.open(b, h, start if tile.spec.folded else code.add(start, row))
+        self.head = h
+        self.rows_before = code.add(code.mul(pair, arg["rows"]), row)
+        if split:
+            self.piece(runs, code.mul(part, code.index(PIECE)))
+            self.hand_in(number, part)
+        else:
+            self.all_pieces(runs)
+
+    # pieces -------------------------------------------------------------------------------------------------------------------
+
+    def all_pieces(self, runs) -> None:
+        """One piece after the other, each merged into the whole."""
+        code, tile = self.code, self.tile
+        self.begin_whole()
+        some = code.icmp_signed("<", *runs)
+        first = self.read_run(code.select(some, runs[0], code.index(0)))[0]
+        last = self.read_run(code.select(some, code.sub(runs[1], code.index(1)), code.index(0)))[1]
+        begin = code.mul(code.sdiv(first, code.index(PIECE)), code.index(PIECE))
+        with code.loop(begin, code.select(some, last, code.index(0)), PIECE, [runs[0]]) as piece:
+            piece.carry(self.piece((piece.carried[0], runs[1]), piece.index))
+            self.merge(tile.o, [self.run.state(number) for number in range(tile.vectors)])
+        self.finish()
+
+    def begin_whole(self) -> None:
+        self.whole.begin()
+        self.tile.clear(self.tile.memory["whole"])
+
+    def merge(self, output, states) -> None:
+        """A piece's Oᵀ, m and l join the whole."""
+        code, tile, whole = self.code, self.tile, self.whole
+        factors = [whole.take(number, *state) for number, state in enumerate(states)]
+        with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
+            source, target = tile.place(output, depth.index), tile.place(tile.memory["whole"], depth.index)
+            for number, factor in enumerate(factors):
+                before = code.fmul(tile.get(target, number), whole.factor(number))
+                tile.put(code.fma(tile.get(source, number), factor, before), target, number)
+
+    def hand_in(self, number, part) -> None:
+        """The piece goes to where the tile's pieces are collected; whoever brings the last one merges them all, in order."""
+        code, arg, tile = self.code, self.arg, self.tile
+        E, vectors = tile.spec.E, tile.vectors
+        size = (E + 2) * tile.row_bytes
+        begin = code.mul(code.mul(number, arg["pieces"]), code.index(size))
+        mine = code.at(arg.address("parts"), code.add(begin, code.mul(part, code.index(size))))
+        with code.loop(code.index(0), code.index(E)) as depth:
+            source, target = tile.place(tile.o, depth.index), tile.place(mine, depth.index)
+            for place in range(vectors):
+                tile.put(tile.get(source, place), target, place)
+        for place in range(vectors):
+            for row, value in enumerate(self.run.state(place)):
+                tile.put(value, code.at(mine, (E + row) * tile.row_bytes), place)
+        left = code.at(arg.address("left"), code.mul(number, code.index(8)))
+        before = code.atomic_rmw("sub", left, code.index(1), "acq_rel")
+        with code.when(code.icmp_signed("==", before, code.index(1))):
+            self.begin_whole()
+            with code.loop(code.index(0), arg["pieces"]) as piece:
+                theirs = code.at(arg.address("parts"), code.add(begin, code.mul(piece.index, code.index(size))))
+                rows = [code.at(theirs, (E + row) * tile.row_bytes) for row in (0, 1)]
+                self.merge(theirs, [[tile.get(row, place) for row in rows] for place in range(vectors)])
+            self.finish()
+
+    def piece(self, runs, begin):
+        """m, l and Oᵀ of the keys begin … begin + PIECE; a second, careful attempt only where the first is not finite.
+
+        Gives the run that the next piece begins with.
+        """
+        code = self.code
+        carry = [code.index(0), code.index(1), runs[0]]
+        with code.repeat(lambda attempt, attempts, _: code.icmp_signed("<", attempt, attempts), carry) as tried:
             attempt = tried.carried[0]
             self.careful = code.icmp_signed("==", attempt, code.index(1))
             self.run.begin()
-            tile.clear_output()
-            self.runs(*runs)
-            finite = self.finish(h, lse)
-            again = code.and_(code.not_(finite), code.icmp_signed("==", attempt, code.index(0)))
-            tried.carry(code.add(attempt, code.index(1)), code.select(again, code.index(2), code.index(1)))
+            self.tile.clear(self.tile.o)
+            reached = self.runs(*runs, begin)
+            again = code.and_(code.not_(self.finite()), code.icmp_signed("==", attempt, code.index(0)))
+            tried.carry(code.add(attempt, code.index(1)), code.select(again, code.index(2), code.index(1)), reached)
+        return tried.result[2]
 
-    def runs(self, first_run, last_run) -> None:
-        """The runs of the plan, cut at multiples of BLOCK; what falls into the same block is done together."""
+    def finite(self):
+        """Whether every lane's Oᵀ is."""
+        code, tile = self.code, self.tile
+        zero = code.number(0.0, tile.type)
+        with code.loop(code.index(0), code.index(tile.spec.E), 1, [zero] * tile.vectors) as depth:
+            place = tile.place(tile.o, depth.index)
+            # 0, or NaN once a value is not finite
+            depth.carry(*(code.fma(tile.get(place, number), zero, check) for number, check in enumerate(depth.carried)))
+        total = depth.result[0]
+        for check in depth.result[1:]:
+            total = code.fadd(total, check)
+        every = ir.IntType(tile.lanes)
+        return code.icmp_unsigned("==", code.bitcast(code.fcmp_ordered("==", total, zero), every), ir.Constant(every, -1))
+
+    # keys ---------------------------------------------------------------------------------------------------------------------
+
+    def read_run(self, run):
+        code = self.code
+        at = code.at(self.arg.address("runs"), code.mul(run, code.index(12)))
+        return [code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3)]
+
+    def runs(self, first_run, last_run, begin):
+        """The plan's runs within a piece, cut at multiples of BLOCK; what falls into the same block is done together.
+
+        Gives the run that was not used up.
+        """
+        code = self.code
+        end = code.add(begin, code.index(PIECE))
+
+        def exists(run):
+            return code.icmp_signed("<", run, last_run)
+
+        def edge(run, part: int):
+            return self.read_run(code.select(exists(run), run, code.index(0)))[part]
+
+        with code.repeat(
+            lambda run: code.and_(exists(run), code.icmp_signed("<=", edge(run, 1), begin)), [first_run]
+        ) as skipped:
+            skipped.carry(code.add(skipped.carried[0], code.index(1)))
+        carry = [skipped.result[0], begin]
+
+        def goes_on(run, reached):
+            begins = code.larger_int(edge(run, 0), reached)
+            return code.and_(exists(run), code.icmp_signed("<", begins, end))
+
+        with code.repeat(goes_on, carry) as taken:
+            run, reached = taken.carried
+            first, last, mixed = self.read_run(run)
+            first = code.larger_int(first, reached)
+            border = code.mul(code.add(code.sdiv(first, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
+            run, last, mixed = self.joined(run, last, mixed, border, last_run)
+            stop = code.smaller_int(last, border)
+            self.block(first, code.sub(stop, first), code.icmp_signed("!=", mixed, code.index(0)))
+            # What remains of the run belongs to the next block.
+            used_up = code.icmp_signed("<=", last, border)
+            taken.carry(code.select(used_up, code.add(run, code.index(1)), run), stop)
+        return taken.result[0]
+
+    def joined(self, run, last, mixed, border, last_run):
+        """A run together with those that follow it before the border."""
         code = self.code
 
-        def read(run):
-            at = code.at(self.arg.address("runs"), code.mul(run, code.index(12)))
-            return [code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3)]
+        def joins(run, last, mixed):
+            """Whether this run ends before the border and the following one begins before it."""
+            following = code.add(run, code.index(1))
+            exists = code.icmp_signed("<", following, last_run)
+            begins = self.read_run(code.select(exists, following, run))[0]
+            both = code.and_(code.icmp_signed("<", last, border), code.icmp_signed("<", begins, border))
+            return code.and_(exists, both)
 
-        with code.when(code.icmp_signed("<", first_run, last_run)):
-            carry = [first_run, *read(first_run)]
-            with code.repeat(lambda run, *_: code.icmp_signed("<", run, last_run), carry) as taken:
-                run, first, last, mixed = taken.carried
-                border = code.mul(code.add(code.sdiv(first, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
-
-                def joins(run, last, mixed):
-                    """Whether this run ends before the border and the following one begins before it."""
-                    following = code.add(run, code.index(1))
-                    exists = code.icmp_signed("<", following, last_run)
-                    begins = read(code.select(exists, following, run))[0]
-                    both = code.and_(code.icmp_signed("<", last, border), code.icmp_signed("<", begins, border))
-                    return code.and_(exists, both)
-
-                with code.repeat(joins, [run, last, mixed]) as joined:
-                    following = code.add(joined.carried[0], code.index(1))
-                    further = read(following)
-                    # Unless both parts are full and touch, the mask decides.
-                    touch = code.icmp_signed("==", further[0], joined.carried[1])
-                    both = code.or_(joined.carried[2], further[2])
-                    joined.carry(following, further[1], code.select(touch, both, code.index(1)))
-                run, last, mixed = joined.result
-                end = code.smaller_int(last, border)
-                self.block(first, code.sub(end, first), code.icmp_signed("!=", mixed, code.index(0)))
-                used_up = code.icmp_signed("<=", last, border)
-                following = code.add(run, code.index(1))
-                exists = code.and_(used_up, code.icmp_signed("<", following, last_run))
-                fresh = read(code.select(exists, following, run))
-                rest = [end, last, mixed]
-                taken.carry(
-                    code.select(used_up, following, run),
-                    *(code.select(used_up, new, old) for new, old in zip(fresh, rest, strict=True)),
-                )
+        with code.repeat(joins, [run, last, mixed]) as joined:
+            following = code.add(joined.carried[0], code.index(1))
+            further = self.read_run(following)
+            # Unless both parts are full and touch, the mask decides.
+            touch = code.icmp_signed("==", further[0], joined.carried[1])
+            both = code.or_(joined.carried[2], further[2])
+            joined.carry(following, further[1], code.select(touch, both, code.index(1)))
+        return joined.result
 
     def block(self, first, count, mixed) -> None:
         """Some keys of one block: scores, running softmax, output."""
         code, tile, rules, run = self.code, self.tile, self.rules, self.run
+        tile.enter_block(first)
+        self.keys.stage(count)
         run.begin_block()
-        multiply_keys(code, tile, run, first, count)
+        multiply_keys(code, tile, run, self.keys, count)
         if rules.mask is not None:
             with code.if_else(mixed) as (then, otherwise):
                 with then:
@@ -163,31 +279,42 @@ class _Forward:
         elif rules.score is not None:
             rules.apply(run, first, count, masked=False)
         run.end_block()
+        self.values.stage(count)
         with code.if_else(self.careful) as (then, otherwise):
-            with then:
-                run.exponentiate(tile.s, tile.row_bytes, count, mark=True)
-                add_values_carefully(code, tile, run, first, count)
-            with otherwise:
-                run.exponentiate(tile.s, tile.row_bytes, count, mark=False)
-                add_values(code, tile, run, first, count)
+            for branch, mark, add in ((then, True, add_values_carefully), (otherwise, False, add_values)):
+                with branch:
+                    run.exponentiate(tile.s, count, mark)
+                    if tile.form.pairs:
+                        run.pair_up(tile.s, count)
+                        add(code, tile, run, self.values, code.sdiv(code.add(count, code.index(1)), code.index(2)))
+                    else:
+                        add(code, tile, run, self.values, count)
 
-    def finish(self, h, lse):
-        """out = Oᵀ / l, and lse; true if every lane's output is finite."""
+    # the end ------------------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """out = Oᵀ / l, lse, and what a backward pass needs."""
+        code, tile, arg, whole = self.code, self.tile, self.arg, self.whole
+        whole.add_sinks(self.sink, arg["sink_count"])
+        with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
+            place = tile.place(tile.memory["whole"], depth.index)
+            for number in range(tile.vectors):
+                tile.put(whole.normalized(tile.get(place, number), number), place, number)
+        tile.store_output(tile.memory["whole"])
+        whole.finish()
+        for row, name in (("maximum", "lse"), ("seen", "top"), ("total", "total")):
+            whole.store(row, code.at(arg.address(name), code.mul(self.rows_before, code.index(tile.size))), tile.count)
+
+    def sink(self, index, number: int):
+        """A sink of every lane: of the head, or of each lane's own head where heads share a tile."""
         code, tile, arg = self.code, self.tile, self.arg
-        self.run.add_sinks(arg.address("sinks"), code.mul(h, arg["sink_count"]), arg["sink_count"])
-        zero = code.number(0.0, tile.type)
-        with code.loop(code.index(0), code.index(tile.spec.E), 1, [zero] * tile.vectors) as depth:
-            place = tile.place(tile.o, depth.index)
-            checks = []
-            for number, check in enumerate(depth.carried):
-                value = self.run.normalized(tile.get(place, number), number)
-                tile.put(value, place, number)
-                checks.append(code.fma(value, zero, check))  # 0, or NaN once a value is not finite
-            depth.carry(*checks)
-        tile.store_output()
-        self.run.store_lse(lse, tile.count)
-        total = depth.result[0]
-        for check in depth.result[1:]:
-            total = code.fadd(total, check)
-        finite = code.bitcast(code.fcmp_ordered("==", total, zero), ir.IntType(tile.lanes))
-        return code.icmp_unsigned("==", finite, ir.Constant(ir.IntType(tile.lanes), -1))
+
+        def of(head):
+            place = code.add(code.mul(head, arg["sink_count"]), index)
+            return code.get(code.at(arg.address("sinks"), code.mul(place, code.index(tile.size))), tile.real, tile.size)
+
+        if not tile.spec.folded:
+            return code.splat(of(self.head), tile.lanes)
+        last, first = code.sub(tile.count, code.index(1)), code.mul(self.head, arg["group"])
+        lanes = [code.smaller_int(code.index(number * tile.lanes + lane), last) for lane in range(tile.lanes)]
+        return code.gathered([of(code.add(first, code.sdiv(lane, arg["Q"]))) for lane in lanes])

@@ -11,11 +11,24 @@ from typing import Any
 
 from llvmlite import ir
 
-__all__ = ["BYTE", "F32", "F64", "I1", "I32", "I64", "PTR", "Code", "Loop", "vector"]
+__all__ = ["BYTE", "F32", "F64", "I1", "I16", "I32", "I64", "PTR", "Code", "Loop", "vector"]
 
 I1, BYTE, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 PTR = ir.PointerType()
+
+
+class Brain(ir.Type):
+    """bfloat16, which llvmlite does not name; no constants of it are needed."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Brain)
+
+    def __hash__(self) -> int:
+        return hash(Brain)
 
 
 def vector(element, lanes: int):
@@ -144,6 +157,12 @@ class Code(ir.IRBuilder):
     def fma(self, a, b, c):
         """a·b + c: one instruction and one rounding where the machine has it (always or never, so results stay the same)."""
         return self.intrinsic("fmuladd", a, b, c)
+
+    def dot_pairs(self, a, b, c):
+        """c + a₀·b₀ + a₁·b₁ in every lane: the words of a and b (32 bits) hold two bfloat16 each."""
+        pairs = vector(Brain(), 2 * c.type.count)
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * c.type.count}"
+        return self.external(name, c.type, c, self.bitcast(a, pairs), self.bitcast(b, pairs))
 
     def horner(self, x, coefficients: list[float]):
         """c0 + x·(c1 + x·(c2 + …)), each step one rounding."""

@@ -4,60 +4,70 @@
     Oᵀ[depth][lane]  =  α Oᵀ[depth][lane]  +  Σ_key  v[key][depth] · P[key][lane]
 
 Sums run in short chains (a stretch of depth, a block of keys) that are then added, which rounds less than one long chain. The order
-is the same whatever the tile: a lane's bits do not depend on how keys are grouped.
+is the same whatever the tile: a lane's bits do not depend on how keys are grouped. Where the machine multiplies pairs of bfloat16,
+a step of either sum is two depths or two keys.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
 
-from .ir import I1, Code
+from .ir import I1, I16, I32, Code, vector
+from .panels import Keys, Values
 from .softmax import Running
 from .tile import Tile
 
-__all__ = ["add_values", "add_values_carefully", "multiply_keys"]
+__all__ = ["add_values", "add_values_carefully", "multiply", "multiply_keys"]
 
 STRETCH = 32  # depths of a dot product summed in one chain: at D 64 and 128, 20 to 40 % less error for one percent more time
 
 
-def multiply_keys(code: Code, tile: Tile, run: Running, first, count) -> None:
-    """Sᵀ of keys first … first + count, and the maximum of every lane on the way."""
-    for start, stop, keys in _pieces(code, count, tile.key_tile):
-        with code.loop(start, stop, keys) as loop:
-            _multiply(code, tile, run, first, loop.index, keys)
+def multiply(code: Code, tile: Tile, element, lanes, total):
+    """total + element · lanes, or the same of pairs."""
+    return code.dot_pairs(element, lanes, total) if tile.form.pairs else code.fma(element, lanes, total)
 
 
-def _multiply(code: Code, tile: Tile, run: Running, first, key, keys: int) -> None:
+def multiply_keys(code: Code, tile: Tile, run: Running, keys: Keys, count) -> None:
+    """Sᵀ of the first `count` keys of the block, and the maximum of every lane on the way."""
+    for start, stop, some in _pieces(code, count, tile.key_tile):
+        with code.loop(start, stop, some) as loop:
+            _multiply(code, tile, run, keys, loop.index, some)
+
+
+def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) -> None:
     """Some rows of Sᵀ, stretch of depth after stretch."""
-    D, place = tile.spec.D, tile.place(tile.s, key)
-    rows = [tile.row("k", code.add(first, code.add(key, code.index(step)))) for step in range(keys)]
-    entire = D // STRETCH * STRETCH
+    place = tile.place(tile.s, key)
+    rows = [keys.row(code.add(key, code.index(step))) for step in range(some)]
+    # bfloat16 is rounded so much that long chains add nothing to it.
+    stretch = keys.steps // 4 * 4 if tile.form.pairs else STRETCH
+    entire = keys.steps // stretch * stretch if stretch else 0
     if entire:
-        with code.loop(code.index(0), code.index(entire), STRETCH) as stretch:
-            end = code.add(stretch.index, code.index(STRETCH))
-            begins = code.icmp_signed("==", stretch.index, code.index(0))
-            _add(code, tile, place, begins, _dots(code, tile, rows, stretch.index, end, 4 if keys > 1 else 1))
-    if entire < D:
+        with code.loop(code.index(0), code.index(entire), stretch) as part:
+            end = code.add(part.index, code.index(stretch))
+            begins = code.icmp_signed("==", part.index, code.index(0))
+            _add(code, tile, place, begins, _dots(code, tile, keys, rows, part.index, end, 4 if some > 1 else 1))
+    if entire < keys.steps:
         begins = ir.Constant(I1, int(entire == 0))
-        _add(code, tile, place, begins, _dots(code, tile, rows, code.index(entire), code.index(D), 1))
+        _add(code, tile, place, begins, _dots(code, tile, keys, rows, code.index(entire), code.index(keys.steps), 1))
     for number in range(tile.vectors):
-        run.see(number, [tile.get(place, number, row) for row in range(keys)])
+        run.see(number, [tile.get(place, number, row) for row in range(some)])
 
 
-def _dots(code: Code, tile: Tile, rows: list, start, end, unroll: int) -> list:
+def _dots(code: Code, tile: Tile, keys: Keys, rows: list, start, end, unroll: int) -> list:
     """Sums over start … end of depth, for all rows and vectors."""
     vectors = tile.vectors
     zero = code.number(0.0, tile.type)
     with code.loop(start, end, unroll, [zero] * (len(rows) * vectors)) as loop:
         sums = list(loop.carried)
         queries_at = tile.place(tile.qt, loop.index)
-        elements_at = [tile.column(row, "k", loop.index) for row in rows]
+        elements_at = [keys.step(row, loop.index) for row in rows]
         for step in range(unroll):
             queries = [tile.get(queries_at, number, step) for number in range(vectors)]
             for row in range(len(rows)):
-                element = tile.element(elements_at[row], "k", step)
+                element = keys.element(elements_at[row], step)
                 for number in range(vectors):
-                    sums[row * vectors + number] = code.fma(element, queries[number], sums[row * vectors + number])
+                    at = row * vectors + number
+                    sums[at] = multiply(code, tile, element, queries[number], sums[at])
         loop.carry(*sums)
     return loop.result
 
@@ -70,39 +80,44 @@ def _add(code: Code, tile: Tile, place, begins, values: list) -> None:
         tile.put(code.fadd(before, value), place, number, row)
 
 
-def add_values(code: Code, tile: Tile, run: Running, first, count) -> None:
-    """Oᵀ takes in a block."""
+def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> None:
+    """Oᵀ takes in a block of `count` steps."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
     for start, stop, depths in _pieces(code, code.index(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
         with code.loop(start, stop, depths) as depth:
             with code.loop(code.index(0), count, 1, [zero] * (depths * vectors)) as loop:
                 weights_at = tile.place(tile.s, loop.index)
                 weights = [tile.get(weights_at, number) for number in range(vectors)]
-                elements_at = tile.column(tile.row("v", code.add(first, loop.index)), "v", depth.index)
+                elements_at = values.column(values.row(loop.index), depth.index)
                 sums = []
                 for row in range(depths):
-                    element = tile.element(elements_at, "v", row)
-                    sums += [code.fma(element, weights[n], loop.carried[row * vectors + n]) for n in range(vectors)]
+                    element = values.element(elements_at, row)
+                    sums += [multiply(code, tile, element, weights[n], loop.carried[row * vectors + n]) for n in range(vectors)]
                 loop.carry(*sums)
             _add_to_output(code, tile, run, depth.index, loop.result)
 
 
-def add_values_carefully(code: Code, tile: Tile, run: Running, first, count) -> None:
+def add_values_carefully(code: Code, tile: Tile, run: Running, values: Values, count) -> None:
     """The same sums in the same order, without the products of removed keys (which are marked by a weight of -0)."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
     with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
         with code.loop(code.index(0), count, 1, [zero] * vectors) as loop:
-            row = tile.row("v", code.add(first, loop.index))
-            element = tile.element(tile.column(row, "v", depth.index), "v", 0)
+            element = values.element(values.column(values.row(loop.index), depth.index), 0)
             weights_at = tile.place(tile.s, loop.index)
-            sums = []
-            for number, before in enumerate(loop.carried):
-                weight = tile.get(weights_at, number)
-                bits = code.as_bits(weight)
-                removed = code.icmp_unsigned("==", bits, code.whole(-(2**31), bits))
-                sums.append(code.select(removed, before, code.fma(element, weight, before)))
-            loop.carry(*sums)
+            loop.carry(*(_careful(code, tile, element, tile.get(weights_at, number), before)
+                         for number, before in enumerate(loop.carried)))  # fmt: skip
         _add_to_output(code, tile, run, depth.index, loop.result)
+
+
+def _careful(code: Code, tile: Tile, element, weight, before):
+    if not tile.form.pairs:
+        bits = code.as_bits(weight)
+        removed = code.icmp_unsigned("==", bits, code.whole(-(2 ** (8 * tile.size - 1)), bits))
+        return code.select(removed, before, code.fma(element, weight, before))
+    halves = vector(I16, 2 * tile.lanes)
+    removed = code.icmp_unsigned("==", code.bitcast(weight, halves), code.whole(-(2**15), halves))
+    kept = code.select(removed, code.whole(0, halves), code.bitcast(element, halves))
+    return multiply(code, tile, code.bitcast(kept, vector(I32, tile.lanes)), weight, before)
 
 
 def _add_to_output(code: Code, tile: Tile, run: Running, depth, sums) -> None:

@@ -27,19 +27,28 @@ class Rules:
         numbers = {id(node): number for number, node in enumerate(constants)}
         self.parts = [
             (Emitter(code, real, self.whole, arg, numbers, tables, deciding(score) if root is score else frozenset()), root)
-            for real, root in ((F64, mask), (F32, score)) if root is not None
+            for real, root in ((F64, mask), (tile.real, score)) if root is not None
         ]  # fmt: skip
         self.mask, self.score = mask, score
 
     def open(self, b, h, first) -> None:
-        """What can be known once per tile: batch, head, and the query position of every lane."""
-        code, lanes = self.code, self.tile.lanes
-        b, h, first = (value if self.whole == I64 else code.trunc(value, self.whole) for value in (b, h, first))
+        """What can be known once per tile: batch, head, and the query position of every lane.
+
+        h: the head, or the group of heads that share the tile; first: the position of its first row.
+        """
+        code, tile, lanes = self.code, self.tile, self.tile.lanes
+        b, h, first, Q, group = (value if self.whole == I64 else code.trunc(value, self.whole)
+                                 for value in (b, h, first, tile.arg["Q"], tile.arg["group"]))  # fmt: skip
         self.per_vector = []
-        for number in range(self.tile.vectors):
-            steps = ir.Constant(vector(self.whole, lanes), [number * lanes + lane for lane in range(lanes)])
-            query = code.add(code.splat(first, lanes), steps)
-            scopes = [emitter.scope(batch=b, head=h, query=query) for emitter, _ in self.parts]
+        for number in range(tile.vectors):
+            numbers = [number * lanes + lane for lane in range(lanes)]
+            if tile.spec.folded:
+                rows = [code.index(lane, self.whole) for lane in numbers]
+                query = code.gathered([code.add(first, code.srem(row, Q)) for row in rows])
+                head = code.gathered([code.add(code.mul(h, group), code.sdiv(row, Q)) for row in rows])
+            else:
+                query, head = code.add(code.splat(first, lanes), ir.Constant(vector(self.whole, lanes), numbers)), h
+            scopes = [emitter.scope(batch=b, head=head, query=query) for emitter, _ in self.parts]
             for scope, (_, root) in zip(scopes, self.parts, strict=True):
                 scope.prepare(root)
             self.per_vector.append(scopes)
@@ -47,7 +56,7 @@ class Rules:
     def apply(self, run: Running, first, count, masked: bool) -> None:
         """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
         code, tile = self.code, self.tile
-        nothing, factor = code.number(-math.inf, tile.type), tile.arg.factor("score_factor", tile.lanes)
+        nothing, factor = code.number(-math.inf, tile.type), tile.arg.factor("score_factor", tile.type)
         with code.loop(code.index(0), count, 1, [nothing] * tile.vectors) as loop:
             position = code.add(first, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
@@ -84,8 +93,8 @@ class Rules:
         """A score in every lane."""
         code, lanes = self.code, self.tile.lanes
         value = code.splat(value, lanes)
-        if element(value) == F64:
+        if element(value) == F64 and self.tile.real == F32:
             value = code.fptrunc(value, self.tile.type)
-        elif element(value) != F32:  # an integer expression
+        elif element(value) not in (F32, F64):  # an integer expression
             value = code.sitofp(value, self.tile.type)
         return value

@@ -11,15 +11,18 @@ large the scores are. A lane that has seen nothing has m = -inf; its shift is 0 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from . import special
-from .ir import F32, Code
+from .formats import round_brain
+from .ir import Code
+from .special import FLOOR, LOG2E
 
 __all__ = ["Running"]
 
 
 class Running:
-    """Rows of lanes in scratch memory: m, l, the block's maximum, α, and the shift (m, or 0 where that is -inf).
+    """Rows of lanes in working memory: m, l, the block's maximum, α, and the shift (m, or 0 where that is -inf).
 
     exponent: from a difference of scores to base 2. unit: from a score to a natural logarithm (the scale, or 1).
     """
@@ -28,18 +31,23 @@ class Running:
 
     def __init__(self, code: Code, memory, lane_type, vectors: int, exponent, unit):
         self.code, self.memory, self.type, self.vectors = code, memory, lane_type, vectors
-        self.unit = unit
-        self.exponent = exponent, code.fdiv(code.number(-127.0, lane_type), exponent)  # and from where on its power is 0
-        self.lanes = lane_type.count
+        self.unit, self.lanes = unit, lane_type.count
+        self.real = lane_type.element
+        self.bytes = self.lanes * (4 if str(self.real) == "float" else 8)
+        self.exponent = exponent, self._lowest(exponent)
+
+    def _lowest(self, exponent):
+        """From where on the power is 0."""
+        return self.code.fdiv(self.code.number(FLOOR[self.real], self.type), exponent)
 
     def _place(self, row: str, number: int):
-        return self.code.at(self.memory, 4 * self.lanes * (self.ROWS.index(row) * self.vectors + number))
+        return self.code.at(self.memory, self.bytes * (self.ROWS.index(row) * self.vectors + number))
 
     def _get(self, row: str, number: int):
-        return self.code.get(self._place(row, number), self.type, align=4 * self.lanes)
+        return self.code.get(self._place(row, number), self.type, align=self.bytes)
 
     def _put(self, row: str, number: int, value) -> None:
-        self.code.put(value, self._place(row, number), align=4 * self.lanes)
+        self.code.put(value, self._place(row, number), align=self.bytes)
 
     def begin(self) -> None:
         for number in range(self.vectors):
@@ -67,7 +75,8 @@ class Running:
         for number in range(self.vectors):
             self._raise(number, self._get("maximum", number), self._get("seen", number), self.exponent)
 
-    def _raise(self, number: int, before, reached, exponent) -> None:
+    def _raise(self, number: int, before, reached, exponent):
+        """The maximum grows from `before` to what was reached; l follows. Gives the shift."""
         code = self.code
         after = code.larger(before, reached)
         nothing = code.fcmp_ordered("==", after, code.number(-math.inf, after))
@@ -77,49 +86,83 @@ class Running:
         self._put("shift", number, shift)
         self._put("alpha", number, alpha)
         self._put("total", number, code.fmul(self._get("total", number), alpha))
+        return shift
 
     def factor(self, number: int):
         """α of a vector of lanes."""
         return self._get("alpha", number)
 
-    def exponentiate(self, scores, row_bytes: int, count, mark: bool) -> None:
-        """Scores become p in place, and l grows by them. mark: a removed key's p is -0, which adds nothing but can be told."""
+    def take(self, number: int, maximum, total):
+        """Another part of the same rows joins: its m and l. Gives the factor of the other's output; `factor` has one's own."""
         code = self.code
+        shift = self._raise(number, self._get("maximum", number), maximum, self.exponent)
+        factor = special.softmax_exp2(code, code.fsub(maximum, shift), *self.exponent)
+        self._put("total", number, code.fma(total, factor, self._get("total", number)))
+        return factor
+
+    def state(self, number: int):
+        """m and l."""
+        return self._get("maximum", number), self._get("total", number)
+
+    def exponentiate(self, scores, count, mark: bool) -> None:
+        """Scores become p in place, and l grows by them. mark: a removed key's p is -0, which adds nothing but can be told."""
+        code, row_bytes = self.code, self.bytes * self.vectors
         shifts = [self._get("shift", number) for number in range(self.vectors)]
         zero = code.number(0.0, self.type)
         with code.loop(code.index(0), count, 1, [zero] * self.vectors) as loop:
             row = code.at(scores, code.mul(loop.index, code.index(row_bytes)))
             sums = []
             for number in range(self.vectors):
-                place = code.at(row, 4 * self.lanes * number)
-                s = code.get(place, self.type, align=4 * self.lanes)
+                place = code.at(row, self.bytes * number)
+                s = code.get(place, self.type, align=self.bytes)
                 p = special.softmax_exp2(code, code.fsub(s, shifts[number]), *self.exponent)
                 if mark:
                     p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
-                code.put(p, place, align=4 * self.lanes)
+                code.put(p, place, align=self.bytes)
                 sums.append(code.fadd(loop.carried[number], p))
             loop.carry(*sums)
         for number in range(self.vectors):
             self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))
 
-    def add_sinks(self, sinks, first, count) -> None:
-        """Extra logits in the denominator: the maximum, now a natural logarithm, rises to them; l and α follow."""
+    def pair_up(self, weights, count) -> None:
+        """Rows 2j and 2j + 1 of p become row j of words, each p rounded to bfloat16; an odd last row is paired with zeros."""
+        code, row_bytes = self.code, self.bytes * self.vectors
+        last = code.sub(count, code.index(1))
+        with code.loop(code.index(0), code.sdiv(code.add(count, code.index(1)), code.index(2))) as loop:
+            low = code.mul(loop.index, code.index(2))
+            high = code.smaller_int(code.add(low, code.index(1)), last)
+            alone = code.icmp_signed("==", low, last)
+            rows = [code.at(weights, code.mul(row, code.index(row_bytes))) for row in (low, high, loop.index)]
+            for number in range(self.vectors):
+                a, b = (
+                    round_brain(code, code.get(code.at(row, self.bytes * number), self.type, align=self.bytes))
+                    for row in rows[:2]
+                )
+                upper = code.and_(b, code.whole(-(2**16), b))
+                upper = code.select(alone, code.whole(0, b), upper)
+                word = code.or_(code.lshr(a, code.whole(16, a)), upper)
+                code.put(word, code.at(rows[2], self.bytes * number), align=self.bytes)
+
+    def add_sinks(self, sink: Callable, count) -> None:
+        """Extra logits in the denominator: the maximum, now a natural logarithm, rises to them; l and α follow.
+
+        sink(index, number): a sink of every lane of a vector.
+        """
         code = self.code
-        natural = code.number(special.LOG2E, self.type), code.number(-127 / special.LOG2E, self.type)
-
-        def sink(index):
-            at = code.at(sinks, code.mul(code.add(first, index), code.index(4)))
-            return code.splat(code.get(at, F32, 4), self.lanes)
-
+        factor = code.number(LOG2E, self.type)
+        natural = factor, self._lowest(factor)
         self.begin_block()
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
-                self.see(number, [sink(loop.index)])
+                self.see(number, [sink(loop.index, number)])
         for number in range(self.vectors):
-            self._raise(number, code.fmul(self._get("maximum", number), self.unit), self._get("seen", number), natural)
+            # The maximum in units of the score is kept where the block's was: `store_state` wants it.
+            before, reached = self._get("maximum", number), self._get("seen", number)
+            self._put("seen", number, before)
+            self._raise(number, code.fmul(before, self.unit), reached, natural)
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
-                p = special.softmax_exp2(code, code.fsub(sink(loop.index), self._get("shift", number)), *natural)
+                p = special.softmax_exp2(code, code.fsub(sink(loop.index, number), self._get("shift", number)), *natural)
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
     def normalized(self, value, number: int):
@@ -134,13 +177,27 @@ class Running:
         finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
         return code.select(code.fcmp_ordered("==", total, zero), zero, code.select(finite, fine, rough))
 
-    def store_lse(self, place, rows) -> None:
-        """lse = m + ln l for the first `rows` lanes, after `add_sinks`; -inf where nothing was seen."""
+    def finish(self) -> None:
+        """After `add_sinks` and `normalized`: lse, top and total lie in rows, ready for `store`.
+
+        lse = m + ln l, -inf where nothing was seen. A weight is 2**(exponent · (s - top)) / total: more exact than through lse.
+        """
         code = self.code
         for number in range(self.vectors):
-            lse = code.fadd(self._get("shift", number), special.log(code, self._get("total", number)))
-            self._put("seen", number, lse)
-        source = self._place("seen", 0)
+            total, seen = self._get("total", number), self._get("seen", number)
+            self._put("maximum", number, code.fadd(self._get("shift", number), special.log(code, total)))
+            nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
+            self._put("seen", number, code.select(nothing, code.number(0.0, seen), seen))
+            # Relative to top, not to what the sinks raised it to: infinite where a sink leaves nothing to the keys.
+            relative = code.fdiv(total, self._get("alpha", number))
+            empty = code.fcmp_ordered("==", total, code.number(0.0, total))
+            self._put("total", number, code.select(empty, code.number(math.inf, total), relative))
+
+    def store(self, row: str, place, rows) -> None:
+        """The first `rows` lanes of a row, side by side."""
+        code = self.code
+        size = self.bytes // self.lanes
+        source = self._place(row, 0)
         with code.loop(code.index(0), rows) as loop:
-            offset = code.mul(loop.index, code.index(4))
-            code.put(code.get(code.at(source, offset), F32, 4), code.at(place, offset))
+            offset = code.mul(loop.index, code.index(size))
+            code.put(code.get(code.at(source, offset), self.real, size), code.at(place, offset))

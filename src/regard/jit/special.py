@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
-from .ir import F32, I32, Code, element, is_vector, vector
+from .ir import F32, F64, I32, Code, element, is_vector, vector
 
 __all__ = [
+    "FLOOR",
     "LIBRARY",
     "exp",
     "exp2",
@@ -22,7 +23,6 @@ __all__ = [
     "sigmoid",
     "softmax_exp2",
     "tanh",
-    "widen_half",
 ]
 
 LOG2E = math.log2(math.e)
@@ -30,26 +30,17 @@ LN2_HI, LN2_LO = 0.693145751953125, 1.4286068203094172e-06  # their sum is ln 2;
 
 # Adding 1.5·2**23 rounds to a whole number, which then stands in the low bits: two cheap steps instead of conversions.
 MAGIC = 12582912.0
+FLOOR = {F32: -127.0, F64: -1023.0}  # 2 to this power counts as 0
+MAGIC_64 = 6755399441055744.0  # 1.5·2**52, for float64
 # 2**f on [-1/2, 1/2]: relative error 6e-9
 EXP2 = [1.0, 0.6931472420692444, 0.24022653698921204, 0.055502891540527344, 0.009617680683732033, 0.0013410596875473857,
         0.0001556793285999447]  # fmt: skip
+# the same for float64, where the Taylor polynomial is as good: relative error 4e-18
+EXP2_64 = [math.log(2) ** n / math.factorial(n) for n in range(14)]
 # (e**f - 1) / f on [-ln2/2, ln2/2]: relative error 1e-9
 EXPM1 = [1.0, 0.5, 0.1666666716337204, 0.04166648909449577, 0.008333072997629642, 0.0013933501904830337, 0.00020056717039551586]
 # 2·(atanh(s)/s - 1)/s² in powers of s², |s| <= 0.1716: absolute error 2e-8, which counts s² times
 ATANH = [0.6666666865348816, 0.3999888002872467, 0.2866138517856598, 0.20852060616016388]
-
-
-def widen_half(code: Code, bits):
-    """float16, as bits, as float32: exact, also where no instruction converts."""
-    wide = code.zext(bits, vector(I32, bits.type.count) if is_vector(bits) else I32)
-    magnitude = code.shl(code.and_(wide, code.whole(0x7FFF, wide)), code.whole(13, wide))
-    real = vector(F32, bits.type.count) if is_vector(bits) else F32
-    # Moved to its place, the exponent is 112 too small; the product mends that, denormals included.
-    finite = code.fmul(code.bitcast(magnitude, real), code.number(2.0**112, real))
-    endless = code.bitcast(code.or_(magnitude, code.whole(0x7F800000, wide)), real)
-    value = code.select(code.icmp_signed(">=", magnitude, code.whole(0x7C00 << 13, wide)), endless, finite)
-    sign = code.shl(code.and_(wide, code.whole(0x8000, wide)), code.whole(16, wide))
-    return code.bitcast(code.or_(code.as_bits(value), sign), real)
 
 
 def power_of_two(code: Code, n):
@@ -60,17 +51,21 @@ def power_of_two(code: Code, n):
 
 
 def softmax_exp2(code: Code, x, factor, lowest):
-    """2**(factor · x) for x <= 0, the kernel's inner loop: ≤ 2 ulp; exactly 0 from `lowest` = -127 / factor down, so for -inf; NaN
-    for NaN. The product is never rounded by itself, which matters where it is large.
+    """2**(factor · x) for x <= 0, the kernel's inner loop: ≤ 2 ulp; exactly 0 from `lowest` down, so for -inf; NaN for NaN. The
+    product is never rounded by itself, which matters where it is large.
+
+    lowest: `FLOOR` of the type / factor.
     """
     # The comparison is false for NaN, so NaN passes.
     x = code.select(code.fcmp_ordered("<", x, lowest), lowest, x)
-    magic = code.number(MAGIC, x)
+    single = element(x) == F32
+    magic = code.number(MAGIC if single else MAGIC_64, x)
     shifted = code.fma(x, factor, magic)
     whole = code.fsub(shifted, magic)
     bits = code.as_bits(shifted)
-    scale = code.bitcast(code.shl(code.add(bits, code.whole(127, bits)), code.whole(23, bits)), x.type)
-    return code.fmul(code.horner(code.fma(x, factor, code.fneg(whole)), EXP2), scale)
+    bias, place = (127, 23) if single else (1023, 52)
+    scale = code.bitcast(code.shl(code.add(bits, code.whole(bias, bits)), code.whole(place, bits)), x.type)
+    return code.fmul(code.horner(code.fma(x, factor, code.fneg(whole)), EXP2 if single else EXP2_64), scale)
 
 
 def _scaled(code: Code, value, n):
@@ -142,6 +137,8 @@ def log2(code: Code, x):
 
 def log(code: Code, x):
     """The natural logarithm: ≤ 3 ulp; -inf at 0, NaN below."""
+    if element(x) == F64:
+        return library(code, "log", x)
     return _logarithm(
         code, x,
         lambda m, e: code.fma(e, code.number(LN2_HI, x), code.fma(e, code.number(LN2_LO, x), m)),

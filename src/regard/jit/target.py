@@ -17,7 +17,8 @@ class Isa(NamedTuple):
 
     needs: CPU features. vector: bytes in a register. key_tile x query_vectors accumulators (depth_tile x query_vectors for the
     output): enough independent multiply-adds to hide their latency (4 cycles on two ports), with registers left for operands.
-    query_vectors · lanes queries are multiplied with one broadcast key element.
+    query_vectors · lanes queries are multiplied with one broadcast key element. pairs: it multiplies pairs of bfloat16 and adds
+    both products to a float32 (the dot-product instruction).
     """
 
     needs: tuple[str, ...]
@@ -25,10 +26,13 @@ class Isa(NamedTuple):
     key_tile: int
     depth_tile: int
     query_vectors: int
+    pairs: bool = False
 
 
-# Widest first.
+# Best first.
 ISAS = {
+    # the same registers and tiles as avx512, two multiply-adds of bfloat16 at once
+    "avx512bf16": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512bf16"), 64, 4, 4, 4, pairs=True),
     # 32 registers of 64 bytes: 16 accumulators and 4 queries; 24 accumulators measure the same
     "avx512": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl"), 64, 4, 4, 4),
     # 16 registers of 32 bytes: 10 accumulators and 2 queries
@@ -54,6 +58,11 @@ class Target:
     def lanes(self, itemsize: int) -> int:
         return self.tile.vector // itemsize
 
+    @property
+    def halves(self) -> bool:
+        """Whether it has instructions that convert between float16 and float32."""
+        return "+f16c" in self.features or self.triple.startswith(("aarch64", "arm64"))
+
 
 _forced: str | None = None
 
@@ -74,7 +83,9 @@ def _target(name: str) -> Target:
         # Baseline x86-64, so that the machine code holds nothing newer.
         return Target(name, llvm.get_default_triple(), "x86-64", "")
     # A narrower ISA is what the machine offers without what makes it wider.
-    banned = ("avx512", "evex512", "avx10", "amx") if name == "avx2" else ()
+    banned = {"avx2": ("avx512", "evex512", "avx10", "amx"), "avx512": ("avx512bf16", "avx512fp16", "avx10", "amx")}.get(
+        name, ()
+    )
     kept = {feature: on and not feature.startswith(banned) for feature, on in _features().items()} if banned else _features()
     features = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(kept.items()))
     return Target(name, llvm.get_default_triple(), llvm.get_host_cpu_name(), features)

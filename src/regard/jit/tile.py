@@ -2,8 +2,9 @@
 
     Qᵀ (D x W)   S (BLOCK x W)   Oᵀ (E x W)      W = vectors · lanes query rows, side by side in the lanes
 
-Rows of q, k, v and out are found by strides, so any layout is read in place. Where depth is contiguous, squares of lanes x lanes
-elements are transposed in registers; otherwise elements are picked one by one.
+Lanes are rows of one head; where a call has few rows (decoding), they are the rows of all heads that share a key head, so that keys
+and values are read once for the group ("folded"). Rows of q, k, v and out are found by strides, so any layout is read in place.
+Where depth is contiguous, squares of lanes x lanes elements are transposed in registers; otherwise elements are picked one by one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .arguments import Block
-from .ir import F32, Code, vector
+from .formats import Format
+from .ir import I16, I32, I64, Code, vector
 from .target import Target
 
-__all__ = ["BLOCK", "Specification", "Tile", "scratch_bytes"]
+__all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions"]
 
 BLOCK = 128  # keys between two updates of the running maximum: few enough that S stays near, enough that updates cost little
+LINE = 64  # bytes: regions of working memory begin on a cache line
 
 ARRAYS = ("q", "k", "v", "out")
 
@@ -28,113 +31,201 @@ class Specification:
     shape: tuple  # of the expressions (`emit.signature`)
     D: int
     E: int
-    rows: int  # W, a multiple of the vector's lanes
+    dtype: str
+    rows: int  # W, a multiple of `lanes`
+    lanes: int  # rows in a vector
     wide: bool  # integers need 64 bits
     unit: tuple[bool, ...]  # q, k, v, out lie with depth contiguous
     score: bool
     mask: bool
+    folded: bool = False  # lanes are the rows of all heads that share a key head
+    split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
+    paged: bool = False  # k and v are pools of pages, found through a block table
 
 
-def scratch_bytes(spec: Specification) -> int:
-    """Working memory of one thread: Qᵀ, S, Oᵀ and the rows of the running softmax."""
-    return 4 * spec.rows * (spec.D + BLOCK + spec.E + 8)
+def regions(spec: Specification, target: Target) -> dict[str, int]:
+    """Bytes of each region of a thread's working memory."""
+    form = Format(spec.dtype, target)
+    row = form.size * spec.rows
+    return {
+        "q": steps(spec.D, form) * row, "s": BLOCK * row, "o": spec.E * row, "whole": spec.E * row,
+        "running": 5 * row, "final": 5 * row,
+        **{name: panel_bytes(spec, form, name) for name in ("k", "v")},
+    }  # fmt: skip
+
+
+def steps(depth: int, form: Format) -> int:
+    """Steps of a dot product: pairs of elements count as one."""
+    return -(-depth // 2) if form.pairs else depth
+
+
+def in_place(spec: Specification, form: Format, name: str) -> bool:
+    """Whether the elements of k or v are multiplied where they lie."""
+    return form.wide or (form.pairs and name == "k" and spec.unit[1] and spec.D % 2 == 0)
+
+
+def panel_bytes(spec: Specification, form: Format, name: str) -> int:
+    """Room for a block of k or v in the form that the products take, if that is not how it lies."""
+    if in_place(spec, form, name):
+        return 0
+    depth = spec.D if name == "k" else spec.E
+    # A pair is a word: half as many words, along depth for k and along keys for v.
+    return 4 * BLOCK * steps(depth, form) if name == "k" or not form.pairs else 4 * BLOCK // 2 * depth
+
+
+class Memory:
+    """Regions of working memory by name."""
+
+    def __init__(self, code: Code, pointer, sizes: dict[str, int]):
+        self.places, offset = {}, 0
+        for name, size in sizes.items():
+            self.places[name] = code.at(pointer, offset)
+            offset += -(-size // LINE) * LINE
+
+    def __getitem__(self, name: str):
+        return self.places[name]
+
+    @staticmethod
+    def total(sizes: dict[str, int]) -> int:
+        return sum(-(-size // LINE) * LINE for size in sizes.values())
 
 
 class Tile:
     """Where everything lies while one tile is computed."""
 
-    def __init__(self, code: Code, spec: Specification, target: Target, arg: Block, scratch):
-        self.code, self.spec, self.arg = code, spec, arg
-        self.lanes = target.lanes(4)
+    def __init__(self, code: Code, spec: Specification, target: Target, arg: Block, memory: Memory):
+        self.code, self.spec, self.arg, self.memory = code, spec, arg, memory
+        self.form = Format(spec.dtype, target)
+        self.real, self.size = self.form.real, self.form.size
+        self.lanes = spec.lanes
         self.vectors = spec.rows // self.lanes
         # Fewer vectors leave registers for more keys (and more depths) at once.
         self.key_tile = target.tile.key_tile * target.tile.query_vectors // self.vectors
         self.depth_tile = target.tile.depth_tile * target.tile.query_vectors // self.vectors
-        self.type = vector(F32, self.lanes)
-        self.row_bytes = 4 * spec.rows
-        self.qt = scratch
-        self.s = code.at(self.qt, spec.D * self.row_bytes)
-        self.o = code.at(self.s, BLOCK * self.row_bytes)
-        self.rest = code.at(self.o, spec.E * self.row_bytes)
+        self.type = vector(self.real, self.lanes)
+        self.row_bytes = self.size * spec.rows
+        self.qt, self.s, self.o = memory["q"], memory["s"], memory["o"]
 
     def enter(self, b, h, first, count) -> None:
-        """Goes to query rows first … first + count of a head, and to its keys and values."""
-        code = self.code
-        g = code.sdiv(h, self.arg["group"])
-        self.count = count
+        """Goes to the query rows first … first + count of a head (of all heads of a group, if folded), and to its keys and values."""
+        code, arg = self.code, self.arg
+        self.batch, self.count = b, count
+        g = h if self.spec.folded else code.sdiv(h, arg["group"])
+        h = code.mul(h, arg["group"]) if self.spec.folded else h
         self.base = {}
         for name in ARRAYS:
             head = h if name in ("q", "out") else g
-            offset = code.add(code.mul(b, self.arg[f"{name}_batch"]), code.mul(head, self.arg[f"{name}_head"]))
+            offset = code.mul(head, arg[f"{name}_head"])
             if name in ("q", "out"):
-                offset = code.add(offset, code.mul(first, self.arg[f"{name}_row"]))
-            self.base[name] = code.at(self.arg.address(name), offset)
+                offset = code.add(offset, code.mul(first, arg[f"{name}_row"]))
+            if name in ("q", "out") or not self.spec.paged:  # a page stands where a batch entry stood
+                offset = code.add(offset, code.mul(b, arg[f"{name}_batch"]))
+            self.base[name] = code.at(arg.address(name), offset)
+        self.block = self.base
+
+    def enter_block(self, first) -> None:
+        """Goes to the keys from `first` on; a block never reaches from one page into the next."""
+        code, arg = self.code, self.arg
+        self.block = {}
+        for name in ("k", "v"):
+            if self.spec.paged:
+                entry = code.add(code.mul(self.batch, arg["pages_batch"]), code.sdiv(first, arg["page"]))
+                page = code.sext(code.get(code.at(arg.address("pages"), code.mul(entry, code.index(4))), I32, 4), I64)
+                base, within = code.at(self.base[name], code.mul(page, arg[f"{name}_batch"])), code.srem(first, arg["page"])
+            else:
+                base, within = self.base[name], first
+            self.block[name] = code.at(base, code.mul(within, arg[f"{name}_row"]))
 
     # working memory -----------------------------------------------------------------------------------------------------------
 
     def place(self, base, row, lane=None):
         """The address of a lane (the first, if none is named) in a row of Qᵀ, S or Oᵀ."""
         offset = self.code.mul(row, self.code.index(self.row_bytes))
-        return self.code.at(base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.index(4))))
+        return self.code.at(
+            base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.index(self.size)))
+        )
 
     def get(self, place, number: int, rows: int = 0):
         """A vector, counted in vectors and rows from a place."""
-        offset = rows * self.row_bytes + 4 * self.lanes * number
-        return self.code.get(self.code.at(place, offset), self.type, align=4 * self.lanes)
+        offset = rows * self.row_bytes + self.size * self.lanes * number
+        return self.code.get(self.code.at(place, offset), self.type, align=self.size * self.lanes)
 
     def put(self, value, place, number: int, rows: int = 0) -> None:
-        offset = rows * self.row_bytes + 4 * self.lanes * number
-        self.code.put(value, self.code.at(place, offset), align=4 * self.lanes)
+        offset = rows * self.row_bytes + self.size * self.lanes * number
+        self.code.put(value, self.code.at(place, offset), align=self.size * self.lanes)
 
     # the caller's arrays ------------------------------------------------------------------------------------------------------
 
     def unit(self, name: str) -> bool:
         return self.spec.unit[ARRAYS.index(name)]
 
+    def step(self, name: str):
+        """Bytes from one element of a row to the next."""
+        return self.code.index(self.form.itemsize) if self.unit(name) else self.arg[f"{name}_depth"]
+
     def row(self, name: str, number):
-        """The address of a row."""
-        return self.code.at(self.base[name], self.code.mul(number, self.arg[f"{name}_row"]))
+        """The address of a row of the block (of the tile, for q and out)."""
+        return self.code.at(self.block.get(name, self.base[name]), self.code.mul(number, self.arg[f"{name}_row"]))
 
     def column(self, row, name: str, depth):
         """The address of an element of a row."""
-        step = self.code.index(4) if self.unit(name) else self.arg[f"{name}_depth"]
-        return self.code.at(row, self.code.mul(depth, step))
+        return self.code.at(row, self.code.mul(depth, self.step(name)))
 
-    def element(self, place, name: str, steps: int):
-        """The element some steps from a place, broadcast to all lanes."""
-        code = self.code
-        further = 4 * steps if self.unit(name) else code.mul(code.index(steps), self.arg[f"{name}_depth"])
-        return code.splat(code.get(code.at(place, further), F32), self.lanes)
+    def lane_row(self, name: str, lane):
+        """The row of q or out that a lane stands for."""
+        code, arg = self.code, self.arg
+        if not self.spec.folded:
+            return self.row(name, lane)
+        head, row = code.sdiv(lane, arg["Q"]), code.srem(lane, arg["Q"])
+        return code.at(self.row(name, row), code.mul(head, arg[f"{name}_head"]))
 
     def _lane_rows(self, name: str, first) -> list:
         """The rows of `lanes` lanes; a lane past the last row stands for the last row, and is never stored."""
         code, last = self.code, self.code.sub(self.count, self.code.index(1))
-        return [self.row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)]
+        return [self.lane_row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)]
 
     def load_queries(self) -> None:
-        """Qᵀ, times its factor (1, or -1 where the scale is negative)."""
+        """Qᵀ; of pairs, words of two elements."""
         code, spec, lanes = self.code, self.spec, self.lanes
-        factor = self.arg.factor("query_factor", lanes)
-        squares = spec.D // lanes * lanes if self.unit("q") else 0
+        pairs = self.form.pairs
+        count, each = (-(-spec.D // 2), 2) if pairs else (spec.D, 1)
+        whole = spec.D // each  # steps that no padding belongs to
+        squares = whole // lanes * lanes if self.unit("q") else 0
         with code.loop(code.index(0), code.index(spec.rows), lanes) as group:
             rows = self._lane_rows("q", group.index)
-            with code.loop(code.index(0), code.index(squares), lanes) as depth:
-                found = [code.get(self.column(row, "q", depth.index), self.type) for row in rows]
-                place = self.place(self.qt, depth.index, group.index)
-                for step, column in enumerate(code.transpose(found)):
-                    self.put(code.fmul(column, factor), place, 0, step)
-            with code.loop(code.index(squares), code.index(spec.D)) as depth:
-                column = code.gathered([code.get(self.column(row, "q", depth.index), F32) for row in rows])
-                self.put(code.fmul(column, factor), self.place(self.qt, depth.index, group.index), 0)
+            with code.loop(code.index(0), code.index(squares), lanes) as step:
+                depth = code.mul(step.index, code.index(each))
+                places = [self.column(row, "q", depth) for row in rows]
+                found = [code.get(p, vector(I32, lanes)) if pairs else self.form.load(code, p, lanes) for p in places]
+                place = self.place(self.qt, step.index, group.index)
+                for number, column in enumerate(code.transpose(found)):
+                    self.put(column, place, 0, number)
+            with code.loop(code.index(squares), code.index(whole)) as step:
+                column = code.gathered([self._word(row, step.index) if pairs else
+                                        self.form.load(code, self.column(row, "q", step.index)) for row in rows])  # fmt: skip
+                self.put(column, self.place(self.qt, step.index, group.index), 0)
+            if whole < count:  # the last element of an odd depth, and zero
+                last = [code.zext(code.get(self.column(row, "q", code.index(spec.D - 1)), I16), I32) for row in rows]
+                self.put(code.gathered(last), self.place(self.qt, code.index(whole), group.index), 0)
 
-    def clear_output(self) -> None:
+    def _word(self, row, step):
+        """Two neighbouring 16-bit elements as one word."""
+        code = self.code
+        low, high = (
+            code.zext(code.get(self.column(row, "q", code.add(code.mul(step, code.index(2)), code.index(part))), I16), I32)
+            for part in (0, 1)
+        )
+        return code.or_(low, code.shl(high, code.index(16, I32)))
+
+    def clear(self, base) -> None:
+        """Oᵀ = 0."""
         code = self.code
         with code.loop(code.index(0), code.index(self.spec.E)) as depth:
-            place = self.place(self.o, depth.index)
+            place = self.place(base, depth.index)
             for number in range(self.vectors):
                 self.put(code.number(0.0, self.type), place, number)
 
-    def store_output(self) -> None:
+    def store_output(self, base) -> None:
         """out = Oᵀ as rows; squares where all lanes have a row, single elements for the rest."""
         code, spec, lanes = self.code, self.spec, self.lanes
         squares = spec.E // lanes * lanes if self.unit("out") else 0
@@ -144,12 +235,12 @@ class Tile:
             done = code.select(full, code.index(squares), code.index(0))
             rows = self._lane_rows("out", group.index)
             with code.loop(code.index(0), done, lanes) as depth:
-                place = self.place(self.o, depth.index, group.index)
+                place = self.place(base, depth.index, group.index)
                 columns = [self.get(place, 0, step) for step in range(lanes)]
                 for row, value in zip(rows, code.transpose(columns), strict=True):
-                    code.put(value, self.column(row, "out", depth.index))
+                    self.form.store(code, value, self.column(row, "out", depth.index))
             with code.loop(group.index, code.smaller_int(end, self.count)) as lane:
-                row = self.row("out", lane.index)
+                row = self.lane_row("out", lane.index)
                 with code.loop(done, code.index(spec.E)) as depth:
-                    value = code.get(self.place(self.o, depth.index, lane.index), F32, 4)
-                    code.put(value, self.column(row, "out", depth.index))
+                    value = code.get(self.place(base, depth.index, lane.index), self.real, self.size)
+                    self.form.store(code, value, self.column(row, "out", depth.index))

@@ -1,0 +1,118 @@
+"""How numbers lie in memory and how kernels compute with them: 16-bit formats are widened when loaded and rounded when stored.
+
+bfloat16 is the upper half of a float32. float16 is converted by instructions where there are any, and by integer arithmetic where
+there are none; both are exact one way and round to nearest, ties to even, the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from .ir import F32, F64, I16, I32, Code, is_vector, vector
+from .target import Target
+
+__all__ = ["Format", "widen_half"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A dtype by name, on a machine: what is stored, and what a kernel computes with (`real`)."""
+
+    name: str
+    target: Target
+
+    @property
+    def itemsize(self) -> int:
+        return {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}[self.name]
+
+    @property
+    def real(self):
+        return F64 if self.name == "float64" else F32
+
+    @property
+    def size(self) -> int:
+        """Bytes of a number that is computed with."""
+        return 8 if self.name == "float64" else 4
+
+    @property
+    def wide(self) -> bool:
+        """Whether numbers are stored as they are computed with."""
+        return self.itemsize == self.size
+
+    @property
+    def pairs(self) -> bool:
+        """Whether products take pairs of numbers as they are stored."""
+        return self.name == "bfloat16" and self.target.tile.pairs
+
+    def load(self, code: Code, place, lanes: int = 1):
+        """Numbers that lie side by side, widened."""
+        if self.wide:
+            return code.get(place, vector(self.real, lanes))
+        return self.widened(code, code.get(place, vector(I16, lanes)))
+
+    def store(self, code: Code, value, place) -> None:
+        """Numbers side by side, rounded."""
+        code.put(value if self.wide else self.rounded(code, value), place)
+
+    def widened(self, code: Code, bits):
+        lanes = bits.type.count if is_vector(bits) else 1
+        if self.name == "bfloat16":
+            high = code.shl(code.zext(bits, vector(I32, lanes)), code.whole(16, vector(I32, lanes)))
+            return code.bitcast(high, vector(F32, lanes))
+        if self.target.halves:
+            return code.fpext(code.bitcast(bits, vector(ir.HalfType(), lanes)), vector(F32, lanes))
+        return widen_half(code, bits)
+
+    def rounded(self, code: Code, value):
+        """float32 as the bits of this format."""
+        lanes = value.type.count if is_vector(value) else 1
+        if self.name == "bfloat16":
+            return code.trunc(code.lshr(round_brain(code, value), code.whole(16, vector(I32, lanes))), vector(I16, lanes))
+        if self.target.halves:
+            return code.bitcast(code.fptrunc(value, vector(ir.HalfType(), lanes)), vector(I16, lanes))
+        return round_half(code, value)
+
+
+def round_brain(code: Code, value):
+    """The bits of float32 numbers, rounded to their upper 16; NaN stays NaN."""
+    bits = code.as_bits(value)
+    one = code.whole(1, bits)
+    odd = code.and_(code.lshr(bits, code.whole(16, bits)), one)
+    nearest = code.add(bits, code.add(odd, code.whole(0x7FFF, bits)))
+    quiet = code.or_(bits, code.whole(0x400000, bits))
+    return code.select(code.fcmp_unordered("uno", value, value), quiet, nearest)
+
+
+def widen_half(code: Code, bits):
+    """float16, as bits, as float32: exact, also where no instruction converts."""
+    wide = code.zext(bits, vector(I32, bits.type.count) if is_vector(bits) else I32)
+    magnitude = code.shl(code.and_(wide, code.whole(0x7FFF, wide)), code.whole(13, wide))
+    real = vector(F32, bits.type.count) if is_vector(bits) else F32
+    # Moved to its place, the exponent is 112 too small; the product mends that, denormals included.
+    finite = code.fmul(code.bitcast(magnitude, real), code.number(2.0**112, real))
+    endless = code.bitcast(code.or_(magnitude, code.whole(0x7F800000, wide)), real)
+    value = code.select(code.icmp_signed(">=", magnitude, code.whole(0x7C00 << 13, wide)), endless, finite)
+    sign = code.shl(code.and_(wide, code.whole(0x8000, wide)), code.whole(16, wide))
+    return code.bitcast(code.or_(code.as_bits(value), sign), real)
+
+
+def round_half(code: Code, value):
+    """float32 as the bits of float16, where no instruction converts."""
+    bits = code.as_bits(value)
+
+    def whole(number: int):
+        return code.whole(number, bits)
+
+    magnitude = code.and_(bits, whole(0x7FFFFFFF))
+    odd = code.and_(code.lshr(magnitude, whole(13)), whole(1))
+    # The exponent is moved by 112; a carry out of the mantissa leads to the next exponent, and at last to infinity.
+    normal = code.lshr(code.add(magnitude, code.add(odd, whole(0xFFF - (112 << 23)))), whole(13))
+    # Below 2**-14 adding 1/2 lets the addition round at the place of float16's last bit.
+    small = code.sub(code.as_bits(code.fadd(code.bitcast(magnitude, value.type), code.number(0.5, value))), whole(0x3F000000))
+    found = code.select(code.icmp_signed("<", magnitude, whole(0x38800000)), small, normal)
+    found = code.select(code.icmp_signed(">=", magnitude, whole(0x477FF000)), whole(0x7C00), found)
+    found = code.select(code.icmp_signed(">", magnitude, whole(0x7F800000)), whole(0x7E00), found)
+    found = code.or_(found, code.lshr(code.and_(bits, whole(-(2**31))), whole(16)))
+    return code.trunc(found, vector(I16, value.type.count) if is_vector(value) else I16)
