@@ -1,6 +1,5 @@
 """The compiled engine as machine code: memory it may touch, threads, vector units, and its cache on disk."""
 
-import concurrent.futures
 import ctypes
 import hashlib
 import mmap
@@ -16,7 +15,7 @@ import pytest
 import regard as rg
 from regard import reference
 from regard.attention import choose
-from regard.jit import build, engine, forward, threads
+from regard.jit import build, engine, forward
 from regard.jit.target import ISAS, Target, host, limited
 from regard.operators import OPERATORS
 from regard.problem import Problem
@@ -118,44 +117,6 @@ def test_memory_grows_with_rows_only():
     assert int(fresh(script)) <= 16 * 1024
 
 
-# ---- law 11: threads -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_law_11_threads_change_no_bit(rules):
-    """One thread, two, five: the same bits."""
-    q, k, v = arrays(Q=400, K=500)
-    results = []
-    for count in (1, 2, 5):
-        with threads.limit(count):
-            results.append(rg.attention(q, k, v, engine="jit", **rules))
-    for other in results[1:]:
-        np.testing.assert_array_equal(results[0], other)
-
-
-def test_several_python_threads_may_call_at_once():
-    """Calls from eight threads give what one gives."""
-    q, k, v = arrays(Q=200, K=300)
-    expected = rg.attention(q, k, v, mask=rg.causal(), engine="jit")
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: rg.attention(q, k, v, mask=rg.causal(), engine="jit"), range(32)))
-    assert all(np.array_equal(expected, other) for other in found)
-
-
-def test_a_forked_child_computes():
-    """After a fork the child has no worker threads, and makes its own."""
-    script = """
-        import os, numpy as np, regard as rg
-        q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
-        expected = rg.attention(q, q, q, engine="jit")
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if np.array_equal(expected, rg.attention(q, q, q, engine="jit")) else 1)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-    assert fresh(script).strip() == "0"
-
-
 # ---- vector units --------------------------------------------------------------------------------------------------------------
 
 
@@ -215,9 +176,9 @@ CALL = """
     import numpy as np, regard as rg
     from regard.jit import build
     compile, count = build._machine_code, []
-    build._machine_code = lambda *args: count.append(1) or compile(*args)
+    build._machine_code = lambda *args: count.append("forward" in str(args[0])) or compile(*args)
     q = np.random.default_rng(0).standard_normal((3, 40, 24), dtype=np.float32)
-    print(len(count) if rg.attention(q, q, q, mask=rg.causal(), engine="jit").sum() else 0, len(count))
+    print(sum(count) if rg.attention(q, q, q, mask=rg.causal(), engine="jit").sum() else 0, sum(count))
 """
 
 
@@ -242,7 +203,7 @@ def test_a_kernel_is_compiled_once(tmp_path):
 def test_a_damaged_or_foreign_kernel_is_not_loaded(tmp_path, damage):
     """A file that is not exactly what was written, or that others may write, is compiled anew."""
     compilations(tmp_path)
-    (path,) = (tmp_path / "regard").glob("*.o")
+    path = max((tmp_path / "regard").glob("*.o"), key=lambda path: path.stat().st_size)
     content = path.read_bytes()
     if damage == "cut":
         path.write_bytes(content[:-100])
@@ -282,44 +243,3 @@ def test_a_named_engine_runs_or_refuses():
 
     assert name == "reference"
     assert why == ["it computes in float32, and the arrays are float64"]
-
-
-def test_an_error_in_a_worker_reaches_the_caller():
-    """What goes wrong on another thread is raised where the call was made, and the pool goes on working."""
-
-    def fails():
-        raise MemoryError("no working memory")
-
-    done = []
-    with pytest.raises(MemoryError, match="no working memory"):
-        threads.run([lambda: done.append(1), fails, lambda: done.append(3)])
-    threads.run([lambda: done.append(4), lambda: done.append(5)])
-
-    assert sorted(done) == [1, 3, 4, 5]
-
-
-def test_an_interrupted_call_leaves_the_next_one_alone():
-    """Ctrl-C ends a call with KeyboardInterrupt, and what is computed afterwards is right."""
-    script = """
-        import signal, numpy as np, regard as rg
-        from regard.jit import threads
-        rng = np.random.default_rng(0)
-        long = [rng.standard_normal((2, rows, 64), dtype=np.float32) for rows in (64, 400_000, 400_000)]
-        short = [rng.standard_normal((8, 300, 64), dtype=np.float32) for _ in range(3)]
-        with threads.limit(2):
-            expected, interrupted = rg.attention(*short), 0
-            rg.attention(*long)
-            for trial in range(8):
-                signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.004 * trial, 0.01)
-                signal.signal(signal.SIGALRM, signal.default_int_handler)
-                try:
-                    rg.attention(*long)
-                except KeyboardInterrupt:
-                    interrupted += 1
-                finally:
-                    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                assert np.array_equal(expected, rg.attention(*short))
-        print(interrupted)
-    """
-    assert int(fresh(script)) > 0

@@ -12,7 +12,6 @@ its text (`repr`), and machine code (`regard.jit`).
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from .arrays import read_array
 from .errors import refuse
+from .locks import lock
 from .operators import CALL, COMPARE, OPERATORS, UNARY
 from .syntax import Syntax
 
@@ -32,7 +32,7 @@ __all__ = [
 SHOWN = 4000  # characters of an expression in a message: what shares its parts can be far longer as text than as a tree
 
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
-_lock = threading.RLock()  # re-entrant, because the garbage collector may run anybody's code while it is held
+_lock = lock()
 
 
 def _shared(cls, identity: tuple, **fields):

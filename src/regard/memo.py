@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from .expr import Expr, tables_of
+from .locks import lock
 
 __all__ = ["Memo"]
 
@@ -23,7 +23,7 @@ class Memo(Generic[T]):
 
     def __init__(self, kept: int):
         self.kept = kept
-        self.lock = threading.Lock()
+        self.lock = lock()
         self.results: dict[tuple, tuple[tuple[Callable[[], Any], ...], T]] = {}
 
     def __call__(self, rules: tuple[Expr | None, ...], rest: tuple, work_out: Callable[[], T]) -> T:

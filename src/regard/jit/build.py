@@ -13,7 +13,6 @@ import hashlib
 import os
 import stat
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,11 +20,12 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from ..locks import lock
 from .target import Target
 
 __all__ = ["Kernel", "assembly", "cache_folder", "compiled", "initialize"]
 
-_lock = threading.RLock()
+_lock = lock()
 _kernels: dict[str, Kernel] = {}
 
 
@@ -45,12 +45,12 @@ def initialize() -> None:
     """LLVM's native parts, once per process, and the C library's functions that kernels may call."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    from .special import LIBRARY
+    from . import pool, special
 
     library = ctypes.CDLL(None)
-    for name in LIBRARY:
-        for spelled in (name, f"{name}f"):
-            llvm.add_symbol(spelled, ctypes.cast(getattr(library, spelled), ctypes.c_void_p).value)
+    for name in (*pool.LIBRARY, *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY)):
+        if hasattr(library, name):  # `syscall` is missing where nobody calls it
+            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 
 
 @functools.cache

@@ -1,85 +1,33 @@
-"""The pool: workers that run one native function side by side until its tasks are used up.
+"""Threads: how many a call may use, and the workers of this process, who wait in machine code (pool.py) from the first need on.
 
-Tasks are handed out by a counter in memory that the kernel itself advances, so Python only starts the workers. The calling
-thread works too; with one worker no other thread is touched.
+Workers are daemon threads that never return to Python: they hold no lock, and end with the process. A forked child has none, and
+starts its own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections.abc import Callable
-from queue import Empty, SimpleQueue
 
-__all__ = ["count", "limit", "run"]
+import numpy as np
 
+from ..locks import lock
+from . import build, pool
+from .target import host
 
-class _Call:
-    """The jobs of one call that other threads do, and what became of them."""
+__all__ = ["Crew", "count", "crew", "limit"]
 
-    def __init__(self) -> None:
-        self.outcomes: list[BaseException | None] = []
-        self.arrived: SimpleQueue = SimpleQueue()
-
-    def do(self, job: Callable[[], None]) -> None:
-        try:
-            job()
-        except BaseException as error:  # whatever it is, it belongs to the caller, who waits for an answer
-            self.outcomes.append(error)
-        else:
-            self.outcomes.append(None)
-        self.arrived.put(None)
-
-    def wait(self, count: int) -> None:
-        """Until so many outcomes are there; an interrupt waits too, because workers write into the caller's arrays."""
-        interrupt: KeyboardInterrupt | None = None
-        while len(self.outcomes) < count:
-            try:
-                self.arrived.get(timeout=0.1)  # an interrupt may swallow the news of an arrival, so look again
-            except Empty:
-                continue
-            except KeyboardInterrupt as error:
-                interrupt = error
-        for outcome in (interrupt, *self.outcomes):
-            if outcome is not None:
-                raise outcome
-
-
-class _Pool:
-    """Daemon threads that wait for a job each, on queues that are quick because they are written in C."""
-
-    def __init__(self, workers: int):
-        self.process = os.getpid()
-        self.inboxes: list[SimpleQueue] = [SimpleQueue() for _ in range(workers)]
-        for number, inbox in enumerate(self.inboxes):
-            threading.Thread(target=self._work, args=(inbox,), daemon=True, name=f"regard-{number}").start()
-
-    def _work(self, inbox: SimpleQueue) -> None:
-        while True:
-            call, job = inbox.get()
-            call.do(job)
-
-    def run(self, jobs: list[Callable[[], None]]) -> None:
-        call, sent = _Call(), 0
-        try:
-            for inbox, job in zip(self.inboxes, jobs[1:]):
-                inbox.put((call, job))
-                sent += 1
-            jobs[0]()
-        finally:
-            call.wait(sent)
-
-
-_pool: _Pool | None = None
-_making = threading.Lock()
 _limit = threading.local()
 
 
 def count() -> int:
     """How many threads a call may use: the cores this process may run on, unless limited."""
     allowed = getattr(_limit, "threads", None)
-    if allowed is not None:
-        return allowed
+    return _cores() if allowed is None else allowed
+
+
+def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -99,15 +47,67 @@ class limit:
         _limit.threads = self.before
 
 
-def run(jobs: list[Callable[[], None]]) -> None:
-    """Runs the jobs side by side, the first on the calling thread, and returns when all are done."""
-    global _pool
-    if len(jobs) == 1:
-        jobs[0]()
-        return
-    with _making:
-        # After a fork the child has no worker threads; it makes its own.
-        if _pool is None or _pool.process != os.getpid() or len(_pool.inboxes) < len(jobs) - 1:
-            _pool = _Pool(len(jobs) - 1)
-        pool = _pool
-    pool.run(jobs)
+class Crew:
+    """Workers, and the function that shares a job with them."""
+
+    def __init__(self, sleep: str) -> None:
+        self.sleep = sleep
+        code = build.compiled(f"pool {sleep}", host(), lambda: pool.write(sleep), "share")
+        self.share, self.work = code.call, build.Kernel(code.engine, "work")
+        self.memory = [_zeros(pool.BELL)]
+        self.bell = _aligned(self.memory[0])
+        self.first = 0  # the mailbox of the newest worker, from which the others are found
+        self.size = 0
+        if sleep == "condition":
+            library = ctypes.CDLL(None)
+            library.pthread_mutex_init(ctypes.c_void_p(self.bell), None)
+            library.pthread_cond_init(ctypes.c_void_p(self.bell + pool.BELL // 2), None)
+
+    def grow(self, workers: int) -> None:
+        """Starts workers until there are so many."""
+        while self.size < workers:
+            memory = _zeros(pool.MAILBOX)
+            mailbox = _aligned(memory)
+            self.memory.append(memory)
+            ctypes.c_int64.from_address(mailbox + pool.NEXT).value = self.first
+            # The thread's own frame keeps the code and the memory, until the process ends.
+            threading.Thread(target=_work, args=(self, mailbox), daemon=True, name=f"regard-{self.size}").start()
+            self.first = mailbox
+            self.size += 1
+
+
+def _work(crew: Crew, mailbox: int) -> None:
+    crew.work.call(mailbox, 0, crew.bell)
+
+
+def _zeros(size: int) -> np.ndarray:
+    return np.zeros(size + pool.LINE, np.uint8)
+
+
+def _aligned(memory: np.ndarray) -> int:
+    return -(-memory.ctypes.data // pool.LINE) * pool.LINE
+
+
+_crew: Crew | None = None
+_growing = lock()
+
+
+def crew(wanted: int) -> Crew:
+    """The workers of this process, so many at least."""
+    global _crew
+    if _crew is None or _crew.size < wanted:
+        with _growing:
+            if _crew is None:
+                _crew = Crew(pool.sleep_here())
+            if _crew.size < wanted:
+                _crew.grow(wanted)
+    return _crew
+
+
+def _forget() -> None:
+    global _crew
+    _crew = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

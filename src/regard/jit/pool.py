@@ -1,0 +1,309 @@
+"""The pool as machine code: how a caller hands its tasks to waiting threads, and how they wait; written once, for every kernel.
+
+    mailbox   where one worker waits      job (an address: empty 0, or taken by the worker 1) · next mailbox · asleep
+    job       one call of a kernel        kernel · arguments · scratch · stride · helpers · budget · left · entered · pending
+
+A caller posts its job to mailboxes that are empty, works itself, takes the job back from workers that have not come yet, and waits
+for those that have: a worker that wakes late delays nobody. Callers share the mailboxes without a lock; who finds none empty works
+alone. A worker looks at its mailbox for a moment (SPIN), then sleeps in the kernel of the system; neither needs the interpreter.
+
+A caller returns to Python every SLICE, so that signals are handled, and is called again until nothing is left.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from .ir import I32, I64, PTR, Code
+
+__all__ = ["BELL", "BUDGET", "ENDLESS", "JOB", "LEFT", "LIBRARY", "MAILBOX", "SLEEPS", "sleep_here", "write"]
+
+SPIN = 50_000  # ns that a worker looks out for the next job: as long as Python takes between two small calls
+PATIENCE = 20_000  # ns that a caller looks out for the last worker before it sleeps
+SLICE = 20_000_000  # ns after which a caller returns to Python
+ENDLESS = 2**62  # a budget of tasks that is never used up
+
+LINE = 128  # bytes: two cache lines, because they are fetched in pairs
+MAILBOX, JOB, BELL = LINE, 2 * LINE, 4 * LINE  # bytes
+POST, NEXT, ASLEEP = 0, 8, 16  # in a mailbox
+KERNEL, ARGUMENTS, SCRATCH, STRIDE, HELPERS, BUDGET, LEFT = range(0, 56, 8)  # in a job: what the caller writes
+ENTERED, PENDING = LINE, LINE + 8  # and what its workers do
+TAKEN = 1
+AWAITED = 1 << 30  # in `pending`: the caller sleeps
+
+RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
+
+
+# how a thread sleeps --------------------------------------------------------------------------------------------------------------
+
+SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # the number of futex
+
+
+class Futex:
+    """Linux: the system itself compares and sleeps."""
+
+    needs = ("syscall", "clock_gettime")
+
+    def __init__(self, code: Code, bell):
+        self.code = code
+        self.room = code.alloca(I64, 2)
+
+    def _call(self, place, operation: int, value, timeout):
+        code = self.code
+        known = code.module.globals.get("syscall")
+        syscall = known or ir.Function(code.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
+        private = code.index(operation | 128)
+        code.call(syscall, [code.index(SYSCALL[platform.machine()]), place, private, value, timeout])
+
+    def wait(self, place, expected, nanoseconds: int | None) -> None:
+        """Sleeps while the 32 bits at a place are as expected; may wake without a reason."""
+        timeout = ir.Constant(PTR, None)
+        if nanoseconds is not None:
+            timeout = self.room
+            for at, value in enumerate(divmod(nanoseconds, 10**9)):
+                self.code.put(self.code.index(value), self.code.at(timeout, 8 * at), 8)
+        self._call(place, 0, expected, timeout)
+
+    def wake(self, place) -> None:
+        self._call(place, 1, self.code.index(1, I32), ir.Constant(PTR, None))
+
+
+class Condition:
+    """Elsewhere: one POSIX mutex and one condition for all, at the bell."""
+
+    needs = ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_timedwait",
+             "pthread_cond_broadcast", "clock_gettime")  # fmt: skip
+
+    def __init__(self, code: Code, bell):
+        self.code = code
+        self.mutex, self.condition = bell, code.at(bell, BELL // 2)
+        self.room = code.alloca(I64, 2)
+
+    def _call(self, name: str, *args) -> None:
+        self.code.external(f"pthread_{name}", I32, *args)
+
+    def wait(self, place, expected, nanoseconds: int | None) -> None:
+        code = self.code
+        self._call("mutex_lock", self.mutex)
+        with code.when(code.icmp_signed("==", code.load_atomic(place, "seq_cst", 4, typ=I32), expected)):
+            if nanoseconds is None:
+                self._call("cond_wait", self.condition, self.mutex)
+            else:
+                code.external("clock_gettime", I32, code.index(time.CLOCK_REALTIME, I32), self.room)
+                at = code.at(self.room, 8)
+                total = code.add(code.get(at, I64, 8), code.index(nanoseconds))
+                second = code.index(10**9)
+                code.put(code.add(code.get(self.room, I64, 8), code.sdiv(total, second)), self.room, 8)
+                code.put(code.srem(total, second), at, 8)
+                self._call("cond_timedwait", self.condition, self.mutex, self.room)
+        self._call("mutex_unlock", self.mutex)
+
+    def wake(self, place) -> None:
+        self._call("mutex_lock", self.mutex)
+        self._call("cond_broadcast", self.condition)
+        self._call("mutex_unlock", self.mutex)
+
+
+SLEEPS: dict[str, type] = {"futex": Futex, "condition": Condition}
+LIBRARY = tuple(sorted({*Futex.needs, *Condition.needs}))  # of the C library
+
+
+def sleep_here() -> str:
+    """How threads sleep on this machine."""
+    return "futex" if sys.platform == "linux" and platform.machine() in SYSCALL else "condition"
+
+
+# the two functions ----------------------------------------------------------------------------------------------------------------
+
+
+class _Callee:
+    """A pointer that is called: pointers say no more what they point to, and a call has to."""
+
+    function_type = RUN
+
+    def __init__(self, pointer):
+        self.get_reference = pointer.get_reference
+
+
+class _Writer(Code):
+    """What both functions are written with."""
+
+    def __init__(self, module: ir.Module, name: str, sleep: str):
+        function = ir.Function(module, RUN, name)
+        super().__init__(function.append_basic_block("entry"))
+        self.args = function.args
+        self.clock, self.count = self.alloca(I64, 2), self.alloca(I64)
+        self.sleep = SLEEPS[sleep](self, self.inttoptr(function.args[2], PTR))
+
+    def see(self, place, type=I64):
+        return self.load_atomic(place, "seq_cst", type.width // 8, typ=type)
+
+    def set(self, place, value: int, type=I64):
+        self.atomic_rmw("xchg", place, self.index(value, type), "seq_cst")
+
+    def swap(self, place, before, after):
+        """Whether the 64 bits at a place were `before`; then they are `after`."""
+        return self.extract_value(self.cmpxchg(place, before, after, "seq_cst", "seq_cst"), 1)
+
+    def now(self):
+        """Nanoseconds."""
+        self.external("clock_gettime", I32, self.index(time.CLOCK_MONOTONIC, I32), self.clock)
+        seconds, rest = (self.get(self.at(self.clock, offset), I64, 8) for offset in (0, 8))
+        return self.add(self.mul(seconds, self.index(10**9)), rest)
+
+    def spin(self, waiting: Callable, nanoseconds: int) -> None:
+        """Looks again and again while there is something to wait for, for so long at most."""
+        deadline = self.add(self.now(), self.index(nanoseconds))
+        with self.repeat(lambda go: go, [waiting()]) as again:
+            for _ in range(4):
+                self.rest()
+            again.carry(self.and_(waiting(), self.icmp_signed("<", self.now(), deadline)))
+
+    def rest(self) -> None:
+        """Tells the processor that this is a loop that waits."""
+        if platform.machine() in ("x86_64", "AMD64"):
+            self.external("llvm.x86.sse2.pause", ir.VoidType())
+        elif platform.machine() in ("aarch64", "arm64"):
+            self.external("llvm.aarch64.hint", ir.VoidType(), self.index(1, I32))
+
+    def run(self, job, scratch, budget) -> None:
+        kernel, arguments = (self.get(self.at(job, slot), PTR, 8) for slot in (KERNEL, ARGUMENTS))
+        self.call(_Callee(kernel), [arguments, scratch, budget])
+
+
+def write(sleep: str) -> ir.Module:
+    """Both functions, for threads that sleep in one of the ways of `SLEEPS`."""
+    module = ir.Module("regard")
+    _work(_Writer(module, "work", sleep))
+    _share(_Writer(module, "share", sleep))
+    return module
+
+
+def _work(code: _Writer) -> None:
+    """`work(mailbox, nothing, bell)`: a worker, which never returns."""
+    mailbox = code.args[0]
+    post, asleep = code.at(mailbox, POST), code.at(mailbox, ASLEEP)
+    empty = code.index(0)
+    always = code.append_basic_block("always")
+    code.branch(always)
+    code.position_at_end(always)
+    code.spin(lambda: code.icmp_signed("==", code.see(post), empty), SPIN)
+    job = code.see(post)
+    with code.if_else(code.icmp_signed("==", job, empty)) as (nothing, something):
+        with nothing:
+            # Who posts looks at `asleep` after it has written, who sleeps looks at the post after it has said so: one of them sees.
+            code.set(asleep, 1, I32)
+            with code.when(code.icmp_signed("==", code.see(post), empty)):
+                code.sleep.wait(asleep, code.index(1, I32), None)
+            code.set(asleep, 0, I32)
+        with something, code.when(code.swap(post, job, code.index(TAKEN))):
+            _help(code, code.inttoptr(job, PTR), post)
+    code.branch(always)
+
+
+def _help(code: _Writer, job, post) -> None:
+    """A worker's share of a job, with working memory of its own; the last to leave wakes a caller that sleeps."""
+    place = code.add(code.atomic_rmw("add", code.at(job, ENTERED), code.index(1), "seq_cst"), code.index(1))
+    scratch = code.add(code.get(code.at(job, SCRATCH), I64, 8), code.mul(place, code.get(code.at(job, STRIDE), I64, 8)))
+    code.run(job, code.inttoptr(scratch, PTR), code.index(ENDLESS))
+    code.set(post, 0)
+    pending = code.at(job, PENDING)
+    before = code.atomic_rmw("sub", pending, code.index(1, I32), "seq_cst")
+    with code.when(code.icmp_signed("==", before, code.index(AWAITED | 1, I32))):
+        code.sleep.wake(pending)
+
+
+def _share(code: _Writer) -> None:
+    """`share(job, first mailbox, bell)`: does a job with the workers that have time; `left` says whether to call it again."""
+    job, first, _ = code.args
+    _post(code, job, first)
+    left = code.at(job, LEFT)
+    unfinished = _own_share(code, job)
+    code.put(code.zext(unfinished, I64), left, 8)
+    with code.when(unfinished):
+        code.ret_void()
+    _retract(code, job, first)
+    code.put(code.zext(_wait(code, job), I64), left, 8)
+    code.ret_void()
+
+
+def _post(code: _Writer, job, first) -> None:
+    """Gives the job to empty mailboxes, as many as helpers are wanted, once; wakes who sleeps."""
+    helpers, pending = code.at(job, HELPERS), code.at(job, PENDING)
+    wanted, address = code.get(helpers, I64, 8), code.ptrtoint(job, I64)
+    code.put(code.index(0), helpers, 8)
+
+    def goes_on(mailbox, wanted):
+        return code.and_(code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), code.icmp_signed(">", wanted, code.index(0)))
+
+    with code.repeat(goes_on, [first, wanted]) as walk:
+        mailbox, wanted = walk.carried
+        post, asleep = code.at(mailbox, POST), code.at(mailbox, ASLEEP)
+        code.put(wanted, code.count, 8)
+        with code.when(code.icmp_signed("==", code.see(post), code.index(0))):
+            code.atomic_rmw("add", pending, code.index(1, I32), "seq_cst")
+            with code.if_else(code.swap(post, code.index(0), address)) as (posted, lost):
+                with posted:
+                    code.put(code.sub(wanted, code.index(1)), code.count, 8)
+                    with code.when(code.icmp_signed("==", code.see(asleep, I32), code.index(1, I32))):
+                        code.set(asleep, 0, I32)
+                        code.sleep.wake(asleep)
+                with lost:
+                    code.atomic_rmw("sub", pending, code.index(1, I32), "seq_cst")
+        walk.carry(code.get(code.at(mailbox, NEXT), PTR, 8), code.get(code.count, I64, 8))
+
+
+def _own_share(code: _Writer, job):
+    """The caller's tasks, in portions that grow until one takes a fair part of a slice; whether tasks are left after it."""
+    arguments = code.get(code.at(job, ARGUMENTS), PTR, 8)
+    counter, tasks = code.get(arguments, PTR, 8), code.get(code.at(arguments, 8), I64, 8)
+    scratch, budget = code.get(code.at(job, SCRATCH), PTR, 8), code.at(job, BUDGET)
+
+    def unfinished():
+        return code.icmp_signed("<", code.see(counter), tasks)
+
+    begun = code.now()
+    with code.repeat(lambda go: go, [unfinished()]) as portion:
+        size, before = code.get(budget, I64, 8), code.now()
+        code.run(job, scratch, size)
+        after = code.now()
+        short = code.icmp_signed("<", code.sub(after, before), code.index(SLICE // 8))
+        code.put(code.select(short, code.mul(size, code.index(2)), size), budget, 8)
+        in_time = code.icmp_signed("<", code.sub(after, begun), code.index(SLICE))
+        portion.carry(code.and_(unfinished(), in_time))
+    return unfinished()
+
+
+def _retract(code: _Writer, job, first) -> None:
+    """Takes the job out of the mailboxes of workers that have not come."""
+    pending, address = code.at(job, PENDING), code.ptrtoint(job, I64)
+    with code.repeat(lambda mailbox: code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), [first]) as walk:
+        post = code.at(walk.carried[0], POST)
+        with (
+            code.when(code.icmp_signed("==", code.see(post), address)),
+            code.when(code.swap(post, address, code.index(0))),
+        ):
+            code.atomic_rmw("sub", pending, code.index(1, I32), "seq_cst")
+        walk.carry(code.get(code.at(walk.carried[0], NEXT), PTR, 8))
+
+
+def _wait(code: _Writer, job):
+    """Until no worker is at the job, or a slice is over; whether one still is."""
+    pending = code.at(job, PENDING)
+
+    def busy(value=None):
+        value = code.see(pending, I32) if value is None else value
+        return code.icmp_signed("!=", code.and_(value, code.index(AWAITED - 1, I32)), code.index(0, I32))
+
+    code.spin(busy, PATIENCE)
+    with code.when(busy()):
+        awaited = code.index(AWAITED, I32)
+        value = code.or_(code.atomic_rmw("or", pending, awaited, "seq_cst"), awaited)
+        with code.when(busy(value)):
+            code.sleep.wait(pending, value, SLICE)
+    return busy()
