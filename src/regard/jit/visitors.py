@@ -20,11 +20,11 @@ __all__ = ["meeting", "visitors"]
 def visitors(plan: Plan, keys: int) -> np.ndarray:
     """Per group of the plan and tile of `keys` keys: the first tile of queries that visits it, and one past the last.
 
-    -> (groups, ⌈K / keys⌉, 2), int32; (T, 0) for keys that nobody visits, with T tiles of queries.
+    -> (groups, ⌈K / keys⌉, 2), int64; (T, 0) for keys that nobody visits, with T tiles of queries.
     """
     groups, tiles = plan.order.shape
     units = -(-plan.dims["K"] // keys)
-    found = np.empty((groups, units, 2), np.int32)
+    found = np.empty((groups, units, 2), np.int64)
     group, tile = np.divmod(plan.tile_of, max(tiles, 1))
     first, last = plan.runs[:, 0] // keys, -(-plan.runs[:, 1] // keys)  # units that a run touches
     found[..., 0] = _least(groups, units, group, first, last, tile, tiles)

@@ -1,0 +1,208 @@
+"""Problem, what its forward pass saved, dout -> the backward kernel's three phases -> gradients."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..expr import Const, Expr, Op, Read, Table, Var
+from ..expr import score as the_score
+from ..memo import Memo
+from ..plan import Plan, plan
+from ..problem import Problem
+from ..readings import adjoints
+from . import backward, build, threads
+from .arguments import address, bits, factors, leaves
+from .backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots
+from .emit import signature
+from .engine import SMALL, Saved, _aligned, _needs_64_bits, rules
+from .formats import Format
+from .launch import launch
+from .multiply import GRAIN
+from .target import Target, host
+from .tiling import PLAN_KEYS
+from .visitors import visitors
+
+__all__ = ["Gradients", "pull_back"]
+
+NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
+
+
+class Gradients(NamedTuple):
+    """q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) in the problem's dtype, tables in float64, sinks (H, S) or None in float64."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    tables: dict[Table, np.ndarray]
+    sinks: np.ndarray | None
+
+
+class Prepared(NamedTuple):
+    """A kernel and what it takes besides arrays."""
+
+    kernel: build.Kernel
+    spec: Specification
+    constants: list[Const]
+    tables: list[Table]
+    scratch: int
+
+
+_prepared: Memo[Prepared] = Memo(64)
+
+
+def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
+    """The gradients of Σ out · dout + Σ lse · dlse. wanted: the float tables of the score whose gradients are asked for."""
+    B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
+    real = problem.real
+    found = {name: np.zeros(shape, problem.dtype) for name, shape in
+             (("dq", (B, H, Q, D)), ("dk", (B, G, K, D)), ("dv", (B, G, K, E)))}  # fmt: skip
+    tables = {table: np.zeros(table.array.shape) for table in wanted}
+    rest = np.zeros((B, H, Q), real)
+    if 0 not in (B, H, Q):
+        _run(problem, saved, dout, dlse, tables, rest, found)
+    return Gradients(found["dq"], found["dk"], found["dv"], tables, _sinks(problem, saved, rest))
+
+
+def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndarray], rest, found: dict) -> None:
+    B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
+    real = problem.real
+    arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
+    rows = _rows(problem)
+    seen = plan(problem, rows, PLAN_KEYS)
+    ready = _prepare(problem, rows, arrays, list(tables))
+    tiles, units = seen.order.shape[1], -(-K // KEYS)
+    workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
+    apart = [table for table, (_, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True) if not direct]
+    numbers = sum(table.array.size for table in apart)
+    offsets = dict(zip(apart, np.cumsum([0, *(table.array.size for table in apart)]).tolist(), strict=False))
+    given: dict[str, Any] = {
+        "top": saved.top, "total": saved.total, "rest": rest,
+        "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
+        "softmax": _aligned(B * H * tiles * 3 * rows, real), "work": _zeros(B * H * tiles * -(-D // GRAIN) * GRAIN * rows, real),
+        "H": H, "group": H // G, "groups": B * G, "G": G, "Q": Q, "K": K, "scale": float(problem.scale),
+        "score_factor": factors(problem)[0], "exponent": factors(problem)[1], "start": problem.query_start,
+        "offsets": seen.offsets, "runs": seen.runs, "visitors": visitors(seen, KEYS), "key_tiles": units, "tiles": tiles,
+        "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0, "plan_head": int(seen.per_head),
+        "progress": np.zeros(B * G * units, np.int64), "finished": np.zeros(B * G, np.int64), "flushed": np.zeros(1, np.int64),
+        "gathered": np.zeros(numbers), "copies": np.empty(numbers * workers), "numbers": numbers, "ring": workers,
+    }  # fmt: skip
+    for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
+        given[f"gradient{number}"] = tables[table] if direct else 8 * offsets[table]
+    for phase, tasks in zip(PHASES, (B * H * tiles, B * G * units, B * H * tiles), strict=True):
+        block = _block(ready, arrays, given | {"next": np.zeros(1, np.int64), "tasks": tasks, "phase": PHASES.index(phase)})
+        launch(ready.kernel, block.slots, ready.scratch, workers, (problem, saved, arrays, block, ready))
+    for table in apart:
+        tables[table].flat = given["gathered"][offsets[table] :][: table.array.size]
+
+
+class _Block(NamedTuple):
+    slots: np.ndarray
+    given: dict
+
+
+def _block(ready: Prepared, arrays: dict, given: dict) -> _Block:
+    """The argument block, and what its addresses point to."""
+    given = dict(given)
+    for name in ARRAYS:
+        given[name] = arrays[name]
+        given |= zip((f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True)
+    values = [given[name] for name in fixed_slots(ready.spec)]
+    numbers = [address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
+               for value in values]  # fmt: skip
+    return _Block(np.array(numbers + leaves(ready.constants, ready.tables), np.int64), given)
+
+
+def _zeros(count: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros that begin on a cache line; pages that nobody writes cost nothing."""
+    room = np.zeros(count * dtype.itemsize + 64, np.uint8)
+    return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
+
+
+def _numbered(ready: Prepared, tables) -> list[Table]:
+    """The wanted tables in the order of the kernel's."""
+    return [table for table in ready.tables if table in tables]
+
+
+def _work(problem: Problem, seen: Plan) -> int:
+    """Multiply-adds of a call, empty tiles left out."""
+    return sum(seen.pairs.values()) * (3 * problem.dims["D"] + 2 * problem.dims["E"])
+
+
+def _rows(problem: Problem) -> int:
+    """Query rows of a tile. Where a tile sees few keys, a good part of them is cut by the mask's edges: less, in a lower tile."""
+    target = host()
+    lanes = target.lanes(Format(problem.dtype.name, target).size)
+    most, least = lanes * target.tile.query_vectors, 2 * lanes
+    if least >= min(most, problem.dims["Q"]):
+        return least
+    if problem.mask is not None:
+        seen = plan(problem, most, PLAN_KEYS)
+        if int((seen.runs[:, 1] - seen.runs[:, 0]).sum(dtype=np.int64)) < NARROW * most * seen.order.size:
+            return least
+    return most
+
+
+def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> Prepared:
+    """The kernel for a problem, compiled or found."""
+    unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
+    start = problem.query_start
+    rest = (problem.q.shape, problem.k.shape, problem.v.shape[3], problem.dtype, rows, unit, rules(problem)[1] is None,
+            tuple(map(id, wanted)), start.tobytes(), host())  # fmt: skip
+    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit, wanted, host()))
+
+
+def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
+    mask, score = rules(problem)
+    partials = {leaf: partial for leaf, partial in adjoints(the_score if score is None else score).items()
+                if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)}  # fmt: skip
+    shape, constants, tables = signature(mask, score, *partials, *partials.values())
+    spec = Specification(
+        shape=shape, D=problem.dims["D"], E=problem.dims["E"], dtype=problem.dtype.name, rows=rows,
+        wide=_needs_64_bits(problem), unit=unit,
+        tables=tuple((number, all(_direct(problem, leaf) for leaf in partials if isinstance(leaf, Read) and leaf.table is table))
+                     for number, table in enumerate(tables) if table in wanted),
+    )  # fmt: skip
+    kernel = build.compiled(
+        repr(spec), target, lambda: backward.write(spec, target, mask, score, partials, constants, tables), "backward"
+    )
+    return Prepared(kernel, spec, constants, tables, backward.scratch_bytes(spec, Format(spec.dtype, target).size))
+
+
+def _direct(problem: Problem, read: Read) -> bool:
+    """Whether an entry of a table belongs to one row of queries and one key, so that tasks can add to it in turns.
+
+    A row is its position only where all batch entries begin at the same, and clamping must not bring two positions together.
+    """
+    starts, found = problem.query_start, set()
+    spans = {"query": (int(starts.min()), int(starts.max()) + problem.dims["Q"]), "key": (0, problem.dims["K"])}
+    for part, size in zip(read.index, read.table.array.shape, strict=True):
+        name, shift = _shifted(part)
+        if name not in spans or (spans[name][0] + shift >= 0 and spans[name][1] + shift <= size):
+            found.add(name)
+    return found >= {"query", "key"} and ("batch" in found or bool((starts == starts[0]).all()))
+
+
+def _shifted(part: Expr) -> tuple[str | None, int]:
+    """The name of a position and what is added to it; None for anything else."""
+    if isinstance(part, Var):
+        return part.name, 0
+    if (
+        isinstance(part, Op)
+        and part.name in ("add", "sub")
+        and isinstance(part.args[0], Var)
+        and isinstance(part.args[1], Const)
+    ):
+        return part.args[0].name, int(part.args[1].value) * (1 if part.name == "add" else -1)
+    return None, 0
+
+
+def _sinks(problem: Problem, saved: Saved, rest: np.ndarray) -> np.ndarray | None:
+    """d sinks = Σ over rows of exp(sink - lse) · rest."""
+    if problem.sinks is None:
+        return None
+    lse = saved.lse.astype(np.float64)[..., None]
+    with np.errstate(all="ignore"):
+        share = np.exp(problem.sinks[:, None].astype(np.float64) - lse)
+    return (share * rest[..., None].astype(np.float64)).sum((0, 2))
