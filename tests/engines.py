@@ -1,11 +1,13 @@
 """The engines that every law is tested in, and the inputs and comparisons that those tests share."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-__all__ = ["ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
+__all__ = ["DTYPES", "ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
 
 ENGINES = ["reference", "jit"]
+DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 
 engines = pytest.mark.parametrize("engine", ENGINES)
 TOLERANCE = {"rtol": 3e-5, "atol": 3e-6}  # of float32, for scores of a few units

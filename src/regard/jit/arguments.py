@@ -30,6 +30,8 @@ FIXED = (
     "dropout_seed", "dropout_threshold", "dropout_scale",
 )  # fmt: skip
 
+NO_RUNS = np.zeros((1, 3), np.int32)  # a kernel looks at the first run before it asks whether there is one
+
 
 def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], **given) -> np.ndarray:
     """The block for one call: `given` are slots by name, arrays (for which their addresses stand), numbers or floats.
@@ -42,7 +44,7 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     slots: dict[str, Any] = dict.fromkeys(FIXED, 0)
     slots |= {
         "heads": H, "group": H // G, "rows": Q, "Q": Q, "K": K, "score_factor": score_factor, "exponent": exponent, "unit": unit,
-        "start": problem.query_start, "offsets": plan.offsets, "runs": plan.runs, "order": plan.order, "tiles": plan.order.shape[1],
+        "start": problem.query_start, "offsets": plan.offsets, "runs": plan.runs if len(plan.runs) else NO_RUNS, "order": plan.order, "tiles": plan.order.shape[1],
         "plan_batch": (H if plan.per_head else 1) if plan.per_batch else 0, "plan_head": int(plan.per_head),
         "tasks": B * H * plan.order.shape[1],
     }  # fmt: skip

@@ -38,7 +38,7 @@ def tiling(problem: Problem) -> Tiling:
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
     lanes = target.lanes(Format(problem.dtype.name, target).size)
     most = lanes * target.tile.query_vectors
-    folded = 1 < group and group * Q <= most and not _per_head(problem)
+    folded = group > 1 and group * Q <= most and not _per_head(problem)
     wanted = group * Q if folded else Q
     if wanted <= lanes // 2 and target.tile.vector == 64:
         lanes //= 2  # two narrow registers are multiplied as fast as a wide one
