@@ -7,6 +7,7 @@
 """
 
 from .attention import attention, attention_weights, attention_with_lse
+from .cache import KVCache
 from .errors import Refused
 from .explain import Explanation, explain
 from .expr import batch, head, key, query, score, table
@@ -23,7 +24,7 @@ from .scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_bucke
 __version__ = "0.1.0"
 
 __all__ = [
-    "Explanation", "Refused", "alibi", "alibi_slopes", "atan", "attention", "attention_weights", "attention_with_lse", "batch",
+    "Explanation", "KVCache", "Refused", "alibi", "alibi_slopes", "atan", "attention", "attention_weights", "attention_with_lse", "batch",
     "bias", "blocks", "causal", "ceil", "clip", "cos", "dense", "dilated", "documents", "erf", "everything", "exp", "exp2",
     "explain", "expm1", "floor", "gate", "global_tokens", "head", "key", "lengths", "log", "log1p", "log2", "maximum",
     "merge", "minimum", "pow", "prefix", "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin",

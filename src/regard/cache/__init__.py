@@ -1,0 +1,10 @@
+"""Keys and values kept for decoding: `KVCache`.
+
+kv.py       the cache that people use
+pages.py    which page holds which positions of which sequence
+storage.py  what a page holds: rows as they came, or in 8 bits
+"""
+
+from .kv import KVCache
+
+__all__ = ["KVCache"]

@@ -1,0 +1,362 @@
+"""The cache of one attention layer: keys and values of several sequences, appended as they come and attended from there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from ..arrays import read_array
+from ..attention import _like
+from ..engines import solve
+from ..errors import Reason, Refused, refuse
+from ..expr import Expr
+from ..masks import LIMIT, count, lengths, window
+from ..problem import Problem
+from .pages import PAGE, Pages
+from .storage import Rows, Rows8
+
+__all__ = ["KVCache"]
+
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+class KVCache:
+    """The keys and values of one attention layer, for any number of sequences of any lengths.
+
+    out = softmax(score(scale · q kᵀ) where mask) v, over the keys that a row's own sequence has appended so far.
+
+    heads (G), depth (D), value_depth (E, by default D): of k and v. batch: how many sequences there are to begin with (B).
+    dtype: "float32", "float16", "bfloat16" or "float64". window: a row sees so many keys, itself included, as `rg.window` says;
+    keys that no coming row can see are then given back. pages: the size of the whole store in pages of 128 positions, from
+    which all sequences take theirs; None lets it grow, which copies it each time it doubles. storage: "int8" keeps rows in
+    8 bits with a scale for each row and head; attention then reads numbers that are off by up to 1/254 of their row's largest.
+
+    Positions count from 0 in each sequence and go on whatever is given back, so windows, ALiBi and every other rule mean over the
+    cache what they mean over the whole. Use one cache for each layer.
+
+    Refused, with all reasons at once: arrays that do not fit, more pages than there are, a row whose keys were given back.
+
+    Source: Shazeer 2019 (few key heads); Kwon et al. 2023 (pages and a block table).
+
+    >>> import numpy as np, regard as rg
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 4, 10, 16), dtype=np.float32)
+    >>> cache = rg.KVCache(heads=4, depth=16)
+    >>> cache.append(k[:, :9], v[:, :9])  # the prompt
+    >>> out = cache.attend(q[:, :9], mask=rg.causal())
+    >>> cache.append(k[:, 9:], v[:, 9:])  # one token more
+    >>> bool(np.array_equal(cache.attend(q[:, 9:]), rg.attention(q, k, v, mask=rg.causal())[:, 9:]))
+    True
+    """
+
+    def __init__(self, heads, depth, value_depth=None, *, batch=1, dtype="float32", window=None, pages=None, storage=None):
+        def whole(value, what: str, least: int) -> int:
+            try:
+                return count(value, "KVCache", what, least)
+            except Refused as refused:
+                reasons.extend(refused.reasons)
+                return least
+
+        reasons: list[Reason] = []
+        self.heads, self.depth = whole(heads, "heads", 1), whole(depth, "depth", 1)
+        self.value_depth = self.depth if value_depth is None else whole(value_depth, "value_depth", 1)
+        sequences = whole(batch, "batch", 0)
+        self.window = None if window is None else whole(window, "window", 1)
+        self.pages = None if pages is None else whole(pages, "pages", 0)
+        kept = _dtype(dtype)
+        if kept is None:
+            reasons.append(Reason("the cache cannot keep this dtype", f"dtype={dtype!r}", f"one of {', '.join(DTYPES)}",
+                                  "leave it out for float32"))  # fmt: skip
+        if storage not in (None, "int8"):
+            reasons.append(
+                Reason("no such storage", f"storage={storage!r}", "None, or 'int8'", "leave it out to keep rows as they come")
+            )
+        if reasons or kept is None:
+            raise Refused("KVCache", reasons)
+        store = Rows if storage is None else Rows8
+        self.dtype, self.storage = kept, storage
+        self._k, self._v = store(self.heads, self.depth, kept), store(self.heads, self.value_depth, kept)
+        self._held = Pages(sequences)
+        if self.pages:
+            self._grow(self.pages)
+        self._newest = 0  # rows per sequence in the last append, padding included
+        self._start = np.zeros(sequences, np.int64)  # position of the first of them
+
+    def __len__(self) -> int:
+        """How many sequences there are."""
+        return len(self._held.lengths)
+
+    def __repr__(self):
+        kept = str(self.dtype) if self.storage is None else f"{self.dtype} in {self.storage}"
+        depth = f"{self.depth}" if self.depth == self.value_depth else f"{self.depth} and {self.value_depth}"
+        rest = "" if self.window is None else f", window {self.window}"
+        return f"KVCache({self.heads} heads × {depth}, {kept}{rest}; lengths {self.lengths.tolist()}, {self.nbytes:,} bytes)"
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) how many positions each sequence has appended, those given back included: the position of its next row."""
+        return self._held.lengths.copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole store; what was never written takes no memory yet."""
+        return self._k.nbytes + self._v.nbytes
+
+    def held(self, sequence: int) -> range:
+        """The positions of a sequence whose keys and values are still there."""
+        number = self._sequence(sequence)
+        return range(int(self._held.first[number]) * PAGE, int(self._held.lengths[number]))
+
+    def keys(self, sequence: int) -> np.ndarray:
+        """A copy of a sequence's keys (G, n, D), at the positions that `held` tells."""
+        return self._rows_of(self._k, sequence)
+
+    def values(self, sequence: int) -> np.ndarray:
+        """A copy of a sequence's values (G, n, E), at the positions that `held` tells."""
+        return self._rows_of(self._v, sequence)
+
+    # ---- appending -----------------------------------------------------------------------------------------------------------
+
+    def append(self, k, v, rows=None) -> None:
+        """Keys and values behind those of each sequence.
+
+        k (…, G, new, D) · v (…, G, new, E), the axes before the heads being the B sequences. rows (B,): how many of the new rows
+        each sequence takes, where they differ; what follows them is padding, and not read.
+
+        Refused, with all reasons at once: arrays that do not fit the cache, more rows than there are, more pages than there are.
+        """
+        reasons: list[Reason] = []
+        new_k = self._new("k", k, self.depth, reasons)
+        new_v = self._new("v", v, self.value_depth, reasons)
+        if new_k is not None and new_v is not None and new_k.shape[2] != new_v.shape[2]:
+            reasons.append(Reason("k and v differ in rows", f"{new_k.shape[2]} and {new_v.shape[2]}", "one value row per key row",
+                                  "check axis -2"))  # fmt: skip
+        if new_k is None or new_v is None:
+            raise Refused("KVCache.append", reasons)
+        width = new_k.shape[2]
+        taken = self._taken(rows, width, reasons)
+        if int((self._held.lengths + taken).max(initial=0)) >= LIMIT:
+            reasons.append(Reason("a sequence is too long", f"{(self._held.lengths + taken).max()} positions",
+                                  "fewer than 2**31 positions", "begin a new sequence"))  # fmt: skip
+        if reasons:
+            raise Refused("KVCache.append", reasons)
+        self._make_room(taken)
+        ahead = np.arange(width)
+        positions = self._start[:, None] + ahead
+        sequences = np.broadcast_to(np.arange(len(taken))[:, None], positions.shape)
+        by_row_k, by_row_v = new_k.swapaxes(1, 2), new_v.swapaxes(1, 2)
+        if rows is not None:
+            real = ahead < taken[:, None]
+            positions, sequences, by_row_k, by_row_v = (part[real] for part in (positions, sequences, by_row_k, by_row_v))
+        pages, places = self._held.place(sequences, positions)
+        self._k.write(pages, places, by_row_k)
+        self._v.write(pages, places, by_row_v)
+        self._newest = width
+
+    def _new(self, name: str, value, depth: int, reasons: list[Reason]) -> np.ndarray | None:
+        """An argument of append as (B, G, new, depth), or None with reasons added."""
+        if getattr(value, "requires_grad", False):
+            reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True", "numbers to keep, without gradients",
+                                  f"pass {name}.detach()"))  # fmt: skip
+            return None
+        try:
+            array = read_array(value, name)
+        except Refused as refused:
+            reasons += refused.reasons
+            return None
+        found, shown = len(reasons), f"{name} ({', '.join(map(str, array.shape))})"
+        if array.dtype != self.dtype:
+            reasons.append(Reason(f"{name} has another dtype than the cache", f"{array.dtype}", f"{self.dtype}",
+                                  f"convert it, or make the cache with dtype={str(array.dtype)!r}"))  # fmt: skip
+        if array.ndim < 2:
+            reasons.append(Reason(f"{name} has too few axes", shown, "(…, heads, rows, depth)", "add the missing axes"))
+            return None
+        B, heads = len(self), array.shape[-3] if array.ndim > 2 else 1
+        if math.prod(array.shape[:-3]) != B:
+            reasons.append(Reason(f"{name} and the cache differ in sequences", shown, f"B = {B} before the heads",
+                                  "give rows for every sequence; rows= says which of them are padding"))  # fmt: skip
+        if heads != self.heads:
+            reasons.append(Reason(f"{name} and the cache differ in heads", shown, f"G = {self.heads} on axis -3",
+                                  "the cache keeps key heads, not query heads"))  # fmt: skip
+        if array.shape[-1] != depth:
+            reasons.append(
+                Reason(f"{name} and the cache differ in depth", shown, f"{depth} on the last axis", "check the last axis")
+            )
+        return array.reshape(B, heads, *array.shape[-2:]) if len(reasons) == found else None
+
+    def _taken(self, rows, width: int, reasons: list[Reason]) -> np.ndarray:
+        """(B,) how many of the new rows each sequence takes."""
+        B = len(self)
+        if rows is None:
+            return np.full(B, width)
+        given = read_array(rows, "rows")
+        if given.shape != (B,) or (given.dtype.kind not in "iu" and B) or np.any((given < 0) | (given > width)):
+            reasons.append(Reason("rows does not say how many rows to take", f"{rows!r}",
+                                  f"integers from 0 to {width}, one per sequence ({B})", "leave it out to take all rows"))  # fmt: skip
+            return np.zeros(B, np.int64)
+        return given.astype(np.int64)
+
+    def _make_room(self, taken: np.ndarray) -> None:
+        """Pages for the new rows, or a refusal that leaves everything as it was."""
+        held = self._held
+        unseen = np.zeros_like(taken) if self.window is None else held.lengths - self.window + 1
+        change = held.change(taken, unseen)
+        known = len(held.holders)
+        missing = change.wanted - len(held.free) - len(change.freed)
+        if missing > 0 and self.pages is not None:
+            raise refuse("KVCache.append", "the store is full", f"{change.wanted} pages wanted, {change.wanted - missing} free",
+                         f"at most the {self.pages} pages of {PAGE} positions that it was made with",
+                         "drop a sequence, or make the cache with more pages=, or without for one that grows")  # fmt: skip
+        if missing > 0:
+            self._grow(max(known + missing, 2 * known))
+        self._start = held.lengths
+        source, target = held.carry_out(change, taken)
+        if len(source):
+            self._k.copy(source, target)
+            self._v.copy(source, target)
+
+    def _grow(self, pages: int) -> None:
+        self._held.grow(pages)
+        self._k.grow(pages)
+        self._v.grow(pages)
+
+    # ---- attending -----------------------------------------------------------------------------------------------------------
+
+    def attend(self, q, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+        """Attention of the newest rows, or of others, to the keys of their own sequences.
+
+        q (…, H, Q, D), the axes before the heads being the B sequences -> out (…, H, Q, E). Without query_start, the rows are those
+        that were appended last, padding included, whose output is 0; with it, row i of sequence b stands at query_start[b] + i.
+        A row sees every key of its sequence that mask and window allow: say mask=rg.causal() where several rows were appended.
+        The other arguments as for `rg.attention`.
+
+        Refused, with all reasons at once: what `rg.attention` refuses, rows that are not the newest and do not say where they
+        stand, rows whose window reaches back to positions that were given back.
+        """
+        return self._attended(q, mask, score, scale, query_start, sinks, engine)[0]
+
+    def attend_with_lse(self, q, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+        """`attend`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), to merge with other keys."""
+        return self._attended(q, mask, score, scale, query_start, sinks, engine)
+
+    def _attended(self, q, mask, score, scale, query_start, sinks, engine):
+        reasons: list[Reason] = []
+        start = self._starts(q, query_start, reasons)
+        lead = tuple(getattr(q, "shape", ())[:-3])
+        K = int(self._held.lengths.max(initial=0))
+        # What is checked is the shape alone; the rows themselves are gathered once nothing is refused.
+        k, v = (np.broadcast_to(np.zeros((), self.dtype), (*lead, self.heads, K, D)) for D in (self.depth, self.value_depth))
+        try:
+            problem = Problem.of(
+                q, k, v, mask=mask, score=score, scale=scale, query_start=start, sinks=sinks, where="KVCache.attend"
+            )
+        except Refused as refused:
+            raise Refused("KVCache.attend", [*reasons, *refused.reasons]) from None
+        if reasons:
+            raise Refused("KVCache.attend", reasons)
+        own = self._mask(query_start is None)
+        rules = [rule for rule in (problem.mask, own) if rule is not None]
+        joined = rules[0] & rules[1] if len(rules) == 2 else rules[0] if rules else None
+        # Slow: every key is copied for every call. To be read where they lie.
+        problem = dataclasses.replace(problem, k=self._gathered(self._k, K), v=self._gathered(self._v, K), mask=joined)
+        return tuple(_like(q, found.reshape(*problem.lead, *found.shape[2:])) for found in solve(problem, engine))
+
+    def _starts(self, q, query_start, reasons: list[Reason]):
+        """Where the rows of q stand; what makes them unfit for this cache is added to the reasons."""
+        shape = tuple(getattr(q, "shape", ()))
+        if len(shape) < 2:
+            return query_start  # refused with the rest
+        B, Q = len(self), shape[-2]
+        if math.prod(shape[:-3]) != B:
+            reasons.append(Reason("q and the cache differ in sequences", f"q ({', '.join(map(str, shape))})", f"B = {B} before the heads",
+                                  "give rows for every sequence"))  # fmt: skip
+            return None
+        if query_start is None:
+            if self._newest != Q:
+                reasons.append(Reason("q does not hold the newest rows", f"{Q} rows", f"the {self._newest} rows appended last",
+                                      "append their keys first, or say where they stand: query_start=…"))  # fmt: skip
+            return self._start
+        given = read_array(query_start, "query_start")
+        if self.window is not None and given.dtype.kind in "iu" and given.shape in ((), (B,)):
+            reach = np.maximum(given - self.window + 1, 0)
+            gone = np.flatnonzero(reach < self._held.first * PAGE)
+            if len(gone):
+                first = int(gone[0])
+                reasons.append(Reason(
+                    "a row would see keys that were given back",
+                    f"sequence {first}: a window from position {np.broadcast_to(reach, (B,))[first]}",
+                    f"positions from {self._held.first[first] * PAGE}", "attend rows before more is appended",
+                ))  # fmt: skip
+        return query_start
+
+    def _mask(self, newest: bool) -> Expr | None:
+        """What the cache itself allows: a row's window, and no position that its sequence has not appended."""
+        rules = [] if self.window is None else [window(self.window)]
+        ends = self._held.lengths
+        padded = newest and bool((ends - self._start < self._newest).any())
+        if padded or (ends != ends.max(initial=0)).any():
+            rules.append(lengths(ends, ends if padded else None))
+        return rules[0] & rules[1] if len(rules) == 2 else rules[0] if rules else None
+
+    def _gathered(self, store: Rows, K: int) -> np.ndarray:
+        """(B, G, K, depth): the rows of every sequence side by side; anything stands where a sequence has no row."""
+        pages = self._held.table[:, : -(-K // PAGE)]
+        found = store.read(pages).swapaxes(1, 2)
+        B, G, columns, _, depth = found.shape
+        return found.reshape(B, G, columns * PAGE, depth)[:, :, :K]
+
+    # ---- sequences -----------------------------------------------------------------------------------------------------------
+
+    def add(self, count: int = 1) -> None:
+        """Empty sequences behind the others."""
+        more = _whole(count)
+        self._held.add(more)
+        self._start = np.pad(self._start, (0, more))
+
+    def drop(self, sequences) -> None:
+        """Without these sequences (a number, or several); the others close up, and the pages can be taken again."""
+        gone = self._sequences(sequences)
+        self._select(np.setdiff1d(np.arange(len(self)), gone))
+
+    def reorder(self, sequences) -> None:
+        """These sequences, in this order: what beam search needs.
+
+        One that is named twice goes on as two, which share the pages they have in common; one that is not named is dropped.
+        """
+        self._select(self._sequences(sequences))
+
+    def _select(self, sequences: np.ndarray) -> None:
+        self._held.select(sequences)
+        self._start = self._start[sequences]
+
+    def _sequences(self, chosen) -> np.ndarray:
+        given = np.atleast_1d(read_array(chosen, "sequences"))
+        B = len(self)
+        if given.ndim > 1 or (given.dtype.kind not in "iu" and given.size) or np.any((given < -B) | (given >= B)):
+            raise refuse("KVCache", "no such sequence", f"{chosen!r}", f"numbers from 0 to {B - 1}" if B else "none: the cache is empty",
+                         "count from 0, or from the end with negative numbers")  # fmt: skip
+        return given.astype(np.int64) % max(B, 1)
+
+    def _sequence(self, number: int) -> int:
+        return int(self._sequences(number)[0])
+
+    def _rows_of(self, store: Rows, sequence: int) -> np.ndarray:
+        number, held = self._sequence(sequence), self.held(sequence)
+        found = store.read(self._held.table[number, held.start // PAGE : -(-held.stop // PAGE)]).swapaxes(0, 1)
+        G, columns, _, depth = found.shape
+        return found.reshape(G, columns * PAGE, depth)[:, : len(held)].copy()
+
+
+def _whole(value) -> int:
+    return count(value, "KVCache", "the number of sequences")
+
+
+def _dtype(value) -> np.dtype | None:
+    """The dtype as NumPy has it, under its own name, torch's or NumPy's; None if the cache cannot keep it."""
+    name = value.__name__ if isinstance(value, type) else str(value).removeprefix("torch.")
+    if name == "bfloat16":
+        import ml_dtypes  # NumPy knows bfloat16 from there
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name) if name in DTYPES else None

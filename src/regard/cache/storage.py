@@ -1,0 +1,81 @@
+"""What a page holds: one row of numbers per head and position, as it came or in 8 bits.
+
+A page's rows of one head lie side by side, (pages, heads, PAGE, depth), so that a kernel reads them in one stream.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .pages import PAGE
+
+__all__ = ["Rows", "Rows8"]
+
+
+class Rows:
+    """Rows in the dtype in which they come: a row takes depth · itemsize bytes."""
+
+    def __init__(self, heads: int, depth: int, dtype: np.dtype):
+        self.dtype = dtype
+        self.array = np.zeros((0, heads, PAGE, depth), dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def grow(self, pages: int) -> None:
+        """More pages, up to so many in all; what is new holds zeros, and costs memory once it is written."""
+        self.array = _longer(self.array, pages)
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
+        self.array[target] = self.array[source]
+
+    def write(self, pages: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+        """rows (…, heads, depth) at row `places` (…) of `pages` (…)."""
+        self.array[pages, :, places] = rows
+
+    def read(self, pages: np.ndarray) -> np.ndarray:
+        """The contents of pages (…) -> (…, heads, PAGE, depth)."""
+        return self.array[pages]
+
+
+class Rows8(Rows):
+    """Rows in 8 bits: row ≈ scale · whole numbers from −127 to 127, with scale = max |row| / 127 in float32 for each row.
+
+    A row takes depth + 4 bytes. A row that holds a NaN or an infinity comes back as NaN: it must show, and a scale cannot hold it.
+    """
+
+    def __init__(self, heads: int, depth: int, dtype: np.dtype):
+        super().__init__(heads, depth, np.dtype(np.int8))
+        self.dtype = dtype
+        self.scales = np.zeros((0, heads, PAGE), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes + self.scales.nbytes
+
+    def grow(self, pages: int) -> None:
+        super().grow(pages)
+        self.scales = _longer(self.scales, pages)
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
+        super().copy(source, target)
+        self.scales[target] = self.scales[source]
+
+    def write(self, pages: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+        rows = rows.astype(np.float32)
+        top = np.abs(rows).max(-1)
+        scales = np.where(np.isfinite(top), top / 127, np.float32(np.nan))
+        divisor = np.where(scales > 0, scales, 1)  # a row of zeros, or one that is NaN anyway
+        finite = np.where(np.isfinite(top)[..., None], rows, 0)
+        super().write(pages, places, np.clip(np.rint(finite / divisor[..., None]), -127, 127).astype(np.int8))
+        self.scales[pages, :, places] = scales
+
+    def read(self, pages: np.ndarray) -> np.ndarray:
+        return (self.array[pages] * self.scales[pages][..., None]).astype(self.dtype)
+
+
+def _longer(array: np.ndarray, pages: int) -> np.ndarray:
+    longer = np.zeros((pages, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer
