@@ -1,0 +1,224 @@
+"""Statistics of the weights from the compiled engine: which kernels are needed, and answers from their sums, in float64."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..expr import Expr
+from ..masks import everything
+from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, edges
+from ..plan import Plan, plan
+from ..problem import Problem
+from . import build, engine, threads
+from .arguments import address, factors, leaves, pack
+from .emit import signature
+from .launch import launch
+from .statistics_keys import SLOTS, keys_kernel, keys_memory
+from .statistics_rows import Sums, rows_kernel, rows_memory
+from .sweep import Frame
+from .target import host
+from .tile import BLOCK, Memory
+from .tiling import PLAN_KEYS, Tiling, tiling, visited
+from .visitors import visitors
+
+__all__ = ["statistics"]
+
+
+class Call(NamedTuple):
+    """What both kernels are called for."""
+
+    problem: Problem
+    shape: Tiling
+    plan: Plan
+
+    @property
+    def room(self) -> int:
+        """Rows of whole tiles: the last may reach beyond Q."""
+        return self.plan.order.shape[1] * self.shape.rows
+
+    def empty(self, count: int, dtype) -> np.ndarray:
+        """So many numbers per row of whole tiles, for a kernel to fill."""
+        return np.empty((*self.problem.q.shape[:2], count, self.room), dtype)
+
+
+def statistics(question: Asked) -> dict[str, Any]:
+    """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B, H)."""
+    problem, shape = question.problem, tiling(question.problem)
+    if shape.folded:  # keys are counted per head, so heads do not share lanes
+        shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
+    call = Call(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
+    with np.errstate(all="ignore"):
+        rows = Rows(call, question)
+        found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
+        received = [measure.name for measure in question.of_kind("received")]
+        maps: list[PooledMap | None] = list(question.of_kind("pooled"))
+        for picture in maps or [None] * len(received):  # one pass each; the first also counts what keys receive
+            columns, cells = by_keys(call, rows, bool(received), picture)
+            found |= dict.fromkeys(received, columns) | ({picture.name: cells} if picture else {})
+            received = []
+    return {measure.name: found[measure.name] for measure in question.measures}
+
+
+def framed(call: Call, sets: tuple[Expr, ...]) -> Frame:
+    """What the kernels of a call are written for."""
+    problem = call.problem
+    mask, score = engine.rules(problem)
+    shape, constants, tables = signature(mask, score, *sets)
+    unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k))
+    # The integers of the sets of keys have to fit too.
+    every = functools.reduce(operator.and_, sets, everything() if mask is None else mask)
+    spec = engine.specify(replace(problem, mask=every), call.shape, False, (*unit, True, True))
+    return Frame(replace(spec, shape=shape, mask=mask is not None), host(), mask, score, sets, constants, tables)
+
+
+def run(
+    call: Call, frame: Frame, name: str, detail: Any, write: Callable, memory: dict[str, int], tasks: int, own: dict
+) -> None:
+    """Compiles and runs a kernel. detail: what it is specialised to besides its frame; own: its own slots, in their order."""
+    problem = call.problem
+    kernel = build.compiled(repr((frame.spec, name, detail)), frame.target, write, name)
+    counter = np.zeros(1, np.int64)
+    begin = pack(problem, call.plan, [], [], next=counter, tasks=tasks)
+    more = [address(value) if isinstance(value, np.ndarray) else value for value in own.values()]
+    block = np.concatenate([begin, np.array(more + leaves(frame.constants, frame.tables), np.int64)])
+    B, H, _, D = problem.q.shape
+    work = B * H // len(call.plan.order) * visited(call.plan) * call.plan.rows * D
+    workers = 1 if work < engine.SMALL else min(threads.count(), tasks)
+    launch(kernel, block, Memory.total(memory), workers, (call, frame, counter, own))
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """The sums of every row, (B, H, Q) float64 each, and what follows from them for all measures."""
+
+    def __init__(self, call: Call, question: Asked):
+        problem = call.problem
+        kinds = {measure.kind for measure in question.measures}
+        masses = list(question.of_kind("mass"))
+        best = [1] * ("maximum" in kinds) + [measure.count for measure in question.of_kind("top")]
+        sums = Sums(
+            "entropy" in kinds, "distance" in kinds, len(masses), max(best, default=0), "range" in kinds, "counts" in kinds
+        )
+        frame = framed(call, tuple(measure.keys for measure in masses))
+        found = {name: call.empty(count, dtype) for name, (count, dtype, _) in sums.kept(problem.real).items()}
+        tasks = call.plan.order.shape[1] * math.prod(problem.q.shape[:2])
+        own = {f"sum_{name}": array for name, array in found.items()}
+        run(call, frame, "rows", sums, lambda: rows_kernel(frame, sums), rows_memory(frame, sums), tasks, own)
+        self.call, self.unit, self.top_room = call, factors(problem)[2], found["maximum"][:, :, 0]
+        self.sums = {name: array[..., : problem.dims["Q"]] for name, array in found.items()}
+        self.place = {measure.name: number for number, measure in enumerate(masses)}
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """top and total of the denominator, sinks included, in nats; peak: the largest weight."""
+        problem, keys_top = self.call.problem, self.of("maximum") * self.unit
+        self.top, self.total = keys_top, self.of("total")
+        if problem.sinks is not None:
+            sinks = problem.sinks.astype(np.float64)[:, :, None]  # (H, S, 1)
+            self.top = np.maximum(keys_top, sinks.max(1, initial=-np.inf))
+            mine = np.exp(keys_top - some_number(self.top)) * self.total
+            self.total = np.where(self.total == 0, 0, mine) + np.exp(sinks - some_number(self.top)[:, :, None]).sum(2)
+        share = np.exp(keys_top - some_number(self.top)) / self.total
+        self.peak = np.where(self.of("total") == 0, 0, share)
+        self.nan = np.isnan(self.peak)
+
+    def of(self, name: str, row: int = 0) -> np.ndarray:
+        return self.sums[name][:, :, row].astype(np.float64)
+
+    def answer(self, measure: Measure) -> Any:
+        return OF_ROWS[measure.kind](self, measure)
+
+
+def some_number(top: np.ndarray) -> np.ndarray:
+    """A maximum that can be subtracted."""
+    return np.where(top == -np.inf, 0, top)
+
+
+def lse(rows: Rows, _: Measure) -> np.ndarray:
+    return some_number(rows.top) + np.log(rows.total)
+
+
+def entropy(rows: Rows, _: Measure) -> np.ndarray:
+    """−Σ p ln p with p = exp(d) · peak."""
+    least = np.where(rows.peak == 0, 1, rows.peak)
+    return -rows.peak * (rows.of("surprise") * rows.unit + rows.of("total") * np.log(least))
+
+
+def distance(rows: Rows, _: Measure) -> Distance:
+    """Places are counted from the first row of each tile."""
+    share, once, twice = (rows.of("moments", row) for row in range(3))
+    share = np.where(share == 0, 1, share)
+    mean = once / share
+    row = np.arange(mean.shape[-1]) % rows.call.shape.rows
+    return Distance(np.where(rows.of("total") == 0, 0, row - mean), np.maximum(twice / share - mean**2, 0))
+
+
+def within(rows: Rows, measure: Measure) -> np.ndarray:
+    return rows.of("sets", rows.place[measure.name]) * rows.peak
+
+
+def best(rows: Rows, measure: Measure) -> Top:
+    return ranked(rows, measure.count)  # type: ignore[attr-defined]
+
+
+def maximum(rows: Rows, _: Measure) -> Maximum:
+    weight, key = ranked(rows, 1)
+    return Maximum(weight[..., 0], key[..., 0])
+
+
+def ranked(rows: Rows, count: int) -> Top:
+    scores, keys = (np.moveaxis(rows.sums[name][:, :, :count], 2, 3) for name in ("best", "best_keys"))
+    fallen = scores.astype(np.float64) - rows.of("maximum")[..., None]
+    nan = rows.nan[..., None]
+    weight = np.where(keys < 0, 0, np.exp(fallen * rows.unit) * rows.peak[..., None])
+    return Top(np.where(nan, np.nan, weight), np.where(nan, -1, keys).astype(np.int64))
+
+
+def reach(rows: Rows, _: Measure) -> Range:
+    return Range(rows.of("least") * rows.unit, rows.of("most") * rows.unit)
+
+
+def counts(rows: Rows, _: Measure) -> Counts:
+    return Counts(*(rows.sums["counted"][:, :, row].astype(np.int64) for row in range(3)))
+
+
+OF_ROWS: dict[str, Callable[[Rows, Any], Any]] = {
+    "lse": lse, "entropy": entropy, "distance": distance, "mass": within, "top": best, "maximum": maximum, "range": reach,
+    "counts": counts,
+}  # fmt: skip
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------------------
+
+
+def by_keys(call: Call, rows: Rows, received: bool, picture: PooledMap | None) -> tuple[np.ndarray, Pooled]:
+    """What each key receives, and a map: a second pass. Zeros where the one or the other is not asked."""
+    B, H, Q, K = (call.problem.dims[letter] for letter in "BHQK")
+    real = call.problem.real
+    height, width = (picture.rows, picture.columns) if picture else (0, 0)
+    columns, total, most = np.zeros((B, H, K)), np.zeros((B, H, height, width)), np.zeros((B, H, height, width), real)
+    peak = np.zeros((B, H, call.room), real)
+    peak[..., :Q] = rows.peak
+    # Every range holds whole columns of cells, and enough keys to be worth a task.
+    borders = edges(K, width)[:: -(-BLOCK * width // K)] if width else np.arange(0, K, BLOCK)
+    borders = np.append(borders[borders < K], K)
+    own = {
+        "row_top": some_number(rows.top_room), "row_peak": peak, "ranges": len(borders) - 1, "borders": borders,
+        "visitors": visitors(call.plan, BLOCK), "received": columns, "map_rows": height, "map_columns": width,
+        "cell_total": total, "cell_most": most,
+    }  # fmt: skip
+    assert tuple(own) == SLOTS
+    frame, pooled = framed(call, ()), picture is not None
+    tasks = B * H * (len(borders) - 1)
+    run(call, frame, "keys", (received, pooled), lambda: keys_kernel(frame, received, pooled), keys_memory(frame), tasks, own)
+    area = np.outer(np.diff(edges(Q, height)), np.diff(edges(K, width))) if picture else 1
+    return columns, Pooled(total / area, np.where(np.isnan(total), np.nan, most))

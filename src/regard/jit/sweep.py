@@ -1,0 +1,127 @@
+"""What kernels that only look at scores share: tasks from the counter, a tile of query rows, the scores of a block of keys.
+
+`Sweep` is the frame of such a kernel; what it does per task is said by the classes that stand on it (statistics_rows.py,
+statistics_keys.py). Their argument blocks hold the slots of every kernel, then their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from llvmlite import ir
+
+from ..expr import Const, Expr, Table
+from .arguments import FIXED, Block
+from .ir import I32, I64, PTR, Code
+from .panels import Keys
+from .products import multiply_keys
+from .rules import Rules
+from .softmax import Running
+from .target import Target
+from .tile import BLOCK, Memory, Specification, Tile
+
+__all__ = ["Frame", "Sweep"]
+
+
+class Frame(NamedTuple):
+    """What such a kernel is written for. sets: further masks, which the kernel itself applies."""
+
+    spec: Specification
+    target: Target
+    mask: Expr | None
+    score: Expr | None
+    sets: tuple[Expr, ...]
+    constants: list[Const]
+    tables: list[Table]
+
+
+class Sweep:
+    """The frame of a kernel: void(arguments, scratch, budget)."""
+
+    def __init__(self, name: str, frame: Frame, own: tuple[str, ...], memory: dict[str, int]):
+        """own: the names of the kernel's own slots; memory: all its working memory, bytes by name."""
+        spec, target, mask, score, _, constants, tables = frame
+        self.module = ir.Module("regard")
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), name)
+        function.attributes.add("nounwind")
+        for argument in function.args[:2]:
+            argument.add_attribute("noalias")
+        self.code = code = Code(function.append_basic_block("entry"))
+        self.arg = arg = Block(code, function.args[0], constants, tables, spec.wide, FIXED + own)
+        self.tile = tile = Tile(code, spec, target, arg, Memory(code, function.args[1], memory))
+        self.rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
+        exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
+        self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
+        self.keys = Keys(code, tile)
+        self.budget = function.args[2]
+
+    def written(self) -> ir.Module:
+        """The whole kernel: tasks are taken from the counter until none is left, or the budget is used up."""
+        code, counter = self.code, self.arg.address("next")
+
+        def take(left):
+            # With nothing left in the budget nothing is taken: what is taken must be done.
+            one = code.select(code.icmp_signed(">", left, code.index(0)), code.index(1), code.index(0))
+            return code.atomic_rmw("add", counter, one, "monotonic")
+
+        def goes_on(number, left):
+            return code.and_(code.icmp_signed("<", number, self.arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
+
+        with code.repeat(goes_on, [take(self.budget), self.budget]) as taken:
+            number, left = taken.carried
+            self.task(number)
+            left = code.sub(left, code.index(1))
+            taken.carry(take(left), left)
+        code.ret_void()
+        return self.module
+
+    def task(self, number) -> None:
+        raise NotImplementedError
+
+    def go_to(self, pair) -> None:
+        """A head of a batch entry (pair = b · H + h), and what the plan calls it."""
+        code, arg = self.code, self.arg
+        self.pair, self.b, self.h = pair, code.sdiv(pair, arg["heads"]), code.srem(pair, arg["heads"])
+        self.group = code.add(code.mul(self.b, arg["plan_batch"]), code.mul(self.h, arg["plan_head"]))
+
+    def enter(self, which) -> None:
+        """A tile of the head: its queries become lanes."""
+        code, arg, tile = self.code, self.arg, self.tile
+        row = code.mul(which, code.index(tile.spec.rows))
+        tile.enter(self.b, self.h, row, code.smaller_int(code.sub(arg["Q"], row), code.index(tile.spec.rows)))
+        tile.load_queries()
+        start = code.get(code.at(arg.address("start"), code.mul(self.b, code.index(8))), I64, 8)
+        self.row, self.position = row, code.add(start, row)
+        self.rules.open(self.b, self.h, self.position)
+
+    def scores(self, first, count, mixed) -> None:
+        """Sᵀ of some keys of a block, -inf where they are out."""
+        code, tile, rules, run = self.code, self.tile, self.rules, self.run
+        tile.enter_block(first)
+        self.keys.stage(count)
+        run.begin_block()
+        multiply_keys(code, tile, run, self.keys, count)
+        if rules.mask is not None:
+            with code.if_else(mixed) as (then, otherwise):
+                with then:
+                    rules.apply(run, first, count, masked=True)
+                with otherwise:
+                    if rules.score is not None:
+                        rules.apply(run, first, count, masked=False)
+        elif rules.score is not None:
+            rules.apply(run, first, count, masked=False)
+
+    def each_block(self, which, do) -> None:
+        """do(first, count, mixed) for the keys that a tile visits, cut at multiples of BLOCK."""
+        code, arg = self.code, self.arg
+        place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
+        runs = [code.get(code.at(arg.address("offsets"), code.add(place, code.index(end))), I64, 8) for end in (0, 8)]
+        with code.loop(*runs) as run:
+            at = code.at(arg.address("runs"), code.mul(run.index, code.index(12)))
+            first, last, mixed = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3))
+            with code.repeat(lambda reached: code.icmp_signed("<", reached, last), [first]) as walk:
+                begin = walk.carried[0]
+                border = code.mul(code.add(code.sdiv(begin, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
+                stop = code.smaller_int(last, border)
+                do(begin, code.sub(stop, begin), code.icmp_signed("!=", mixed, code.index(0)))
+                walk.carry(stop)
