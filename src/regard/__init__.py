@@ -18,16 +18,18 @@ from .functions import (
 from .masks import (
     blocks, causal, dense, dilated, documents, everything, global_tokens, lengths, prefix, strided, window,
 )  # fmt: skip
+from .measures import mass, pooled, top
 from .merge import merge
 from .scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
+from .stats import Statistics, attention_stats
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Explanation", "KVCache", "Refused", "alibi", "alibi_slopes", "atan", "attention", "attention_weights", "attention_with_lse", "batch",
-    "bias", "blocks", "causal", "ceil", "clip", "cos", "dense", "dilated", "documents", "erf", "everything", "exp", "exp2",
-    "explain", "expm1", "floor", "gate", "global_tokens", "head", "key", "lengths", "log", "log1p", "log2", "maximum",
-    "merge", "minimum", "pow", "prefix", "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin",
-    "softcap", "softplus", "sqrt", "square", "strided", "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "trunc",
-    "where", "window",
+    "Explanation", "KVCache", "Refused", "Statistics", "alibi", "alibi_slopes", "atan", "attention", "attention_stats",
+    "attention_weights", "attention_with_lse", "batch", "bias", "blocks", "causal", "ceil", "clip", "cos", "dense", "dilated",
+    "documents", "erf", "everything", "exp", "exp2", "explain", "expm1", "floor", "gate", "global_tokens", "head", "key",
+    "lengths", "log", "log1p", "log2", "mass", "maximum", "merge", "minimum", "pooled", "pow", "prefix", "query", "relative",
+    "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin", "softcap", "softplus", "sqrt", "square", "strided",
+    "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "top", "trunc", "where", "window",
 ]  # fmt: skip
