@@ -11,6 +11,8 @@ __all__ = ["as_tensor", "is_float", "read_array"]
 
 def read_array(array, where: str) -> np.ndarray:
     """The array as NumPy sees it, sharing memory where the source has any."""
+    if type(array) is np.ndarray:
+        return array
     if isinstance(array, np.ma.MaskedArray):
         raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
                      expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip

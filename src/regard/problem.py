@@ -10,6 +10,7 @@ broadcast to those of q, axis by axis, as NumPy's do.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from .masks import LIMIT
 from .trace import as_mask, as_score
 
 __all__ = ["Problem", "is_tensor"]
+
+Sizes = tuple[int, ...]
 
 FLOATS = "float32, float64, float16 or bfloat16"
 
@@ -87,7 +90,7 @@ class Problem:
         lead = q_.shape[:-2] if q_.ndim > 2 else ()
         if v_ is None:
             v_ = np.broadcast_to(np.zeros((), k_.dtype), (*k_.shape[:-1], 1))
-        _check_shapes(q_, k_, v_, v is not None, reasons)
+        reasons += _disagreements(q_.shape, k_.shape, v_.shape, (q_.dtype, k_.dtype, v_.dtype), v is not None)
         if reasons:
             raise Refused(where, reasons)
         q4, k4, v4 = (_four_axes(array, q_.shape[:-3]) for array in (q_, k_, v_))
@@ -117,12 +120,18 @@ class Problem:
         return cls(q4, k4, v4, rule, logit, number, start, sink, falling, lead)
 
 
-def _shape(array) -> str:
-    return f"({', '.join(map(str, array.shape))})"
+def _sizes(sizes: Sizes) -> str:
+    return f"({', '.join(map(str, sizes))})"
+
+
+def _shape(array: np.ndarray) -> str:
+    return _sizes(array.shape)
 
 
 def is_tensor(value) -> bool:
     """Whether this is a torch tensor, also of the user's own class; torch is not imported to find out."""
+    if type(value) is np.ndarray:
+        return False
     return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(value).__mro__)
 
 
@@ -172,13 +181,17 @@ def _wants_gradients(name: str, value, reasons: list[Reason]) -> bool:
     return torch.is_grad_enabled()
 
 
-def _heads(array: np.ndarray) -> int:
-    return array.shape[-3] if array.ndim > 2 else 1
+def _heads(sizes: Sizes) -> int:
+    return sizes[-3] if len(sizes) > 2 else 1
 
 
 def _four_axes(array: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
     """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the queries."""
-    inner = (_heads(array), *array.shape[-2:])
+    if array.ndim == 4 and array.shape[:1] == batch:
+        return array
+    if array.ndim == 3 and not batch:
+        return array[None]
+    inner = (_heads(array.shape), *array.shape[-2:])
     B = math.prod(batch)
     if math.prod(array.shape[:-3]) == B:
         return array.reshape(B, *inner)
@@ -192,20 +205,21 @@ def _broadcasts(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return all(own in (1, size) for own, size in pairs)
 
 
-def _check_shapes(q, k, v, with_values: bool, reasons: list[Reason]) -> None:
+@functools.lru_cache(256)
+def _disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], with_values: bool) -> tuple[Reason, ...]:
     """Every disagreement between the shapes, not just the first."""
-    shown = f"q {_shape(q)}, k {_shape(k)}" + (f", v {_shape(v)}" if with_values else "")
+    reasons: list[Reason] = []
+    shown = f"q {_sizes(q)}, k {_sizes(k)}" + (f", v {_sizes(v)}" if with_values else "")
     layout = "the layout is (batch, heads, rows, depth)"
-    dtypes = {array.dtype for array in (q, k, v)}
-    if len(dtypes) > 1:
-        reasons.append(Reason("the arrays differ in dtype", ", ".join(sorted(map(str, dtypes))), "one dtype for q, k and v",
+    if len(set(dtypes)) > 1:
+        reasons.append(Reason("the arrays differ in dtype", ", ".join(sorted(map(str, set(dtypes)))), "one dtype for q, k and v",
                               "convert them to the same dtype"))  # fmt: skip
-    D = q.shape[-1]
-    if k.shape[-1] != D:
+    D = q[-1]
+    if k[-1] != D:
         reasons.append(Reason("q and k differ in depth", shown, f"D = {D} for both", f"check the last axis; {layout}"))
-    if D == 0 or v.shape[-1] == 0:
+    if D == 0 or v[-1] == 0:
         reasons.append(Reason("an array has no depth", shown, "a last axis of at least 1", f"check the last axis; {layout}"))
-    if k.shape[-2] != v.shape[-2]:
+    if k[-2] != v[-2]:
         reasons.append(Reason("k and v differ in rows", shown, "one value row per key row", f"check axis -2; {layout}"))
     H, G = _heads(q), _heads(k)
     if _heads(v) != G:
@@ -213,19 +227,20 @@ def _check_shapes(q, k, v, with_values: bool, reasons: list[Reason]) -> None:
     if bool(H) != bool(G) or (G and H % G):
         reasons.append(Reason("key heads do not divide query heads", f"{shown}: H={H}, G={G}", "H to be a multiple of G",
                               f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}"))  # fmt: skip
-    batch = q.shape[:-3]
-    for name, array in (("k", k), ("v", v)) if with_values else (("k", k),):
-        if _broadcasts(array.shape[:-3], batch):
+    batch = q[:-3]
+    for name, sizes in (("k", k), ("v", v)) if with_values else (("k", k),):
+        if _broadcasts(sizes[:-3], batch):
             continue
-        if len(batch) < 2 and array.ndim < 5:
+        if len(batch) < 2 and len(sizes) < 5:
             expected, mend = f"B = {math.prod(batch)}, or 1", f"check axis 0; {layout}"
         else:
             expected = f"before the heads {batch}, or 1 in place of any of them"
             mend = f"check the axes before -3; {layout}, and batch may be several axes"
         reasons.append(Reason(f"q and {name} differ in batch", shown, expected, mend))
-    for name, array in (("q", q), ("k", k)):
-        if array.shape[-2] >= LIMIT:
+    for name, sizes in (("q", q), ("k", k)):
+        if sizes[-2] >= LIMIT:
             reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))
+    return tuple(reasons)
 
 
 def _small(value) -> np.ndarray:
@@ -239,7 +254,7 @@ def _small(value) -> np.ndarray:
 def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
     """Where row 0 stands on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
     if value is None:
-        return np.full(B, K - Q, np.int64)
+        return _last_rows(B, K - Q)
     array = _small(value)
     array = array.astype(np.int64) if array.shape == (B,) == (0,) else array  # an empty list is a list of floats to NumPy
     fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
@@ -248,6 +263,13 @@ def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nda
                               "leave it out to align the last query with the last key"))  # fmt: skip
         return np.zeros(B, np.int64)
     return np.broadcast_to(array.astype(np.int64), (B,)).copy()
+
+
+@functools.lru_cache(256)
+def _last_rows(B: int, start: int) -> np.ndarray:
+    found = np.full(B, start, np.int64)
+    found.flags.writeable = False  # calls of one shape share it
+    return found
 
 
 def _scale(value, D: int, reasons: list[Reason]) -> float:
@@ -281,6 +303,8 @@ def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
 
 def _dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
     """The pairs that fall out; None where nothing does. A rate of 0 needs no seed."""
+    if seed is None and type(rate) is float and rate == 0:
+        return None
     given = _small(rate)
     share = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not 0 <= share < 1:
@@ -326,6 +350,8 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
 
 def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
     """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and meant."""
+    if not rules:
+        return
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
     exact, least = {batch: (B, "batch entries"), head: (H, "heads")}, {key: (K, "keys"), query: (last, "query positions")}
