@@ -8,6 +8,7 @@ from struct import Struct
 import numpy as np
 
 from . import pool, threads
+from .arguments import address
 from .build import Kernel
 
 __all__ = ["launch"]
@@ -43,7 +44,7 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
     arena = _arena(pool.JOB + workers * stride)
     crew = threads.crew(workers - 1)
     arena.kept = kernel, block, kept
-    JOB.pack_into(arena.job, 0, kernel.address, block.ctypes.data, arena.address + pool.JOB, stride, workers - 1, 1, 1)
+    JOB.pack_into(arena.job, 0, kernel.address, address(block), arena.address + pool.JOB, stride, workers - 1, 1, 1)
     arena.job[ENTERED] = arena.job[PENDING] = 0
     try:
         while arena.job[LEFT]:
