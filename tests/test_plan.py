@@ -173,6 +173,39 @@ def test_large_random_masks_are_planned_soundly():
         check(problem(130, 290, composed(random, 3), B=2, H=3, query_start=random.integers(-30, 200, 2)), 2, 4)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_a_plan_that_looks_ahead_stays_true(seed):
+    """While each entry gets up to `ahead` keys more and its rows move on, full stays full, and what is not visited not allowed."""
+    random = np.random.default_rng(2000 + seed)
+    mask = None if seed % 10 == 0 else composed(random, int(random.integers(0, 3)))
+    Q, ahead = int(random.integers(1, 20)), int(random.integers(0, 40))
+    rows, keys = [(16, 16), (8, 4), (3, 5)][random.integers(3)]
+    ends = random.integers(0, 60, 2)
+    first = [int(random.integers(-30, 60)), ends - Q][random.integers(2)]
+    found = plan(problem(Q, int(ends.max()), mask, B=2, H=3, query_start=first), rows, keys, ends, ahead)
+    for step in range(ahead + 1):
+        later = problem(Q, int(ends.max()) + ahead, mask, B=2, H=3, query_start=first + step)
+        for b in range(2):
+            for h in range(3):
+                truth = allowed(later, b, h)[:, : ends[b] + step]
+                for top, bottom, runs in tiles_of(found, b, h):
+                    verdict = np.zeros(ends[b] + ahead, np.int64)
+                    for begin, end, mixed in runs:
+                        assert 0 <= begin < end <= ends[b] + ahead
+                        verdict[begin:end] = 1 + mixed
+                    part, verdict = truth[top:bottom], verdict[: ends[b] + step]
+                    assert part[:, verdict == 1].all() and not part[:, verdict == 0].any()
+
+
+def test_looking_ahead_costs_the_boundary_only():
+    """For a causal row, what lies before it stays full; without a mask everything does, to the end of each entry."""
+    asked = problem(1, 1000, rg.causal())
+    assert plan(asked, 16, 16, ahead=63).runs.tolist() == [[0, 992, 0], [992, 1063, 1]]
+    asked = problem(1, 1000, None, B=2)
+    found = plan(asked, 16, 16, np.array([1000, 300]), 63)
+    assert found.per_batch and found.runs.tolist() == [[0, 1063, 0], [0, 363, 0]]
+
+
 def test_a_boundary_everywhere_stops_the_descent(monkeypatch):
     """Where everything is mixed the plan stays small: boxes stay whole once a level would have too many."""
     monkeypatch.setattr("regard.plan.LIMIT", 500)

@@ -138,16 +138,20 @@ class Boxes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """What is planned: the mask, the sizes, and what `batch`, `head` and the first position are in each group (float64)."""
+    """What is planned: the mask, the sizes, and what `batch`, `head`, the first position and the end of the keys are in each group.
+
+    A row stands somewhere from its position to `ahead` beyond it.
+    """
 
     mask: Expr
     rows: int
     keys: int
     Q: int
-    K: int
     batch: np.ndarray
     head: np.ndarray
     start: np.ndarray
+    end: np.ndarray
+    ahead: int
     tables: dict
 
     @property
@@ -156,7 +160,7 @@ class Grid(NamedTuple):
 
     @property
     def units(self) -> int:
-        return -(-self.K // self.keys)
+        return -(-int(self.end.max()) // self.keys)
 
     @property
     def shift(self) -> int:
@@ -164,10 +168,13 @@ class Grid(NamedTuple):
         return self.units.bit_length() + 1
 
 
-def plan(problem: Problem, rows: int, keys: int) -> Plan:
+def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None, ahead: int = 0) -> Plan:
     """The plan of a problem in tiles of `rows` query rows by `keys` keys.
 
     A tile is full where the mask surely holds for all its pairs, empty where surely for none, mixed otherwise.
+
+    ends (B,): how many keys each batch entry has, by default all of them. ahead: the plan stays true while entries get up to so many
+    keys more and their rows move on by as many positions, for decoding; runs then reach to where the keys will be.
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((256, 8), np.float32)
@@ -177,32 +184,37 @@ def plan(problem: Problem, rows: int, keys: int) -> Plan:
     ████▒▒··
     ██████▒▒
     """
-    rest = (*problem.dims.values(), problem.query_start.tobytes(), rows, keys)
-    return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys))
+    rest = (*problem.dims.values(), problem.query_start.tobytes(), rows, keys, None if ends is None else ends.tobytes(), ahead)
+    return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead))
 
 
-def _planned(problem: Problem, rows: int, keys: int) -> Plan:
+def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ahead: int) -> Plan:
     dims = problem.dims
     B, H, Q, K = (dims[name] for name in "BHQK")
     mask = problem.mask
+    end = (np.full(B, K) if ends is None else ends) + ahead
     reads = set() if mask is None else {node.name for node in walk(mask) if isinstance(node, Var)}
     start = problem.query_start
-    per_batch = B > 1 and ("batch" in reads or ("query" in reads and bool((start != start[0]).any())))
+    apart = bool((end != end[:1]).any()) or ("query" in reads and bool((start != start[:1]).any()))
+    per_batch = B > 1 and ("batch" in reads or apart)
     per_head = H > 1 and "head" in reads
     batches, heads = (B if per_batch else 1), (H if per_head else 1)
-    tiles, units = -(-Q // rows), -(-K // keys)
+    tiles = -(-Q // rows)
+    batch, head = np.divmod(np.arange(batches * heads), heads)
+    end = end[batch] if B else np.zeros(len(batch), np.int64)
     tile, first, last, mixed = (np.zeros(0, np.int64),) * 4
     if mask is None:
-        tile = np.arange(tiles if K else 0)
-        first, last, mixed = np.zeros_like(tile), np.full_like(tile, units), np.zeros_like(tile)
-    elif B and H and Q and K:
-        batch, head = np.divmod(np.arange(batches * heads), heads)
-        grid = Grid(mask, rows, keys, Q, K, batch.astype(float), head.astype(float), start[batch].astype(float), {})
+        tile = np.flatnonzero(np.repeat(end, tiles))
+        first, last, mixed = np.zeros_like(tile), -(-np.repeat(end, tiles)[tile] // keys), np.zeros_like(tile)
+    elif H and Q and end.any():
+        floats = {"batch": batch, "head": head, "start": start[batch], "end": end}
+        grid = Grid(mask, rows, keys, Q, **{name: part.astype(float) for name, part in floats.items()}, ahead=ahead, tables={})
         tile, first, last, mixed = _merged(grid, _descend(grid))
     offsets = np.zeros(batches * heads * tiles + 1, np.int64)
     np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
     runs = np.empty((len(tile), 3), np.int32)
-    runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, np.minimum(last * keys, K), mixed
+    runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, last * keys, mixed
+    np.minimum(runs[:, 1], end[tile // tiles] if len(end) > 1 else end, out=runs[:, 1], casting="same_kind")
     work = np.concatenate([[0], np.cumsum(runs[:, 1] - runs[:, 0], dtype=np.int64)])[offsets]
     order = np.argsort(-np.diff(work).reshape(batches * heads, tiles), axis=1, kind="stable").astype(np.int32)
     for array in (offsets, runs, order):
@@ -249,17 +261,17 @@ def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarra
     for begin in range(0, len(boxes.group), CHUNK):
         part = slice(begin, begin + CHUNK)
         group, row, column = (each[part] for each in boxes)
-        batch, head, start = grid.batch[group], grid.head[group], grid.start[group]
+        batch, head, start, end = (each[group] for each in (grid.batch, grid.head, grid.start, grid.end))
         top, left = row * float(high * grid.rows), column * float(wide * grid.keys)
         ranges = {
             "batch": Interval(batch, batch),
             "head": Interval(head, head),
-            "query": Interval(start + top, start + np.minimum(top + high * grid.rows, grid.Q) - 1),
-            "key": Interval(left, np.minimum(left + wide * grid.keys, grid.K) - 1),
+            "query": Interval(start + top, start + np.minimum(top + high * grid.rows, grid.Q) - 1 + grid.ahead),
+            "key": Interval(left, np.maximum(np.minimum(left + wide * grid.keys, end) - 1, left)),
         }
         found = bounds(grid.mask, ranges, grid.tables)
-        full[part] = found.lo >= 1
-        mixed[part] = (found.lo < 1) & (found.hi > 0)
+        full[part] = (found.lo >= 1) & (left < end)
+        mixed[part] = (found.lo < 1) & (found.hi > 0) & (left < end)
     return full, mixed
 
 
