@@ -4,13 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import problems
 
 import regard as rg
 from regard import reference, scalar
 from regard.dropout import Dropout, philox
+from regard.jit import build, threads
+from regard.jit.target import ISAS, limited
 from regard.problem import Problem
 
 B, H, G, Q, K, D = 2, 4, 2, 9, 14, 5
@@ -176,6 +178,92 @@ def test_law_9_the_public_functions_agree(case, rate, seed):
     expected = weights.astype(np.float64) @ values
     eps = np.finfo(problem.dtype).eps
     assert (np.abs(out.reshape(expected.shape) - expected) <= 8 * eps * size + 1e-30).all()
+
+
+# ---- the compiled engine ----------------------------------------------------------------------------------------------------------
+
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+
+
+def identity_values(B, H, G, Q, K, dtype):
+    """q, k and values that show the weights themselves: row j of v is the j-th unit row."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((B, H, Q, 8)), rng.standard_normal((B, G, K, 8))
+    v = np.broadcast_to(np.eye(K), (B, G, K, K))
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes", reason="NumPy has no bfloat16 of its own").bfloat16
+    return [array.astype(dtype) for array in (q, k, v)]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
+def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
+    """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys and shared heads."""
+    B, H, _, Q, K = shape
+    start = K - Q - 5
+    for seed in (5, 2**64 - 3):
+        with limited(isa):
+            out = rg.attention(
+                *identity_values(*shape, dtype), scale=0.1, dropout=0.3, seed=seed, query_start=start, engine="jit"
+            )
+        factors = Dropout(0.3, seed).factors(*np.ix_(range(B), range(H), range(start, start + Q), range(K)))
+        np.testing.assert_array_equal(np.asarray(out, np.float64) > 0, factors > 0)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(problems(dtypes=(np.float32,)), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
+def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
+    """Its error is that of the engine without dropout, times what the surviving weights grow by."""
+    arguments = case.kwargs | {"dropout": rate, "seed": seed}
+    problem = Problem.of(**case.kwargs)
+    out, lse = rg.attention_with_lse(**arguments, engine="jit")
+    np.testing.assert_array_equal(lse, rg.attention_with_lse(**case.kwargs, engine="jit")[1])
+    rows, keys = np.arange(problem.dims["Q"]), np.arange(problem.dims["K"])
+    exact = reference.weights(Problem.of(**arguments), rows, keys)
+    whole = reference.weights(problem, rows, keys)
+    identity = np.broadcast_to(np.eye(len(keys), dtype=np.float32), (*case.kwargs["v"].shape[:-1], len(keys)))
+    unit = rg.attention(**case.kwargs | {"v": identity}, engine="jit").reshape(whole.shape) if len(keys) else whole
+    v = np.repeat(problem.v.astype(np.float64), problem.dims["H"] // problem.dims["G"], axis=1)
+    budget = (2 * np.abs(unit - whole) + 64 * np.finfo(np.float32).eps * whole) @ np.abs(v) / (1 - rate) + 1e-30
+    assert (np.abs(out.reshape(budget.shape) - exact @ v) <= budget).all()
+
+
+@pytest.mark.parametrize(
+    "rules", [{"mask": rg.causal()}, {"mask": rg.window(40), "score": rg.softcap(3.0)}], ids=["causal", "window"]
+)
+def test_law_9_threads_and_chunks_change_no_bit(rules):
+    """One thread or five, the whole at once, in chunks or token by token: the same bits."""
+    q, k, v = (normal(heads, 150, 16, seed=heads).astype(np.float32) for heads in (4, 2, 2))
+    rules = rules | {"dropout": 0.2, "seed": 3, "engine": "jit"}
+    whole = rg.attention(q, k, v, **rules)
+    for count in (1, 5):
+        with threads.limit(count):
+            np.testing.assert_array_equal(rg.attention(q, k, v, **rules), whole)
+    for step in (1, 37):
+        parts = [rg.attention(q[:, i : i + step], k[:, : i + step], v[:, : i + step], **rules) for i in range(0, 150, step)]
+        np.testing.assert_array_equal(np.concatenate(parts, 1), whole)
+
+
+def test_law_9_another_seed_or_rate_compiles_nothing():
+    """Seed and rate are arguments of the kernel."""
+    q, k, v = (array.astype(np.float32) for array in arrays())
+    rg.attention(q, k, v, dropout=0.1, seed=1, engine="jit")
+    before = set(build._kernels)
+    assert rg.attention(q, k, v, dropout=0.9, seed=2**64 - 1, engine="jit").any()
+    assert set(build._kernels) == before
+
+
+def test_law_9_a_masked_value_stays_out_of_the_compiled_engine():
+    """A NaN that may not be attended does not leak through a weight that fell out; one that may be attended shows."""
+    q, k, v = (array.astype(np.float32) for array in arrays())
+    v[:, :, 7] = np.nan
+    rules = {"dropout": 0.5, "seed": 1, "engine": "jit"}
+    masked = rg.attention(q, k, v, mask=rg.key != 7, **rules)
+    np.testing.assert_allclose(
+        masked, rg.attention(q, k, v, mask=rg.key != 7, **rules | {"engine": "reference"}), rtol=1e-5, atol=1e-6
+    )
+    assert np.isnan(rg.attention(q, k, v, **rules)).all()
 
 
 # ---- refusals -------------------------------------------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ def _source() -> bytes:
     """A digest of everything that decides what code a specification becomes."""
     digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
     folder = Path(__file__).parent
-    for path in sorted([*folder.glob("*.py"), folder.parent / "expr.py", folder.parent / "operators.py"]):
+    above = [folder.parent / f"{name}.py" for name in ("dropout", "expr", "operators")]
+    for path in sorted([*folder.glob("*.py"), *above]):
         digest.update(path.read_bytes())
     return digest.digest()
 

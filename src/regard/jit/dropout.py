@@ -12,35 +12,42 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..dropout import MULTIPLIERS, ROUNDS, STEPS
+from .. import dropout as counting
 from .arguments import Block
 from .ir import BYTE, I1, I32, I64, Code, is_vector, vector
-from .tile import Tile
+from .target import Target
 
-__all__ = ["Dropout"]
+__all__ = ["Dropout", "room", "slots"]
 
 WORD = 0xFFFFFFFF
 TOGETHER = 4  # keys that share a counter
 
 
-class Dropout:
-    """memory: `bytes_per_key` for every key of a block."""
+def slots(dropout: counting.Dropout) -> dict[str, int | float]:
+    """What a kernel is told, by the names of the argument block; the seed as the bits of a signed number."""
+    seed = dropout.seed - 2**64 if dropout.seed >= 2**63 else dropout.seed
+    return {"dropout_seed": seed, "dropout_threshold": dropout.threshold, "dropout_scale": dropout.scale}
 
-    def __init__(self, code: Code, tile: Tile, arg: Block, memory):
-        self.code, self.tile, self.memory = code, tile, memory
-        self.part = min(tile.lanes, tile.form.target.lanes(8))
+
+def room(keys: int, rows: int, lanes: int) -> int:
+    """Bytes of working memory for a block of so many keys and query rows: a bit per pair, and at least a byte per vector."""
+    return keys * rows // min(lanes, 8)
+
+
+class Dropout:
+    """type: of a vector of weights. memory: `room` for the bits of a block."""
+
+    def __init__(self, code: Code, target: Target, arg: Block, type: ir.VectorType, vectors: int, memory):
+        self.code, self.lanes, self.vectors, self.memory = code, type.count, vectors, memory
+        self.part = min(self.lanes, target.lanes(8))
         seed = arg["dropout_seed"]
         halves = code.and_(seed, code.index(WORD)), code.lshr(seed, code.index(32))
         self.keys = [
-            [code.add(half, code.index(number * step)) for half, step in zip(halves, STEPS, strict=True)]
-            for number in range(ROUNDS)
+            [code.add(half, code.index(number * step)) for half, step in zip(halves, counting.STEPS, strict=True)]
+            for number in range(counting.ROUNDS)
         ]
-        self.threshold = code.splat(code.trunc(arg["dropout_threshold"], I32), tile.lanes)
-        self.factors = code.number(0.0, tile.type), arg.factor("dropout_scale", tile.type)
-
-    @staticmethod
-    def bytes_per_key(lanes: int, vectors: int) -> int:
-        return vectors * -(-lanes // 8)
+        self.threshold = code.splat(code.trunc(arg["dropout_threshold"], I32), self.lanes)
+        self.factors = code.number(0.0, type), arg.factor("dropout_scale", type)
 
     def open(self, batch, heads: list, queries: list) -> None:
         """The counters of a tile: its batch entry; per vector the head (a scalar, or one per lane) and the positions of its lanes."""
@@ -49,7 +56,7 @@ class Dropout:
 
     def _parts(self, value) -> list:
         """Integers of any width as parts of 64-bit lanes; a scalar serves all parts."""
-        code, lanes = self.code, self.tile.lanes
+        code, lanes = self.code, self.lanes
         if not is_vector(value):
             return [value if value.type == I64 else code.sext(value, I64)] * (lanes // self.part)
         cuts = [code.shuffle(value, value, list(range(first, first + self.part))) for first in range(0, lanes, self.part)]
@@ -70,7 +77,7 @@ class Dropout:
         """Philox4x32-10 of a counter, each word in the lower half of its lanes."""
         a, b, c, d = counter
         for low, high in self.keys:
-            first, third = self._product(a, MULTIPLIERS[0]), self._product(c, MULTIPLIERS[1])
+            first, third = self._product(a, counting.MULTIPLIERS[0]), self._product(c, counting.MULTIPLIERS[1])
             a, b, c, d = self._mixed(third, b, low), third, self._mixed(first, d, high), first
         return [a, b, c, d]
 
@@ -95,17 +102,17 @@ class Dropout:
         return narrow[0]
 
     def _place(self, number: int, row):
-        size = self.bytes_per_key(self.tile.lanes, self.tile.vectors)
-        offset = self.code.mul(row, self.code.index(size))
-        return self.code.at(self.code.at(self.memory, offset), number * -(-self.tile.lanes // 8))
+        size = room(1, self.lanes, self.lanes)
+        offset = self.code.mul(row, self.code.index(size * self.vectors))
+        return self.code.at(self.code.at(self.memory, offset), number * size)
 
     def _put(self, kept, number: int, row) -> None:
-        bits = self.code.bitcast(kept, ir.IntType(self.tile.lanes))
-        self.code.put(bits if self.tile.lanes >= 8 else self.code.zext(bits, BYTE), self._place(number, row))
+        bits = self.code.bitcast(kept, ir.IntType(self.lanes))
+        self.code.put(bits if self.lanes >= 8 else self.code.zext(bits, BYTE), self._place(number, row))
 
     def factor(self, number: int, row):
         """What the weights of a vector of lanes are multiplied by, for a row of the block; a dropped weight keeps its sign."""
-        code, lanes = self.code, self.tile.lanes
+        code, lanes = self.code, self.lanes
         bits = code.get(self._place(number, row), ir.IntType(max(lanes, 8)))
         kept = code.bitcast(bits if lanes >= 8 else code.trunc(bits, ir.IntType(lanes)), vector(I1, lanes))
         nothing, scale = self.factors

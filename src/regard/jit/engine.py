@@ -13,10 +13,9 @@ from ..intervals import Interval
 from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
-from . import build, forward, threads
+from . import build, dropout, forward, threads
 from .arguments import pack, plain
 from .emit import signature
-from .formats import Format
 from .forward import PIECE
 from .launch import launch
 from .target import host
@@ -52,10 +51,7 @@ _prepared: Memo[Prepared] = Memo(256)
 
 def why_not(problem: Problem) -> list[str]:
     """Every reason why the compiled engine cannot solve the problem; empty if it can."""
-    reasons = []
-    if problem.dropout is not None:
-        reasons.append("it has no dropout yet")
-    return reasons
+    return []
 
 
 def tile_shape(problem: Problem) -> tuple[int, int]:
@@ -92,6 +88,8 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
         "next": counter, "tasks": tiles * pieces, "out": out, "lse": lse, "top": top, "total": total, "heads": heads,
         "rows": Q * H // heads, "sinks": sinks, "sink_count": sinks.shape[1], "pieces": pieces, "parts": parts, "left": left,
     }  # fmt: skip
+    if problem.dropout is not None:
+        given |= dropout.slots(problem.dropout)
     block = pack(problem, found, ready.constants, ready.tables, **given)
     workers = 1 if _work(problem, found) < SMALL else min(threads.count(), tiles * pieces)
     launch(ready.kernel, block, ready.scratch, workers, (problem, found, ready, given))
@@ -115,7 +113,7 @@ def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray) -> Pr
     unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
     start = problem.query_start
     rest = (problem.q.shape, problem.dims["K"], problem.v.shape[3], problem.dtype, shape, split, unit, plain(problem),
-            start.min(), start.max(), host())  # fmt: skip
+            problem.dropout is None, start.min(), start.max(), host())  # fmt: skip
     return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, split, unit))
 
 
@@ -130,7 +128,7 @@ def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]
     return Specification(
         shape=signature(mask, score)[0], D=problem.q.shape[3], E=problem.v.shape[3], dtype=problem.dtype.name, rows=shape.rows,
         lanes=shape.lanes, wide=_needs_64_bits(problem), unit=unit, score=score is not None, mask=mask is not None,
-        folded=shape.folded, split=split,
+        folded=shape.folded, split=split, dropout=problem.dropout is not None,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from llvmlite import ir
 
 from ..expr import Const, Expr, Table
 from .arguments import Block
+from .dropout import Dropout
 from .ir import I32, I64, PTR, Code
 from .panels import Keys, Values
 from .products import add_values, add_values_carefully, multiply_keys
@@ -67,6 +68,9 @@ class _Forward:
         self.run, self.whole = (Running(code, tile.memory[name], tile.type, tile.vectors, exponent, unit)
                                 for name in ("running", "final"))  # fmt: skip
         self.keys, self.values = Keys(code, tile), Values(code, tile)
+        self.dropout = None
+        if tile.spec.dropout:
+            self.dropout = Dropout(code, tile.form.target, arg, tile.type, tile.vectors, tile.memory["dropout"])
 
     def tasks(self, budget) -> None:
         """Tasks are taken from a shared counter until none is left, or the budget is used up."""
@@ -105,6 +109,8 @@ class _Forward:
         tile.load_queries()
         start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
         self.rules.open(b, h, start if tile.spec.folded else code.add(start, row))
+        if self.dropout is not None:
+            self.dropout.open(b, self.rules.heads, self.rules.queries)
         self.head = h
         self.rows_before = code.add(code.mul(pair, arg["rows"]), row)
         if split:
@@ -280,10 +286,12 @@ class _Forward:
             rules.apply(run, first, count, masked=False)
         run.end_block()
         self.values.stage(count)
+        if self.dropout is not None:
+            self.dropout.draw(first, count)
         with code.if_else(self.careful) as (then, otherwise):
             for branch, mark, add in ((then, True, add_values_carefully), (otherwise, False, add_values)):
                 with branch:
-                    run.exponentiate(tile.s, count, mark)
+                    run.exponentiate(tile.s, count, mark, self.dropout)
                     if tile.form.pairs:
                         run.pair_up(tile.s, count)
                         add(code, tile, run, self.values, code.sdiv(code.add(count, code.index(1)), code.index(2)))

@@ -39,7 +39,7 @@ class Rules:
         code, tile, lanes = self.code, self.tile, self.tile.lanes
         b, h, first, Q, group = (value if self.whole == I64 else code.trunc(value, self.whole)
                                  for value in (b, h, first, tile.arg["Q"], tile.arg["group"]))  # fmt: skip
-        self.per_vector = []
+        self.per_vector, self.heads, self.queries = [], [], []
         for number in range(tile.vectors):
             numbers = [number * lanes + lane for lane in range(lanes)]
             if tile.spec.folded:
@@ -48,6 +48,8 @@ class Rules:
                 head = code.gathered([code.add(code.mul(h, group), code.sdiv(row, Q)) for row in rows])
             else:
                 query, head = code.add(code.splat(first, lanes), ir.Constant(vector(self.whole, lanes), numbers)), h
+            self.heads.append(head)
+            self.queries.append(query)
             scopes = [emitter.scope(batch=b, head=head, query=query) for emitter, _ in self.parts]
             for scope, (_, root) in zip(scopes, self.parts, strict=True):
                 scope.prepare(root)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 
 from . import special
+from .dropout import Dropout
 from .formats import round_brain
 from .ir import Code
 from .special import FLOOR, LOG2E
@@ -104,8 +105,10 @@ class Running:
         """m and l."""
         return self._get("maximum", number), self._get("total", number)
 
-    def exponentiate(self, scores, count, mark: bool) -> None:
-        """Scores become p in place, and l grows by them. mark: a removed key's p is -0, which adds nothing but can be told."""
+    def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None = None) -> None:
+        """Scores become p in place, and l grows by them; then dropout falls. mark: a removed key's p is -0, which adds nothing but
+        can be told.
+        """
         code, row_bytes = self.code, self.bytes * self.vectors
         shifts = [self._get("shift", number) for number in range(self.vectors)]
         zero = code.number(0.0, self.type)
@@ -118,8 +121,10 @@ class Running:
                 p = special.softmax_exp2(code, code.fsub(s, shifts[number]), *self.exponent)
                 if mark:
                     p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
-                code.put(p, place, align=self.bytes)
                 sums.append(code.fadd(loop.carried[number], p))
+                if dropout is not None:
+                    p = code.fmul(p, dropout.factor(number, loop.index))
+                code.put(p, place, align=self.bytes)
             loop.carry(*sums)
         for number in range(self.vectors):
             self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))

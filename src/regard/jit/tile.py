@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .arguments import Block
+from .dropout import room
 from .formats import Format
 from .ir import I16, I32, I64, Code, vector
 from .target import Target
@@ -41,6 +42,7 @@ class Specification:
     folded: bool = False  # lanes are the rows of all heads that share a key head
     split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
     paged: bool = False  # k and v are pools of pages, found through a block table
+    dropout: bool = False
 
 
 def regions(spec: Specification, target: Target) -> dict[str, int]:
@@ -49,7 +51,7 @@ def regions(spec: Specification, target: Target) -> dict[str, int]:
     row = form.size * spec.rows
     return {
         "q": steps(spec.D, form) * row, "s": BLOCK * row, "o": spec.E * row, "whole": spec.E * row,
-        "running": 5 * row, "final": 5 * row,
+        "running": 5 * row, "final": 5 * row, "dropout": room(BLOCK, spec.rows, spec.lanes) if spec.dropout else 0,
         **{name: panel_bytes(spec, form, name) for name in ("k", "v")},
     }  # fmt: skip
 
