@@ -10,7 +10,7 @@ FLOORS = [
     {"dropout", "errors", "intervals", "locks"}, {"arrays", "operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"},
     {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge", "measures"},
     {"plan", "reference_stats"}, {"cost", "jit", "sdpa"},
-    {"engines"}, {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
+    {"engines"}, {"gradients"}, {"autograd"}, {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -59,7 +59,7 @@ def test_meta_a_bad_import_is_named(tmp_path):
     (tmp_path / "masks.py").write_text("from . import scores, expr\nfrom .expr import key\nimport regard.expr\n")
 
     assert complaints(tmp_path) == [
-        "imports must go down: jit/forward.py (floor 10) imports attention (floor 12)",
+        "imports must go down: jit/forward.py (floor 10) imports attention (floor 14)",
         "imports must go down: masks.py (floor 4) imports scores (floor 5)",
         "imports must go down: masks.py (floor 4) imports regard.expr, spelled in full (floor None)",
     ]

@@ -114,10 +114,10 @@ def shown(**changed):
 # Each row: what is changed about a good call, and the whole refusal.
 REFUSED = [
     ({"q": q.astype(np.int64)},
-     ("q has a dtype that attention does not take", "int64 (2, 4, 3, 16)", "float32 or float64",
+     ("q has a dtype that attention does not take", "int64 (2, 4, 3, 16)", "float32, float64, float16 or bfloat16",
       "convert it: q.astype(np.float32)")),
     ({"k": k.astype(">f4")},
-     ("k has a dtype that attention does not take", ">f4 (2, 2, 8, 16)", "float32 or float64", "convert it: k.astype(np.float32)")),
+     ("k has a dtype that attention does not take", ">f4 (2, 2, 8, 16)", "float32, float64, float16 or bfloat16", "convert it: k.astype(np.float32)")),
     ({"v": zeros(5)},
      ("v has too few axes", "(5)", "(…, heads, rows, depth), at least (rows, depth)", "add an axis: v[None, :]")),
     ({"k": k.astype(np.float64)},
@@ -227,14 +227,14 @@ def test_tensors_that_cannot_be_read_are_refused():
     torch = pytest.importorskip("torch")
     tensors = [
         torch.zeros(B, H, Q, D, requires_grad=True),
-        torch.zeros(B, G, K, D).bfloat16(),
+        torch.zeros(B, G, K, D, dtype=torch.float8_e4m3fn),
         torch.zeros(B, G, K, E, device="meta"),
     ]
     with pytest.raises(rg.Refused) as caught:
         Problem.of(*tensors)
 
     assert [(reason.what, reason.given) for reason in caught.value.reasons] == [
-        ("q wants gradients", "q.requires_grad is True"), ("k cannot be read", "torch.bfloat16 on cpu"),
+        ("q wants gradients", "q.requires_grad is True"), ("k cannot be read", "torch.float8_e4m3fn on cpu"),
         ("v cannot be read", "torch.float32 on meta"),
     ]  # fmt: skip
     with pytest.raises(rg.Refused, match="sinks do not fit the heads"):

@@ -15,6 +15,7 @@ from .functions import (
     atan, ceil, clip, cos, erf, exp, exp2, expm1, floor, log, log1p, log2, maximum, minimum, pow, relu, round_even, rsqrt,
     sigmoid, sign, sin, softplus, sqrt, square, tan, tanh, to_float, to_int, trunc, where,
 )  # fmt: skip
+from .gradients import attention_backward
 from .masks import (
     blocks, causal, dense, dilated, documents, everything, global_tokens, lengths, prefix, strided, window,
 )  # fmt: skip
@@ -26,10 +27,10 @@ from .stats import Statistics, attention_stats
 __version__ = "0.1.0"
 
 __all__ = [
-    "Explanation", "KVCache", "Refused", "Statistics", "alibi", "alibi_slopes", "atan", "attention", "attention_stats",
-    "attention_weights", "attention_with_lse", "batch", "bias", "blocks", "causal", "ceil", "clip", "cos", "dense", "dilated",
-    "documents", "erf", "everything", "exp", "exp2", "explain", "expm1", "floor", "gate", "global_tokens", "head", "key",
-    "lengths", "log", "log1p", "log2", "mass", "maximum", "merge", "minimum", "pooled", "pow", "prefix", "query", "relative",
-    "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin", "softcap", "softplus", "sqrt", "square", "strided",
-    "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "top", "trunc", "where", "window",
+    "Explanation", "KVCache", "Refused", "Statistics", "alibi", "alibi_slopes", "atan", "attention", "attention_backward",
+    "attention_stats", "attention_weights", "attention_with_lse", "batch", "bias", "blocks", "causal", "ceil", "clip", "cos",
+    "dense", "dilated", "documents", "erf", "everything", "exp", "exp2", "explain", "expm1", "floor", "gate", "global_tokens",
+    "head", "key", "lengths", "log", "log1p", "log2", "mass", "maximum", "merge", "minimum", "pooled", "pow", "prefix",
+    "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin", "softcap", "softplus", "sqrt",
+    "square", "strided", "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "top", "trunc", "where", "window",
 ]  # fmt: skip

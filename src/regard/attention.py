@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .engines import choose, solve
 from .arrays import as_tensor
+from .engines import choose, solve
 from .errors import refuse
+from .expr import tables_of
 from .problem import Problem, is_tensor
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
@@ -29,8 +30,10 @@ def attention(
     sinks: extra logits in the denominator, (H,) or (H, n). engine: "auto", "jit", "reference" or "sdpa".
     dropout: the share of weights that fall out, the others growing by 1 / (1 - dropout); seed alone decides which (0 … 2**64 - 1).
 
-    Refused, with all reasons at once: shapes that do not fit, dtypes other than float32 and float64, tensors that want
-    gradients, rules of the wrong kind. A row that may attend nothing gives 0.
+    Tensors that want gradients get them: q, k, v, sinks, and what the score reads (once: a second derivative is refused).
+
+    Refused, with all reasons at once: shapes that do not fit, dtypes that are no floats, rules of the wrong kind. A row that may
+    attend nothing gives 0.
 
     Source: Vaswani et al. 2017 (the formula); Dao et al. 2022 (computed in tiles, so that memory grows with Q, not Q·K).
 
@@ -96,10 +99,21 @@ def attention_weights(
 
 def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine) -> tuple[Any, Any]:
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
-                         seed=seed)  # fmt: skip
-    out, lse = solve(problem, engine)
+                         seed=seed, gradients=True)  # fmt: skip
+    out, lse = _with_gradients(problem, q, k, v, sinks, engine) or solve(problem, engine)
     heads = _heads(problem)
     return _like(q, out.reshape(*heads, *out.shape[2:])), _like(q, lse.reshape(*heads, *lse.shape[2:]))
+
+
+def _with_gradients(problem: Problem, q, k, v, sinks, engine):
+    """(out, lse) as tensors that lead back to those that want gradients; None where nothing does."""
+    sources = [] if problem.score is None else [table.source for table in tables_of(problem.score).values()]
+    if not any(getattr(value, "requires_grad", False) for value in (q, k, v, sinks, *sources)):
+        return None
+    from . import autograd
+
+    wants = autograd.wanting(problem, q, k, v, sinks)
+    return autograd.attend(problem, wants, engine) if wants else None
 
 
 def _heads(problem: Problem) -> tuple[int, ...]:
@@ -111,6 +125,4 @@ def _heads(problem: Problem) -> tuple[int, ...]:
 
 def _like(given, found: np.ndarray):
     """The result as the kind of array the caller works with; a tensor shares the memory."""
-    if is_tensor(given):
-        return as_tensor(found)
-    return found
+    return as_tensor(found) if is_tensor(given) and not is_tensor(found) else found

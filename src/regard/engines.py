@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .errors import Reason, Refused, did_you_mean, refuse
-from .problem import Problem
+from .expr import Table
+from .problem import Gradients, Problem
 
-__all__ = ["ENGINES", "choose", "solve", "why_not"]
+__all__ = ["ENGINES", "Saved", "choose", "keep", "pull_back", "solve", "why_not"]
 
 ENGINES = ("jit", "reference", "sdpa")
+
+
+class Saved(NamedTuple):
+    """A forward pass, and what the engine wants to know about it when it goes back."""
+
+    engine: str
+    out: np.ndarray
+    lse: np.ndarray
+    own: Any
 
 
 def choose(problem: Problem, engine: str = "auto") -> tuple[str, list[str]]:
@@ -62,3 +73,30 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
         return found.astype(problem.dtype), lse.astype(problem.real)
     out[...] = found
     return out, lse.astype(problem.real)
+
+
+def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.ndarray] | None = None) -> Saved:
+    """`solve`, for a backward pass to follow; `found` is (out, lse) of an earlier one, which is then not computed again."""
+    name, _ = choose(problem, engine)
+    if name == "sdpa":
+        raise refuse(
+            "attention", "engine 'sdpa' has no backward pass", 'engine="sdpa"', "jit or reference", 'use engine="auto"'
+        )
+    if name == "jit":
+        from . import jit
+
+        own = jit.keep(problem) if found is None else jit.kept(problem, *found)
+        return Saved(name, own.out, own.lse, own)
+    return Saved(name, *(solve(problem, name) if found is None else found), None)
+
+
+def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
+    """The gradients of Σ out · dout + Σ lse · dlse by the engine that went forward; of tables, the wanted ones."""
+    if saved.engine == "jit":
+        from . import jit
+
+        return jit.pull_back(problem, saved.own, dout, dlse, wanted)
+    from . import reference
+
+    found = reference.backward(problem, dout, dlse)
+    return found._replace(tables={table: found.tables[table] for table in wanted})

@@ -14,23 +14,33 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .arrays import is_float, read_array
 from .dropout import Dropout
 from .errors import Reason, Refused
-from .expr import Const, Expr, Read, Var, batch, head, key, query, tables_of, walk
+from .expr import Const, Expr, Read, Table, Var, batch, head, key, query, tables_of, walk
 from .expr import score as the_score
 from .masks import LIMIT
 from .trace import as_mask, as_score
 
-__all__ = ["Problem", "is_tensor"]
+__all__ = ["Gradients", "Problem", "is_tensor"]
 
 Sizes = tuple[int, ...]
 
 FLOATS = "float32, float64, float16 or bfloat16"
+
+
+class Gradients(NamedTuple):
+    """What a backward pass gives: one array per input; `tables` has an entry for every table whose gradient was asked for."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    tables: dict[Table, np.ndarray]
+    sinks: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,12 +87,16 @@ class Problem:
 
     @classmethod
     def of(cls, q: Any, k: Any, v: Any, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None,
-           where="attention") -> Problem:  # fmt: skip
+           where="attention", gradients=False) -> Problem:  # fmt: skip
         """The checked problem, or `Refused` with all reasons at once.
 
-        v=None asks about weights only: the values then count as a single column of zeros.
+        v=None asks about weights only: the values then count as a single column of zeros. gradients: whether the caller gives
+        gradients to the tensors that want them; otherwise they are refused.
         """
         reasons: list[Reason] = []
+        if not gradients:
+            for name, value in (("q", q), ("k", k), ("v", v)):
+                _wants_gradients(name, value, reasons)
         q_, k_ = (_array(name, array, reasons) for name, array in (("q", q), ("k", k)))
         v_ = _array("v", v, reasons) if v is not None else None
         if q_ is None or k_ is None or (v is not None and v_ is None):
@@ -104,13 +118,14 @@ class Problem:
         logit = _rule(score, as_score, "score", (B, H, Q, K), start, reasons)
         if 0 not in (B, H, Q, K):
             _check_reads([part for part in (rule, logit) if part is not None], (B, H, Q, K), start, reasons)
-        small = {"scale": scale, "sinks": sinks}
-        read = {
-            f"table {name!r}": held.source
-            for name, held in tables_of(*(part for part in (rule, logit) if part is not None)).items()
-        }
-        for name, value in (small | read).items():
-            _wants_gradients(name, value, reasons)
+        read = tables_of(*(part for part in (rule, logit) if part is not None))
+        given = tables_of(logit).values() if gradients and logit is not None else ()
+        _wants_gradients("scale", scale, reasons)
+        if not gradients:
+            _wants_gradients("sinks", sinks, reasons)
+        for name, held in read.items():
+            if not any(held is other for other in given):
+                _wants_gradients(f"table {name!r}", held.source, reasons)
         if reasons:
             raise Refused(where, reasons)
         if isinstance(rule, Const) and rule.value is True:
@@ -137,13 +152,10 @@ def is_tensor(value) -> bool:
 
 def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason added."""
-    if is_tensor(value):
-        if _wants_gradients(name, value, reasons):
-            return None
-        if value.device.type != "cpu" or value.dtype not in _torch_dtypes():
-            reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", f"{FLOATS} on the CPU",
-                                  f"convert it: {name}.float().cpu()"))  # fmt: skip
-            return None
+    if is_tensor(value) and (value.device.type != "cpu" or value.dtype not in _torch_dtypes()):
+        reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", f"{FLOATS} on the CPU",
+                              f"convert it: {name}.float().cpu()"))  # fmt: skip
+        return None
     try:
         array = read_array(value, name)
     except Refused as refused:
@@ -168,17 +180,16 @@ def _torch_dtypes():
     return (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def _wants_gradients(name: str, value, reasons: list[Reason]) -> bool:
-    """Whether a tensor waits for a gradient that this call would not give it; then the reason is added."""
+def _wants_gradients(name: str, value, reasons: list[Reason]) -> None:
+    """A tensor that waits for a gradient which this call would not give it is a reason to refuse."""
     if not getattr(value, "requires_grad", False):
-        return False
+        return
     import torch
 
     if torch.is_grad_enabled():
         reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True",
-                              "a forward pass: gradients through this call are not available",
+                              "a tensor without: there is no gradient for it here",
                               "wrap the call in torch.no_grad(), or pass tensor.detach()"))  # fmt: skip
-    return torch.is_grad_enabled()
 
 
 def _heads(sizes: Sizes) -> int:

@@ -18,24 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .expr import Expr, Read, Table, tables_of
+from .expr import Expr, Read, tables_of
 from .expr import score as the_score
-from .problem import Problem
+from .problem import Gradients, Problem
 from .readings import adjoints, clamped, evaluate
 
 __all__ = ["Gradients", "backward", "forward", "weights"]
 
 ROWS, KEYS = 64, 2048  # of a block in `weights`: half a megabyte per head, and enough work for each call of NumPy
-
-
-class Gradients(NamedTuple):
-    """What `backward` returns: one array per input, in float64; `tables` has an entry for every float array the score reads."""
-
-    q: np.ndarray
-    k: np.ndarray
-    v: np.ndarray
-    tables: dict[Table, np.ndarray]
-    sinks: np.ndarray | None
 
 
 class Denominator(NamedTuple):
@@ -88,7 +78,8 @@ def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
 def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None) -> Gradients:
     """The gradients of Σ out · dout + Σ lse · dlse, by dS = P ∘ (dP − δ + dlse) with dP = dout vᵀ and δ = Σ dout · out.
 
-    dout (B, H, Q, E), dlse (B, H, Q) or None for 0. A key that a row may not attend passes nothing on, nor does an empty row.
+    dout (B, H, Q, E), dlse (B, H, Q) or None for 0 -> float64, with an entry for every float table of the score.
+    A key that a row may not attend passes nothing on, nor does an empty row.
     """
     dout_BHQE = np.asarray(dout, np.float64)
     dlse_BHQ = np.zeros(dout_BHQE.shape[:3]) if dlse is None else np.asarray(dlse, np.float64)

@@ -116,7 +116,7 @@ class _Backward:
         self.scale = arg.factor("scale", tools.type)
         self.pullback = Pullback(code, tools, self.vectors, arg, mask, score, partials, constants, tables, spec.wide,
                                  self.room["room"].base)  # fmt: skip
-        self.tables = {number: table for number, table in enumerate(tables)}
+        self.tables = dict(enumerate(tables))
         self.mask = mask
 
     def tasks(self, budget) -> None:

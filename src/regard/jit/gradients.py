@@ -10,7 +10,7 @@ from ..expr import Const, Expr, Op, Read, Table, Var
 from ..expr import score as the_score
 from ..memo import Memo
 from ..plan import Plan, plan
-from ..problem import Problem
+from ..problem import Gradients, Problem
 from ..readings import adjoints
 from . import backward, build, threads
 from .arguments import address, bits, factors, leaves
@@ -24,19 +24,9 @@ from .target import Target, host
 from .tiling import PLAN_KEYS
 from .visitors import visitors
 
-__all__ = ["Gradients", "pull_back"]
+__all__ = ["kept", "pull_back"]
 
 NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
-
-
-class Gradients(NamedTuple):
-    """q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) in the problem's dtype, tables in float64, sinks (H, S) or None in float64."""
-
-    q: np.ndarray
-    k: np.ndarray
-    v: np.ndarray
-    tables: dict[Table, np.ndarray]
-    sinks: np.ndarray | None
 
 
 class Prepared(NamedTuple):
@@ -52,8 +42,18 @@ class Prepared(NamedTuple):
 _prepared: Memo[Prepared] = Memo(64)
 
 
+def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
+    """What a forward pass would have saved, from its results alone: each weight is exp(score - lse)."""
+    lse = np.ascontiguousarray(lse, problem.real)
+    top = lse / problem.real.type(factors(problem)[2])  # in units of the kernel's scores
+    return Saved(out, lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real))
+
+
 def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
-    """The gradients of Σ out · dout + Σ lse · dlse. wanted: the float tables of the score whose gradients are asked for."""
+    """The gradients of Σ out · dout + Σ lse · dlse, of tables and sinks in float64.
+
+    wanted: the float tables of the score whose gradients are asked for.
+    """
     B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
     real = problem.real
     found = {name: np.zeros(shape, problem.dtype) for name, shape in
@@ -66,7 +66,7 @@ def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray
 
 
 def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndarray], rest, found: dict) -> None:
-    B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
+    B, H, G, Q, K, D = (problem.dims[name] for name in "BHGQKD")
     real = problem.real
     arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
     rows = _rows(problem)
