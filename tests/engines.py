@@ -17,9 +17,11 @@ def normal(*shape, seed=0, dtype=np.float32):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def qkv(H=2, Q=19, K=37, D=16, E=16, G=None, B=2):
+def qkv(H=2, Q=19, K=37, D=16, E=16, G=None, B=2, dtype=np.float32):
     G = H if G is None else G
-    return normal(B, H, Q, D, seed=1), normal(B, G, K, D, seed=2), normal(B, G, K, E, seed=3)
+    return tuple(
+        normal(*shape, seed=seed + 1).astype(dtype) for seed, shape in enumerate(((B, H, Q, D), (B, G, K, D), (B, G, K, E)))
+    )
 
 
 def same_bits(x, y):

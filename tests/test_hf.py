@@ -122,6 +122,19 @@ def test_a_model_computes_what_it_computes_on_its_own_code(name, padding):
     assert 0 < error <= 4 * budget
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["bert", "llama, grouped heads", "gpt-oss, sinks"])
+def test_a_model_in_16_bit(name, dtype):
+    """Against the model in float32, regard errs no more than twice as much as the model's own 16-bit code."""
+    inputs = {"input_ids": tokens("none")[0]}
+    with torch.no_grad():
+        exact = on(built(name), "eager")(**inputs)[0]
+        model = built(name).to(dtype)
+        usual, found = (on(model, implementation)(**inputs)[0] for implementation in ("eager", "regard"))
+    assert found.dtype == dtype
+    assert (found - exact).abs().max() <= 2 * (usual - exact).abs().max()
+
+
 def test_images():
     """A vision transformer, which makes no mask at all, agrees too."""
     torch.manual_seed(0)
@@ -384,8 +397,7 @@ def test_one_set_of_learned_queries_serves_the_batch():
 
 @pytest.mark.parametrize(("given", "said"), [
     ({"dropout": 0.1}, "model.eval"),
-    ({"dtype": torch.bfloat16}, "model.float"),
-    ({"dtype": torch.float16}, "model.float"),
+    ({"dtype": torch.float8_e4m3fn}, "model.float"),
     ({"requires_grad": True}, "torch.no_grad"),
     ({"cache": object()}, "paged cache"),
     ({"indices": torch.zeros(1, 3, 2)}, "indexer"),

@@ -10,6 +10,7 @@ import functools
 
 import torch
 
+from ..arrays import as_tensor, read_array
 from ..attention import attention_weights, solve
 from ..errors import Reason, Refused
 from ..expr import Expr
@@ -81,7 +82,7 @@ def attend(
 
     out = softmax(cap(scaling · q kᵀ) + bias, over the keys that the mask allows and the sinks) v
 
-    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E), float32 or float64 on the CPU -> (out (B, Q, H, E), weights).
+    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E), on the CPU -> (out (B, Q, H, E), weights).
     attention_mask: a `LazyMask`; a tensor that broadcasts to (B, H, Q, K), booleans (true means "may attend") or floats that are
     added; or None. Added values of half the smallest number and below mean "may not attend". None is causal for a causal module
     with more than one row, the first row at the first key (so a static cache is filled), and everything otherwise.
@@ -90,7 +91,7 @@ def attend(
 
     A row that may attend nothing, such as left padding, gives 0 (the models' own code gives the mean of all values).
 
-    Refused, all reasons at once: 16-bit models, other devices, gradients, dropout, paged caches, sparse indices, sinks per
+    Refused, all reasons at once: 8-bit models, other devices, gradients, dropout, paged caches, sparse indices, sinks per
     query, a window without a mask, masks that do not fit, and arguments that nobody knows to be harmless.
     """
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
@@ -114,7 +115,7 @@ def attend(
                          query_start=start, sinks=None if s_aux is None else s_aux.detach().reshape(-1), where=NAME)  # fmt: skip
     B, H, Q, _ = grid
     out = torch.empty(B, Q, H, value.shape[3], dtype=query.dtype)
-    solve(problem, engine, out=out.transpose(1, 2).numpy())
+    solve(problem, engine, out=read_array(out.transpose(1, 2), "out"))
     note(module, problem)
     return out, _weights(problem) if output_attentions else None
 
@@ -129,9 +130,9 @@ def _unfit(query, key, value, s_aux, position_bias, dropout, kwargs) -> list[Rea
         reasons.append(Reason("the model wants gradients", f"{names} with requires_grad", "a forward pass",
                               "call the model inside `with torch.no_grad():`"))  # fmt: skip
     for name, tensor in list(given.items())[:3]:
-        if tensor.dtype not in (torch.float32, torch.float64):
+        if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
             reasons.append(Reason(f"the model's {name} has a dtype that regard does not take", str(tensor.dtype),
-                                  "float32 or float64", "model.float()"))  # fmt: skip
+                                  "float32, float64, float16 or bfloat16", "model.float()"))  # fmt: skip
         if tensor.device.type != "cpu":
             reasons.append(Reason(f"the model's {name} is not in CPU memory", str(tensor.device), "cpu", 'model.to("cpu")'))
     if dropout:
@@ -190,5 +191,5 @@ def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
 
 
 def _weights(problem: Problem) -> torch.Tensor:
-    return torch.from_numpy(attention_weights(problem.q, problem.k, mask=problem.mask, score=problem.score, scale=problem.scale,
+    return as_tensor(attention_weights(problem.q, problem.k, mask=problem.mask, score=problem.score, scale=problem.scale,
                                               query_start=problem.query_start, sinks=problem.sinks))  # fmt: skip
