@@ -353,7 +353,7 @@ class Module:
 def attend(mask=None, B=1, H=4, G=2, Q=3, K=5, D=8, dtype=torch.float32, requires_grad=False, **kwargs):
     torch.manual_seed(2)
     q, k, v = (
-        torch.randn(B, heads, rows, D, dtype=dtype, requires_grad=requires_grad) for heads, rows in ((H, Q), (G, K), (G, K))
+        torch.randn(B, heads, rows, D).to(dtype).requires_grad_(requires_grad) for heads, rows in ((H, Q), (G, K), (G, K))
     )
     return hf.attend(Module(), q, k, v, mask, **kwargs)
 
