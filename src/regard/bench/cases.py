@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
@@ -13,18 +14,20 @@ from .. import masks, scores
 from ..errors import did_you_mean, refuse
 from ..expr import Expr
 
-__all__ = ["CAP", "CASES", "Case", "Inputs", "choose", "shrunk"]
+__all__ = ["CAP", "CASES", "Case", "Inputs", "choose", "has_bfloat16", "shrunk"]
 
 CAP = 30.0  # of the softcap
+SMALL = ("bfloat16", "float16")
 CHUNK = 1 << 22  # pairs per step while a dense mask is made
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of attention, float32: B entries, H query heads over G key heads, Q rows over as many keys, depth D = E.
+    """One call of attention: B entries, H query heads over G key heads, Q rows over as many keys (unless `keys` says), depth D = E.
 
     pattern: full, causal, window, documents or prefix. reach: the window, the prefix, or the mean length of a document.
-    twist: what becomes of the scores, softcap or alibi.
+    twist: what becomes of the scores, softcap or alibi. dtype: float32, float16 or bfloat16.
+    task: forward; gradients (forward and backward); decode (a forward that reading keys and values limits).
     """
 
     kind: str
@@ -36,17 +39,33 @@ class Case:
     B: int = 1
     H: int = 8
     G: int = 8
+    keys: int = 0
+    dtype: str = "float32"
+    task: str = "forward"
+
+    @property
+    def K(self) -> int:
+        return self.keys or self.Q
 
     @property
     def name(self) -> str:
-        return f"{self.kind}-{f'{self.Q // 1024}k' if self.Q % 1024 == 0 else self.Q}-d{self.D}"
+        length = f"{self.K // 1024}k" if self.K % 1024 == 0 else str(self.K)
+        return "-".join([self.kind, length, f"d{self.D}", *([] if self.dtype == "float32" else [self.dtype])])
+
+    @property
+    def unit(self) -> str:
+        """Of `Inputs.work` per second."""
+        return "GB/s" if self.task == "decode" else "GFLOP/s"
 
     def __str__(self) -> str:
         heads = f"{self.H} heads" if self.H == self.G else f"{self.H} heads over {self.G}"
         batch = f"{self.B} × " if self.B > 1 else ""
         reach = f" {self.reach}" if self.reach else ""
         twist = f", {self.twist}" if self.twist else ""
-        return f"{batch}{heads}, {self.Q} rows, depth {self.D}, {self.pattern}{reach}{twist}"
+        rows = f"{self.Q} rows" if self.Q > 1 else "1 row"
+        over = f" over {self.keys} keys" if self.keys else ""
+        task = ", with gradients" if self.task == "gradients" else ""
+        return f"{batch}{heads}, {rows}{over}, depth {self.D}, {self.dtype}, {self.pattern}{reach}{twist}{task}"
 
     def allows(self, query: Any, key: Any, document: Any) -> Any:
         """True where `query` may attend `key`; positions may be NumPy arrays or torch tensors. Not for the full pattern."""
@@ -62,21 +81,23 @@ class Case:
     def inputs(self, seed: int = 0) -> Inputs:
         """Random arrays, the same for every engine and every run."""
         random = np.random.default_rng(seed)
-        q = random.standard_normal((self.B, self.H, self.Q, self.D), dtype=np.float32)
-        k, v = random.standard_normal((2, self.B, self.G, self.Q, self.D), dtype=np.float32)
+        q, dout = random.standard_normal((2, self.B, self.H, self.Q, self.D), dtype=np.float32)
+        k, v = random.standard_normal((2, self.B, self.G, self.K, self.D), dtype=np.float32)
         lengths = random.integers(1, 2 * max(self.reach, 1), size=self.Q)  # more than enough, mean `reach`
         document = np.repeat(np.arange(self.Q), lengths)[: self.Q]
-        return Inputs(self, q, k, v, document, scores.alibi_slopes(self.H))
+        q, k, v, dout = (array.astype(number_type(self.dtype), copy=False) for array in (q, k, v, dout))
+        return Inputs(self, q, k, v, dout, document, scores.alibi_slopes(self.H))
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arrays of a case, q (B, H, Q, D) · k, v (B, G, Q, D), and its rule in the forms that engines understand."""
+    """The arrays of a case, q, dout (B, H, Q, D) · k, v (B, G, K, D), and its rule in the forms that engines understand."""
 
     case: Case
     q: np.ndarray
     k: np.ndarray
     v: np.ndarray
+    dout: np.ndarray
     document: np.ndarray
     slopes: np.ndarray
 
@@ -103,7 +124,7 @@ class Inputs:
     def allowed(self) -> np.ndarray:
         """The mask as booleans (Q, K), for engines that cannot read a rule."""
         if self.case.pattern == "full":
-            return np.ones((self.case.Q, self.case.Q), np.bool_)
+            return np.ones((self.case.Q, self.case.K), np.bool_)
         position = np.arange(self.case.Q, dtype=np.int32)
         found = np.empty((self.case.Q, self.case.Q), np.bool_)
         step = max(1, CHUNK // self.case.Q)
@@ -121,15 +142,35 @@ class Inputs:
         return np.where(self.allowed, bias, np.float32(-np.inf)).reshape(1, -1, self.case.Q, self.case.Q)
 
     @cached_property
-    def flops(self) -> int:
-        """Useful work: two multiply-adds per depth for every allowed pair of row and key, and none for the others."""
-        pairs = self.case.Q**2 if self.case.pattern == "full" else int(np.count_nonzero(self.allowed))
-        return pairs * 2 * (self.case.D + self.case.D) * self.case.B * self.case.H
+    def work(self) -> int:
+        """Useful operations: two products for every allowed pair of row and key (seven with gradients), none for the others; when
+        decoding, the bytes of keys and values.
+        """
+        case = self.case
+        if case.task == "decode":
+            return self.k.nbytes + self.v.nbytes
+        pairs = case.Q * case.K if case.pattern == "full" else int(np.count_nonzero(self.allowed))
+        return pairs * 2 * case.D * (7 if case.task == "gradients" else 2) * case.B * case.H
+
+
+def has_bfloat16() -> bool:
+    return importlib.util.find_spec("ml_dtypes") is not None
+
+
+def number_type(name: str) -> np.dtype:
+    """The dtype by name; NumPy has no bfloat16, a small package adds it."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes
+
+    return np.dtype(ml_dtypes.bfloat16)
 
 
 CASES = (
     *(Case("dense", rows, depth) for rows in (512, 2048, 8192) for depth in (64, 128)),
+    *(Case("dense", 2048, depth, dtype=dtype) for dtype in SMALL for depth in (64, 128)),
     *(Case("causal", rows, depth, "causal") for rows in (512, 2048, 8192) for depth in (64, 128)),
+    *(Case("causal", 2048, depth, "causal", dtype=dtype) for dtype in SMALL for depth in (64, 128)),
     Case("grouped", 2048, pattern="causal", H=16, G=4),
     Case("window", 8192, pattern="window", reach=256),
     Case("documents", 8192, pattern="documents", reach=512),
@@ -138,13 +179,20 @@ CASES = (
     Case("prefix", 4096, pattern="prefix", reach=512),
     Case("short", 64),
     Case("batch", 128, B=16, H=12, G=12),
-)
+    *(Case(f"train-{name}", 2048, depth, pattern, dtype=dtype, task="gradients")
+      for name, pattern in (("dense", "full"), ("causal", "causal")) for dtype in ("float32", "bfloat16") for depth in (64, 128)),
+    Case("train-window", 4096, pattern="window", reach=256, task="gradients"),
+    *(Case(f"decode-{entries}", 1, 128, B=entries, H=32, G=8, keys=8192, dtype=dtype, task="decode")
+      for entries in (1, 8) for dtype in ("float32", "bfloat16")),
+)  # fmt: skip
 
 
 def shrunk(case: Case, rows: int) -> Case:
-    """The same case with at most so many rows, its window, prefix or documents shrunk alike."""
-    if rows >= case.Q:
+    """The same case with at most so many rows or keys, its window, prefix or documents shrunk alike."""
+    if rows >= case.K:
         return case
+    if case.keys:
+        return replace(case, keys=rows)
     return replace(case, Q=rows, reach=case.reach and max(1, case.reach * rows // case.Q))
 
 

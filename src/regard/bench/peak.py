@@ -1,11 +1,12 @@
-"""Peak: what this machine can do at most, measured: fused multiply-adds in registers, and reading from memory.
+"""Peak: what this machine can do at most, measured: fused multiply-adds and dot products in registers, and reading from memory.
 
-Both loops are generated for the widest vectors of this CPU, so that the share an engine reaches does not rest on a data sheet.
+The loops are generated for the widest vectors of this CPU, so that the share an engine reaches does not rest on a data sheet.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -26,28 +27,35 @@ TRIES = 5  # the best counts, because a peak is a limit
 
 @dataclass(frozen=True)
 class Peak:
-    """GFLOP/s of float32 with one thread and with all, GB/s of reading with all; an FMA counts as two operations."""
+    """GFLOP/s of float32 with one thread and with all, and of bfloat16 dot products with all (NaN where there is no instruction for
+    them); GB/s of reading with all. An FMA counts as two operations.
+    """
 
     one: float
     all: float
+    dot: float
     read: float
     lanes: int
     threads: int
 
 
 def measure() -> Peak:
-    """Both peaks of this machine, in about two seconds."""
+    """All peaks of this machine, in about two seconds."""
     lanes, chains = shape()
     threads = cores()
-    fma, read, _ = loops()
+    fma, read, dot, _ = loops()
     flops = 2.0 * lanes * chains * STEPS
-    one = max(flops / together(lambda part: fma(STEPS), 1) for _ in range(TRIES))
-    every = max(threads * flops / together(lambda part: fma(STEPS), threads) for _ in range(TRIES))
+
+    def best(loop: Callable[..., float], threads: int) -> float:
+        return max(threads * flops / together(lambda part: loop(STEPS), threads) for _ in range(TRIES))
+
+    one, every = best(fma, 1), best(fma, threads)
+    pairs = 2 * best(dot, threads) if dot else math.nan
     data = np.ones(BYTES // 4, np.float32)
     share = len(data) // threads // (8 * lanes) * (8 * lanes)
     parts = [data[share * n : share * (n + 1)] for n in range(threads)]
     bandwidth = max(4 * share * threads / together(lambda n: read(parts[n].ctypes.data, share), threads) for _ in range(TRIES))
-    return Peak(one / 1e9, every / 1e9, bandwidth / 1e9, lanes, threads)
+    return Peak(one / 1e9, every / 1e9, pairs / 1e9, bandwidth / 1e9, lanes, threads)
 
 
 def together(work: Callable[[int], object], threads: int) -> float:
@@ -82,23 +90,28 @@ def shape() -> tuple[int, int]:
 
 
 @cache
-def loops() -> tuple[Callable[..., float], Callable[..., float], Any]:
-    """The two loops as functions, fma(steps) and read(address, floats), and what keeps their code alive."""
+def loops() -> tuple[Callable[..., float], Callable[..., float], Callable[..., float] | None, Any]:
+    """The loops as functions, fma(steps), read(address, floats) and, where there is an instruction for it, dot(steps); and what
+    keeps their code alive.
+    """
     from llvmlite import binding
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     lanes, chains = shape()
-    module = binding.parse_assembly(fma_text(lanes, chains) + read_text(lanes))
+    pairs = binding.get_host_cpu_features().get("avx512bf16")
+    module = binding.parse_assembly(fma_text(lanes, chains) + read_text(lanes) + (dot_text(lanes, chains) if pairs else ""))
     module.verify()
     target = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
     )
     engine = binding.create_mcjit_compiler(module, target)
     engine.finalize_object()
-    fma = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)(engine.get_function_address("fma"))
+    steps = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)
+    fma = steps(engine.get_function_address("fma"))
+    dot = steps(engine.get_function_address("dot")) if pairs else None
     read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("read"))
-    return fma, read, engine
+    return fma, read, dot, engine
 
 
 WIDE = '{ "prefer-vector-width"="512" "min-legal-vector-width"="512" }'  # some targets would halve 512-bit vectors
@@ -114,6 +127,17 @@ def fma_text(lanes: int, chains: int) -> str:
     intrinsic = f"@llvm.fmuladd.v{lanes}f32"
     text = f"define float @fma(i64 %steps) #0 {{\n{body}}}\ndeclare {vector} {intrinsic}({vector}, {vector}, {vector})\n"
     return text.replace("@llvm.fmuladd(", f"{intrinsic}(") + f"attributes #0 = {WIDE}\n"
+
+
+def dot_text(lanes: int, chains: int) -> str:
+    """x ← x + 0.5 · 0.5 + 0.5 · 0.5 in every chain: pairs of bfloat16 multiplied and added to a float32."""
+    vector, pairs = f"<{lanes} x float>", f"<{2 * lanes} x bfloat>"
+    half = f"{pairs} <{', '.join(['bfloat 0xR3F00'] * 2 * lanes)}>"
+    intrinsic = f"@llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+    phis = [f"%x{c} = phi {vector} [ {start(lanes, c)}, %entry ], [ %y{c}, %loop ]" for c in range(chains)]
+    work = [f"%y{c} = call {vector} {intrinsic}({vector} %x{c}, {half}, {half})" for c in range(chains)]
+    body = loop("%steps", 1, phis, work, [f"%y{c}" for c in range(chains)], vector)
+    return f"define float @dot(i64 %steps) #0 {{\n{body}}}\ndeclare {vector} {intrinsic}({vector}, {pairs}, {pairs})\n"
 
 
 def read_text(lanes: int) -> str:

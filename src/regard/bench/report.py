@@ -28,7 +28,7 @@ def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak:
         Text(f"load average before the start: {machine['load']} (other work makes every figure worse)", style="dim"),
         Text(
             f"measured peak: {peak.all:.0f} GFLOP/s float32 with {peak.threads} threads ({peak.one:.0f} with one), "
-            f"reading {peak.read:.0f} GB/s"
+            f"{'' if math.isnan(peak.dot) else f'{peak.dot:.0f} bfloat16, '}reading {peak.read:.0f} GB/s"
         ),
         Text(", ".join(f"{ENGINES[name].title} {version}" for name, version in versions.items()), style="dim"),
     )
@@ -40,12 +40,12 @@ def case_table(case: Case, results: Iterable[Result], peak: Peak) -> Group:
     table = blank(f"{case.name}: {case}")
     table.add_column("engine", no_wrap=True)
     table.add_column("form", style="dim")
-    for heading in ("time", "GFLOP/s", "of peak", "error", "×"):
+    for heading in ("time", case.unit, "of peak", "error", "×"):
         table.add_column(heading, justify="right")
     for result in sorted((result for result in results if result.status == "timed"), key=lambda result: result.seconds):
         table.add_row(
-            ENGINES[result.engine].title, result.form, duration(result.seconds), f"{result.gflops:.0f}",
-            f"{result.gflops / peak.all:.0%}", f"{result.error:.1e}", ratio(result.ratio),
+            ENGINES[result.engine].title, result.form, duration(result.seconds), amount(result.rate),
+            f"{result.rate / limit(case, peak):.0%}", f"{result.error:.1e}", ratio(result.ratio),
             style="bold cyan" if result.engine == "regard" else None,
         )  # fmt: skip
     notes = [
@@ -77,11 +77,26 @@ def summary_table(cases: Iterable[Case], results: Iterable[Result], peak: Peak) 
         best = min(peers, key=lambda result: result.seconds, default=None)
         table.add_row(
             case.name,
-            *((duration(ours.seconds), f"{ours.gflops:.0f}", f"{ours.gflops / peak.all:.0%}") if ours else ("–", "–", "–")),
+            *(
+                (
+                    duration(ours.seconds),
+                    amount(ours.rate) + (" GB/s" if case.unit == "GB/s" else ""),
+                    f"{ours.rate / limit(case, peak):.0%}",
+                )
+                if ours
+                else ("–", "–", "–")
+            ),
             *((duration(best.seconds), ENGINES[best.engine].title) if best else ("–", "–")),
             ratio(ours.ratio) if ours else "–",
         )
     return table
+
+
+def limit(case: Case, peak: Peak) -> float:
+    """What the machine could do at most, in the case's unit."""
+    if case.task == "decode":
+        return peak.read
+    return peak.dot if case.dtype == "bfloat16" and not math.isnan(peak.dot) else peak.all
 
 
 def system_table(figures: Iterable[Figure]) -> Table:
@@ -119,6 +134,10 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:.0f} {unit}"
     return f"{seconds * 1e6:.3g} µs"
+
+
+def amount(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
 def ratio(value: float) -> str:

@@ -15,7 +15,7 @@ class Result:
     """One line of the report.
 
     status: timed; wrong (the result differs from float64: not timed, not ranked); refused (cannot express the case); failed.
-    note says why. gflops counts useful work; ratio is the time of the best peer over this time.
+    note says why. rate counts useful work, in the case's unit; ratio is the time of the best peer over this time.
     """
 
     case: str
@@ -25,6 +25,6 @@ class Result:
     form: str = ""
     error: float = math.nan
     seconds: float = math.nan
-    gflops: float = math.nan
+    rate: float = math.nan
     ratio: float = math.nan
     bursts: list[Burst] = field(default_factory=list)

@@ -23,21 +23,22 @@ __all__ = ["ENGINES", "Engine", "Form", "cannot"]
 
 @dataclass(frozen=True)
 class Form:
-    """One way of computing a case: `run()` is timed; `read(run())` is its result as (B, H, Q, E)."""
+    """One way of computing a case: `run()` is timed; `read(run())` is its result: out (B, H, Q, E), or the gradients of q, k and v."""
 
     label: str
     run: Callable[[], Any]
-    read: Callable[[Any], np.ndarray]
+    read: Callable[[Any], tuple[np.ndarray, ...]]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine by its short name; `packages` must be installed for `file` to be imported."""
+    """An engine by its short name; `packages` must be installed for `file` to be imported. tasks: what it is asked for."""
 
     name: str
     title: str
     file: str
     packages: tuple[str, ...]
+    tasks: tuple[str, ...] = ("forward", "decode")
 
     def missing(self) -> list[str]:
         """The packages that are not installed."""
@@ -57,13 +58,13 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("regard", "regard", "regard_jit", ()),
-        Engine("sdpa", "torch SDPA", "torch_sdpa", ("torch",)),
+        Engine("regard", "regard", "regard_jit", (), ("forward", "decode", "gradients")),
+        Engine("sdpa", "torch SDPA", "torch_sdpa", ("torch",), ("forward", "decode", "gradients")),
         Engine("eager", "torch eager", "torch_eager", ("torch",)),
         Engine("flex", "torch FlexAttention", "torch_flex", ("torch",)),
         Engine("onnxruntime", "ONNX Runtime", "onnx_runtime", ("onnxruntime", "onnx")),
         Engine("openvino", "OpenVINO", "open_vino", ("openvino",)),
-        Engine("jax", "JAX", "jax_xla", ("jax",)),
+        Engine("jax", "JAX", "jax_xla", ("jax",), ("forward", "decode", "gradients")),
     )
 }
 

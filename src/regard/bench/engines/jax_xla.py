@@ -15,17 +15,27 @@ def forms(inputs: Inputs) -> list[Form]:
     case = inputs.case
     # This function's layout is (B, rows, heads, depth).
     q, k, v = (jnp.asarray(array.swapaxes(1, 2)) for array in (inputs.q, inputs.k, inputs.v))
+    extra = None
     if case.twist == "softcap":
-        call, extra = jax.jit(softcapped), jnp.asarray(inputs.additive)
+        attend, extra = softcapped, jnp.asarray(inputs.additive)
     elif case.twist == "alibi" or case.pattern in ("documents", "prefix"):
-        call, extra = jax.jit(lambda q, k, v, bias: jax.nn.dot_product_attention(q, k, v, bias)), jnp.asarray(inputs.additive)
+        attend, extra = jax.nn.dot_product_attention, jnp.asarray(inputs.additive)
     else:
         window = (case.reach - 1, 0) if case.pattern == "window" else None
-        call = jax.jit(
-            lambda q, k, v, _: jax.nn.dot_product_attention(q, k, v, is_causal=case.pattern != "full", local_window_size=window)
-        )
-        extra = None
-    return [Form("", lambda: call(q, k, v, extra).block_until_ready(), lambda out: np.asarray(out).swapaxes(1, 2))]
+
+        def attend(q, k, v, _):
+            return jax.nn.dot_product_attention(q, k, v, is_causal=case.pattern != "full", local_window_size=window)
+
+    if case.task == "gradients":
+        dout = jnp.asarray(inputs.dout.swapaxes(1, 2))
+        call = jax.jit(lambda q, k, v, extra: jax.vjp(lambda q, k, v: attend(q, k, v, extra), q, k, v)[1](dout))
+    else:
+        call = jax.jit(lambda q, k, v, extra: (attend(q, k, v, extra),))
+
+    def read(found) -> tuple[np.ndarray, ...]:
+        return tuple(np.asarray(array).astype(np.float32).swapaxes(1, 2) for array in found)
+
+    return [Form("", lambda: jax.block_until_ready(call(q, k, v, extra)), read)]
 
 
 def softcapped(q, k, v, additive):

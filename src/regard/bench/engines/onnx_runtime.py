@@ -10,15 +10,19 @@ from onnx import TensorProto, helper
 
 from ..cases import CAP, Inputs
 from ..machine import cores
-from . import Form
+from . import Form, cannot
 
-KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int32): TensorProto.INT32}
+KINDS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "int32": TensorProto.INT32}
 
 
 def forms(inputs: Inputs) -> list[Form]:
     case = inputs.case
+    if case.dtype == "bfloat16":
+        raise cannot("ONNX Runtime", "bfloat16", "float32 and float16 on the CPU", "convert the model")
+    if case.task == "decode":
+        return [attention(inputs), decoding(inputs)]
     found = [attention(inputs)]
-    if case.G == case.H and case.twist != "softcap":
+    if case.G == case.H and case.twist != "softcap" and case.dtype == "float32":
         found.append(multi_head(inputs))
     if case.pattern in ("causal", "window", "documents"):
         found.append(grouped_query(inputs))
@@ -31,7 +35,7 @@ def attention(inputs: Inputs) -> Form:
     causal = case.pattern == "causal" and case.twist != "alibi"
     feeds = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
     if not causal and case.pattern != "full":
-        feeds["mask"] = inputs.additive
+        feeds["mask"] = inputs.additive.astype(inputs.q.dtype)
     softcap = CAP if case.twist == "softcap" else 0.0
     return model("Attention", "", feeds, ["out"], lambda out: out, is_causal=int(causal), softcap=softcap)
 
@@ -51,13 +55,13 @@ def multi_head(inputs: Inputs) -> Form:
 def grouped_query(inputs: Inputs) -> Form:
     """com.microsoft GroupQueryAttention: always causal, with a window, a softcap, and a mask added on top."""
     case = inputs.case
-    nothing = np.zeros((case.B, case.G, 0, case.D), np.float32)
+    nothing = np.zeros((case.B, case.G, 0, case.D), inputs.q.dtype)
     feeds: dict[str, Any] = {
         "q": flat(inputs.q), "k": flat(inputs.k), "v": flat(inputs.v), "past_k": nothing, "past_v": nothing,
         "last": np.full(case.B, case.Q - 1, np.int32), "total": np.array([case.Q], np.int32),
     }  # fmt: skip
     if case.pattern == "documents" or case.twist == "alibi":
-        feeds |= {"cos": None, "sin": None, "positions": None, "mask": inputs.additive}
+        feeds |= {"cos": None, "sin": None, "positions": None, "mask": inputs.additive.astype(inputs.q.dtype)}
     return model(
         "GroupQueryAttention", "com.microsoft", feeds, ["out", "present_k", "present_v"], unflat(case), num_heads=case.H,
         kv_num_heads=case.G, local_window_size=case.reach if case.pattern == "window" else -1,
@@ -65,14 +69,30 @@ def grouped_query(inputs: Inputs) -> Form:
     )  # fmt: skip
 
 
-def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], read, **attributes) -> Form:
-    """A model of one node with its inputs and outputs bound, so that a call copies nothing; None leaves an input out."""
+def decoding(inputs: Inputs) -> Form:
+    """GroupQueryAttention with all keys but the last in a buffer that is both what was and what will be: nothing is copied."""
+    case = inputs.case
+    feeds: dict[str, Any] = {
+        "q": flat(inputs.q), "k": flat(inputs.k[:, :, -1:]), "v": flat(inputs.v[:, :, -1:]), "past_k": inputs.k, "past_v": inputs.v,
+        "last": np.full(case.B, case.K - 1, np.int32), "total": np.array([case.K], np.int32),
+    }  # fmt: skip
+    return model(
+        "GroupQueryAttention", "com.microsoft", feeds, ["out", "present_k", "present_v"], unflat(case), num_heads=case.H,
+        kv_num_heads=case.G, shared={"past_k": "present_k", "past_v": "present_v"},
+    )  # fmt: skip
+
+
+def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], read, shared=None, **attributes) -> Form:
+    """A model of one node with its inputs and outputs bound, so that a call copies nothing; None leaves an input out. shared: inputs
+    whose memory is also that of an output.
+    """
+    shared = shared or {}
     given = {name: array for name, array in feeds.items() if array is not None}
     graph = helper.make_graph(
         [helper.make_node(node, [name if name in given else "" for name in feeds], outputs, domain=domain, **attributes)],
         node,
-        [helper.make_tensor_value_info(name, KINDS[array.dtype], array.shape) for name, array in given.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [helper.make_tensor_value_info(name, KINDS[array.dtype.name], array.shape) for name, array in given.items()],
+        [helper.make_tensor_value_info(name, KINDS[feeds["q"].dtype.name], None) for name in outputs],
     )
     opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
     options = onnxruntime.SessionOptions()
@@ -80,15 +100,20 @@ def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], rea
     session = onnxruntime.InferenceSession(
         helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString(), options, ["CPUExecutionProvider"]
     )
-    binding = session.io_binding()
+    binding, memory = session.io_binding(), {}
     for name, array in given.items():
-        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+        binding.bind_ortvalue_input(name, value)
+        memory[shared.get(name)] = value
     for name in outputs:
-        binding.bind_output(name, "cpu")
+        if name in memory:
+            binding.bind_ortvalue_output(name, memory[name])
+        else:
+            binding.bind_output(name, "cpu")
     return Form(
         node.removesuffix("Attention") or "standard",
         lambda: session.run_with_iobinding(binding),
-        lambda _: read(binding.copy_outputs_to_cpu()[0]),
+        lambda _: (read(binding.copy_outputs_to_cpu()[0]).astype(np.float32),),
     )
 
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import torch
 
 from ..cases import CAP, Inputs
-from . import Form
-from .torch_arrays import form, tensors
+from . import Form, torch_arrays
 
 
 def forms(inputs: Inputs) -> list[Form]:
     case = inputs.case
-    q, k, v = tensors(inputs)
-    # The heads of a group stand beside each other: (B, G, H/G, Q, D) against (B, G, 1, K, D).
-    q = q.view(case.B, case.G, case.H // case.G, case.Q, case.D)
-    k, v = k[:, :, None], v[:, :, None]
     free = case.pattern == "full" and case.twist is None
-    mask = None if free else torch.from_numpy(inputs.additive)
+    mask = None if free else torch_arrays.additive(inputs)
     if mask is not None and mask.shape[1] > 1:
-        mask = mask.view(1, case.G, case.H // case.G, case.Q, case.Q)
+        mask = mask.view(1, case.G, case.H // case.G, case.Q, case.K)
 
-    def run() -> torch.Tensor:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        # The heads of a group stand beside each other: (B, G, H/G, Q, D) against (B, G, 1, K, D).
+        q = q.view(case.B, case.G, case.H // case.G, case.Q, case.D)
+        k, v = k[:, :, None], v[:, :, None]
         s = (q * case.D**-0.5) @ k.mT
         if case.twist == "softcap":
             s = s.div_(CAP).tanh_().mul_(CAP)
@@ -28,4 +26,4 @@ def forms(inputs: Inputs) -> list[Form]:
             s += mask
         return (torch.softmax(s, -1) @ v).view(case.B, case.H, case.Q, case.D)
 
-    return [form("", run)]
+    return torch_arrays.forms(inputs, "", attend)

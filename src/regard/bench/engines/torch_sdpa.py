@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..cases import Inputs
-from . import Form, cannot
-from .torch_arrays import form, tensors
+from . import Form, cannot, torch_arrays
 
 
 def forms(inputs: Inputs) -> list[Form]:
     case = inputs.case
     if case.twist == "softcap":
         raise cannot("torch SDPA", "softcap", "additive masks", "composed by hand it is torch eager")
-    q, k, v = tensors(inputs)
     grouped = case.H != case.G
     if case.twist is None and case.pattern in ("full", "causal"):
         causal = case.pattern == "causal"
-        return [form("", lambda: scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped))]
+        return torch_arrays.forms(
+            inputs, "", lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+        )
     # Booleans would be turned into floats in every call.
-    mask = torch.from_numpy(inputs.additive)
-    return [form("dense mask", lambda: scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped))]
+    mask = torch_arrays.additive(inputs)
+    return torch_arrays.forms(
+        inputs, "dense mask", lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
+    )
