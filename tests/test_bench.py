@@ -24,8 +24,6 @@ PEERS = [name for name in ENGINES if name != "flex"]  # compiled FlexAttention i
 
 
 def inputs_of(kind):
-    if SMALL[kind].dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes", reason="NumPy has no bfloat16 of its own")
     return SMALL[kind].inputs()
 
 

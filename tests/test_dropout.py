@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -191,7 +192,7 @@ def identity_values(B, H, G, Q, K, dtype):
     q, k = rng.standard_normal((B, H, Q, 8)), rng.standard_normal((B, G, K, 8))
     v = np.broadcast_to(np.eye(K), (B, G, K, K))
     if dtype == "bfloat16":
-        dtype = pytest.importorskip("ml_dtypes", reason="NumPy has no bfloat16 of its own").bfloat16
+        dtype = ml_dtypes.bfloat16
     return [array.astype(dtype) for array in (q, k, v)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
@@ -14,7 +13,7 @@ from .. import masks, scores
 from ..errors import did_you_mean, refuse
 from ..expr import Expr
 
-__all__ = ["CAP", "CASES", "Case", "Inputs", "choose", "has_bfloat16", "shrunk"]
+__all__ = ["CAP", "CASES", "Case", "Inputs", "choose", "shrunk"]
 
 CAP = 30.0  # of the softcap
 SMALL = ("bfloat16", "float16")
@@ -153,17 +152,11 @@ class Inputs:
         return pairs * 2 * case.D * (7 if case.task == "gradients" else 2) * case.B * case.H
 
 
-def has_bfloat16() -> bool:
-    return importlib.util.find_spec("ml_dtypes") is not None
-
-
 def number_type(name: str) -> np.dtype:
     """The dtype by name; NumPy has no bfloat16, a small package adds it."""
-    if name != "bfloat16":
-        return np.dtype(name)
     import ml_dtypes
 
-    return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 CASES = (

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..errors import Refused, refuse
 from . import peak, report, system
-from .cases import CASES, Case, choose, has_bfloat16, shrunk
+from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh import RULES
 from .machine import describe
@@ -43,9 +43,6 @@ def run(cases: list[str], engines: list[str], quick: bool, console: Console, pro
         top = peak.measure()
         console.print(report.machine_lines(machine, versions, top))
         for case in chosen:
-            if case.dtype == "bfloat16" and not has_bfloat16():
-                console.print(f"{case.name} is left out: NumPy has no bfloat16 without ml_dtypes", style="dim")
-                continue
             results += run_case(case, taking_part, QUICK if quick else FULL, progress)
             console.print(report.case_table(case, [result for result in results if result.case == case.name], top))
         console.print(report.summary_table(chosen, results, top))
