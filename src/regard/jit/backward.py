@@ -22,6 +22,7 @@ from llvmlite import ir
 
 from ..expr import Const, Expr, Table
 from .arguments import Block
+from .dropout import Dropout
 from .formats import Format
 from .ir import I64, PTR, Code
 from .multiply import GRAIN, Matrix, Multiplier
@@ -43,6 +44,7 @@ FIXED = (
     "H", "group", "groups", "G", "Q", "K", "scale", "score_factor", "exponent", "start",
     "offsets", "runs", "visitors", "key_tiles", "tiles", "plan_batch", "plan_head",
     "progress", "finished", "flushed", "gathered", "copies", "numbers", "ring",
+    "dropout_seed", "dropout_threshold", "dropout_scale",
 )  # fmt: skip
 
 
@@ -57,6 +59,7 @@ class Specification:
     rows: int  # W, a multiple of the vector's lanes
     wide: bool  # integers need 64 bits
     unit: tuple[bool, ...]  # which of ARRAYS lie with depth contiguous
+    dropout: bool
     tables: tuple[tuple[int, bool], ...]  # whose gradients are wanted: their numbers, and whether tasks add to them directly
 
 
@@ -75,6 +78,7 @@ def _regions(spec: Specification, size: int) -> dict[str, tuple[int, int]]:
     return {
         "k": (KEYS, D), "v": (KEYS, E), "dk": (KEYS, D), "dv": (KEYS, E), "q": (W, D), "dout": (W, E), "qt": (D, W),
         "doutt": (E, W), "s": (KEYS, W), "ds": (KEYS, W), "out": (W, E), "room": (1, 1024 // size),
+        "bits": (KEYS if spec.dropout else 0, W // size),
     }  # fmt: skip
 
 
@@ -114,8 +118,11 @@ class _Backward:
         self.staging = Staging(code, tools, form, arg, dict(zip(ARRAYS, spec.unit, strict=True)))
         self.turns = Turns(code, arg, target)
         self.scale = arg.factor("scale", tools.type)
+        dropout = None
+        if spec.dropout:
+            dropout = Dropout(code, target, arg, tools.type, self.vectors, self.room["bits"].base)
         self.pullback = Pullback(code, tools, self.vectors, arg, mask, score, partials, constants, tables, spec.wide,
-                                 self.room["room"].base)  # fmt: skip
+                                 self.room["room"].base, dropout)  # fmt: skip
         self.tables = dict(enumerate(tables))
         self.mask = mask
 

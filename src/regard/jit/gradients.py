@@ -12,7 +12,7 @@ from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Gradients, Problem
 from ..readings import adjoints
-from . import backward, build, threads
+from . import backward, build, dropout, threads
 from .arguments import address, bits, factors, leaves
 from .backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots
 from .emit import signature
@@ -87,7 +87,10 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
         "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0, "plan_head": int(seen.per_head),
         "progress": np.zeros(B * G * units, np.int64), "finished": np.zeros(B * G, np.int64), "flushed": np.zeros(1, np.int64),
         "gathered": np.zeros(numbers), "copies": np.empty(numbers * workers), "numbers": numbers, "ring": workers,
+        "dropout_seed": 0, "dropout_threshold": 0, "dropout_scale": 1.0,
     }  # fmt: skip
+    if problem.dropout is not None:
+        given |= dropout.slots(problem.dropout)
     for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
         given[f"gradient{number}"] = tables[table] if direct else 8 * offsets[table]
     for phase, tasks in zip(PHASES, (B * H * tiles, B * G * units, B * H * tiles), strict=True):
@@ -149,7 +152,7 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
     unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
     start = problem.query_start
     rest = (problem.q.shape, problem.k.shape, problem.v.shape[3], problem.dtype, rows, unit, rules(problem)[1] is None,
-            tuple(map(id, wanted)), start.tobytes(), host())  # fmt: skip
+            problem.dropout is None,             tuple(map(id, wanted)), start.tobytes(), host())  # fmt: skip
     return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit, wanted, host()))
 
 
@@ -160,7 +163,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
     shape, constants, tables = signature(mask, score, *partials, *partials.values())
     spec = Specification(
         shape=shape, D=problem.dims["D"], E=problem.dims["E"], dtype=problem.dtype.name, rows=rows,
-        wide=_needs_64_bits(problem), unit=unit,
+        wide=_needs_64_bits(problem), unit=unit, dropout=problem.dropout is not None,
         tables=tuple((number, all(_direct(problem, leaf) for leaf in partials if isinstance(leaf, Read) and leaf.table is table))
                      for number, table in enumerate(tables) if table in wanted),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from ..expr import Const, Expr, Read, Table
 from ..expr import score as the_score
 from . import special
 from .arguments import Block
+from .dropout import Dropout
 from .emit import Emitter, deciding
 from .ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .multiply import Matrix, Multiplier, sum_of_lanes
@@ -33,10 +34,10 @@ class Pullback:
     """
 
     def __init__(self, code: Code, tools: Multiplier, vectors: int, arg: Block, mask: Expr | None, score: Expr | None,
-                 partials: dict[Expr, Expr], constants: list[Const], tables: list[Table], wide: bool, room):  # fmt: skip
+                 partials: dict[Expr, Expr], constants: list[Const], tables: list[Table], wide: bool, room, dropout: Dropout | None):  # fmt: skip
         self.code, self.tools, self.vectors, self.arg, self.tables = code, tools, vectors, arg, tables
         self.mask, self.score, self.partials = mask, score, partials
-        self.room = room
+        self.room, self.dropout = room, dropout
         self.factor, self.exponent = (arg.factor(name, tools.type) for name in ("score_factor", "exponent"))
         self.lowest = code.fdiv(code.number(special.FLOOR[tools.type.element], tools.type), self.exponent)
         self.real, self.lanes, self.type = tools.type.element, tools.lanes, tools.type
@@ -57,16 +58,20 @@ class Pullback:
     def open(self, b, h, first, count) -> None:
         """What can be known once per visit: batch, head, and the query position of every lane."""
         code, lanes = self.code, self.lanes
+        place = b, h
         b, h, first = (value if self.whole == I64 else code.trunc(value, self.whole) for value in (b, h, first))
-        self.count, self.scopes = count, []
+        self.count, self.scopes, queries = count, [], []
         for number in range(self.vectors):
             steps = ir.Constant(vector(self.whole, lanes), [number * lanes + lane for lane in range(lanes)])
             query = code.add(code.splat(first, lanes), steps)
+            queries.append(query)
             scopes = [emitter.scope(batch=b, head=h, query=query) for emitter, _ in self.parts]
             for scope, (_, roots) in zip(scopes, self.parts, strict=True):
                 for root in roots:
                     scope.prepare(root)
             self.scopes.append(scopes)
+        if self.dropout is not None:
+            self.dropout.open(place[0], [place[1]] * self.vectors, queries)
 
     def apply(self, s: Matrix, ds: Matrix, rows: Matrix, base, first, last, masked: bool) -> None:
         """Rows first … last of S become P, and those of dP become dS; gradients of tables grow. base: the key of row 0.
@@ -74,6 +79,8 @@ class Pullback:
         rows: three rows of lanes, the shift that is taken from a score, the inverse of the total, and rest.
         """
         code, tools = self.code, self.tools
+        if self.dropout is not None:
+            self.dropout.draw(code.add(base, first), code.sub(last, first))
         with code.loop(first, last) as loop:
             position = code.add(base, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
@@ -92,7 +99,8 @@ class Pullback:
                 removed = code.fcmp_ordered("==", logit, code.number(-math.inf, logit))
                 if masked:
                     removed = code.or_(removed, code.not_(code.splat(inner[0].value(self.mask), self.lanes)))
-                weight, slope = self._weight(logit, number, tools.get(ds_at, number), rows_at, rows.row)
+                kept = None if self.dropout is None else self.dropout.factor(number, code.sub(loop.index, first))
+                weight, slope = self._weight(logit, number, tools.get(ds_at, number), rows_at, rows.row, kept)
                 tools.put(code.select(removed, code.number(-0.0, weight), weight), s_at, number)
 
                 def through(partial: Expr, slope=slope, removed=removed, rule=rule):
@@ -116,15 +124,16 @@ class Pullback:
         shared |= {name: value for name, value in inner.values.items() if name not in known and not is_vector(value)}
         return inner
 
-    def _weight(self, logit, number: int, dp, rows_at, step: int):
-        """P and P ∘ (dP + rest) of a vector."""
+    def _weight(self, logit, number: int, dp, rows_at, step: int, kept):
+        """P and P ∘ (dP + rest) of a vector; with dropout, P and dP times what it multiplies weights by."""
         code, tools = self.code, self.tools
         shift, inverse, rest = (tools.get(rows_at, number, row * step) for row in range(3))
         x = code.fsub(logit, shift)
         zero = code.number(0.0, x)
         x = code.select(code.fcmp_ordered(">", x, zero), zero, x)  # by a rounding, at most
         weight = code.fmul(special.softmax_exp2(code, x, self.exponent, self.lowest), inverse)
-        return weight, code.fmul(weight, code.fadd(dp, rest))
+        slope = code.fmul(weight, code.fadd(dp if kept is None else code.fmul(dp, kept), rest))
+        return weight if kept is None else code.fmul(weight, kept), slope
 
     def _number(self, value):
         """A number in every lane, as the kernel computes."""
