@@ -186,6 +186,28 @@ def test_conditions_carry_no_derivative():
     assert adjoints(rg.to_float(batch)) == {}
 
 
+ROOT = rg.sqrt(score)
+STEEP = {  # a rule, where its score is looked at, and its slope there
+    "chosen": (rg.where(score > 0, ROOT, 0.0), 0.0, 0.0),
+    "chosen, below": (rg.where(score > 0, ROOT, 0.0), -1.0, 0.0),
+    "chosen, inside": (rg.where(score > 0, ROOT, 0.0), 4.0, 0.25),
+    "the other": (rg.where(score <= 0, 0.0, ROOT), 0.0, 0.0),
+    "nested": (rg.where(query > 0, rg.where(score > 0, ROOT, score * 0.5), 1.0), 0.0, 0.5),
+    "shared": (rg.where(score > 1, ROOT, 0.0) + rg.where(score > 2, 3 * ROOT, 0.0), 0.0, 0.0),
+    "shared, one of them": (rg.where(score > 1, ROOT, 0.0) + rg.where(score > 9, 3 * ROOT, 0.0), 4.0, 0.25),
+    "larger": (rg.maximum(rg.log(score), -1.0), 0.0, 0.0),
+    "clipped": (rg.clip(ROOT, 0.5, 4.0), 0.0, 0.0),
+    "beside": (rg.where(score > 0, ROOT, 0.0) + 2 * score, 0.0, 2.0),
+    "in full": (ROOT, 0.0, np.inf),
+}
+
+
+@pytest.mark.parametrize(("expression", "at", "slope"), STEEP.values(), ids=STEEP)
+def test_what_was_not_chosen_passes_nothing_on(expression, at, slope):
+    """√ is endlessly steep at 0 and nothing below; where it is not chosen, the slope is that of what was."""
+    assert evaluate(adjoints(expression)[score], {"query": 2, "key": 1, "score": np.array(at)}) == slope
+
+
 def test_ranges_of_gives_every_node_the_interval_that_bounds_gives_it():
     """One pass over several roots tells the interval of each node, the same as asking node by node."""
     ranges = {name: Interval(np.array([0.0, 3.0]), np.array([5.0, 9.0])) for name in ("batch", "head", "query", "key")}

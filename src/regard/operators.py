@@ -63,7 +63,7 @@ def power(x, y):
 
 def half_at_ties(f, x, y):
     """The share of the first argument in min(x, y): 1 where it is smaller, ½ where both are equal."""
-    return f.where(x < y, 1.0, f.where(x == y, 0.5, 0.0))
+    return f.where(x <= y, f.where(x == y, 0.5, 1.0), 0.0)
 
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -80,9 +80,9 @@ _ROWS = [
     Operator("neg", "n", "promote", np.negative, i.neg, lambda f, o, x: (-1,), "-", UNARY, 1),
     Operator("abs", "n", "promote", np.abs, i.absolute, lambda f, o, x: (f.sign(x),), "abs", CALL, 1),
     Operator("minimum", "nn", "promote", np.minimum, i.minimum,
-             lambda f, o, x, y: (half_at_ties(f, x, y), 1 - half_at_ties(f, x, y)), "minimum", CALL, 1),
+             lambda f, o, x, y: (half_at_ties(f, x, y), half_at_ties(f, y, x)), "minimum", CALL, 1),
     Operator("maximum", "nn", "promote", np.maximum, i.maximum,
-             lambda f, o, x, y: (half_at_ties(f, y, x), 1 - half_at_ties(f, y, x)), "maximum", CALL, 1),
+             lambda f, o, x, y: (half_at_ties(f, y, x), half_at_ties(f, x, y)), "maximum", CALL, 1),
     Operator("where", "bnn", "promote", np.where, i.where,
              lambda f, o, c, x, y: (0, f.where(c, 1.0, 0.0), f.where(c, 0.0, 1.0)), "where", CALL, 1),
     # comparisons

@@ -19,6 +19,7 @@ WRAPPING = ("add", "sub", "mul", "neg", "abs", "floordiv")  # integer operators 
 TERMS = 32  # of a sum that is taken apart, so that the work grows with the expression and not with its square
 
 Form = tuple[dict[Expr, int], int]
+Guarded = tuple[Expr | None, Expr]  # a condition (None: always) and what holds under it; 0 elsewhere
 
 
 def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
@@ -139,21 +140,49 @@ def _difference(x: Form, y: Form, meaning: Mapping[int, intervals.Interval]) -> 
 def adjoints(root: Expr) -> dict[Expr, Expr]:
     """∂root/∂leaf for the score and every table read, as expressions (reverse mode over the tree).
 
-    A leaf that stands in several places gets the sum over them. Conditions, indices and steps carry no derivative.
+    A leaf that stands in several places gets the sum over them. Conditions, indices and steps carry no derivative. What a
+    condition did not choose passes nothing on, however steep it is there: 0 is chosen, not multiplied by.
     """
-    adjoint: dict[Expr, Expr] = {root: ONE}
+    reached: dict[Expr, Guarded] = {root: (None, ONE)}
     for node in reversed(list(walk(root))):
-        if not isinstance(node, Op) or node not in adjoint or node.kind != "float":
+        if not isinstance(node, Op) or node not in reached or node.kind != "float":
             continue
         derivative = OPERATORS[node.name].derivative
         if derivative is None:
             continue
+        guard, value = reached[node]
         for arg, partial in zip(node.args, derivative(f, node, *node.args), strict=True):
             if arg.kind != "float" or (isinstance(partial, int) and partial == 0):
                 continue
-            share = _times(adjoint[node], f.as_kind(f.lift(partial), "float"))
-            adjoint[arg] = adjoint[arg] + share if arg in adjoint else share
-    return {node: value for node, value in adjoint.items() if isinstance(node, Read) or node is score}
+            condition, slope = _chosen(f.as_kind(f.lift(partial), "float"))
+            both = condition if guard is None else guard if condition is None else guard & condition
+            share = both, _times(value, slope)
+            reached[arg] = _together(reached[arg], share) if arg in reached else share
+    return {node: _where(share) for node, share in reached.items() if isinstance(node, Read) or node is score}
+
+
+def _chosen(partial: Expr) -> Guarded:
+    """where(c, x, 0) as the condition c and x; anything else has no condition."""
+    if isinstance(partial, Op) and partial.name == "where":
+        condition, x, y = partial.args
+        if isinstance(y, Const) and y.value == 0:
+            return condition, x
+        if isinstance(x, Const) and x.value == 0:
+            return ~condition, y
+    return None, partial
+
+
+def _where(share: Guarded) -> Expr:
+    guard, value = share
+    return value if guard is None else f.where(guard, value, 0.0)
+
+
+def _together(x: Guarded, y: Guarded) -> Guarded:
+    """The sum of what two places hand to one node."""
+    if x[0] is y[0]:
+        return x[0], x[1] + y[1]
+    guard = None if x[0] is None or y[0] is None else x[0] | y[0]
+    return guard, _where(x) + _where(y)
 
 
 def _times(x: Expr, y: Expr) -> Expr:

@@ -284,11 +284,11 @@ class _Backward:
         code, room, multiply = self.code, self.room, self.multiply
         D, E, W, queries = _padded(self.spec.D), _padded(self.spec.E), self.spec.rows, (code.index(0), count)
 
-        def by_key(row, term, number):
+        def by_key(row, term, column):
             return self._removed(code.get(multiply.place(room["s"], row, term), self.real, self.size))
 
-        def by_lane(row, term, number):
-            return self._removed(multiply.get(multiply.place(room["s"], term), number))
+        def by_lane(row, term, column):
+            return self._removed(multiply.get(multiply.place(room["s"], term, column), 0))
 
         multiply(room["dv"], room["s"], room["dout"], E, rows, queries, removed=by_key if careful else None)
         multiply(room["dk"], room["ds"], room["q"], D, rows, queries, removed=by_key if careful else None)

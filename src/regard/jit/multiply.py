@@ -62,29 +62,37 @@ class Multiplier:
         """Rows (first, last), terms (first, last) and `width` elements per row; all but the last term are multiples of GRAIN.
 
         turned: a lies as [term][row]. anew: the product replaces what lay there. chain: None is one chain.
-        removed(row, term, number) says, for a row, a term and a vector, which products are left out: slower, the same bits.
+        removed(row, term, column) says, for a row, a term and the vector at a column, which products are left out: slower, the same
+        bits.
         """
         vectors = width // self.lanes
-        for first in range(0, vectors, self.widest):
-            some = min(self.widest, vectors - first)
-            some = some if some in (1, 2, 4) else 1  # so that rows divide GRAIN
-            for start in range(first, min(first + self.widest, vectors), some):
-                numbers = range(start, start + some)
-                self._columns(out, a, b, numbers, rows, terms, turned, anew, chain, removed)
+        entire = vectors // self.widest * self.widest
+        for first, last, some in ((0, entire, self.widest), (entire, vectors, 2 if vectors - entire == 2 else 1)):
+            if first < last:
+                with self.code.loop(
+                    self.code.index(first * self.lanes), self.code.index(last * self.lanes), some * self.lanes
+                ) as column:
+                    self._columns(*(self._from(part, column.index) for part in (out, b)), a, some, rows, terms, turned, anew, chain,
+                                  removed and (lambda row, term, number, at=column.index:
+                                               removed(row, term, self.code.add(at, self.code.index(number * self.lanes)))))  # fmt: skip
 
-    def _columns(self, out, a, b, numbers: range, rows, terms, turned, anew, chain, removed) -> None:
+    def _from(self, matrix: Matrix, column) -> Matrix:
+        """The matrix without the columns before one."""
+        return Matrix(self.code.at(matrix.base, self.code.mul(column, self.code.index(self.size))), matrix.row)
+
+    def _columns(self, out, b, a, some: int, rows, terms, turned, anew, chain, removed) -> None:
         """A column of the product, as wide as a register tile."""
         code = self.code
-        high = 1 if removed is not None else self.sums // len(numbers)
+        high = 1 if removed is not None else self.sums // some
         exact = all(isinstance(end, ir.Constant) for end in terms)  # then it is a multiple of GRAIN
         with code.loop(*rows, high) as row:
             if chain is None:
-                self._tile(out, a, b, numbers, row.index, high, terms, exact, turned, anew, removed)
+                self._tile(out, a, b, range(some), row.index, high, terms, exact, turned, anew, removed)
             else:
                 with code.loop(*terms, chain) as part:
                     end = code.smaller_int(code.add(part.index, code.index(chain)), terms[1])
                     begins = code.icmp_signed("==", part.index, terms[0]) if anew else False
-                    self._tile(out, a, b, numbers, row.index, high, (part.index, end), exact, turned, begins, removed)
+                    self._tile(out, a, b, range(some), row.index, high, (part.index, end), exact, turned, begins, removed)
 
     def _tile(self, out, a, b, numbers, row, high: int, terms, exact: bool, turned, anew, removed) -> None:
         """A register tile: `high` rows of a column, one chain of terms."""
