@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 
 from ..arrays import read_array
 from ..attention import _like
-from ..engines import solve
 from ..errors import Reason, Refused, refuse
-from ..expr import Expr
-from ..masks import LIMIT, count, lengths, window
-from ..problem import Problem
+from ..masks import LIMIT, count
 from .pages import PAGE, Pages
+from .reader import Reader
 from .storage import Rows, Rows8
 
 __all__ = ["KVCache"]
@@ -80,7 +77,9 @@ class KVCache:
         self._held = Pages(sequences)
         if self.pages:
             self._grow(self.pages)
+        self._reader = Reader(self._held, self._k, self._v, self.window)
         self._newest = 0  # rows per sequence in the last append, padding included
+        self._ragged = False  # whether some of them may be padding
         self._start = np.zeros(sequences, np.int64)  # position of the first of them
 
     def __len__(self) -> int:
@@ -136,12 +135,11 @@ class KVCache:
             raise Refused("KVCache.append", reasons)
         width = new_k.shape[2]
         taken = self._taken(rows, width, reasons)
-        if int((self._held.lengths + taken).max(initial=0)) >= LIMIT:
-            reasons.append(Reason("a sequence is too long", f"{(self._held.lengths + taken).max()} positions",
-                                  "fewer than 2**31 positions", "begin a new sequence"))  # fmt: skip
         if reasons:
             raise Refused("KVCache.append", reasons)
         self._make_room(taken)
+        self._start = self._held.lengths
+        self._held.append(taken)
         ahead = np.arange(width)
         positions = self._start[:, None] + ahead
         sequences = np.broadcast_to(np.arange(len(taken))[:, None], positions.shape)
@@ -152,7 +150,7 @@ class KVCache:
         pages, places = self._held.place(sequences, positions)
         self._k.write(pages, places, by_row_k)
         self._v.write(pages, places, by_row_v)
-        self._newest = width
+        self._newest, self._ragged = width, rows is not None
 
     def _new(self, name: str, value, depth: int, reasons: list[Reason]) -> np.ndarray | None:
         """An argument of append as (B, G, new, depth), or None with reasons added."""
@@ -200,8 +198,14 @@ class KVCache:
     def _make_room(self, taken: np.ndarray) -> None:
         """Pages for the new rows, or a refusal that leaves everything as it was."""
         held = self._held
-        unseen = np.zeros_like(taken) if self.window is None else held.lengths - self.window + 1
-        change = held.change(taken, unseen)
+        unseen = None if self.window is None else held.lengths - self.window + 1
+        if held.fit(taken, unseen):
+            return
+        longest = int((held.lengths + taken).max(initial=0))
+        if longest >= LIMIT:
+            raise refuse("KVCache.append", "a sequence is too long", f"{longest} positions", "fewer than 2**31 positions",
+                         "begin a new sequence")  # fmt: skip
+        change = held.change(taken, np.zeros_like(taken) if unseen is None else unseen)
         known = len(held.holders)
         missing = change.wanted - len(held.free) - len(change.freed)
         if missing > 0 and self.pages is not None:
@@ -210,8 +214,7 @@ class KVCache:
                          "drop a sequence, or make the cache with more pages=, or without for one that grows")  # fmt: skip
         if missing > 0:
             self._grow(max(known + missing, 2 * known))
-        self._start = held.lengths
-        source, target = held.carry_out(change, taken)
+        source, target = held.carry_out(change)
         if len(source):
             self._k.copy(source, target)
             self._v.copy(source, target)
@@ -243,30 +246,18 @@ class KVCache:
     def _attended(self, q, mask, score, scale, query_start, sinks, engine):
         reasons: list[Reason] = []
         start = self._starts(q, query_start, reasons)
-        lead = tuple(getattr(q, "shape", ())[:-3])
-        K = int(self._held.lengths.max(initial=0))
-        # What is checked is the shape alone; the rows themselves are gathered once nothing is refused.
-        k, v = (np.broadcast_to(np.zeros((), self.dtype), (*lead, self.heads, K, D)) for D in (self.depth, self.value_depth))
-        try:
-            problem = Problem.of(
-                q, k, v, mask=mask, score=score, scale=scale, query_start=start, sinks=sinks, where="KVCache.attend"
-            )
-        except Refused as refused:
-            raise Refused("KVCache.attend", [*reasons, *refused.reasons]) from None
-        if reasons:
-            raise Refused("KVCache.attend", reasons)
-        own = self._mask(query_start is None)
-        rules = [rule for rule in (problem.mask, own) if rule is not None]
-        joined = rules[0] & rules[1] if len(rules) == 2 else rules[0] if rules else None
-        # Slow: every key is copied for every call. To be read where they lie.
-        problem = dataclasses.replace(problem, k=self._gathered(self._k, K), v=self._gathered(self._v, K), mask=joined)
-        return tuple(_like(q, found.reshape(*problem.lead, *found.shape[2:])) for found in solve(problem, engine))
+        out, lse, lead = self._reader(q, start, reasons, mask, score, scale, sinks, engine)
+        if query_start is None and self._ragged:
+            rows = self._held.lengths - self._start
+            padding = np.broadcast_to((np.arange(self._newest) >= rows[:, None])[:, None], lse.shape)
+            out[padding], lse[padding] = 0, -np.inf
+        return tuple(_like(q, found.reshape(*lead, *found.shape[2:])) for found in (out, lse))
 
     def _starts(self, q, query_start, reasons: list[Reason]):
         """Where the rows of q stand; what makes them unfit for this cache is added to the reasons."""
         shape = tuple(getattr(q, "shape", ()))
         if len(shape) < 2:
-            return query_start  # refused with the rest
+            return None  # refused with the rest
         B, Q = len(self), shape[-2]
         if math.prod(shape[:-3]) != B:
             reasons.append(Reason("q and the cache differ in sequences", f"q ({', '.join(map(str, shape))})", f"B = {B} before the heads",
@@ -288,23 +279,7 @@ class KVCache:
                     f"sequence {first}: a window from position {np.broadcast_to(reach, (B,))[first]}",
                     f"positions from {self._held.first[first] * PAGE}", "attend rows before more is appended",
                 ))  # fmt: skip
-        return query_start
-
-    def _mask(self, newest: bool) -> Expr | None:
-        """What the cache itself allows: a row's window, and no position that its sequence has not appended."""
-        rules = [] if self.window is None else [window(self.window)]
-        ends = self._held.lengths
-        padded = newest and bool((ends - self._start < self._newest).any())
-        if padded or (ends != ends.max(initial=0)).any():
-            rules.append(lengths(ends, ends if padded else None))
-        return rules[0] & rules[1] if len(rules) == 2 else rules[0] if rules else None
-
-    def _gathered(self, store: Rows, K: int) -> np.ndarray:
-        """(B, G, K, depth): the rows of every sequence side by side; anything stands where a sequence has no row."""
-        pages = self._held.table[:, : -(-K // PAGE)]
-        found = store.read(pages).swapaxes(1, 2)
-        B, G, columns, _, depth = found.shape
-        return found.reshape(B, G, columns * PAGE, depth)[:, :, :K]
+        return given
 
     # ---- sequences -----------------------------------------------------------------------------------------------------------
 
@@ -313,6 +288,7 @@ class KVCache:
         more = _whole(count)
         self._held.add(more)
         self._start = np.pad(self._start, (0, more))
+        self._ragged = True  # a new sequence has none of the rows that were appended last
 
     def drop(self, sequences) -> None:
         """Without these sequences (a number, or several); the others close up, and the pages can be taken again."""

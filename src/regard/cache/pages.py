@@ -38,7 +38,8 @@ class Pages:
     """The block table of all sequences, and who holds each page.
 
     table (B, columns) int32 · lengths (B,) positions appended so far · first (B,) the first column still held ·
-    holders (pages,) how many sequences hold a page · free: pages that none holds, the next to take last.
+    holders (pages,) how many sequences hold a page · shared: whether any page is held by several · free: pages that none holds, the
+    next to take last.
     """
 
     def __init__(self, sequences: int):
@@ -46,6 +47,7 @@ class Pages:
         self.lengths = np.zeros(sequences, np.int64)
         self.first = np.zeros(sequences, np.int64)
         self.holders = np.zeros(0, np.int32)
+        self.shared = False
         self.free: list[int] = []
 
     @property
@@ -57,6 +59,12 @@ class Pages:
         """The page of each position, and the row in it."""
         column, row = np.divmod(positions, PAGE)
         return self.table[sequences, column], row
+
+    def fit(self, rows: np.ndarray, unseen: np.ndarray | None) -> bool:
+        """Whether the rows go into the last pages as they are, and nothing can be given back: a step of decoding, nearly always."""
+        begun = self.lengths % PAGE
+        inside = not self.shared and bool(((begun > 0) & (begun + rows <= PAGE)).all())
+        return inside and (unseen is None or bool((unseen // PAGE <= self.first).all()))
 
     def change(self, rows: np.ndarray, unseen: np.ndarray) -> Change:
         """What it takes to append `rows` (B,) positions, where no coming row sees a position below `unseen` (B,)."""
@@ -82,13 +90,17 @@ class Pages:
         final[len(pages) - 1 - last[gone]] = True
         return backwards[gone], final
 
+    def append(self, rows: np.ndarray) -> None:
+        """So many positions more in each sequence, for which there is room."""
+        self.lengths = self.lengths + rows
+
     def grow(self, pages: int) -> None:
         """More pages, up to so many in all."""
         known = len(self.holders)
         self.holders = np.concatenate([self.holders, np.zeros(pages - known, np.int32)])
         self.free = [*range(pages - 1, known - 1, -1), *self.free]
 
-    def carry_out(self, change: Change, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def carry_out(self, change: Change) -> tuple[np.ndarray, np.ndarray]:
         """The change, where enough pages are free -> the pages to copy, from and to."""
         np.subtract.at(self.holders, self.table[change.dropped], 1)
         self.table[change.dropped] = 0  # a page that is there; nobody looks into it
@@ -103,7 +115,7 @@ class Pages:
             more = max(columns, 2 * self.table.shape[1]) - self.table.shape[1]
             self.table = np.pad(self.table, ((0, 0), (0, more)))
         self.table[change.fresh] = self._take(len(change.fresh[0]))
-        self.lengths = self.lengths + rows
+        self.shared = bool((self.holders > 1).any())
         return source, target
 
     def _take(self, count: int) -> np.ndarray:
@@ -121,6 +133,7 @@ class Pages:
         self.table, self.lengths, self.first = (part[sequences] for part in (self.table, self.lengths, self.first))
         held = self.table[_columns(self.first, self.columns)]
         self.holders = np.bincount(held, minlength=len(self.holders)).astype(np.int32)
+        self.shared = bool((self.holders > 1).any())
         self.free = np.flatnonzero(self.holders == 0)[::-1].tolist()
 
 

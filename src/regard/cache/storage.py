@@ -13,10 +13,12 @@ __all__ = ["Rows", "Rows8"]
 
 
 class Rows:
-    """Rows in the dtype in which they come: a row takes depth · itemsize bytes."""
+    """Rows in the dtype in which they come: a row takes depth · itemsize bytes. in_place: kernels read them where they lie."""
+
+    in_place = True
 
     def __init__(self, heads: int, depth: int, dtype: np.dtype):
-        self.dtype = dtype
+        self.heads, self.depth, self.dtype = heads, depth, dtype
         self.array = np.zeros((0, heads, PAGE, depth), dtype)
 
     @property
@@ -44,6 +46,8 @@ class Rows8(Rows):
 
     A row takes depth + 4 bytes. A row that holds a NaN or an infinity comes back as NaN: it must show, and a scale cannot hold it.
     """
+
+    in_place = False
 
     def __init__(self, heads: int, depth: int, dtype: np.dtype):
         super().__init__(heads, depth, np.dtype(np.int8))
