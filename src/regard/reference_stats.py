@@ -79,10 +79,11 @@ def joined(parts: list) -> Any:
 def pool(sums: np.ndarray, measure: PooledMap, seen: Rows, Q: int, K: int) -> None:
     """Adds rows to the sums and maxima of a map's cells."""
     total, largest = sums
-    row = np.searchsorted(edges(Q, measure.rows), seen.rows, "right") - 1
     begins = edges(K, measure.columns)[:-1]
-    np.add.at(total, (slice(None), slice(None), row), np.add.reduceat(seen.p, begins, -1))
-    np.maximum.at(largest, (slice(None), slice(None), row), np.maximum.reduceat(seen.p, begins, -1))
+    parts = np.add.reduceat(seen.p, begins, -1), np.maximum.reduceat(seen.p, begins, -1)
+    for at, row in enumerate(np.searchsorted(edges(Q, measure.rows), seen.rows, "right") - 1):
+        total[:, :, row] += parts[0][:, :, at]
+        largest[:, :, row] = np.maximum(largest[:, :, row], parts[1][:, :, at])
 
 
 def lse(seen: Rows, _: Measure) -> np.ndarray:

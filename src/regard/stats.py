@@ -53,7 +53,8 @@ def _unknown(name: str, answers: dict[str, Any]) -> str:
 
 def _shown(answer) -> str:
     if isinstance(answer, tuple):
-        return f"{type(answer).__name__}({', '.join(f'{name} {_shown(part)}' for name, part in answer._asdict().items())})"
+        parts = zip(type(answer).__annotations__, answer, strict=True)
+        return f"{type(answer).__name__}({', '.join(f'{name} {_shown(part)}' for name, part in parts)})"
     return str(list(answer.shape))
 
 
@@ -99,7 +100,7 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
         from .jit.statistics import statistics
     else:
         from .reference_stats import statistics
-    real = np.result_type(question.problem.dtype, np.float32)
+    real = question.problem.real
 
     def given_back(value):
         if isinstance(value, tuple):

@@ -154,12 +154,10 @@ def entropy(rows: Rows, _: Measure) -> np.ndarray:
 
 
 def distance(rows: Rows, _: Measure) -> Distance:
-    """Places are counted from the first row of each tile."""
     share, once, twice = (rows.of("moments", row) for row in range(3))
     share = np.where(share == 0, 1, share)
     mean = once / share
-    row = np.arange(mean.shape[-1]) % rows.call.shape.rows
-    return Distance(np.where(rows.of("total") == 0, 0, row - mean), np.maximum(twice / share - mean**2, 0))
+    return Distance(mean, np.maximum(twice / share - mean**2, 0))
 
 
 def within(rows: Rows, measure: Measure) -> np.ndarray:

@@ -3,20 +3,20 @@
 With d = s - m ≤ 0 and p = 2**(exponent · d), every lane carries what is asked of
 
     total     Σ p                 surprise  Σ p · d                    both rescaled by α when m grows; the entropy follows from them
-    moments   Σ p, Σ p·x, Σ p·x²  x the key, counted from the position of the tile's first row
+    moments   Σ p, Σ p·x, Σ p·x²  x = query − key
     sets      Σ p over each set of keys
     best      the largest scores, falling, and their keys
     least, most   of the scores     counted   keys attended, NaN, +inf
 
-d of the old keys falls by what m grew: Σ p (d - δ) = Σ p d - δ Σ p. Places are summed in float32 around the middle of SPAN keys, where
-they are small, and moved from there to x in float64: the moments are those of the float32 weights to the last digits, however far
-the keys are. What is stored are these sums; `statistics.py` makes answers of them.
+d of the old keys falls by what m grew: Σ p (d - δ) = Σ p d - δ Σ p. Moments are float64, and all three see the same p: so the mean and the
+variance that follow are those of slightly other weights, and nothing cancels, however far the keys are. What is stored are these sums;
+`statistics.py` makes answers of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,8 +31,6 @@ from .sweep import Frame, Sweep
 from .tile import regions
 
 __all__ = ["Sums", "rows_kernel", "rows_memory"]
-
-SPAN = 16  # keys whose places are summed in float32
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,20 @@ class Rows(NamedTuple):
 TYPES = {"float32": F32, "float64": F64, "int32": I32}
 
 
+def _plus(code: Code, before, more):
+    """A sum and a number, or a product of two."""
+    return code.fma(*more, before) if isinstance(more, tuple) else code.fadd(before, more)
+
+
+# How what was seen before and what is new become one.
+JOINED: dict[str, Callable] = {
+    **dict.fromkeys(("total", "surprise", "moments", "sets"), _plus),
+    "least": lambda code, before, more: code.intrinsic("minimum", before, more),
+    "most": lambda code, before, more: code.intrinsic("maximum", before, more),
+    "counted": lambda code, before, more: code.add(before, more),
+}
+
+
 def rows_memory(frame: Frame, sums: Sums) -> dict[str, int]:
     """Bytes of working memory by name."""
     kept = sums.kept(real_of(frame))
@@ -129,12 +141,19 @@ class _Rows(Sweep):
         which = code.sext(code.get(code.at(arg.address("order"), code.mul(place, code.index(4))), I32, 4), I64)
         self.enter(which)
         self.sets.open(self.b, self.h, self.position)
+        self.queries = [self.positions(number) for number in range(self.tile.vectors)]
         self.run.begin()
         for name, row, vector_number in self.each_row():
             rows = self.rows[name]
             rows.put(code.number(self.kept[name][2], rows.type), vector_number, row)
         self.each_block(which, self.block)
         self.store(which)
+
+    def positions(self, number: int):
+        """Where the lanes of a vector stand, in float64."""
+        code, lanes = self.code, self.tile.lanes
+        first = code.splat(code.sitofp(self.position, F64), lanes)
+        return code.fadd(first, ir.Constant(first.type, [float(number * lanes + lane) for lane in range(lanes)]))
 
     def store(self, which) -> None:
         """Whole tiles are stored; what lies past the last row is room that nobody reads."""
@@ -180,10 +199,9 @@ class _Rows(Sweep):
             fallen = code.select(code.fcmp_ordered("<", fallen, lowest), lowest, fallen)
             surprise = code.fmul(rows["surprise"].get(number), alpha)
             rows["surprise"].put(code.fma(fallen, total, surprise), number)
-        for row in range(self.sums.sets):
-            rows["sets"].put(code.fmul(rows["sets"].get(number, row), alpha), number, row)
-        for row in range(3 * self.sums.moments):
-            rows["moments"].put(code.fmul(rows["moments"].get(number, row), self.widened(alpha)), number, row)
+        for name, factor in (("sets", alpha), ("moments", self.widened(alpha))):
+            for row in range(self.kept.get(name, (0,))[0]):
+                rows[name].put(code.fmul(rows[name].get(number, row), factor), number, row)
 
     def widened(self, value):
         """As float64."""
@@ -191,74 +209,41 @@ class _Rows(Sweep):
 
     def add(self, number: int, first, count) -> None:
         """The keys of the block join the sums of a vector of lanes."""
-        code, tile = self.code, self.tile
-        names = [(name, row) for name in ("total", "surprise", "sets", "least", "most", "counted") if name in self.kept
-                 for row in range(self.kept[name][0])]  # fmt: skip
-        zero, shift = code.number(0.0, tile.type), self.shift(number)
-        kinds = [self.rows[name].type for name, _ in names]
-        # Sums begin at 0 in every block: short chains round less.
-        begin = [code.number(self.kept[name][2], kind) for (name, _), kind in zip(names, kinds, strict=True)]
-        with code.loop(code.index(0), count, SPAN, begin) as span:
-            stop = code.smaller_int(code.add(span.index, code.index(SPAN)), count)
-            middle = [code.number(-(SPAN - 1) / 2, tile.type), zero, zero, zero] if self.sums.moments else []
-            with code.loop(span.index, stop, 1, [*middle, *span.carried]) as key:
-                s = tile.get(tile.place(tile.s, key.index), number)
-                moments, sums = key.carried[: len(middle)], key.carried[len(middle) :]
-                d = code.fsub(s, shift)
-                key.carry(*self.added(number, code.add(first, key.index), s, d, moments, dict(zip(names, sums, strict=True))))
-            if self.sums.moments:
-                self.move(number, code.add(first, span.index), key.result[1:4])
-            span.carry(*key.result[len(middle) :])
-        for (name, row), found in zip(names, span.result, strict=True):
-            before = self.rows[name].get(number, row)
-            self.rows[name].put(self.joined(name, before, found), number, row)
+        code, tile, shift = self.code, self.tile, self.shift(number)
+        names = [(name, row) for name, (rows, _, _) in self.kept.items() for row in range(rows) if name in JOINED]
+        # Sums begin anew in every block: short chains round less.
+        begin = [code.number(self.kept[name][2], self.rows[name].type) for name, _ in names]
+        with code.loop(code.index(0), count, 1, begin) as key:
+            s = tile.get(tile.place(tile.s, key.index), number)
+            found = self.seen(number, s, code.fsub(s, shift), code.add(first, key.index))
+            key.carry(*(JOINED[name](code, before, found[name][row]) for (name, row), before in zip(names, key.carried)))
+        for (name, row), after in zip(names, key.result, strict=True):
+            rows = self.rows[name]
+            rows.put(JOINED[name](code, rows.get(number, row), after), number, row)
 
-    def joined(self, name: str, before, found):
-        code = self.code
-        if name in ("least", "most"):
-            return code.intrinsic("minimum" if name == "least" else "maximum", before, found)
-        return code.add(before, found) if name == "counted" else code.fadd(before, found)
-
-    def added(self, number: int, position, s, d, moments: list, sums: dict) -> list:
-        """One key more: the carried numbers, in their order. d: s - m."""
-        code, run = self.code, self.run
-        minus, plus = (code.number(sign * math.inf, s) for sign in (-1, 1))
-        d = code.select(code.fcmp_ordered("<", d, run.exponent[1]), run.exponent[1], d)  # -inf · 0 is NaN
+    def seen(self, number: int, s, d, position) -> dict[str, list]:
+        """What one key gives to every sum. d: s - m."""
+        code, run, sums = self.code, self.run, self.sums
+        zero, minus, plus = (code.number(value, s) for value in (0.0, -math.inf, math.inf))
+        d = code.select(code.fcmp_ordered("<", d, run.exponent[1]), run.exponent[1], d)  # 0 · -inf is NaN
         p = special.softmax_exp2(code, d, *run.exponent)
-        if moments:
-            x, *weighed = moments
-            px = code.fmul(p, x)
-            moments = [code.fadd(x, code.number(1.0, x)), code.fadd(weighed[0], p), code.fadd(weighed[1], px),
-                       code.fma(px, x, weighed[2])]  # fmt: skip
         removed = code.fcmp_ordered("==", s, minus)
-        within = self.sets.holding(number, position) if self.sums.sets else []
-        for (name, row), before in sums.items():
-            if name == "total":
-                after = code.fadd(before, p)
-            elif name == "surprise":
-                after = code.fma(p, d, before)
-            elif name == "sets":
-                after = code.fadd(before, code.select(within[row], p, code.number(0.0, p)))
-            elif name == "least":
-                after = code.intrinsic("minimum", before, code.select(removed, plus, s))
-            elif name == "most":
-                after = code.intrinsic("maximum", before, s)
-            else:
-                holds = (code.not_(removed), code.fcmp_unordered("uno", s, s), code.fcmp_ordered("==", s, plus))[row]
-                after = code.add(before, code.zext(holds, before.type))
-            sums[name, row] = after
-        return [*moments, *sums.values()]
-
-    def move(self, number: int, first, weighed: list) -> None:
-        """Moments about the middle of a span join those about the tile's first row."""
-        code, rows = self.code, self.rows["moments"]
-        middle = code.sitofp(code.sub(first, self.position), F64)
-        middle = code.splat(code.fadd(middle, code.index((SPAN - 1) / 2, F64)), self.tile.lanes)
-        share, once, twice = map(self.widened, weighed)
-        away = code.fma(middle, share, once)
-        twice = code.fma(middle, code.fadd(once, away), twice)
-        for row, value in enumerate((share, away, twice)):
-            rows.put(code.fadd(rows.get(number, row), value), number, row)
+        found = {"total": [p]}
+        if sums.surprise:
+            found["surprise"] = [(p, d)]
+        if sums.sets:
+            found["sets"] = [code.select(holds, p, zero) for holds in self.sets.holding(number, position)]
+        if sums.moments:
+            away = code.fsub(self.queries[number], code.splat(code.sitofp(position, F64), self.tile.lanes))
+            wide = self.widened(p)
+            once = code.fmul(wide, away)
+            found["moments"] = [wide, once, (once, away)]
+        if sums.reach:
+            found |= {"least": [code.select(removed, plus, s)], "most": [s]}
+        if sums.counted:
+            holds = code.not_(removed), code.fcmp_unordered("uno", s, s), code.fcmp_ordered("==", s, plus)
+            found["counted"] = [code.zext(each, self.rows["counted"].type) for each in holds]
+        return found
 
     # the largest scores -------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from .rules import Rules
 from .softmax import Running
 from .target import Target
 from .tile import BLOCK, Memory, Specification, Tile
+from .visitors import meeting
 
 __all__ = ["Frame", "Sweep"]
 
@@ -112,16 +113,20 @@ class Sweep:
             rules.apply(run, first, count, masked=False)
 
     def each_block(self, which, do) -> None:
-        """do(first, count, mixed) for the keys that a tile visits, cut at multiples of BLOCK."""
+        """do(first, count, mixed) for the keys that a tile visits: at once what lies between two multiples of BLOCK.
+
+        So a row's sums are cut in the same places whatever its neighbours see.
+        """
         code, arg = self.code, self.arg
         place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
         runs = [code.get(code.at(arg.address("offsets"), code.add(place, code.index(end))), I64, 8) for end in (0, 8)]
-        with code.loop(*runs) as run:
+        with code.loop(*runs, 1, [code.index(0)]) as run:
             at = code.at(arg.address("runs"), code.mul(run.index, code.index(12)))
-            first, last, mixed = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3))
-            with code.repeat(lambda reached: code.icmp_signed("<", reached, last), [first]) as walk:
-                begin = walk.carried[0]
-                border = code.mul(code.add(code.sdiv(begin, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
-                stop = code.smaller_int(last, border)
-                do(begin, code.sub(stop, begin), code.icmp_signed("!=", mixed, code.index(0)))
-                walk.carry(stop)
+            begin, end = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(2))
+            with code.repeat(lambda at: code.icmp_signed("<", at, end), [code.larger_int(begin, run.carried[0])]) as walk:
+                at = walk.carried[0]
+                border = code.mul(code.add(code.sdiv(at, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
+                first, last, mixed = meeting(code, arg, self.group, which, at, border)
+                do(first, code.sub(last, first), mixed)
+                walk.carry(border)
+            run.carry(walk.result[0])
