@@ -11,7 +11,7 @@ from ..attention import _like
 from ..errors import Reason, Refused, refuse
 from ..masks import LIMIT, count
 from .pages import PAGE, Pages
-from .reader import Reader
+from .reader import Reader, question
 from .storage import Rows, Rows8
 
 __all__ = ["KVCache"]
@@ -134,20 +134,18 @@ class KVCache:
         if new_k is None or new_v is None:
             raise Refused("KVCache.append", reasons)
         width = new_k.shape[2]
-        taken = self._taken(rows, width, reasons)
+        taken = None if rows is None else self._taken(rows, width, reasons)
         if reasons:
             raise Refused("KVCache.append", reasons)
-        self._make_room(taken)
-        self._start = self._held.lengths
-        self._held.append(taken)
-        ahead = np.arange(width)
-        positions = self._start[:, None] + ahead
-        sequences = np.broadcast_to(np.arange(len(taken))[:, None], positions.shape)
+        self._make_room(width, taken)
+        start = self._start = self._held.lengths
+        self._held.append(width if taken is None else taken, width)
+        sequences, ahead = np.arange(len(start))[:, None], np.arange(width)
         by_row_k, by_row_v = new_k.swapaxes(1, 2), new_v.swapaxes(1, 2)
-        if rows is not None:
-            real = ahead < taken[:, None]
-            positions, sequences, by_row_k, by_row_v = (part[real] for part in (positions, sequences, by_row_k, by_row_v))
-        pages, places = self._held.place(sequences, positions)
+        if taken is not None:
+            sequences, ahead = np.nonzero(ahead < taken[:, None])
+            by_row_k, by_row_v = by_row_k[sequences, ahead], by_row_v[sequences, ahead]
+        pages, places = self._held.place(sequences, start[sequences] + ahead)
         self._k.write(pages, places, by_row_k)
         self._v.write(pages, places, by_row_v)
         self._newest, self._ragged = width, rows is not None
@@ -163,6 +161,9 @@ class KVCache:
         except Refused as refused:
             reasons += refused.reasons
             return None
+        B, G = len(self._held.lengths), self.heads
+        if array.shape == (B, G, array.shape[-2], depth) and array.dtype == self.dtype:
+            return array
         found, shown = len(reasons), f"{name} ({', '.join(map(str, array.shape))})"
         if array.dtype != self.dtype:
             reasons.append(Reason(f"{name} has another dtype than the cache", f"{array.dtype}", f"{self.dtype}",
@@ -170,12 +171,12 @@ class KVCache:
         if array.ndim < 2:
             reasons.append(Reason(f"{name} has too few axes", shown, "(…, heads, rows, depth)", "add the missing axes"))
             return None
-        B, heads = len(self), array.shape[-3] if array.ndim > 2 else 1
+        heads = array.shape[-3] if array.ndim > 2 else 1
         if math.prod(array.shape[:-3]) != B:
             reasons.append(Reason(f"{name} and the cache differ in sequences", shown, f"B = {B} before the heads",
                                   "give rows for every sequence; rows= says which of them are padding"))  # fmt: skip
-        if heads != self.heads:
-            reasons.append(Reason(f"{name} and the cache differ in heads", shown, f"G = {self.heads} on axis -3",
+        if heads != G:
+            reasons.append(Reason(f"{name} and the cache differ in heads", shown, f"G = {G} on axis -3",
                                   "the cache keeps key heads, not query heads"))  # fmt: skip
         if array.shape[-1] != depth:
             reasons.append(
@@ -186,8 +187,6 @@ class KVCache:
     def _taken(self, rows, width: int, reasons: list[Reason]) -> np.ndarray:
         """(B,) how many of the new rows each sequence takes."""
         B = len(self)
-        if rows is None:
-            return np.full(B, width)
         given = read_array(rows, "rows")
         if given.shape != (B,) or (given.dtype.kind not in "iu" and B) or np.any((given < 0) | (given > width)):
             reasons.append(Reason("rows does not say how many rows to take", f"{rows!r}",
@@ -195,12 +194,13 @@ class KVCache:
             return np.zeros(B, np.int64)
         return given.astype(np.int64)
 
-    def _make_room(self, taken: np.ndarray) -> None:
+    def _make_room(self, width: int, taken: np.ndarray | None) -> None:
         """Pages for the new rows, or a refusal that leaves everything as it was."""
         held = self._held
         unseen = None if self.window is None else held.lengths - self.window + 1
-        if held.fit(taken, unseen):
+        if held.fit(width, unseen):
             return
+        taken = np.full(len(self), width) if taken is None else taken
         longest = int((held.lengths + taken).max(initial=0))
         if longest >= LIMIT:
             raise refuse("KVCache.append", "a sequence is too long", f"{longest} positions", "fewer than 2**31 positions",
@@ -244,18 +244,26 @@ class KVCache:
         return self._attended(q, mask, score, scale, query_start, sinks, engine)
 
     def _attended(self, q, mask, score, scale, query_start, sinks, engine):
-        reasons: list[Reason] = []
-        start = self._starts(q, query_start, reasons)
-        out, lse, lead = self._reader(q, start, reasons, mask, score, scale, sinks, engine)
+        reader, start = self._reader, self._start
+        asked = question(mask, score, sinks, scale, engine)
+        q = q if hasattr(q, "shape") else np.asarray(q)
+        rows = read_array(q, "KVCache.attend")
+        wants_gradients = getattr(q, "requires_grad", False)
+        ready = None if wants_gradients or query_start is not None else reader.again(rows, asked)
+        if ready is None:
+            reasons: list[Reason] = []
+            start = self._starts(rows.shape, query_start, reasons)
+            ready = reader.prepare(q, start, reasons, asked, query_start is None)
+        out, lse = reader.answer(ready, rows, start)
         if query_start is None and self._ragged:
-            rows = self._held.lengths - self._start
-            padding = np.broadcast_to((np.arange(self._newest) >= rows[:, None])[:, None], lse.shape)
+            real = self._held.lengths - start
+            padding = np.broadcast_to((np.arange(self._newest) >= real[:, None])[:, None], lse.shape)
             out[padding], lse[padding] = 0, -np.inf
+        lead = ready.problem.lead
         return tuple(_like(q, found.reshape(*lead, *found.shape[2:])) for found in (out, lse))
 
-    def _starts(self, q, query_start, reasons: list[Reason]):
-        """Where the rows of q stand; what makes them unfit for this cache is added to the reasons."""
-        shape = tuple(getattr(q, "shape", ()))
+    def _starts(self, shape: tuple[int, ...], query_start, reasons: list[Reason]):
+        """Where rows of this shape stand; what makes them unfit for this cache is added to the reasons."""
         if len(shape) < 2:
             return None  # refused with the rest
         B, Q = len(self), shape[-2]
@@ -269,17 +277,18 @@ class KVCache:
                                       "append their keys first, or say where they stand: query_start=…"))  # fmt: skip
             return self._start
         given = read_array(query_start, "query_start")
-        if self.window is not None and given.dtype.kind in "iu" and given.shape in ((), (B,)):
-            reach = np.maximum(given - self.window + 1, 0)
-            gone = np.flatnonzero(reach < self._held.first * PAGE)
-            if len(gone):
-                first = int(gone[0])
-                reasons.append(Reason(
-                    "a row would see keys that were given back",
-                    f"sequence {first}: a window from position {np.broadcast_to(reach, (B,))[first]}",
-                    f"positions from {self._held.first[first] * PAGE}", "attend rows before more is appended",
-                ))  # fmt: skip
-        return given
+        if given.dtype.kind not in "iu" or given.shape not in ((), (B,)):
+            return given  # refused with the rest
+        start = np.broadcast_to(given, (B,)).astype(np.int64)
+        reach = start if self.window is None else np.maximum(start - self.window + 1, 0)
+        gone = np.flatnonzero(reach < self._held.first * PAGE)
+        if len(gone):
+            first = int(gone[0])
+            reasons.append(Reason(
+                "a row would see keys that were given back", f"sequence {first}: a window from position {reach[first]}",
+                f"positions from {self._held.first[first] * PAGE}", "attend rows before more is appended",
+            ))  # fmt: skip
+        return start
 
     # ---- sequences -----------------------------------------------------------------------------------------------------------
 

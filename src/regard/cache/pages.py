@@ -39,7 +39,7 @@ class Pages:
 
     table (B, columns) int32 · lengths (B,) positions appended so far · first (B,) the first column still held ·
     holders (pages,) how many sequences hold a page · shared: whether any page is held by several · free: pages that none holds, the
-    next to take last.
+    next to take last · choice: how often sequences were added or selected · moved: how far any has got since, at most.
     """
 
     def __init__(self, sequences: int):
@@ -49,6 +49,7 @@ class Pages:
         self.holders = np.zeros(0, np.int32)
         self.shared = False
         self.free: list[int] = []
+        self.choice = self.moved = 0
 
     @property
     def columns(self) -> np.ndarray:
@@ -60,11 +61,14 @@ class Pages:
         column, row = np.divmod(positions, PAGE)
         return self.table[sequences, column], row
 
-    def fit(self, rows: np.ndarray, unseen: np.ndarray | None) -> bool:
-        """Whether the rows go into the last pages as they are, and nothing can be given back: a step of decoding, nearly always."""
-        begun = self.lengths % PAGE
-        inside = not self.shared and bool(((begun > 0) & (begun + rows <= PAGE)).all())
-        return inside and (unseen is None or bool((unseen // PAGE <= self.first).all()))
+    def fit(self, most: int, unseen: np.ndarray | None) -> bool:
+        """Whether so many rows go into the last pages as they are, and nothing can be given back: a step of decoding, nearly always."""
+        if self.shared or most > PAGE or not len(self.lengths):
+            return False
+        begun = (self.lengths - 1) & (
+            PAGE - 1
+        )  # the row that was written last; of an empty sequence, as of a full page, the last
+        return bool(begun.max() + most < PAGE and (unseen is None or (unseen // PAGE <= self.first).all()))
 
     def change(self, rows: np.ndarray, unseen: np.ndarray) -> Change:
         """What it takes to append `rows` (B,) positions, where no coming row sees a position below `unseen` (B,)."""
@@ -90,9 +94,10 @@ class Pages:
         final[len(pages) - 1 - last[gone]] = True
         return backwards[gone], final
 
-    def append(self, rows: np.ndarray) -> None:
-        """So many positions more in each sequence, for which there is room."""
+    def append(self, rows: np.ndarray | int, most: int) -> None:
+        """So many positions more in each sequence, `most` at most, for which there is room."""
         self.lengths = self.lengths + rows
+        self.moved += most
 
     def grow(self, pages: int) -> None:
         """More pages, up to so many in all."""
@@ -127,6 +132,7 @@ class Pages:
         """Empty sequences behind the others."""
         self.table = np.pad(self.table, ((0, count), (0, 0)))
         self.lengths, self.first = (np.pad(part, (0, count)) for part in (self.lengths, self.first))
+        self.choice += 1
 
     def select(self, sequences: np.ndarray) -> None:
         """The named sequences, in that order; one named twice goes on as two that share their pages."""
@@ -134,6 +140,7 @@ class Pages:
         held = self.table[_columns(self.first, self.columns)]
         self.holders = np.bincount(held, minlength=len(self.holders)).astype(np.int32)
         self.shared = bool((self.holders > 1).any())
+        self.choice += 1
         self.free = np.flatnonzero(self.holders == 0)[::-1].tolist()
 
 

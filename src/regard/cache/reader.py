@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import read_array
 from ..engines import choose, solve
 from ..errors import Reason, Refused
 from ..expr import Expr, tables_of
 from ..masks import lengths, window
-from ..problem import Problem, is_tensor
+from ..problem import Problem
 from ..trace import as_mask, as_score
 from .pages import PAGE, Pages
 from .storage import Rows
@@ -24,30 +23,27 @@ AHEAD = 63  # positions for which a preparation holds: half a page of keys at ea
 FEW = 16  # with more rows it is a prefill, and the next call asks something else
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Ready:
+class Ready(NamedTuple):
     """A question that was checked.
 
-    rules: mask, score, sinks, scale and engine as they were asked. problem: what is asked, of stand-ins for keys and values.
-    since (2, B): where rows stood and keys ended then; the answer holds until they are `ahead` further. decoder: the kernel over pages,
-    or None where keys are gathered for another engine.
+    asked: see `question`. shape, dtype, step: of q, the bytes between its elements. problem: what is asked, of stand-ins for keys and
+    values. choice, until: the sequences for which it holds, and how far they may get (`Pages`). decoder: the kernel over pages, or
+    None where keys are gathered for another engine.
     """
 
-    rules: tuple
+    asked: tuple
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    step: int
     problem: Problem
-    since: np.ndarray
-    ahead: int
+    choice: int
+    until: int
     decoder: Any
 
-    def holds(self, q: np.ndarray, rules: tuple, now: np.ndarray) -> bool:
-        """Whether the question is the same, of other numbers, and positions are near enough."""
-        asked, shape = self.problem.q, (*self.problem.lead, *self.problem.q.shape[2:])
-        return (
-            all(old is new or (type(new) in (float, str) and old == new) for old, new in zip(self.rules, rules))
-            and (q.shape, q.dtype, q.strides[-1]) == (shape, asked.dtype, asked.strides[-1])
-            and self.since.shape == now.shape
-            and bool(((now - self.since).view(np.uint64) <= self.ahead).all())
-        )
+
+def question(mask, score, sinks, scale, engine) -> tuple:
+    """What a call asks, with callables as expressions: they are traced anew each time, because what they captured may have changed."""
+    return _traced(mask, as_mask), _traced(score, as_score), sinks, scale, engine
 
 
 class Reader:
@@ -58,58 +54,57 @@ class Reader:
         self.window = None if size is None else window(size)
         self.ready: Ready | None = None
 
-    def __call__(
-        self, q, start, reasons: list[Reason], mask, score, scale, sinks, engine
-    ) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-        """out (B, H, Q, E), lse (B, H, Q), and the axes that q has in the place of the first two.
+    def again(self, q: np.ndarray, asked: tuple) -> Ready | None:
+        """What was prepared last, if the newest rows ask the same once more and have not got too far."""
+        ready, held = self.ready, self.held
+        if ready is None or held.choice != ready.choice or held.moved > ready.until:
+            return None
+        if q.shape != ready.shape or q.dtype != ready.dtype or q.strides[-1] != ready.step:
+            return None
+        same = all(old is new or (type(new) in (float, str) and old == new) for old, new in zip(ready.asked, asked))
+        return ready if same else None
 
-        start (B,): where the first rows stand; or whatever was given for it, with the reasons found against it.
+    def prepare(self, q, start, reasons: list[Reason], asked: tuple, newest: bool) -> Ready:
+        """The question, checked; a refusal has the reasons found so far, and all others.
+
+        start (B,) int64: where the first rows stand, the newest or others; or what was given instead, which is then refused.
         """
-        rules = (_traced(mask, as_mask), _traced(score, as_score), sinks, scale, engine)
-        ends = self.held.lengths
-        ready, rows = None, None
-        now = np.zeros((2, 0), np.int64)
-        if not reasons and start is not None and start.dtype.kind in "iu" and start.shape in ((), ends.shape):
-            now = np.stack([np.broadcast_to(start, ends.shape), ends])
-            # Another tensor may want gradients; then it is refused below.
-            rows = q if type(q) is np.ndarray else read_array(q, "q") if is_tensor(q) and not q.requires_grad else None
-            ready = self.ready if rows is not None and self.ready is not None and self.ready.holds(rows, rules, now) else None
-        if ready is None:
-            ready = self._prepared(q, start, now, reasons, rules)
-            self.ready = ready if _steady(*rules[:3]) else None
-        problem = ready.problem
-        if rows is None:
-            rows = read_array(q, "q")
-        rows = rows.reshape(problem.q.shape)
-        if ready.decoder is not None:
-            out, lse = ready.decoder(rows, self.k.array, self.v.array, self.held.table, now[0], ends, problem.sinks)
-        else:
-            out, lse = solve(self._gathered(problem, rows, now), engine)
-        return out, lse, problem.lead
-
-    def _prepared(self, q, start, now, reasons: list[Reason], rules: tuple) -> Ready:
-        """The question, checked; a refusal has the reasons found so far, and all others."""
-        ahead = AHEAD if now.size and q.shape[-2] <= FEW and _steady(*rules[:3]) else 0
+        held = self.held
+        steady = newest and not reasons and _steady(*asked[:3])
+        ahead = AHEAD if steady and q.shape[-2] <= FEW else 0
         try:
-            problem = self._problem(q, start, ahead, reasons, rules)
+            problem = self._problem(q, start, ahead, reasons, asked)
         except Refused:
             if not ahead:
                 raise
             ahead = 0  # a table may cover the positions of this step and not those to come
-            problem = self._problem(q, start, ahead, reasons, rules)
-        name, _ = choose(problem, rules[4])
+            problem = self._problem(q, start, ahead, reasons, asked)
+        name, _ = choose(problem, asked[4])
         decoder = None
         if name == "jit" and self.k.in_place and problem.q.size:
             from ..jit.decode import Decoder
 
-            decoder = Decoder(problem, now[1], ahead, PAGE)
-        return Ready(rules, problem, now, ahead, decoder)
+            decoder = Decoder(problem, held.lengths, ahead, PAGE)
+        # A row may be as far behind the end of its keys as there are rows, and catch up.
+        until = held.moved + max(ahead - problem.q.shape[2], 0)
+        shape = (*problem.lead, *problem.q.shape[2:])
+        ready = Ready(asked, shape, problem.dtype, problem.q.strides[-1], problem, held.choice, until, decoder)
+        self.ready = ready if steady else None
+        return ready
 
-    def _problem(self, q, start, ahead: int, reasons: list[Reason], rules: tuple) -> Problem:
+    def answer(self, ready: Ready, q: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """out (B, H, Q, E), lse (B, H, Q)."""
+        problem, held = ready.problem, self.held
+        q = q.reshape(problem.q.shape)
+        if ready.decoder is not None:
+            return ready.decoder(q, self.k.array, self.v.array, held.table, start, held.lengths, problem.sinks)
+        return solve(self._gathered(problem, q, start), ready.asked[4])
+
+    def _problem(self, q, start, ahead: int, reasons: list[Reason], asked: tuple) -> Problem:
         """The problem of rows and keys that may move on by `ahead`; keys and values are stand-ins, of which the shape counts."""
-        mask, score, sinks, scale, _ = rules
+        mask, score, sinks, scale, _ = asked
         K = int(self.held.lengths.max(initial=0)) + ahead
-        lead = tuple(getattr(q, "shape", ())[:-3])
+        lead = tuple(q.shape[:-3])
         k, v = (np.broadcast_to(np.zeros((), store.dtype), (*lead, store.heads, K, store.depth)) for store in (self.k, self.v))
         last = start + ahead if ahead else start
         try:
@@ -124,9 +119,9 @@ class Reader:
         mask = own[0] & own[1] if len(own) == 2 else own[0] if own else None
         return dataclasses.replace(problem, query_start=problem.query_start - ahead, mask=mask)
 
-    def _gathered(self, problem: Problem, rows: np.ndarray, now: np.ndarray) -> Problem:
+    def _gathered(self, problem: Problem, q: np.ndarray, start: np.ndarray) -> Problem:
         """The problem with its keys side by side, a copy of all of them; anything stands where a sequence has no row."""
-        start, ends = now
+        ends = self.held.lengths
         K = int(ends.max(initial=0))
 
         def gathered(store: Rows) -> np.ndarray:
@@ -137,7 +132,7 @@ class Reader:
         mask = problem.mask
         if (ends != K).any():
             mask = lengths(ends) if mask is None else mask & lengths(ends)
-        return dataclasses.replace(problem, q=rows, query_start=start, k=gathered(self.k), v=gathered(self.v), mask=mask)
+        return dataclasses.replace(problem, q=q, query_start=start, k=gathered(self.k), v=gathered(self.v), mask=mask)
 
 
 def _traced(rule, read: Callable) -> Any:

@@ -26,6 +26,11 @@ from .tiling import PLAN_KEYS, splits, tiling
 __all__ = ["Decoder"]
 
 PLACE = {name: number for number, name in enumerate(FIXED)}
+# What differs from step to step, in the order in which a step names it.
+ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts", "next")]
+ARRAYS = [PLACE[name] for name in ("q", "k", "v", "out")]  # address and strides
+SUMS, LEFT, COLUMNS = (PLACE[name] for name in ("lse", "left", "pages_batch"))
+assert FIXED[SUMS : SUMS + 3] == ("lse", "top", "total")
 
 
 class Decoder:
@@ -41,11 +46,12 @@ class Decoder:
         shape = tiling(problem)
         found = _for_each_entry(plan(problem, shape.planned, PLAN_KEYS, ends, ahead))
         heads = G if shape.folded else H
-        self.tiles = B * heads * found.order.shape[1]
-        split = splits(problem, found, self.tiles, threads.count())
+        tiles = B * heads * found.order.shape[1]
+        split = splits(problem, found, tiles, threads.count())
         self.pieces = -(-problem.dims["K"] // PIECE) if split else 1
-        self.room = self.tiles * self.pieces * (E + 2) * shape.rows if split else 0
-        self.left = np.full(self.tiles if split else 0, self.pieces, np.int64)
+        self.room = tiles * self.pieces * (E + 2) * shape.rows if split else 0
+        # The tasks taken so far, and the pieces left of each tile.
+        self.counters = np.append(0, np.full(tiles if split else 0, self.pieces))
         target, (mask, score) = host(), rules(problem)
         _, constants, tables = signature(mask, score)
         unit = (problem.q.strides[3] == problem.q.itemsize, True, True, True)
@@ -55,12 +61,13 @@ class Decoder:
         )
         self.scratch = Memory.total(regions(spec, target))
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
-        self.workers = 1 if _work(problem, found) < SMALL else min(threads.count(), self.tiles * self.pieces)
+        self.workers = 1 if _work(problem, found) < SMALL else min(threads.count(), tiles * self.pieces)
         self.found, self.problem = found, problem
         self.entry = found.tile_of // (len(found.offsets) // B)  # the batch entry of each run
+        self.latest = int(found.runs[:, 0].max(initial=-1))
         empty = np.zeros(0, np.int64)
         self.block = pack(
-            problem, found, constants, tables, next=empty, tasks=self.tiles * self.pieces, out=np.empty(self.shape, self.dtype),
+            problem, found, constants, tables, next=empty, tasks=tiles * self.pieces, out=np.empty(self.shape, self.dtype),
             lse=empty, top=empty, total=empty, heads=heads, rows=Q * H // heads, sinks=empty,
             sink_count=0 if problem.sinks is None else problem.sinks.shape[1], pieces=self.pieces, parts=empty, left=empty,
             page=page,
@@ -72,33 +79,33 @@ class Decoder:
         q (B, H, Q, D) · k (pages, G, page, D) · v (pages, G, page, E) · table (B, columns) int32, the page of each column of positions ·
         start (B,) int64 · ends (B,) int64 · sinks (H, S) or None.
         """
-        out = np.empty(self.shape, self.dtype)
-        lse, top, total = np.empty((3, *self.shape[:3]), self.real)
+        out, sums = np.empty(self.shape, self.dtype), np.empty((3, *self.shape[:3]), self.real)
         runs, offsets = self._runs(ends)
-        given = {
-            "next": np.zeros(1, np.int64), "lse": lse, "top": top, "total": total, "start": start, "offsets": offsets,
-            "runs": runs, "parts": _aligned(self.room, self.real), "left": self.left.copy(), "pages": table,
-        }  # fmt: skip
-        if sinks is not None:
-            given["sinks"] = np.ascontiguousarray(sinks, self.real)
+        counters = self.counters.copy()
+        parts = _aligned(self.room, self.real) if self.room else out
+        given = q, k, v, table, start, out, sums, runs, offsets, counters, parts, sinks
         block = self.block.copy()
-        for name, array in given.items():
-            block[PLACE[name]] = address(array)
-        for name, array in (("q", q), ("k", k), ("v", v), ("out", out)):
-            place = PLACE[name]
+        for place, array in zip(ADDRESSES, (start, offsets, runs, table, parts, counters)):
+            block[place] = address(array)
+        for place, array in zip(ARRAYS, (q, k, v, out)):
             block[place : place + 5] = address(array), *array.strides
-        block[PLACE["pages_batch"]] = table.strides[0] // 4
-        launch(self.kernel, block, self.scratch, self.workers, (self, q, k, v, out, given))
-        return out, lse
+        top = address(sums)
+        block[SUMS : SUMS + 3] = top, top + sums.strides[0], top + 2 * sums.strides[0]
+        block[LEFT], block[COLUMNS] = address(counters) + 8, table.shape[1]
+        if sinks is not None:
+            sinks = np.ascontiguousarray(sinks, self.real)
+            block[PLACE["sinks"]] = address(sinks)
+        launch(self.kernel, block, self.scratch, self.workers, (self, given, sinks))
+        return out, sums[0]
 
     def _runs(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The plan's runs up to where the keys of their batch entry end, and where each tile's begin."""
         runs, offsets = self.found.runs.copy(), self.found.offsets
         end = ends[self.entry]
-        some = runs[:, 0] < end
-        if not some.all():
+        if ends.min() <= self.latest:
+            some = runs[:, 0] < end
             runs, end = runs[some], end[some]
-            offsets = np.concatenate([[0], np.cumsum(some)])[offsets]
+            offsets = np.append(0, np.cumsum(some))[offsets]
         np.minimum(runs[:, 1], end, out=runs[:, 1], casting="same_kind")
         return runs if len(runs) else NO_RUNS, offsets
 
