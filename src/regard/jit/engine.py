@@ -128,7 +128,7 @@ def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]
     return Specification(
         shape=signature(mask, score)[0], D=problem.q.shape[3], E=problem.v.shape[3], dtype=problem.dtype.name, rows=shape.rows,
         lanes=shape.lanes, wide=_needs_64_bits(problem), unit=unit, score=score is not None, mask=mask is not None,
-        folded=shape.folded, split=split, dropout=problem.dropout is not None,
+        folded=shape.folded, split=split, dropout=problem.dropout is not None, stream=shape.rows >= problem.q.shape[2],
     )  # fmt: skip
 
 

@@ -86,6 +86,11 @@ class Code(ir.IRBuilder):
     def put(self, value, pointer, align: int = 1):
         self.store(value, pointer, align=align)
 
+    def prefetch(self, pointer):
+        """Asks for a line that is wanted soon, into the second-level cache; an address that nobody owns does no harm."""
+        where = [self.index(value, I32) for value in (0, 2, 1)]
+        self.external("llvm.prefetch.p0", ir.VoidType(), pointer, *where)
+
     # lanes ------------------------------------------------------------------------------------------------------------------
 
     def splat(self, value, lanes: int):

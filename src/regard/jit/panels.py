@@ -89,7 +89,7 @@ class Values:
     def _interleave(self, low, high, target) -> None:
         """Words of two rows; without a second row, of one row and zeros."""
         code, tile, E = self.code, self.tile, self.tile.spec.E
-        lanes = 2 * tile.lanes
+        lanes = 2 * tile.form.target.lanes(4)  # the widest, whatever the tile has
         squares = E // lanes * lanes if tile.unit("v") else 0
         nothing = code.whole(0, vector(I16, lanes))
         with code.loop(code.index(0), code.index(squares), lanes) as depth:
@@ -98,8 +98,8 @@ class Values:
             b = nothing if high is None else code.get(code.at(high, offset), vector(I16, lanes))
             place = code.at(target, code.mul(depth.index, code.index(4)))
             for half in (0, 1):
-                order = [half * tile.lanes + place // 2 + lanes * (place % 2) for place in range(lanes)]
-                code.put(code.shuffle(a, b, order), code.at(place, 4 * tile.lanes * half))
+                order = [(half * lanes + place) // 2 + lanes * (place % 2) for place in range(lanes)]
+                code.put(code.shuffle(a, b, order), code.at(place, 2 * lanes * half))
         with code.loop(code.index(squares), code.index(E)) as depth:
             a = code.zext(code.get(tile.column(low, "v", depth.index), I16), I32)
             b = code.index(0, I32) if high is None else code.zext(code.get(tile.column(high, "v", depth.index), I16), I32)
@@ -127,7 +127,7 @@ class Values:
 
 def _widen_row(code: Code, tile: Tile, name: str, source, target, depth: int) -> None:
     """A row of 16-bit numbers as float32."""
-    lanes = tile.lanes
+    lanes = tile.form.target.lanes(4)  # the widest, whatever the tile has
     squares = depth // lanes * lanes if tile.unit(name) else 0
     with code.loop(code.index(0), code.index(squares), lanes) as loop:
         code.put(

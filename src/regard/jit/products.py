@@ -15,7 +15,7 @@ from llvmlite import ir
 from .ir import I1, I16, I32, Code, vector
 from .panels import Keys, Values
 from .softmax import Running
-from .tile import Tile
+from .tile import BLOCK, Tile
 
 __all__ = ["add_values", "add_values_carefully", "multiply", "multiply_keys"]
 
@@ -45,19 +45,23 @@ def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) 
         with code.loop(code.index(0), code.index(entire), stretch) as part:
             end = code.add(part.index, code.index(stretch))
             begins = code.icmp_signed("==", part.index, code.index(0))
-            _add(code, tile, place, begins, _dots(code, tile, keys, rows, part.index, end, 4 if some > 1 else 1))
+            _add(code, tile, place, begins, _dots(code, tile, keys, rows, key, part.index, end, 4 if some > 1 else 1))
     if entire < keys.steps:
         begins = ir.Constant(I1, int(entire == 0))
-        _add(code, tile, place, begins, _dots(code, tile, keys, rows, code.index(entire), code.index(keys.steps), 1))
+        _add(code, tile, place, begins, _dots(code, tile, keys, rows, key, code.index(entire), code.index(keys.steps), 1))
     for number in range(tile.vectors):
         run.see(number, [tile.get(place, number, row) for row in range(some)])
 
 
-def _dots(code: Code, tile: Tile, keys: Keys, rows: list, start, end, unroll: int) -> list:
-    """Sums over start … end of depth, for all rows and vectors."""
+def _dots(code: Code, tile: Tile, keys: Keys, rows: list, key, start, end, unroll: int) -> list:
+    """Sums over start … end of depth, for all rows and vectors; every round asks for its share of these keys' values."""
     vectors = tile.vectors
+    share = -(-tile.lines("v") * len(rows) * unroll // keys.steps)
     zero = code.number(0.0, tile.type)
     with code.loop(start, end, unroll, [zero] * (len(rows) * vectors)) as loop:
+        rounds = code.udiv(loop.index, code.index(unroll))
+        first = code.add(code.mul(key, code.index(tile.lines("v"))), code.mul(rounds, code.index(share)))
+        tile.ask("v", tile.block["v"], first, share)
         sums = list(loop.carried)
         queries_at = tile.place(tile.qt, loop.index)
         elements_at = [keys.step(row, loop.index) for row in rows]
@@ -84,8 +88,13 @@ def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> N
     """Oᵀ takes in a block of `count` steps."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
     for start, stop, depths in _pieces(code, code.index(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
+        # Every round asks for its share of the next block's keys.
+        most = BLOCK // 2 if tile.form.pairs else BLOCK
+        share = -(-tile.lines("k") * BLOCK * depths // (most * tile.spec.E))
         with code.loop(start, stop, depths) as depth:
+            before = code.mul(code.sdiv(depth.index, code.index(depths)), code.index(most))
             with code.loop(code.index(0), count, 1, [zero] * (depths * vectors)) as loop:
+                tile.ask("k", tile.ahead, code.mul(code.add(before, loop.index), code.index(share)), share)
                 weights_at = tile.place(tile.s, loop.index)
                 weights = [tile.get(weights_at, number) for number in range(vectors)]
                 elements_at = values.column(values.row(loop.index), depth.index)

@@ -42,6 +42,7 @@ class Specification:
     folded: bool = False  # lanes are the rows of all heads that share a key head
     split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
     paged: bool = False  # k and v are pools of pages, found through a block table
+    stream: bool = False  # keys and values are read once, from memory: ask for them early
     dropout: bool = False
 
 
@@ -127,16 +128,37 @@ class Tile:
 
     def enter_block(self, first) -> None:
         """Goes to the keys from `first` on; a block never reaches from one page into the next."""
+        code = self.code
+        self.block = {name: self._key_row(name, first) for name in ("k", "v")}
+        # A block further on; past the end, the last key again.
+        last = code.sub(self.arg["K"], code.index(1))
+        self.ahead = self._key_row("k", code.smaller_int(code.add(first, code.index(BLOCK)), last))
+
+    def _key_row(self, name: str, number):
+        """The address of a row of k or v."""
         code, arg = self.code, self.arg
-        self.block = {}
-        for name in ("k", "v"):
-            if self.spec.paged:
-                entry = code.add(code.mul(self.batch, arg["pages_batch"]), code.sdiv(first, arg["page"]))
-                page = code.sext(code.get(code.at(arg.address("pages"), code.mul(entry, code.index(4))), I32, 4), I64)
-                base, within = code.at(self.base[name], code.mul(page, arg[f"{name}_batch"])), code.srem(first, arg["page"])
-            else:
-                base, within = self.base[name], first
-            self.block[name] = code.at(base, code.mul(within, arg[f"{name}_row"]))
+        base = self.base[name]
+        if self.spec.paged:
+            entry = code.add(code.mul(self.batch, arg["pages_batch"]), code.sdiv(number, arg["page"]))
+            page = code.sext(code.get(code.at(arg.address("pages"), code.mul(entry, code.index(4))), I32, 4), I64)
+            base, number = code.at(base, code.mul(page, arg[f"{name}_batch"])), code.srem(number, arg["page"])
+        return code.at(base, code.mul(number, arg[f"{name}_row"]))
+
+    def lines(self, name: str) -> int:
+        """Lines of memory that a row takes; 0 where rows are not asked for."""
+        depth = self.spec.D if name == "k" else self.spec.E
+        return -(-depth * self.form.itemsize // LINE) if self.spec.stream and self.unit(name) else 0
+
+    def ask(self, name: str, base, first, count: int) -> None:
+        """Asks for some lines, counted row after row from a base; they are taken from one row if they can be."""
+        code, lines = self.code, self.lines(name)
+        together = count if count and lines % count == 0 else 1
+        for step in range(0, count, together):
+            number = code.add(first, code.index(step))
+            row = code.at(base, code.mul(code.udiv(number, code.index(lines)), self.arg[f"{name}_row"]))
+            place = code.at(row, code.mul(code.urem(number, code.index(lines)), code.index(LINE)))
+            for line in range(together):
+                code.prefetch(code.at(place, LINE * line))
 
     # working memory -----------------------------------------------------------------------------------------------------------
 
