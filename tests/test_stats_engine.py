@@ -155,8 +155,15 @@ def test_statistics_agree_with_the_law_on_narrower_machines(isa, question):
         judge(question[0].kwargs, question[1])
 
 
-@pytest.mark.parametrize("mask", [None, rg.causal(), rg.causal() & rg.window(40) | rg.global_tokens(5), rg.documents(ids=np.arange(700) // 90)],
-                         ids=["dense", "causal", "window and global", "documents"])  # fmt: skip
+MASKS = {
+    "dense": None,
+    "causal": rg.causal(),
+    "window and global": rg.causal() & rg.window(40) | rg.global_tokens(5),
+    "documents": rg.documents(ids=np.arange(700) // 90),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 129), (300, 513)])
 def test_many_tiles(mask, Q, K):
     """Rows and keys of several tiles and blocks, and edges inside them; maps whose cells are smaller and larger than a block."""

@@ -85,7 +85,7 @@ TYPES = {"float32": F32, "float64": F64, "int32": I32}
 
 def _plus(code: Code, before, more):
     """A sum and a number, or a product of two."""
-    return code.fma(*more, before) if isinstance(more, tuple) else code.fadd(before, more)
+    return code.fma(more[0], more[1], before) if isinstance(more, tuple) else code.fadd(before, more)
 
 
 # How what was seen before and what is new become one.

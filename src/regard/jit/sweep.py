@@ -119,8 +119,9 @@ class Sweep:
         """
         code, arg = self.code, self.arg
         place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
-        runs = [code.get(code.at(arg.address("offsets"), code.add(place, code.index(end))), I64, 8) for end in (0, 8)]
-        with code.loop(*runs, 1, [code.index(0)]) as run:
+        offsets = code.at(arg.address("offsets"), place)
+        first_run, last_run = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
+        with code.loop(first_run, last_run, 1, [code.index(0)]) as run:
             at = code.at(arg.address("runs"), code.mul(run.index, code.index(12)))
             begin, end = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(2))
             with code.repeat(lambda at: code.icmp_signed("<", at, end), [code.larger_int(begin, run.carried[0])]) as walk:
