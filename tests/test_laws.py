@@ -254,6 +254,20 @@ def test_law_8_an_empty_row_with_a_sink(engine):
     assert (lse[0, 1] == -INF).all()
 
 
+@engines
+@pytest.mark.parametrize("sink", [INF, np.nan])
+def test_law_8_a_sink_that_is_no_number_shows_unless_nothing_is_attended(engine, sink):
+    """It shows in every row of its head, and in no other head; a row that may attend nothing gives 0 all the same."""
+    q, k, v = qkv(B=1)
+    v[:] = 0
+    out, lse = rg.attention_with_lse(q, k, v, mask=rg.query % 2 == 0, sinks=np.array([sink, 0.5]), engine=engine)
+    empty = (np.arange(19) + 37 - 19) % 2 == 1
+    assert not out[0, 0, empty].any()
+    assert np.isnan(out[0, 0, ~empty]).all()
+    assert np.isnan(lse[0, 0]).all()
+    assert np.isfinite(out[0, 1]).all() and np.isfinite(lse[0, 1]).all()
+
+
 # ---- law 10 ------------------------------------------------------------------------------------------------------------------
 
 
