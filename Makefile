@@ -1,6 +1,8 @@
 # Everything starts here: `make look` shows attention, `make test` proves it. Both work from a fresh clone.
 
 TEXT ?= The animal didn't cross the street because it was too tired.
+SEED ?= 0
+MINUTES ?= 5
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -10,7 +12,7 @@ PYTHON ?= $(shell for candidate in python3 python3.11 python3.12 python3.13 pyth
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help look test format bench clean
+.PHONY: help look test fuzz format bench clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -31,6 +33,9 @@ test: $(VENV)/.stamp-test ## lint, check types, run every test
 format: $(VENV)/.stamp-test ## put the code into its usual form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+fuzz: $(VENV)/.stamp-test ## random problems against the law, for hours if wanted: make fuzz SEED=7 MINUTES=60
+	$(BIN)/python tests/fuzz.py --seed $(SEED) --minutes $(MINUTES) $(addprefix --only ,$(ONLY))
 
 bench: $(VENV)/.stamp-bench ## measure regard beside other implementations
 	$(BIN)/regard bench

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import regard as rg
 from regard.expr import Expr, Var, lift
 
-__all__ = ["Case", "layouts", "masks", "problems", "scores"]
+__all__ = ["Case", "dropouts", "hostile", "layouts", "masks", "problems", "scores"]
 
 
 @dataclass(frozen=True)
@@ -303,3 +303,22 @@ def problems(draw, dtypes=(np.float32, np.float64), rows: int = 40, depth: int =
         "query_start": start,
         "sinks": None if sink_shape is None else draw(normal(sink_shape, dtype)),
     }, layout)  # fmt: skip
+
+
+# ---- what nobody wishes for --------------------------------------------------------------------------------------------------
+
+HOSTILE = (np.nan, np.inf, -np.inf, 1e30, -1e30, 1e-30, 1e-40, -0.0)
+
+
+@st.composite
+def hostile(draw, array: np.ndarray) -> np.ndarray:
+    """A copy in which some rows hold NaN, infinities, huge numbers or denormals."""
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    bad = rng.random(array.shape[:-1]) < draw(st.sampled_from((0.02, 0.1, 0.4)))
+    value = draw(st.sampled_from(HOSTILE))
+    place = bad[..., None] & (rng.random(array.shape) < draw(st.sampled_from((0.1, 1.0))))
+    with np.errstate(over="ignore"):
+        return np.where(place, np.array(value).astype(array.dtype), array)
+
+
+dropouts = st.fixed_dictionaries({"dropout": st.sampled_from((0.01, 0.3, 0.5, 0.99)), "seed": st.integers(0, 2**64 - 1)})

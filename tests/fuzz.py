@@ -1,0 +1,232 @@
+"""The long random campaign: every promise on random problems, for as long as one likes. `make fuzz SEED=7 MINUTES=60`.
+
+A round is one seed: each property draws some problems from it, and the seed alone decides which. What fails is made small and
+printed with the call that repeats it. Kernels go to a folder of their own, which is thrown away.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import traceback
+
+import numpy as np
+import test_backward
+import test_cache
+import test_engines
+import test_stats_engine
+from engines import DTYPES
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
+from strategies import dropouts, hostile, problems
+
+import regard as rg
+from regard import engines, readings, reference
+from regard.gradients import learned
+from regard.jit import threads
+from regard.jit.target import ISAS, limited
+from regard.problem import Problem
+
+anything = problems(dtypes=DTYPES, rows=200)
+isas = st.sampled_from(list(ISAS))
+
+
+PROPERTIES = {}
+
+
+def drawn(*strategies):
+    """A property of whatever the strategies draw."""
+
+    def listed(function):
+        PROPERTIES[function.__name__] = strategies, function
+        return function
+
+    return listed
+
+
+def laws(kwargs: dict) -> tuple[np.ndarray, np.ndarray]:
+    return rg.attention_with_lse(**kwargs, engine="jit")
+
+
+def same(found, expected, what: str) -> None:
+    """The same bits, NaN included."""
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=what)
+
+
+# ---- properties --------------------------------------------------------------------------------------------------------------
+
+
+@drawn(anything, isas)
+def forward(case, isa):
+    """As exact as the input allows, on any vector unit."""
+    with limited(isa):
+        test_engines.judge(case.kwargs)
+
+
+@drawn(problems(dtypes=DTYPES, rows=1500, depth=8), st.sampled_from((1, 2, 5)), st.integers(1, 300), st.integers(0, 999))
+def bits(case, count, step, number):
+    """Law 11: the same bits from any number of threads, from contiguous copies, for one entry alone, and for rows in chunks."""
+    kwargs, problem = case.kwargs, Problem.of(**case.kwargs)
+    whole = laws(kwargs)
+    with threads.limit(count):
+        same(laws(kwargs), whole, f"{count} threads")
+    same(
+        laws({name: np.ascontiguousarray(value) if name in "qkv" else value for name, value in kwargs.items()}), whole, "copies"
+    )
+    B, H, Q, _ = problem.q.shape
+    if 0 in (B, H, Q):
+        return
+    first = number % Q
+    rows = slice(first, min(first + step, Q))
+    part = {"q": kwargs["q"][..., rows, :], "query_start": problem.query_start + first}
+    same(laws(kwargs | part), (whole[0][..., rows, :], whole[1][..., rows]), f"rows {rows}")
+
+
+@drawn(anything, isas, dropouts)
+def dropout(case, isa, falling):
+    """Law 9: the pairs of the law fall out, the others weigh what they weighed."""
+    problem = Problem.of(**case.kwargs, **falling)
+    B, H, Q, K = (problem.dims[name] for name in "BHQK")
+    if 0 in (B, H, Q, K):
+        return
+    identity = np.broadcast_to(np.eye(K).astype(problem.dtype), (*case.kwargs["v"].shape[:-1], K))
+    with limited(isa):
+        plain, fallen = (
+            laws(case.kwargs | {"v": identity} | some)[0].astype(np.float64).reshape(B, H, Q, K) for some in ({}, falling)
+        )
+    positions = np.ix_(range(B), range(H), range(Q), range(K))
+    query = problem.query_start[:, None, None, None] + positions[2]
+    factors = problem.dropout.factors(positions[0], positions[1], query, positions[3])
+    assert not fallen[factors == 0].any()
+    seen = (factors > 0) & (np.abs(plain) > 1e-3)
+    unit = float(np.finfo(np.float32).eps) if problem.dtype.itemsize > 2 else 2.0**-7
+    np.testing.assert_allclose(fallen[seen], (plain * factors)[seen], rtol=4 * unit)
+
+
+@drawn(problems(dtypes=DTYPES, rows=120, depth=40), isas, st.data())
+def poison(case, isa, data):
+    """Law 6: whatever a key, a value or a query holds, rows that may not attend it keep their bits; others show what the law shows."""
+    kwargs = dict(case.kwargs)
+    with limited(isa):
+        before = laws(kwargs)
+        problem = Problem.of(**kwargs)
+        name = data.draw(st.sampled_from("qkv"))
+        kwargs[name] = data.draw(hostile(np.ascontiguousarray(kwargs[name])))
+        after = laws(kwargs)
+    after_problem = Problem.of(**kwargs)
+    changed = {part: (getattr(problem, part) != getattr(after_problem, part)).any(-1) for part in "qkv"}
+    B, H, G, Q, K = (problem.dims[letter] for letter in "BHGQK")
+    if 0 in (B, H, Q, K):
+        return
+    at = {
+        "batch": np.arange(B)[:, None, None, None], "head": np.arange(H)[:, None, None], "key": np.arange(K),
+        "query": problem.query_start[:, None, None, None] + np.arange(Q)[:, None],
+    }  # fmt: skip
+    allowed = np.broadcast_to(True if problem.mask is None else readings.evaluate(problem.mask, at), (B, H, Q, K))
+    keys = np.repeat(changed["k"] | changed["v"], H // G, axis=1)
+    touched = (allowed & keys[:, :, None]).any(-1) | changed["q"]
+    for x, y in zip(after, before, strict=True):
+        x, y = (array.reshape(B, H, Q, -1) for array in (x, y))
+        np.testing.assert_array_equal(x[~touched], y[~touched], err_msg=f"rows that do not see what changed in {name}")
+    if name == "v":
+        exact = reference.forward(after_problem)[0].reshape(after[0].shape)
+        np.testing.assert_array_equal(np.isfinite(after[0].astype(np.float64)), np.isfinite(exact.astype(problem.dtype)))
+
+
+@drawn(anything, isas, st.sampled_from((np.inf, -np.inf, np.nan, 1e30)), st.integers(0, 99))
+def sinks(case, isa, value, number):
+    """Law 8: a sink of −∞ is none, and one of +∞ or NaN shows in its head and in no other."""
+    problem = Problem.of(**case.kwargs)
+    B, H, Q = problem.q.shape[:3]
+    if 0 in (B, H, Q):
+        return
+    given_sinks = np.zeros((H, 2), np.float64)
+    given_sinks[:, 1], given_sinks[number % H, 1] = -np.inf, value
+    with limited(isa):
+        alone = laws(case.kwargs | {"sinks": given_sinks[:, :1]})
+        found = laws(case.kwargs | {"sinks": given_sinks})
+    others = np.arange(H) != number % H
+    for x, y in zip(found, alone, strict=True):
+        x, y = (array.reshape(B, H, Q, -1) for array in (x, y))
+        np.testing.assert_array_equal(x[:, others], y[:, others])
+        if value == -np.inf:
+            np.testing.assert_array_equal(x, y)
+    exact = reference.forward(Problem.of(**case.kwargs | {"sinks": given_sinks}))
+    for x, y in zip(found, exact, strict=True):
+        np.testing.assert_array_equal(np.isnan(x.reshape(y.shape)), np.isnan(y))
+
+
+@drawn(problems(dtypes=DTYPES, rows=150, depth=40), isas, st.booleans(), st.none() | dropouts)
+def backward(case, isa, with_lse, falling):
+    """The gradients of the law, and the same bits from any number of threads."""
+    problem = Problem.of(**case.kwargs, **(falling or {}))
+    rng = np.random.default_rng(0)
+    dout = rng.standard_normal((*problem.q.shape[:3], problem.v.shape[3])).astype(problem.dtype)
+    dlse = rng.standard_normal(problem.q.shape[:3]).astype(problem.real) if with_lse else None
+    tables = [table for table in learned(problem) if not table.frozen]
+    with limited(isa):
+        saved = engines.keep(problem, "jit")
+        found = engines.pull_back(problem, saved, dout, dlse, tables)
+        with threads.limit(3):
+            test_backward.same(engines.pull_back(problem, saved, dout, dlse, tables), found)
+    test_backward.close(found, test_backward.law(problem, dout, dlse), problem, times=300)
+
+
+@drawn(problems(dtypes=DTYPES, rows=150, depth=40), isas)
+def statistics(case, isa):
+    """The statistics of the law."""
+    dims = Problem.of(**case.kwargs).dims
+    maps = [rg.pooled(min(dims["Q"], 3), min(dims["K"], 4))] if dims["Q"] and dims["K"] else []
+    with limited(isa):
+        test_stats_engine.judge(case.kwargs, test_stats_engine.EVERYTHING + maps)
+
+
+# ---- the campaign ------------------------------------------------------------------------------------------------------------
+
+
+def examine(name: str, number: int, examples: int) -> Exception | None:
+    """One property on the problems of a seed; what went wrong, made small."""
+    setup = settings(max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+                     phases=(Phase.generate, Phase.shrink), print_blob=False)  # fmt: skip
+    try:
+        if name == "cache":  # random lives of a cache, beside plain arrays that keep everything
+            run_state_machine_as_test(seed(number)(test_cache.Model), settings=settings(setup, stateful_step_count=20))
+        else:
+            strategies, function = PROPERTIES[name]
+            seed(number)(setup(given(*strategies)(function)))()
+    except Exception as error:  # whatever it is, it is what the campaign looks for
+        return error
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="of the first round; each round takes the next")
+    parser.add_argument("--minutes", type=float, default=5.0, help="after which no new round begins; 0 is one round")
+    parser.add_argument("--only", choices=[*PROPERTIES, "cache"], action="append", help="these properties alone")
+    parser.add_argument("--examples", type=int, default=20, help="problems per property and round")
+    asked = parser.parse_args()
+    end, number, failures = time.monotonic() + 60 * asked.minutes, asked.seed, 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        while True:
+            for name in asked.only or [*PROPERTIES, "cache"]:
+                begun = time.monotonic()
+                error = examine(name, number, asked.examples)
+                print(f"seed {number} {name}: {'failed' if error else 'ok'}, {time.monotonic() - begun:.1f} s", flush=True)
+                if error:
+                    failures += 1
+                    traceback.print_exception(error, limit=-4, file=sys.stdout)
+                    print(f"again: make fuzz SEED={number} MINUTES=0 ONLY={name}\n", flush=True)
+            number += 1
+            if time.monotonic() >= end:
+                break
+    print(f"rounds {asked.seed} … {number - 1}: {failures} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
