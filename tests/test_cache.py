@@ -392,6 +392,24 @@ def test_attention_over_8_bits_is_attention_over_what_they_hold():
     same_bits(cache.attend(q[:, :, rows], query_start=299), expected)
 
 
+@pytest.mark.parametrize("sharpness", [1, 3])
+def test_the_price_of_8_bits(sharpness):
+    """Keeping rows in 8 bits costs a few times the error of keeping them in bfloat16, as docs/decoding.md says: about one percent."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    k, v, q = normal(1, 2, 1000, 64, seed=1), normal(1, 2, 1000, 64, seed=2), sharpness * normal(1, 8, 16, 64, seed=3)
+    truth = rg.attention(*(array.astype(np.float64) for array in (q, k, v)), engine="reference")
+    cache = rg.KVCache(2, 64, storage="int8")
+    cache.append(k, v)
+
+    def error(out):
+        return np.linalg.norm(out - truth) / np.linalg.norm(truth)
+
+    halved = error(rg.attention(q, *(array.astype(bfloat16).astype(np.float32) for array in (k, v))))
+    found = error(cache.attend(q, query_start=984))
+    assert halved < found < 5 * halved
+    assert 0.008 < found < 0.02
+
+
 # ---- refusals ----------------------------------------------------------------------------------------------------------------
 
 
