@@ -45,6 +45,7 @@ def initialize() -> None:
     """LLVM's native parts, once per process, and the C library's functions that kernels may call."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     from . import pool, special
 
     library = ctypes.CDLL(None)

@@ -7,11 +7,11 @@ Nothing here knows about attention.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-__all__ = ["BYTE", "F32", "F64", "I1", "I16", "I32", "I64", "PTR", "Code", "Loop", "vector"]
+__all__ = ["BYTE", "F32", "F64", "I1", "I16", "I32", "I64", "PTR", "Code", "Loop", "Word", "vector"]
 
 I1, BYTE, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
@@ -42,6 +42,13 @@ def is_vector(value) -> bool:
 
 def element(value):
     return value.type.element if is_vector(value) else value.type
+
+
+class Word(NamedTuple):
+    """Two bfloat16 in memory, at an offset from an address, that stand for every lane."""
+
+    address: ir.Value
+    offset: int
 
 
 class Loop:
@@ -164,7 +171,12 @@ class Code(ir.IRBuilder):
         return self.intrinsic("fmuladd", a, b, c)
 
     def dot_pairs(self, a, b, c):
-        """c + a₀·b₀ + a₁·b₁ in every lane: the words of a and b (32 bits) hold two bfloat16 each."""
+        """c + a₀·b₀ + a₁·b₁ in every lane: the words of a and b (32 bits) hold two bfloat16 each; a may lie in memory."""
+        if isinstance(a, Word):
+            # LLVM loads and spreads the word by itself, which costs a register and an instruction.
+            shape = ir.FunctionType(c.type, [c.type, b.type, PTR])
+            text = f"vdpbf16ps {a.offset}($3){{1to{c.type.count}}}, $2, $0"
+            return self.call(ir.InlineAsm(shape, text, "=v,0,v,r"), [c, b, a.address])
         pairs = vector(Brain(), 2 * c.type.count)
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * c.type.count}"
         return self.external(name, c.type, c, self.bitcast(a, pairs), self.bitcast(b, pairs))

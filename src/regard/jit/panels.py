@@ -9,7 +9,7 @@ A panel costs a few percent of the products that read it.
 
 from __future__ import annotations
 
-from .ir import F32, I16, I32, Code, vector
+from .ir import F32, I16, I32, Code, Word, vector
 from .tile import Tile, in_place, steps
 
 __all__ = ["Keys", "Values"]
@@ -60,7 +60,7 @@ class Keys:
         if self.placed and not self.form.pairs:
             distance = tile.form.itemsize * further if tile.unit("k") else code.mul(code.index(further), tile.step("k"))
             return code.splat(code.get(code.at(place, distance), tile.real), tile.lanes)
-        return code.splat(code.get(code.at(place, 4 * further), F32), tile.lanes)
+        return _from_panel(code, tile, place, further)
 
 
 class Values:
@@ -120,9 +120,16 @@ class Values:
         """What lies some elements from a place, in every lane."""
         code, tile = self.code, self.tile
         if not self.placed:
-            return code.splat(code.get(code.at(place, 4 * further), F32), tile.lanes)
+            return _from_panel(code, tile, place, further)
         distance = tile.form.itemsize * further if tile.unit("v") else code.mul(code.index(further), tile.step("v"))
         return code.splat(code.get(code.at(place, distance), tile.real), tile.lanes)
+
+
+def _from_panel(code: Code, tile: Tile, place, further: int):
+    """A number, or a pair of them; a pair that is multiplied with one vector only is not loaded before."""
+    if tile.form.pairs and tile.vectors == 1:
+        return Word(place, 4 * further)
+    return code.splat(code.get(code.at(place, 4 * further), F32), tile.lanes)
 
 
 def _widen_row(code: Code, tile: Tile, name: str, source, target, depth: int) -> None:

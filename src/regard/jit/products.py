@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from .ir import I1, I16, I32, Code, vector
+from .ir import I1, I16, I32, Code, Word, vector
 from .panels import Keys, Values
 from .softmax import Running
 from .tile import BLOCK, Tile
@@ -123,6 +123,8 @@ def _careful(code: Code, tile: Tile, element, weight, before):
         bits = code.as_bits(weight)
         removed = code.icmp_unsigned("==", bits, code.whole(-(2 ** (8 * tile.size - 1)), bits))
         return code.select(removed, before, code.fma(element, weight, before))
+    if isinstance(element, Word):
+        element = code.splat(code.get(code.at(*element), I32), tile.lanes)
     halves = vector(I16, 2 * tile.lanes)
     removed = code.icmp_unsigned("==", code.bitcast(weight, halves), code.whole(-(2**15), halves))
     kept = code.select(removed, code.whole(0, halves), code.bitcast(element, halves))
