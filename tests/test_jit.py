@@ -1,7 +1,6 @@
-"""The compiled engine as machine code: memory it may touch, threads, vector units, and its cache on disk."""
+"""The compiled engine as machine code: memory it may touch, and vector units."""
 
 import ctypes
-import hashlib
 import mmap
 import os
 import re
@@ -111,6 +110,12 @@ def test_a_table_may_hold_any_number():
     np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=1e-4, atol=1e-5)
 
 
+def fresh(script: str, **environment) -> str:
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **environment}, text=True,
+                          capture_output=True, check=True)  # fmt: skip
+    return done.stdout
+
+
 def test_memory_grows_with_rows_only():
     """100,000 causal rows take at most 16 MB beyond the arrays."""
     script = """
@@ -182,66 +187,6 @@ def test_new_numbers_compile_nothing():
     rg.attention(q, k, v, mask=rg.window(31) & rg.documents(lengths=[5, 6, 130]), scale=0.3, engine="jit")
 
     assert set(build._kernels) == before
-
-
-# ---- the cache on disk -----------------------------------------------------------------------------------------------------------
-
-CALL = """
-    import numpy as np, regard as rg
-    from regard.jit import build
-    compile, count = build._machine_code, []
-    build._machine_code = lambda *args: count.append("forward" in str(args[0])) or compile(*args)
-    q = np.random.default_rng(0).standard_normal((3, 40, 24), dtype=np.float32)
-    print(sum(count) if rg.attention(q, q, q, mask=rg.causal(), engine="jit").sum() else 0, sum(count))
-"""
-
-
-def fresh(script: str, **environment) -> str:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **environment}, text=True,
-                          capture_output=True, check=True)  # fmt: skip
-    return done.stdout
-
-
-def compilations(cache) -> int:
-    return int(fresh(CALL, XDG_CACHE_HOME=str(cache)).split()[1])
-
-
-def test_a_kernel_is_compiled_once(tmp_path):
-    """The second process finds what the first one compiled, in a folder that belongs to the user alone."""
-    assert compilations(tmp_path) == 1
-    assert compilations(tmp_path) == 0
-    assert (tmp_path / "regard").stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize("damage", ["cut", "bit", "resealed", "empty", "writable", "link"])
-def test_a_damaged_or_foreign_kernel_is_not_loaded(tmp_path, damage):
-    """A file that is not exactly what was written, or that others may write, is compiled anew."""
-    compilations(tmp_path)
-    path = max((tmp_path / "regard").glob("*.o"), key=lambda path: path.stat().st_size)
-    content = path.read_bytes()
-    if damage == "cut":
-        path.write_bytes(content[:-100])
-    elif damage == "bit":
-        path.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
-    elif damage == "resealed":  # another kernel's file, under this one's name
-        path.write_bytes(hashlib.sha256(b"another" + content[32:]).digest() + content[32:])
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "writable":
-        path.chmod(0o666)
-    else:
-        elsewhere = tmp_path / "elsewhere.o"
-        path.rename(elsewhere)
-        path.symlink_to(elsewhere)
-
-    assert compilations(tmp_path) == 1
-
-
-def test_no_cache_folder_is_no_error(tmp_path):
-    """Where nothing can be stored, kernels are compiled every time."""
-    (tmp_path / "regard").write_text("a file where the folder should be")
-
-    assert compilations(tmp_path) == 1
 
 
 # ---- engines -------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
-"""IR -> machine code -> something to call, kept on disk between processes.
+"""IR -> machine code -> something to call, kept on disk between processes (disk.py).
 
-A kernel is found by what it was made from: its specification, the source of this package, LLVM's version and the CPU. The cache
-folder belongs to this user alone; a file is loaded only if it is ours and its digest is right, and is written under another name
-first, so that processes never see half a file.
+A kernel is found by what it was made from: its specification, the source of this package, LLVM's version and the CPU.
 """
 
 from __future__ import annotations
@@ -10,9 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
-import stat
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +16,10 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from ..locks import lock
+from . import disk
 from .target import Target
 
-__all__ = ["Kernel", "assembly", "cache_folder", "compiled", "initialize"]
+__all__ = ["Kernel", "assembly", "compiled", "initialize"]
 
 _lock = lock()
 _kernels: dict[str, Kernel] = {}
@@ -71,10 +67,10 @@ def compiled(specification: str, target: Target, write: Callable[[], ir.Module],
     with _lock:
         if digest not in _kernels:
             initialize()
-            code = _stored(digest)
+            code = disk.fetch(digest)
             if code is None:
                 code = _machine_code(write(), target)
-                _store(digest, code)
+                disk.store(digest, code)
             _kernels[digest] = _loaded(code, target, name)
         return _kernels[digest]
 
@@ -117,53 +113,3 @@ def _loaded(code: bytes, target: Target, name: str) -> Kernel:
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return Kernel(engine, name)
-
-
-# disk -----------------------------------------------------------------------------------------------------------------------
-
-
-def cache_folder() -> Path | None:
-    """$XDG_CACHE_HOME/regard, made readable for its owner alone; None where no such folder can be had."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(base) / "regard"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder if _ours(folder) else None
-    except OSError:
-        return None
-
-
-def _ours(path: Path) -> bool:
-    """Owned by this user and writable by nobody else."""
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
-        return False
-    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
-
-
-def _stored(digest: str) -> bytes | None:
-    folder = cache_folder()
-    if folder is None:
-        return None
-    path = folder / f"{digest}.o"
-    try:
-        if not _ours(path):
-            return None
-        content = path.read_bytes()
-    except OSError:
-        return None
-    seal, code = content[:32], content[32:]
-    return code if seal == hashlib.sha256(digest.encode() + code).digest() else None
-
-
-def _store(digest: str, code: bytes) -> None:
-    folder = cache_folder()
-    if folder is None:
-        return
-    try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(digest.encode() + code).digest() + code)
-        os.replace(name, folder / f"{digest}.o")
-    except OSError:  # a full or read-only disk costs the next process a compilation, nothing else
-        return

@@ -1,0 +1,108 @@
+"""Machine code kept on disk: only where nobody else can write, and loaded only if it is exactly what was written.
+
+The folder and every folder above it belong to this user or to root, and nobody else may write there (in a folder like /tmp, everybody
+may, but nobody may move what belongs to others). A file is read only if it is this user's own, plain, under one name, and sealed
+with the digest of its content and of what it was made from. It is written under another name first, so that processes never see half
+a file. Where no such folder can be had, kernels are compiled in every process; `place` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+__all__ = ["fetch", "place", "store"]
+
+SEAL = 32  # bytes of a SHA-256
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def place() -> tuple[Path | None, str]:
+    """$XDG_CACHE_HOME/regard or ~/.cache/regard, made where it is missing; None and the reason where it cannot be trusted."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
+    if not os.path.isabs(base):
+        return None, "there is no home folder"
+    folder = Path(os.path.realpath(base)) / "regard"
+    try:
+        _make(folder)
+        for each in (folder, *folder.parents):
+            against = _why_not(each, inner=each == folder)
+            if against:
+                return None, f"{each} {against}"
+    except OSError as error:
+        return None, str(error)
+    return folder, "only this user can write there"
+
+
+def _make(folder: Path) -> None:
+    for each in (*reversed(folder.parents), folder):
+        with contextlib.suppress(FileExistsError):
+            if not each.exists():
+                each.mkdir(mode=0o700)
+
+
+def _why_not(folder: Path, inner: bool) -> str:
+    """Why others could put something into a folder, or in its place; empty if they cannot."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        return "is not a folder"
+    if hasattr(os, "getuid") and found.st_uid not in ((os.getuid(),) if inner else (os.getuid(), 0)):
+        return "belongs to somebody else"
+    if found.st_mode & OTHERS and (inner or not found.st_mode & stat.S_ISVTX):
+        return "can be written by others"
+    return ""
+
+
+def fetch(digest: str) -> bytes | None:
+    """What was stored under a digest, or None."""
+    folder, _ = place()
+    if folder is None:
+        return None
+    try:
+        handle = os.open(folder / f"{digest}.o", os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    try:
+        if not _ours(os.fstat(handle)):
+            return None
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read()
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    seal, code = content[:SEAL], content[SEAL:]
+    return code if seal == _seal(digest, code) else None
+
+
+def _ours(found: os.stat_result) -> bool:
+    """A plain file of this user, with one name, that nobody else can write."""
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return mine and stat.S_ISREG(found.st_mode) and not found.st_mode & OTHERS and found.st_nlink == 1
+
+
+def store(digest: str, code: bytes) -> None:
+    """Keeps machine code; a full or read-only disk costs the next process a compilation, nothing else."""
+    folder, _ = place()
+    if folder is None:
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
+    except OSError:
+        return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_seal(digest, code) + code)
+        os.replace(name, folder / f"{digest}.o")
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def _seal(digest: str, code: bytes) -> bytes:
+    return hashlib.sha256(digest.encode() + code).digest()
