@@ -172,6 +172,12 @@ def test_many_tiles(mask, Q, K):
     judge({"q": q, "k": k, "mask": mask}, [*EVERYTHING, *(rg.pooled(*cells, name=f"map{at}") for at, cells in enumerate(maps))])
 
 
+def test_the_columns_of_a_coarse_map():
+    """A column of several thousand keys is put together from parts; its cells are what they would be in one."""
+    q, k, _ = arrays(Q=40, K=5003, D=8, H=1, G=1, B=1)
+    judge({"q": q, "k": k}, ["received", *(rg.pooled(3, width, name=f"by{width}") for width in (1, 2, 4))])
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)

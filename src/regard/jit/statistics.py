@@ -13,11 +13,12 @@ import numpy as np
 
 from ..expr import Expr
 from ..masks import everything
-from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, edges
+from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
+from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
 from . import build, engine, threads
-from .arguments import address, factors, leaves, pack
+from .arguments import address, factors, leaves, pack, plain
 from .emit import signature
 from .launch import launch
 from .statistics_keys import SLOTS, keys_kernel, keys_memory
@@ -55,7 +56,7 @@ def statistics(question: Asked) -> dict[str, Any]:
         shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
     call = Call(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
     with np.errstate(all="ignore"):
-        rows = Rows(call, question)
+        rows = RowSums(call, question)
         found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
         received = [measure.name for measure in question.of_kind("received")]
         maps: list[PooledMap | None] = list(question.of_kind("pooled"))
@@ -66,12 +67,21 @@ def statistics(question: Asked) -> dict[str, Any]:
     return {measure.name: found[measure.name] for measure in question.measures}
 
 
+_frames: Memo[Frame] = Memo(64)
+
+
 def framed(call: Call, sets: tuple[Expr, ...]) -> Frame:
     """What the kernels of a call are written for."""
+    problem, start = call.problem, call.problem.query_start
+    unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k))
+    rest = (*problem.dims.values(), problem.dtype, call.shape, unit, plain(problem), start.min(), start.max(), host())
+    return _frames((problem.mask, problem.score, *sets), rest, lambda: _framed(call, sets, unit))
+
+
+def _framed(call: Call, sets: tuple[Expr, ...], unit: tuple[bool, ...]) -> Frame:
     problem = call.problem
     mask, score = engine.rules(problem)
     shape, constants, tables = signature(mask, score, *sets)
-    unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k))
     # The integers of the sets of keys have to fit too.
     every = functools.reduce(operator.and_, sets, everything() if mask is None else mask)
     spec = engine.specify(replace(problem, mask=every), call.shape, False, (*unit, True, True))
@@ -97,8 +107,8 @@ def run(
 # ---- rows ------------------------------------------------------------------------------------------------------------------------
 
 
-class Rows:
-    """The sums of every row, (B, H, Q) float64 each, and what follows from them for all measures."""
+class RowSums:
+    """What the first kernel found about every row, and what follows from it for all measures."""
 
     def __init__(self, call: Call, question: Asked):
         problem = call.problem
@@ -119,7 +129,7 @@ class Rows:
         self._weigh()
 
     def _weigh(self) -> None:
-        """top and total of the denominator, sinks included, in nats; peak: the largest weight."""
+        """The denominator, total · exp(top), with sinks; peak: the largest weight."""
         problem, keys_top = self.call.problem, self.of("maximum") * self.unit
         self.top, self.total = keys_top, self.of("total")
         if problem.sinks is not None:
@@ -128,10 +138,11 @@ class Rows:
             mine = np.exp(keys_top - some_number(self.top)) * self.total
             self.total = np.where(self.total == 0, 0, mine) + np.exp(sinks - some_number(self.top)[:, :, None]).sum(2)
         share = np.exp(keys_top - some_number(self.top)) / self.total
-        self.peak = np.where(self.of("total") == 0, 0, share)
-        self.nan = np.isnan(self.peak)
+        self.nan = np.isnan(self.total)
+        self.peak = np.where((self.of("total") == 0) & ~self.nan, 0, share)
 
     def of(self, name: str, row: int = 0) -> np.ndarray:
+        """(B, H, Q) float64."""
         return self.sums[name][:, :, row].astype(np.float64)
 
     def answer(self, measure: Measure) -> Any:
@@ -143,53 +154,50 @@ def some_number(top: np.ndarray) -> np.ndarray:
     return np.where(top == -np.inf, 0, top)
 
 
-def lse(rows: Rows, _: Measure) -> np.ndarray:
+def lse(rows: RowSums, _: Measure) -> np.ndarray:
     return some_number(rows.top) + np.log(rows.total)
 
 
-def entropy(rows: Rows, _: Measure) -> np.ndarray:
+def entropy(rows: RowSums, _: Measure) -> np.ndarray:
     """−Σ p ln p with p = exp(d) · peak."""
     least = np.where(rows.peak == 0, 1, rows.peak)
     return -rows.peak * (rows.of("surprise") * rows.unit + rows.of("total") * np.log(least))
 
 
-def distance(rows: Rows, _: Measure) -> Distance:
+def distance(rows: RowSums, _: Measure) -> Distance:
     share, once, twice = (rows.of("moments", row) for row in range(3))
     share = np.where(share == 0, 1, share)
-    mean = once / share
+    mean = np.where(rows.nan, np.nan, once / share)
     return Distance(mean, np.maximum(twice / share - mean**2, 0))
 
 
-def within(rows: Rows, measure: Measure) -> np.ndarray:
+def within(rows: RowSums, measure: Measure) -> np.ndarray:
     return rows.of("sets", rows.place[measure.name]) * rows.peak
 
 
-def best(rows: Rows, measure: Measure) -> Top:
-    return ranked(rows, measure.count)  # type: ignore[attr-defined]
-
-
-def maximum(rows: Rows, _: Measure) -> Maximum:
-    weight, key = ranked(rows, 1)
-    return Maximum(weight[..., 0], key[..., 0])
-
-
-def ranked(rows: Rows, count: int) -> Top:
-    scores, keys = (np.moveaxis(rows.sums[name][:, :, :count], 2, 3) for name in ("best", "best_keys"))
+def best(rows: RowSums, measure: TopKeys) -> Top:
+    scores, keys = (np.moveaxis(rows.sums[name][:, :, : measure.count], 2, 3) for name in ("best", "best_keys"))
     fallen = scores.astype(np.float64) - rows.of("maximum")[..., None]
     nan = rows.nan[..., None]
     weight = np.where(keys < 0, 0, np.exp(fallen * rows.unit) * rows.peak[..., None])
     return Top(np.where(nan, np.nan, weight), np.where(nan, -1, keys).astype(np.int64))
 
 
-def reach(rows: Rows, _: Measure) -> Range:
+def maximum(rows: RowSums, measure: Measure) -> Maximum:
+    weight, key = best(rows, TopKeys("top", measure.name, 1))
+    return Maximum(weight[..., 0], key[..., 0])
+
+
+def reach(rows: RowSums, _: Measure) -> Range:
+    """In the scores' own units."""
     return Range(rows.of("least") * rows.unit, rows.of("most") * rows.unit)
 
 
-def counts(rows: Rows, _: Measure) -> Counts:
+def counts(rows: RowSums, _: Measure) -> Counts:
     return Counts(*(rows.sums["counted"][:, :, row].astype(np.int64) for row in range(3)))
 
 
-OF_ROWS: dict[str, Callable[[Rows, Any], Any]] = {
+OF_ROWS: dict[str, Callable[[RowSums, Any], Any]] = {
     "lse": lse, "entropy": entropy, "distance": distance, "mass": within, "top": best, "maximum": maximum, "range": reach,
     "counts": counts,
 }  # fmt: skip
@@ -198,25 +206,34 @@ OF_ROWS: dict[str, Callable[[Rows, Any], Any]] = {
 # ---- keys ------------------------------------------------------------------------------------------------------------------------
 
 
-def by_keys(call: Call, rows: Rows, received: bool, picture: PooledMap | None) -> tuple[np.ndarray, Pooled]:
+CELL = 1024  # keys: the columns of a coarse map are computed in parts no smaller, so that there are tasks enough
+
+
+def by_keys(call: Call, rows: RowSums, received: bool, picture: PooledMap | None) -> tuple[np.ndarray, Pooled]:
     """What each key receives, and a map: a second pass. Zeros where the one or the other is not asked."""
     B, H, Q, K = (call.problem.dims[letter] for letter in "BHQK")
     real = call.problem.real
     height, width = (picture.rows, picture.columns) if picture else (0, 0)
-    columns, total, most = np.zeros((B, H, K)), np.zeros((B, H, height, width)), np.zeros((B, H, height, width), real)
+    parts = max(1, K // (CELL * max(width, 1)))
+    fine = parts * width  # ⌊part · K / fine⌋ is the edge of a column whenever it should be
+    columns, total, most = np.zeros((B, H, K)), np.zeros((B, H, height, fine)), np.zeros((B, H, height, fine), real)
     peak = np.zeros((B, H, call.room), real)
     peak[..., :Q] = rows.peak
-    # Every range holds whole columns of cells, and enough keys to be worth a task.
-    borders = edges(K, width)[:: -(-BLOCK * width // K)] if width else np.arange(0, K, BLOCK)
+    # Every range holds whole columns, and enough keys to be worth a task.
+    borders = edges(K, fine)[:: -(-BLOCK * fine // K)] if fine else np.arange(0, K, BLOCK)
     borders = np.append(borders[borders < K], K)
     own = {
         "row_top": some_number(rows.top_room), "row_peak": peak, "ranges": len(borders) - 1, "borders": borders,
-        "visitors": visitors(call.plan, BLOCK), "received": columns, "map_rows": height, "map_columns": width,
+        "visitors": visitors(call.plan, BLOCK), "received": columns, "map_rows": height, "map_columns": fine,
         "cell_total": total, "cell_most": most,
     }  # fmt: skip
     assert tuple(own) == SLOTS
     frame, pooled = framed(call, ()), picture is not None
     tasks = B * H * (len(borders) - 1)
     run(call, frame, "keys", (received, pooled), lambda: keys_kernel(frame, received, pooled), keys_memory(frame), tasks, own)
-    area = np.outer(np.diff(edges(Q, height)), np.diff(edges(K, width))) if picture else 1
+    if not picture:
+        return columns, Pooled(total, most)
+    total, most = (array.reshape(B, H, height, width, parts) for array in (total, most))
+    total, most = total.sum(-1), most.max(-1)
+    area = np.outer(np.diff(edges(Q, height)), np.diff(edges(K, width)))
     return columns, Pooled(total / area, np.where(np.isnan(total), np.nan, most))

@@ -48,10 +48,10 @@ def keys_kernel(frame: Frame, received: bool, pooled: bool) -> ir.Module:
     row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; visitors, of tiles of
     BLOCK keys; received (B, H, K) float64; a map's size, and its sums (float64) and maxima (B, H, map_rows, map_columns).
     """
-    return _Keys(frame, received, pooled).written()
+    return _KeysKernel(frame, received, pooled).written()
 
 
-class _Keys(Sweep):
+class _KeysKernel(Sweep):
     def __init__(self, frame: Frame, received: bool, pooled: bool):
         self.received, self.pooled = received, pooled
         super().__init__("keys", frame, SLOTS, keys_memory(frame))

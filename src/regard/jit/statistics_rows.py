@@ -16,7 +16,7 @@ variance that follow are those of slightly other weights, and nothing cancels, h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,8 +56,8 @@ class Sums:
         return {name: row for name, row in found.items() if row[0]}
 
 
-class Rows(NamedTuple):
-    """Rows of lanes in working memory: `count` of them, side by side in the vectors of a tile."""
+class Lanes(NamedTuple):
+    """Rows of lanes in working memory, each as wide as the tile: `vectors` vectors of numbers of `size` bytes."""
 
     code: Code
     memory: Any
@@ -106,7 +106,7 @@ def rows_memory(frame: Frame, sums: Sums) -> dict[str, int]:
 
 def rows_kernel(frame: Frame, sums: Sums) -> ir.Module:
     """The kernel `rows(arguments, scratch, budget)`; its own slots are the addresses of the sums, (B, H, count, whole tiles)."""
-    return _Rows(frame, sums).written()
+    return _RowsKernel(frame, sums).written()
 
 
 def real_of(frame: Frame) -> np.dtype:
@@ -114,24 +114,18 @@ def real_of(frame: Frame) -> np.dtype:
     return np.dtype(np.float64 if Format(frame.spec.dtype, frame.target).real == F64 else np.float32)
 
 
-class _Rows(Sweep):
+class _RowsKernel(Sweep):
     def __init__(self, frame: Frame, sums: Sums):
         self.sums, self.kept = sums, sums.kept(real_of(frame))
         super().__init__("rows", frame, tuple(f"sum_{name}" for name in self.kept), rows_memory(frame, sums))
         tile = self.tile
         self.sets = KeySets(self, frame)
         self.rows = {
-            name: Rows(
+            name: Lanes(
                 self.code, tile.memory[f"sum_{name}"], vector(TYPES[dtype.name], tile.lanes), dtype.itemsize, tile.vectors
             )
             for name, (_, dtype, _) in self.kept.items()
         }
-
-    def each_row(self) -> Iterator[tuple[str, int, int]]:
-        """(name, row, vector) of everything that is carried, except the maximum."""
-        for name, (count, _, _) in self.kept.items():
-            if name != "maximum":
-                yield from ((name, row, number) for row in range(count) for number in range(self.tile.vectors))
 
     def task(self, number) -> None:
         """A tile of query rows."""
@@ -143,9 +137,11 @@ class _Rows(Sweep):
         self.sets.open(self.b, self.h, self.position)
         self.queries = [self.positions(number) for number in range(self.tile.vectors)]
         self.run.begin()
-        for name, row, vector_number in self.each_row():
-            rows = self.rows[name]
-            rows.put(code.number(self.kept[name][2], rows.type), vector_number, row)
+        for name, (count, _, first) in self.kept.items():
+            lanes = self.rows[name]
+            with code.loop(code.index(0), code.index(count)) as row:
+                for vector_number in range(lanes.vectors):
+                    lanes.put(code.number(first, lanes.type), vector_number, row.index)
         self.each_block(which, self.block)
         self.store(which)
 
@@ -173,6 +169,7 @@ class _Rows(Sweep):
     # a block of keys ----------------------------------------------------------------------------------------------------------
 
     def block(self, first, count, mixed) -> None:
+        """Keys that join the sums."""
         code, run, tile = self.code, self.run, self.tile
         self.scores(first, count, mixed)
         before = [self.shift(number) for number in range(tile.vectors)]
@@ -218,8 +215,8 @@ class _Rows(Sweep):
             found = self.seen(number, s, code.fsub(s, shift), code.add(first, key.index))
             key.carry(*(JOINED[name](code, before, found[name][row]) for (name, row), before in zip(names, key.carried)))
         for (name, row), after in zip(names, key.result, strict=True):
-            rows = self.rows[name]
-            rows.put(JOINED[name](code, rows.get(number, row), after), number, row)
+            lanes = self.rows[name]
+            lanes.put(JOINED[name](code, lanes.get(number, row), after), number, row)
 
     def seen(self, number: int, s, d, position) -> dict[str, list]:
         """What one key gives to every sum. d: s - m."""
@@ -248,7 +245,7 @@ class _Rows(Sweep):
     # the largest scores -------------------------------------------------------------------------------------------------------
 
     def rank(self, number: int, first, count) -> None:
-        """Scores that beat the last of the best go where they belong."""
+        """Scores that beat the last of the best join them; in most blocks there is none."""
         code, tile = self.code, self.tile
         last = self.rows["best"].place(number, self.sums.best - 1)
         with code.loop(code.index(0), count) as key:
