@@ -9,6 +9,7 @@ from engines import engines, normal, same_bits
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from test_jit import guarded
 
 import regard as rg
 from regard import Refused
@@ -261,6 +262,17 @@ def test_what_changed_since_the_last_step_is_seen():
         capped += 0.5
         one_row(cache, q, score=rg.softcap(capped), scale=step / 40)
         one_row(cache, q, mask=allowed[: step + 1])
+
+
+def test_the_block_table_is_read_to_its_end_and_no_further():
+    """A step prepared for positions to come reads no entry of a page that nobody holds yet: behind the table is a forbidden page."""
+    k, v, q = normal(1, G, 382, D, seed=1), normal(1, G, 382, E, seed=2), normal(1, H, 1, D, seed=3)
+    cache = rg.KVCache(G, D, E)
+    cache.append(k[:, :, :380], v[:, :, :380])
+    cache._held.table = guarded(cache._held.table[:, :3].copy(), at_end=True)
+    for step in (380, 381):
+        cache.append(k[:, :, [step]], v[:, :, [step]])
+        one_row(cache, q)
 
 
 def test_a_table_that_ends_is_refused_where_it_ends():

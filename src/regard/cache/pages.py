@@ -117,8 +117,9 @@ class Pages:
         self.table[change.copied] = target
         columns = int(change.fresh[1].max(initial=-1)) + 1
         if columns > self.table.shape[1]:
-            more = max(columns, 2 * self.table.shape[1]) - self.table.shape[1]
-            self.table = np.pad(self.table, ((0, 0), (0, more)))
+            wider = np.zeros((len(self.table), max(columns, 2 * self.table.shape[1])), np.int32)
+            wider[:, : self.table.shape[1]] = self.table
+            self.table = wider
         self.table[change.fresh] = self._take(len(change.fresh[0]))
         self.shared = bool((self.holders > 1).any())
         return source, target

@@ -29,7 +29,7 @@ PLACE = {name: number for number, name in enumerate(FIXED)}
 # What differs from step to step, in the order in which a step names it.
 ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts", "next")]
 ARRAYS = [PLACE[name] for name in ("q", "k", "v", "out")]  # address and strides
-SUMS, LEFT, COLUMNS = (PLACE[name] for name in ("lse", "left", "pages_batch"))
+SUMS, LEFT, COLUMNS, KEYS = (PLACE[name] for name in ("lse", "left", "pages_batch", "K"))
 assert FIXED[SUMS : SUMS + 3] == ("lse", "top", "total")
 
 
@@ -92,6 +92,7 @@ class Decoder:
         top = address(sums)
         block[SUMS : SUMS + 3] = top, top + sums.strides[0], top + 2 * sums.strides[0]
         block[LEFT], block[COLUMNS] = address(counters) + 8, table.shape[1]
+        block[KEYS] = ends.max()  # the table may end there: nothing further is asked for
         if sinks is not None:
             sinks = np.ascontiguousarray(sinks, self.real)
             block[PLACE["sinks"]] = address(sinks)
