@@ -288,15 +288,12 @@ class _Forward:
         self.values.stage(count)
         if self.dropout is not None:
             self.dropout.draw(first, count)
+        steps = code.sdiv(code.add(count, code.index(1)), code.index(2)) if tile.form.pairs else count
         with code.if_else(self.careful) as (then, otherwise):
             for branch, mark, add in ((then, True, add_values_carefully), (otherwise, False, add_values)):
                 with branch:
-                    run.exponentiate(tile.s, count, mark, self.dropout)
-                    if tile.form.pairs:
-                        run.pair_up(tile.s, count)
-                        add(code, tile, run, self.values, code.sdiv(code.add(count, code.index(1)), code.index(2)))
-                    else:
-                        add(code, tile, run, self.values, count)
+                    run.exponentiate(tile.s, count, mark, self.dropout, tile.form.pairs)
+                    add(code, tile, run, self.values, steps)
 
     # the end ------------------------------------------------------------------------------------------------------------------
 

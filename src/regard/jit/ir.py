@@ -181,6 +181,19 @@ class Code(ir.IRBuilder):
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * c.type.count}"
         return self.external(name, c.type, c, self.bitcast(a, pairs), self.bitcast(b, pairs))
 
+    def paired(self, low, high):
+        """Words of two float32, rounded to bfloat16, the first in the lower half."""
+        lanes = low.type.count
+        name = f"llvm.x86.avx512bf16.cvtne2ps2bf16.{32 * lanes}"
+        both = self.external(name, vector(Brain(), 2 * lanes), high, low)
+        both = self.bitcast(both, vector(I16, 2 * lanes))
+        return self.shuffle(both, both, [place // 2 + lanes * (place % 2) for place in range(2 * lanes)])
+
+    def brain(self, value):
+        """float32 as bfloat16, as bits, by the instruction of machines that multiply pairs; denormals become 0."""
+        count = value.type.count
+        return self.bitcast(self.fptrunc(value, vector(Brain(), count)), vector(I16, count))
+
     def horner(self, x, coefficients: list[float]):
         """c0 + x·(c1 + x·(c2 + …)), each step one rounding."""
         out = self.number(coefficients[-1], x)

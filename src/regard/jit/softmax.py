@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from . import special
 from .dropout import Dropout
-from .formats import round_brain
 from .ir import Code
 from .special import FLOOR, LOG2E
 
@@ -105,48 +104,42 @@ class Running:
         """m and l."""
         return self._get("maximum", number), self._get("total", number)
 
-    def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None = None) -> None:
+    def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None, pairs: bool) -> None:
         """Scores become p in place, and l grows by them; then dropout falls. mark: a removed key's p is -0, which adds nothing but
-        can be told.
+        can be told. pairs: rows 2j and 2j + 1 become row j of words, each p rounded to bfloat16.
         """
-        code, row_bytes = self.code, self.bytes * self.vectors
+        code, step = self.code, 2 if pairs else 1
         shifts = [self._get("shift", number) for number in range(self.vectors)]
         zero = code.number(0.0, self.type)
-        with code.loop(code.index(0), count, 1, [zero] * self.vectors) as loop:
-            row = code.at(scores, code.mul(loop.index, code.index(row_bytes)))
+        if pairs:
+            odd = code.icmp_signed("==", code.and_(count, code.index(1)), code.index(1))
+            with code.when(odd):  # the last row is paired with one of removed keys
+                for number in range(self.vectors):
+                    code.put(code.number(-math.inf, self.type), self._in_row(scores, count, number), align=self.bytes)
+        with code.loop(code.index(0), count, step, [zero] * self.vectors) as loop:
+            rows = [loop.index, code.add(loop.index, code.index(1))][:step]
             sums = []
-            for number in range(self.vectors):
-                place = code.at(row, self.bytes * number)
-                s = code.get(place, self.type, align=self.bytes)
-                p = special.softmax_exp2(code, code.fsub(s, shifts[number]), *self.exponent)
-                if mark:
-                    p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
-                sums.append(code.fadd(loop.carried[number], p))
-                if dropout is not None:
-                    p = code.fmul(p, dropout.factor(number, loop.index))
-                code.put(p, place, align=self.bytes)
+            for number, total in enumerate(loop.carried):
+                weights = []
+                for row in rows:
+                    s = code.get(self._in_row(scores, row, number), self.type, align=self.bytes)
+                    p = special.softmax_exp2(code, code.fsub(s, shifts[number]), *self.exponent)
+                    if mark:
+                        p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
+                    total = code.fadd(total, p)
+                    weights.append(p if dropout is None else code.fmul(p, dropout.factor(number, row)))
+                sums.append(total)
+                words = code.paired(*weights) if pairs else weights[0]
+                target = code.sdiv(loop.index, code.index(2)) if pairs else loop.index
+                code.put(words, self._in_row(scores, target, number), align=self.bytes)
             loop.carry(*sums)
         for number in range(self.vectors):
             self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))
 
-    def pair_up(self, weights, count) -> None:
-        """Rows 2j and 2j + 1 of p become row j of words, each p rounded to bfloat16; an odd last row is paired with zeros."""
-        code, row_bytes = self.code, self.bytes * self.vectors
-        last = code.sub(count, code.index(1))
-        with code.loop(code.index(0), code.sdiv(code.add(count, code.index(1)), code.index(2))) as loop:
-            low = code.mul(loop.index, code.index(2))
-            high = code.smaller_int(code.add(low, code.index(1)), last)
-            alone = code.icmp_signed("==", low, last)
-            rows = [code.at(weights, code.mul(row, code.index(row_bytes))) for row in (low, high, loop.index)]
-            for number in range(self.vectors):
-                a, b = (
-                    round_brain(code, code.get(code.at(row, self.bytes * number), self.type, align=self.bytes))
-                    for row in rows[:2]
-                )
-                upper = code.and_(b, code.whole(-(2**16), b))
-                upper = code.select(alone, code.whole(0, b), upper)
-                word = code.or_(code.lshr(a, code.whole(16, a)), upper)
-                code.put(word, code.at(rows[2], self.bytes * number), align=self.bytes)
+    def _in_row(self, base, row, number: int):
+        """The address of a vector of a row of scores."""
+        code = self.code
+        return code.at(code.at(base, code.mul(row, code.index(self.bytes * self.vectors))), self.bytes * number)
 
     def add_sinks(self, sink: Callable, count) -> None:
         """Extra logits in the denominator: the maximum, now a natural logarithm, rises to them; l and α follow.
