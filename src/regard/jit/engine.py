@@ -14,7 +14,7 @@ from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
 from . import build, dropout, forward, threads
-from .arguments import pack, plain
+from .arguments import FIXED, address, bits, pack, plain
 from .emit import signature
 from .forward import PIECE
 from .launch import launch
@@ -46,7 +46,29 @@ class Saved(NamedTuple):
     total: np.ndarray
 
 
+class Recipe(NamedTuple):
+    """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
+
+    block: the argument block, in which addresses are filled in. counters: the tasks taken, and the pieces of keys left of each tile.
+    room: numbers of working memory for pieces. plan, start: what the block's other addresses point to.
+    """
+
+    ready: Prepared
+    plan: Plan
+    start: np.ndarray
+    block: np.ndarray
+    counters: np.ndarray
+    room: int
+    workers: int
+
+
 _prepared: Memo[Prepared] = Memo(256)
+_recipes: Memo[Recipe] = Memo(64)
+
+_NEXT, _LEFT, _PARTS, _SINKS, *_ARRAYS = (
+    FIXED.index(name) for name in ("next", "left", "parts", "sinks", "q", "k", "v", "out")
+)
+_SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total lie side by side, there and here
 
 
 def why_not(problem: Problem) -> list[str]:
@@ -67,12 +89,41 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
 def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
     """`solve`, and what a backward pass needs."""
     B, H, Q, _ = problem.q.shape
-    E = problem.v.shape[3]
     if out is None:
-        out = np.empty((B, H, Q, E), problem.dtype)
-    lse, top, total = np.empty((3, B, H, Q), problem.real)
-    if lse.size == 0:
-        return Saved(out, lse, top, total)
+        out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype)
+    sums = np.empty((3, B, H, Q), problem.real)
+    saved = Saved(out, *sums)
+    if saved.lse.size == 0:
+        return saved
+    arrays = problem.q, problem.k, problem.v, out
+    sinks = None if problem.sinks is None else np.ascontiguousarray(problem.sinks, problem.real)
+    # The numbers of dropout are left out of the recipe, because they change in every step of a training.
+    kind = (
+        *(array.shape for array in arrays), *(array.strides for array in arrays), problem.dtype, problem.scale,
+        problem.query_start.tobytes(), sinks if sinks is None else sinks.shape, problem.dropout is None, threads.count(), host(),
+    )  # fmt: skip
+    recipe = _recipes(
+        (problem.mask, problem.score), kind, lambda: _recipe(problem, out, 0 if sinks is None else sinks.shape[1])
+    )
+    block, counters = recipe.block.copy(), recipe.counters.copy()
+    parts = _aligned(recipe.room, problem.real) if recipe.room else out
+    first, top = address(counters), address(sums)
+    block[_NEXT], block[_LEFT], block[_PARTS] = first, first + 8, address(parts)
+    block[_SUMS] = top, top + sums.strides[0], top + 2 * sums.strides[0]
+    for place, array in zip(_ARRAYS, arrays):
+        block[place] = address(array)
+    if sinks is not None:
+        block[_SINKS] = address(sinks)
+    if problem.dropout is not None:
+        for name, value in dropout.slots(problem.dropout).items():
+            block[FIXED.index(name)] = bits(value) if isinstance(value, float) else value
+    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (problem, recipe, saved, counters, parts, sinks))
+    return saved
+
+
+def _recipe(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
+    """What has to be thought about once for all calls of a kind."""
+    B, H, Q, _ = problem.q.shape
     shape = tiling(problem)
     found = plan(problem, shape.planned, PLAN_KEYS)
     heads = problem.k.shape[1] if shape.folded else H
@@ -80,20 +131,14 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
     split = splits(problem, found, tiles, threads.count())
     ready = prepare(problem, shape, split, out)
     pieces = -(-problem.dims["K"] // PIECE) if split else 1
-    counter = np.zeros(1, np.int64)
-    sinks = np.ascontiguousarray(np.empty((H, 0)) if problem.sinks is None else problem.sinks, problem.real)
-    parts = _aligned(tiles * pieces * (E + 2) * shape.rows if split else 0, problem.real)
-    left = np.full(tiles if split else 0, pieces, np.int64)
-    given = {
-        "next": counter, "tasks": tiles * pieces, "out": out, "lse": lse, "top": top, "total": total, "heads": heads,
-        "rows": Q * H // heads, "sinks": sinks, "sink_count": sinks.shape[1], "pieces": pieces, "parts": parts, "left": left,
-    }  # fmt: skip
-    if problem.dropout is not None:
-        given |= dropout.slots(problem.dropout)
-    block = pack(problem, found, ready.constants, ready.tables, **given)
-    workers = 1 if _work(problem, found) < SMALL else min(threads.count(), tiles * pieces)
-    launch(ready.kernel, block, ready.scratch, workers, (problem, found, ready, given))
-    return Saved(out, lse, top, total)
+    filled = dict.fromkeys(("next", "lse", "top", "total", "sinks", "parts", "left"), 0)
+    block = pack(problem, found, ready.constants, ready.tables, **filled, out=out, tasks=tiles * pieces, heads=heads,
+                 rows=Q * H // heads, sink_count=sink_count, pieces=pieces)  # fmt: skip
+    return Recipe(
+        ready, found, problem.query_start, block, counters=np.append(0, np.full(tiles if split else 0, pieces)),
+        room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
+        workers=1 if _work(problem, found) < SMALL else min(threads.count(), tiles * pieces),
+    )  # fmt: skip
 
 
 def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
