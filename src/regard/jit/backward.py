@@ -25,14 +25,14 @@ from .arguments import Block
 from .dropout import Dropout
 from .formats import Format
 from .ir import I64, PTR, Code
-from .multiply import GRAIN, Matrix, Multiplier
+from .multiply import CHAIN, GRAIN, Matrix, Multiplier
 from .pullback import Pullback
 from .staging import Staging
 from .target import Target
 from .turns import Turns
 from .visitors import meeting
 
-__all__ = ["ARRAYS", "KEYS", "PHASES", "Specification", "fixed_slots", "scratch_bytes", "write"]
+__all__ = ["ARRAYS", "KEYS", "PHASES", "Specification", "fixed_slots", "padded", "scratch_bytes", "write"]
 
 KEYS = 128  # in a task's tile
 PHASES = ("rows", "keys", "queries")
@@ -68,23 +68,31 @@ def fixed_slots(spec: Specification) -> tuple[str, ...]:
     return FIXED + tuple(f"gradient{number}" for number, _ in spec.tables)
 
 
-def _padded(size: int) -> int:
-    return -(-size // GRAIN) * GRAIN
-
-
-def _regions(spec: Specification, size: int) -> dict[str, tuple[int, int]]:
-    """The matrices of a thread's working memory: rows and columns."""
-    D, E, W = _padded(spec.D), _padded(spec.E), spec.rows
-    return {
-        "k": (KEYS, D), "v": (KEYS, E), "dk": (KEYS, D), "dv": (KEYS, E), "q": (W, D), "dout": (W, E), "qt": (D, W),
-        "doutt": (E, W), "s": (KEYS, W), "ds": (KEYS, W), "out": (W, E), "room": (1, 1024 // size),
-        "bits": (KEYS if spec.dropout else 0, W // size),
+def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:
+    """The matrices of a thread's working memory: rows, and bytes of a row. Names in `t` are transposed, in `p` rows in pairs."""
+    D, E, W, size, step = *(padded(depth, form) for depth in (spec.D, spec.E)), spec.rows, form.size, 2 if form.pairs else 1
+    narrow = size // step
+    found = {
+        "k": (KEYS, D * narrow), "v": (KEYS, E * narrow), "q": (W, D * narrow), "dout": (W, E * narrow),
+        "qt": (D // step, W * size), "doutt": (E // step, W * size), "s": (KEYS, W * size), "ds": (KEYS, W * size),
+        "dk": (KEYS, D * size), "dv": (KEYS, E * size), "out": (W, E * size), "room": (1, 1024),
+        "bits": (KEYS if spec.dropout else 0, W),
     }  # fmt: skip
+    if form.pairs:
+        found |= {"kp": (KEYS // 2, D * size), "qp": (W // 2, D * size), "doutp": (W // 2, E * size), "weights": (KEYS, W * narrow),
+                  "slopes": (KEYS, W * narrow), "slopesp": (KEYS // 2, W * size)}  # fmt: skip
+    return found
 
 
-def scratch_bytes(spec: Specification, size: int) -> int:
+def padded(depth: int, form: Format) -> int:
+    """Depth in working memory."""
+    grain = 2 * GRAIN if form.pairs else GRAIN
+    return -(-depth // grain) * grain
+
+
+def scratch_bytes(spec: Specification, form: Format) -> int:
     """Working memory of one thread."""
-    return sum(rows * columns * size for rows, columns in _regions(spec, size).values())
+    return sum(rows * row for rows, row in regions(spec, form).values())
 
 
 def write(spec: Specification, target: Target, mask: Expr | None, score: Expr | None, partials: dict[Expr, Expr],
@@ -106,15 +114,16 @@ class _Backward:
 
     def __init__(self, code: Code, spec: Specification, target: Target, args, mask, score, partials, constants, tables):
         self.code, self.spec = code, spec
-        form = Format(spec.dtype, target)
-        self.real, self.size = form.real, form.size
+        self.form = form = Format(spec.dtype, target)
+        self.D, self.E = padded(spec.D, form), padded(spec.E, form)
+        self.real, self.size, self.step = form.real, form.size, 2 if form.pairs else 1
         self.arg = arg = Block(code, args[0], constants, tables, spec.wide, fixed_slots(spec))
-        self.multiply = tools = Multiplier(code, target, self.real, self.size)
+        self.multiply = tools = Multiplier(code, target, form)
         self.lanes, self.vectors = tools.lanes, spec.rows // tools.lanes
         self.room, offset = {}, 0
-        for name, (rows, columns) in _regions(spec, self.size).items():
-            self.room[name] = Matrix(code.at(args[1], offset), columns * self.size)
-            offset += rows * columns * self.size
+        for name, (rows, row) in regions(spec, form).items():
+            self.room[name] = Matrix(code.at(args[1], offset), row)
+            offset += rows * row
         self.staging = Staging(code, tools, form, arg, dict(zip(ARRAYS, spec.unit, strict=True)))
         self.turns = Turns(code, arg, target)
         self.scale = arg.factor("scale", tools.type)
@@ -173,8 +182,9 @@ class _Backward:
         """Per row of a tile: the shift that its scores are taken from, the inverse of its total, and rest."""
         code, spec, staging = self.code, self.spec, self.staging
         b, h, pair, first, count = self._tile(number)
-        for name in ("out", "dout"):
-            staging.load(name, self._row(name, b, h, first), count, spec.E, self.room[name], spec.rows)
+        parts = self.room["out"], self.room["dv"]
+        for name, into in zip(("out", "dout"), parts, strict=True):
+            staging.load(name, self._row(name, b, h, first), count, spec.E, into, spec.rows, self.E)
         found = self._place("softmax", number, 3 * spec.rows)
         zero, one = code.number(0.0, self.real), code.number(1.0, self.real)
         with code.loop(code.index(0), code.index(spec.rows)) as row:
@@ -183,7 +193,7 @@ class _Backward:
             top, total, dlse = (code.get(self._place(name, at, 1), self.real, self.size) for name in ("top", "total", "dlse"))
             nothing = code.fcmp_ordered("==", top, code.number(float("-inf"), top))
             empty = code.or_(code.fcmp_ordered("==", total, zero), code.not_(exists))
-            delta = staging.dot(self.room["out"], self.room["dout"], row.index, _padded(spec.E))
+            delta = staging.dot(*parts, row.index, self.E)
             rest = code.fsub(dlse, delta)
             values = (code.select(nothing, zero, top), code.select(empty, zero, code.fdiv(one, total)),
                       code.select(exists, rest, zero))  # fmt: skip
@@ -197,9 +207,9 @@ class _Backward:
         """A tile of dQᵀ becomes rows of dq."""
         spec = self.spec
         b, h, _, first, count = self._tile(number)
-        work = Matrix(self._place("work", number, _padded(spec.D) * spec.rows), spec.rows * self.size)
-        self.staging.transpose(work, self.room["q"], _padded(spec.D), spec.rows)
-        self.staging.store("dq", self._row("dq", b, h, first), self.room["q"], count, spec.D, self.scale)
+        work = Matrix(self._place("work", number, self.D * spec.rows), spec.rows * self.size)
+        self.staging.transpose(work, self.room["dk"], self.D, spec.rows)
+        self.staging.store("dq", self._row("dq", b, h, first), self.room["dk"], count, spec.D, self.scale)
 
     def keys(self, number) -> None:
         """A tile of keys, and all tiles of queries that visit it."""
@@ -209,10 +219,12 @@ class _Backward:
         first = code.mul(unit, code.index(KEYS))
         count = code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
         whole = []
-        for name, depth in (("k", spec.D), ("v", spec.E)):
-            staging.load(name, self._row(name, b, g, first), count, depth, self.room[name], KEYS)
-            whole.append(staging.finite(self.room[name], KEYS, _padded(depth)))
-            staging.clear(self.room[f"d{name}"], KEYS, _padded(depth))
+        for name, depth, width in (("k", spec.D, self.D), ("v", spec.E, self.E)):
+            staging.load(name, self._row(name, b, g, first), count, depth, self.room[name], KEYS, width, self.form.pairs)
+            whole.append(staging.finite(self.room[name], KEYS, width // self.step))
+            staging.clear(self.room[f"d{name}"], KEYS, width)
+        if self.form.pairs:
+            staging.pair_up(self.room["k"], self.room["kp"], code.index(0), code.index(KEYS), self.D)
         self.finite_keys = code.and_(*whole)
         self._find_gradients(number)
         self.turns.enter(number, unit, pair)
@@ -247,56 +259,58 @@ class _Backward:
     def visit(self, b, h, tile, base, first, last, mixed) -> None:
         """A tile of queries meets keys first … last of the task's tile, which begins at key `base`."""
         code, arg, spec, room, multiply = self.code, self.arg, self.spec, self.room, self.multiply
-        D, E, W, zero = _padded(spec.D), _padded(spec.E), spec.rows, code.index(0)
+        W, step, zero = spec.rows, self.step, code.index(0)
         row = code.mul(tile, code.index(W))
         count = code.smaller_int(code.sub(arg["Q"], row), code.index(W))
         number = code.add(code.mul(code.add(code.mul(b, arg["H"]), h), arg["tiles"]), tile)
-        whole = [self.finite_keys]
-        for name, depth in (("q", spec.D), ("dout", spec.E)):
-            self.staging.load(name, self._row(name, b, h, row), count, depth, room[name], W)
-            whole.append(self.staging.transpose(room[name], room[f"{name}t"], W, _padded(depth)))
-        finite = code.and_(code.and_(*whole[:2]), whole[2])
+        finite = self.finite_keys
+        for name, depth, width in (("q", spec.D, self.D), ("dout", spec.E, self.E)):
+            self.staging.load(name, self._row(name, b, h, row), count, depth, room[name], W, width, self.form.pairs)
+            self.staging.transpose(room[name], room[f"{name}t"], W, width // step)
+            if self.form.pairs:
+                self.staging.pair_up(room[name], room[f"{name}p"], zero, code.index(W), width)
+            finite = code.and_(finite, self.staging.finite(room[name], W, width // step))
         first, last = code.sub(first, base), code.sub(last, base)
-        keys = first, code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
-        multiply(room["s"], room["k"], room["qt"], W, keys, (zero, code.index(D)), anew=True)
-        multiply(room["ds"], room["v"], room["doutt"], W, keys, (zero, code.index(E)), anew=True)
+        end = code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
+        # bfloat16 is rounded so much that long chains add nothing to it.
+        chain = None if self.form.pairs else CHAIN
+        multiply(room["s"], room["k"], room["qt"], W, (first, end), (zero, code.index(self.D // step)), anew=True, chain=chain)
+        multiply(
+            room["ds"], room["v"], room["doutt"], W, (first, end), (zero, code.index(self.E // step)), anew=True, chain=chain
+        )
         start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
         self.turns.wait_for_heads(tile, any(direct for _, direct in spec.tables))
         self.pullback.open(b, h, code.add(start, row), count)
         softmax = Matrix(self._place("softmax", number, 3 * W), W * self.size)
+        p, ds = (room["weights"], room["slopes"]) if self.form.pairs else (room["s"], room["ds"])
+
+        def pull(masked: bool) -> None:
+            self.pullback.apply(room["s"], room["ds"], p, ds, softmax, base, first, last, end, masked)
+
         if self.mask is None:
-            self.pullback.apply(room["s"], room["ds"], softmax, base, first, last, masked=False)
+            pull(False)
         else:
             with code.if_else(mixed) as (then, otherwise):
-                with then:
-                    self.pullback.apply(room["s"], room["ds"], softmax, base, first, last, masked=True)
-                with otherwise:
-                    self.pullback.apply(room["s"], room["ds"], softmax, base, first, last, masked=False)
-        work = Matrix(self._place("work", number, D * W), W * self.size)
+                for branch, masked in ((then, True), (otherwise, False)):
+                    with branch:
+                        pull(masked)
+        if self.form.pairs:
+            self.staging.pair_up(ds, room["slopesp"], first, end, W)
+        work = Matrix(self._place("work", number, self.D * W), W * self.size)
         with code.if_else(finite) as (then, otherwise):
-            with then:
-                self._gather(work, tile, keys, (first, last), count, careful=False)
-            with otherwise:
-                self._gather(work, tile, keys, (first, last), count, careful=True)
+            for branch, careful in ((then, False), (otherwise, True)):
+                with branch:
+                    self._gather(work, tile, p, ds, (first, end), careful)
 
-    def _gather(self, work: Matrix, tile, rows, keys, count, careful: bool) -> None:
+    def _gather(self, work: Matrix, tile, p: Matrix, ds: Matrix, keys, careful: bool) -> None:
         """dV, dK and dQ take in a visit. careful: without the products of removed pairs, because 0 · NaN is NaN."""
-        code, room, multiply = self.code, self.room, self.multiply
-        D, E, W, queries = _padded(self.spec.D), _padded(self.spec.E), self.spec.rows, (code.index(0), count)
-
-        def by_key(row, term, column):
-            return self._removed(code.get(multiply.place(room["s"], row, term), self.real, self.size))
-
-        def by_lane(row, term, column):
-            return self._removed(multiply.get(multiply.place(room["s"], term, column), 0))
-
-        multiply(room["dv"], room["s"], room["dout"], E, rows, queries, removed=by_key if careful else None)
-        multiply(room["dk"], room["ds"], room["q"], D, rows, queries, removed=by_key if careful else None)
+        code, room, multiply, step, pairs = self.code, self.room, self.multiply, self.step, self.form.pairs
+        queries = code.index(0), code.index(self.spec.rows // step)
+        # The lowest tile is one chain, so that the bits do not depend on the height of tiles.
+        chain, by_key, by_lane = 2 * self.lanes // step, "a" if careful else "", "b" if careful else ""
+        multiply(room["dv"], p, room["doutp" if pairs else "dout"], self.E, keys, queries, chain=chain, marked=by_key)
+        multiply(room["dk"], ds, room["qp" if pairs else "q"], self.D, keys, queries, chain=chain, marked=by_key)
         self.turns.wait(tile)
-        multiply(work, room["k"], room["ds"], W, (code.index(0), code.index(D)), keys, turned=True, chain=None,
-                 removed=by_lane if careful else None)  # fmt: skip
-
-    def _removed(self, weight):
-        """Whether a weight is the -0 of a removed pair."""
-        bits = self.code.as_bits(weight)
-        return self.code.icmp_unsigned("==", bits, self.code.whole(-(2 ** (8 * self.size - 1)), bits))
+        terms = tuple(code.ashr(end, code.index(1)) for end in keys) if pairs else keys
+        multiply(work, room["kp" if pairs else "k"], room["slopesp"] if pairs else ds, self.spec.rows,
+                 (code.index(0), code.index(self.D)), terms, turned=True, chain=None, marked=by_lane)  # fmt: skip

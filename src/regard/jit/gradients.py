@@ -14,12 +14,11 @@ from ..problem import Gradients, Problem
 from ..readings import adjoints
 from . import backward, build, dropout, threads
 from .arguments import address, bits, factors, leaves
-from .backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots
+from .backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
 from .emit import signature
 from .engine import SMALL, Saved, _aligned, _needs_64_bits, rules
 from .formats import Format
 from .launch import launch
-from .multiply import GRAIN
 from .target import Target, host
 from .tiling import PLAN_KEYS
 from .visitors import visitors
@@ -72,7 +71,7 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
     rows = _rows(problem)
     seen = plan(problem, rows, PLAN_KEYS)
     ready = _prepare(problem, rows, arrays, list(tables))
-    tiles, units = seen.order.shape[1], -(-K // KEYS)
+    form, tiles, units = Format(problem.dtype.name, host()), seen.order.shape[1], -(-K // KEYS)
     workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
     apart = [table for table, (_, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True) if not direct]
     numbers = sum(table.array.size for table in apart)
@@ -80,7 +79,7 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
     given: dict[str, Any] = {
         "top": saved.top, "total": saved.total, "rest": rest,
         "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
-        "softmax": _aligned(B * H * tiles * 3 * rows, real), "work": _zeros(B * H * tiles * -(-D // GRAIN) * GRAIN * rows, real),
+        "softmax": _aligned(B * H * tiles * 3 * rows, real), "work": _zeros(B * H * tiles * padded(D, form) * rows, real),
         "H": H, "group": H // G, "groups": B * G, "G": G, "Q": Q, "K": K, "scale": float(problem.scale),
         "score_factor": factors(problem)[0], "exponent": factors(problem)[1], "start": problem.query_start,
         "offsets": seen.offsets, "runs": seen.runs, "visitors": visitors(seen, KEYS), "key_tiles": units, "tiles": tiles,
@@ -170,7 +169,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
     kernel = build.compiled(
         repr(spec), target, lambda: backward.write(spec, target, mask, score, partials, constants, tables), "backward"
     )
-    return Prepared(kernel, spec, constants, tables, backward.scratch_bytes(spec, Format(spec.dtype, target).size))
+    return Prepared(kernel, spec, constants, tables, backward.scratch_bytes(spec, Format(spec.dtype, target)))
 
 
 def _direct(problem: Problem, read: Read) -> bool:

@@ -3,8 +3,7 @@
     P = 2**(exponent · (s' - top)) / total        dS' = P ∘ (dP + rest)        dS = dS' ∘ ∂s'/∂s        s' = score(s)
 
 The partial derivatives are expressions too (`readings.adjoints`), emitted beside the score, so that what both need is computed once.
-A removed pair gets exactly 0, by choosing and not by multiplying. Its weight is -0, which adds nothing but can be told from a weight
-that is merely small.
+A removed pair gets exactly 0, by choosing and not by multiplying: -0, which adds nothing but can be told from what is merely small.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ class Pullback:
     """
 
     def __init__(self, code: Code, tools: Multiplier, vectors: int, arg: Block, mask: Expr | None, score: Expr | None,
-                 partials: dict[Expr, Expr], constants: list[Const], tables: list[Table], wide: bool, room, dropout: Dropout | None):  # fmt: skip
+                 partials: dict[Expr, Expr], constants: list[Const], tables: list[Table], wide: bool, room,
+                 dropout: Dropout | None):  # fmt: skip
         self.code, self.tools, self.vectors, self.arg, self.tables = code, tools, vectors, arg, tables
         self.mask, self.score, self.partials = mask, score, partials
         self.room, self.dropout = room, dropout
@@ -70,22 +70,32 @@ class Pullback:
                 for root in roots:
                     scope.prepare(root)
             self.scopes.append(scopes)
+        steps = [
+            ir.Constant(vector(I32, lanes), [number * lanes + lane for lane in range(lanes)]) for number in range(self.vectors)
+        ]
+        self.dead = [code.icmp_signed(">=", step, code.splat(code.trunc(count, I32), lanes)) for step in steps]
         if self.dropout is not None:
             self.dropout.open(place[0], [place[1]] * self.vectors, queries)
 
-    def apply(self, s: Matrix, ds: Matrix, rows: Matrix, base, first, last, masked: bool) -> None:
-        """Rows first … last of S become P, and those of dP become dS; gradients of tables grow. base: the key of row 0.
+    def apply(
+        self, scores: Matrix, dp: Matrix, p: Matrix, ds: Matrix, rows: Matrix, base, first, last, end, masked: bool
+    ) -> None:
+        """Rows first … last of P and dS from those of S and dP, rows up to `end` as if removed; gradients of tables grow.
 
-        rows: three rows of lanes, the shift that is taken from a score, the inverse of the total, and rest.
+        base: the key of row 0. rows: three rows of lanes, the shift that is taken from a score, the inverse of the total, and rest.
         """
         code, tools = self.code, self.tools
+        with code.loop(last, end) as loop:
+            for matrix in (p, ds):
+                for number in range(self.vectors):
+                    self._put(code.number(-0.0, self.type), matrix, loop.index, number)
         if self.dropout is not None:
             self.dropout.draw(code.add(base, first), code.sub(last, first))
         with code.loop(first, last) as loop:
             position = code.add(base, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
-            s_at, ds_at, rows_at = (
-                tools.place(part, at) for part, at in ((s, loop.index), (ds, loop.index), (rows, code.index(0)))
+            s_at, dp_at, rows_at = (
+                tools.place(part, at) for part, at in ((scores, loop.index), (dp, loop.index), (rows, code.index(0)))
             )
             shared: list[dict] = [{} for _ in self.parts]
             landed: list[tuple[Any, Any, Any]] = []
@@ -96,23 +106,33 @@ class Pullback:
                          zip(scopes, self.parts, shared, strict=True)]  # fmt: skip
                 rule = inner[1].scope(score=logit)
                 logit = logit if self.score is None else self._number(rule.value(self.score))
-                removed = code.fcmp_ordered("==", logit, code.number(-math.inf, logit))
+                removed = code.or_(code.fcmp_ordered("==", logit, code.number(-math.inf, logit)), self.dead[number])
                 if masked:
                     removed = code.or_(removed, code.not_(code.splat(inner[0].value(self.mask), self.lanes)))
                 kept = None if self.dropout is None else self.dropout.factor(number, code.sub(loop.index, first))
-                weight, slope = self._weight(logit, number, tools.get(ds_at, number), rows_at, rows.row, kept)
-                tools.put(code.select(removed, code.number(-0.0, weight), weight), s_at, number)
+                weight, slope = self._weight(logit, number, tools.get(dp_at, number), rows_at, rows.row, kept)
+                nothing = code.number(-0.0, weight)
+                self._put(code.select(removed, nothing, weight), p, loop.index, number)
 
-                def through(partial: Expr, slope=slope, removed=removed, rule=rule):
+                def through(partial: Expr, slope=slope, removed=removed, rule=rule, nothing=nothing):
                     """The gradient of a leaf, given ∂s'/∂leaf."""
                     value = slope if _is_one(partial) else code.fmul(slope, self._number(rule.value(partial)))
-                    return code.select(removed, code.number(0.0, value), value)
+                    return code.select(removed, nothing, value)
 
-                zero = code.number(0.0, slope)
-                tools.put(through(self.partials[the_score]) if the_score in self.partials else zero, ds_at, number)
+                kind = self.partials.get(the_score)
+                self._put(nothing if kind is None else through(kind), ds, loop.index, number)
                 for read in self.reads:
                     landed.append((read, self._offset(read, rule), through(self.partials[read])))
             self._land(landed)
+
+    def _put(self, value, matrix: Matrix, row, number: int) -> None:
+        """Stores a vector of P or dS; as bfloat16 where products take pairs."""
+        code, tools = self.code, self.tools
+        if not tools.pairs:
+            tools.put(value, tools.place(matrix, row), number)
+            return
+        place = code.at(tools.place(matrix, row), 2 * self.lanes * number)
+        code.put(code.brain(value), place, 2 * self.lanes)
 
     def _scope(self, scope: Emitter, roots: list[Expr], key, shared: dict) -> Emitter:
         """The scope of a key: what is the same for all lanes is computed for the first vector only."""

@@ -1,4 +1,8 @@
-"""Rows of the caller's arrays in working memory and back: any strides, any dtype, padded with zeros, transposed where asked."""
+"""Rows of the caller's arrays in working memory and back: any strides, any dtype, padded with zeros, transposed, paired.
+
+Where pairs of bfloat16 are multiplied, rows keep their 16 bits; what is transposed is then words of two neighbours in depth, and
+pairs of rows are made into one row of words.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from llvmlite import ir
 
 from .arguments import Block
 from .formats import Format
-from .ir import Code
-from .multiply import GRAIN, Matrix, Multiplier, sum_of_lanes
+from .ir import I16, I32, Code, vector
+from .multiply import Matrix, Multiplier, sum_of_lanes
 
 __all__ = ["Staging"]
 
@@ -22,24 +26,29 @@ class Staging:
     def _step(self, name: str):
         return self.code.index(self.form.itemsize) if self.unit[name] else self.arg[f"{name}_depth"]
 
-    def load(self, name: str, source, count, depth: int, into: Matrix, rows: int) -> None:
-        """`count` rows from an address; zeros fill the depth up to GRAIN, and the rows up to `rows`."""
-        code, tools = self.code, self.tools
-        entire = depth // self.lanes * self.lanes if self.unit[name] else 0
-        padded = -(-depth // GRAIN) * GRAIN
-        with code.loop(code.index(0), count) as row:
-            at = code.at(source, code.mul(row.index, self.arg[f"{name}_row"]))
-            to = tools.place(into, row.index)
-            if depth < padded:
-                for number in range(depth // self.lanes, padded // self.lanes):
-                    tools.put(code.number(0.0, self.type), to, number)
-            with code.loop(code.index(0), code.index(entire), self.lanes) as column:
-                value = self.form.load(code, code.at(at, code.mul(column.index, code.index(self.form.itemsize))), self.lanes)
-                code.put(value, code.at(to, code.mul(column.index, code.index(self.size))), self.lanes * self.size)
-            with code.loop(code.index(entire), code.index(depth)) as column:
-                value = self.form.load(code, code.at(at, code.mul(column.index, self._step(name))))
-                code.put(value, code.at(to, code.mul(column.index, code.index(self.size))), self.size)
-        self._clear(into, count, code.index(rows), padded)
+    def load(self, name: str, source, count, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False) -> None:
+        """`count` rows from an address; zeros fill the depth up to `padded` and the rows up to `rows`. narrow: keep 16 bits."""
+        code, lanes = self.code, self.lanes
+        entire = depth // lanes * lanes if self.unit[name] else 0
+        size = self.form.itemsize if narrow else self.size
+        zero = code.whole(0, vector(I16, lanes)) if narrow else code.number(0.0, self.type)
+
+        def number(place, lanes: int):
+            return code.get(place, vector(I16, lanes)) if narrow else self.form.load(code, place, lanes)
+
+        with code.loop(code.index(0), code.index(rows)) as row:
+            to = self.tools.place(into, row.index)
+            exists = code.icmp_signed("<", row.index, count)
+            with code.loop(
+                code.select(exists, code.index(depth // lanes * lanes), code.index(0)), code.index(padded), lanes
+            ) as column:
+                code.put(zero, code.at(to, code.mul(column.index, code.index(size))), lanes * size)
+            with code.when(exists):
+                at = code.at(source, code.mul(row.index, self.arg[f"{name}_row"]))
+                for start, stop, some in ((0, entire, lanes), (entire, depth, 1)):
+                    with code.loop(code.index(start), code.index(stop), some) as column:
+                        value = number(code.at(at, code.mul(column.index, self._step(name))), some)
+                        code.put(value, code.at(to, code.mul(column.index, code.index(size))), some * size)
 
     def store(self, name: str, target, source: Matrix, count, depth: int, factor) -> None:
         """`count` rows to an address, times a factor (in every lane; None is 1)."""
@@ -57,49 +66,54 @@ class Staging:
                     self.form.store(code, value, code.at(to, code.mul(column.index, self._step(name))))
 
     def clear(self, matrix: Matrix, rows: int, columns: int) -> None:
-        self._clear(matrix, self.code.index(0), self.code.index(rows), columns)
-
-    def _clear(self, matrix: Matrix, first, last, columns: int) -> None:
-        with self.code.loop(first, last) as row:
+        code = self.code
+        with code.loop(code.index(0), code.index(rows)) as row:
             place = self.tools.place(matrix, row.index)
-            with self.code.loop(self.code.index(0), self.code.index(columns), self.lanes) as column:
-                at = self.code.at(place, self.code.mul(column.index, self.code.index(self.size)))
-                self.code.put(self.code.number(0.0, self.type), at, self.lanes * self.size)
+            with code.loop(code.index(0), code.index(columns), self.lanes) as column:
+                at = code.at(place, code.mul(column.index, code.index(self.size)))
+                code.put(code.number(0.0, self.type), at, self.lanes * self.size)
 
-    def transpose(self, source: Matrix, into: Matrix, rows: int, columns: int):
-        """Rows become columns, square by square; -> whether all numbers are finite."""
+    def transpose(self, source: Matrix, into: Matrix, rows: int, columns: int) -> None:
+        """Rows of numbers (of words) become columns, square by square."""
         code, tools, lanes = self.code, self.tools, self.lanes
-        zero = code.number(0.0, self.type)
-        with code.loop(code.index(0), code.index(rows), lanes, [zero]) as row:
-            with code.loop(code.index(0), code.index(columns), lanes, [row.carried[0]]) as column:
-                at, to = tools.place(source, row.index, column.index), tools.place(into, column.index, row.index)
-                square = [tools.get(at, 0, step * source.row) for step in range(lanes)]
-                check = column.carried[0]
-                for value in square:
-                    check = code.fma(value, zero, check)  # 0, or NaN once a number is not finite
-                for step, value in enumerate(code.transpose(square) if lanes > 1 else square):
-                    tools.put(value, to, 0, step * into.row)
-                column.carry(check)
-            row.carry(column.result[0])
-        return self._all_zero(row.result[0])
+        across, down = (code.loop(code.index(0), code.index(size), lanes) for size in (rows, columns))
+        with across as row, down as column:
+            at, to = tools.place(source, row.index, column.index), tools.place(into, column.index, row.index)
+            square = [tools.get(at, 0, step * source.row) for step in range(lanes)]
+            for step, value in enumerate(code.transpose(square)):
+                tools.put(value, to, 0, step * into.row)
+
+    def pair_up(self, source: Matrix, into: Matrix, first, last, columns: int) -> None:
+        """Rows 2j and 2j + 1 of 16 bits become row j of words, for rows first … last (even)."""
+        code, half = self.code, vector(I16, self.lanes)
+        wide = vector(I32, self.lanes)
+        with code.loop(code.ashr(first, code.index(1)), code.ashr(last, code.index(1))) as row:
+            at, to = code.mul(row.index, code.index(2 * source.row)), self.tools.place(into, row.index)
+            for number in range(columns // self.lanes):
+                low, high = (code.zext(code.get(code.at(code.at(source.base, at), step * source.row + 2 * self.lanes * number), half,
+                                                2 * self.lanes), wide) for step in range(2))  # fmt: skip
+                self.tools.put(code.or_(low, code.shl(high, code.whole(16, wide))), to, number)
 
     def finite(self, matrix: Matrix, rows: int, columns: int):
-        """Whether all numbers are finite."""
-        code, zero = self.code, self.code.number(0.0, self.type)
-        with code.loop(code.index(0), code.index(rows), 1, [zero]) as row:
+        """Whether all numbers (both of all words) are finite."""
+        code, pairs = self.code, self.tools.pairs
+        kind = vector(I16, 2 * self.lanes) if pairs else self.type
+        start = code.whole(0, kind)
+        with code.loop(code.index(0), code.index(rows), 1, [start]) as row:
             place = self.tools.place(matrix, row.index)
             with code.loop(code.index(0), code.index(columns), self.lanes, [row.carried[0]]) as column:
-                value = code.get(
-                    code.at(place, code.mul(column.index, code.index(self.size))), self.type, self.lanes * self.size
-                )
-                column.carry(code.fma(value, zero, column.carried[0]))
+                value = code.get(code.at(place, code.mul(column.index, code.index(self.size))), kind, self.lanes * self.size)
+                if pairs:
+                    value = code.and_(value, code.whole(0x7FFF, value))
+                    larger = code.icmp_unsigned(">", value, column.carried[0])
+                    column.carry(code.select(larger, value, column.carried[0]))
+                else:
+                    column.carry(code.fma(value, code.number(0.0, value), column.carried[0]))  # 0, or NaN
             row.carry(column.result[0])
-        return self._all_zero(row.result[0])
-
-    def _all_zero(self, check):
-        code, bits = self.code, ir.IntType(self.lanes)
-        same = code.bitcast(code.fcmp_ordered("==", check, code.number(0.0, check)), bits)
-        return code.icmp_unsigned("==", same, ir.Constant(bits, -1))
+        found = row.result[0]
+        fine = code.icmp_unsigned("<", found, code.whole(0x7F80, found)) if pairs else code.fcmp_ordered("==", found, start)
+        bits = ir.IntType(kind.count)
+        return code.icmp_unsigned("==", code.bitcast(fine, bits), ir.Constant(bits, -1))
 
     def dot(self, a: Matrix, b: Matrix, row, columns: int):
         """Σ a · b over a row of two matrices."""
