@@ -44,6 +44,10 @@ class Case:
 
         return "Case(\n  " + "\n  ".join(shown(*item) for item in self.kwargs.items() if item[1] is not None) + "\n)"
 
+    def _repr_pretty_(self, printer, cycle) -> None:
+        """Hypothesis would print every number."""
+        printer.text(repr(self))
+
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------------
 
