@@ -45,12 +45,14 @@ def usual(question: Asked) -> dict:
         total = np.exp(columns - top).sum(-1, keepdims=True)
         p = np.divide(np.exp(s - top), total, out=np.zeros_like(s), where=total > 0)
         away = (positions["query"] - positions["key"]).astype(real)
-        share = np.maximum(p.sum(-1), np.finfo(real).tiny)
-        mean = (p * away).sum(-1) / share
+        own = s.max(-1, keepdims=True, initial=-np.inf)
+        alone = np.exp(s - np.where(np.isfinite(own), own, 0))
+        share = np.maximum(alone.sum(-1), np.finfo(real).tiny)
+        mean = (alone * away).sum(-1) / share
         found = {
             "lse": [(top + np.log(total))[..., 0]], "maximum": [p.max(-1, initial=0)], "received": [p.sum(-2)],
             "entropy": [-(p * np.log(np.where(p > 0, p, 1))).sum(-1)],
-            "distance": [mean, (p * (away - mean[..., None]) ** 2).sum(-1) / share],
+            "distance": [mean, (alone * (away - mean[..., None]) ** 2).sum(-1) / share],
             "range": [np.where(np.isneginf(s), np.inf, s).min(-1, initial=np.inf), s.max(-1, initial=-np.inf)],
             "top": [np.pad(-np.sort(-p, -1), [(0, 0)] * 3 + [(0, 4)])[..., :4]],
         }  # fmt: skip
@@ -103,7 +105,7 @@ def judge(kwargs, of) -> None:
             made, *moves, error = (np.abs(other[finite] - right[finite]).max(initial=0) for other in others)
             moved = max(moves)
             # The sums of squared distances are float64: one as large as the largest distance squared is rounded like it.
-            squares = 1e-15 * (question.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
+            squares = 1e-15 * (question.problem.dims["Q"] + question.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
             budget = 4 * (made + moved) + eps * size + squares
             assert error <= budget, (
                 f"{name} {part}: error {error:.2e}, usual {made:.2e}, input rounding {moved:.2e}, size {size:.2e}"
@@ -191,6 +193,29 @@ def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
               "sinks": guarded(np.ones(4, np.float32), at_end)}  # fmt: skip
     with limited(isa):
         judge(kwargs, [*EVERYTHING[:-2], rg.mass(document[rg.query] == document[rg.key]), rg.top(4), rg.pooled(1, 1)])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("mask", [rg.causal(), rg.key % 3 != rg.query % 3], ids=["causal", "thirds"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_goes_where_the_law_sends_it(dtype, mask, bad):
+    """A query and a key that are not finite: NaN and infinities stand in the same places of every answer, and nowhere else."""
+    q, k = (array.astype(dtype) for array in arrays(Q=70, K=150, D=9, B=1)[:2])
+    q[0, 1, 30, 4] = k[0, 0, 140, 2] = k[0, 1, 20, 8] = bad
+    judge({"q": q, "k": k, "mask": mask, "sinks": np.ones(4, np.float32)}, [*EVERYTHING, rg.pooled(7, 15)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("scale", [1e3, -50.0])
+@pytest.mark.parametrize("sinks", [-1e3, 1e3])
+def test_scores_of_any_size(dtype, scale, sinks):
+    """Scores of thousands, and sinks that take everything or nothing."""
+    q, k = (array.astype(dtype) for array in arrays(Q=70, K=150, D=9, B=1)[:2])
+    judge(
+        {"q": q, "k": k, "mask": rg.causal(), "scale": scale, "sinks": np.full(4, sinks, np.float32)},
+        [*EVERYTHING, rg.pooled(7, 15)],
+    )
 
 
 # ---- law 11 ------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 from .measures import Asked, Counts, Distance, Mass, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
 from .problem import Problem
 from .readings import evaluate
-from .reference import ROWS, blocks, denominator, logits, shares, with_sinks
+from .reference import ROWS, Denominator, blocks, denominator, logits, shares, with_sinks
 
 __all__ = ["statistics"]
 
@@ -36,8 +36,10 @@ class Rows:
 
     def weigh(self, value: np.ndarray) -> np.ndarray:
         """Σ p · value over the keys of each row; NaN for a row whose weights are not numbers."""
-        total = np.where(self.attended, self.p * value, 0).sum(-1)
-        return np.where(np.isnan(self.below.total), np.nan, total)
+        return self.weighed(self.p, self.below, value)
+
+    def weighed(self, p: np.ndarray, below: Denominator, value: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(below.total), np.nan, np.where(self.attended, p * value, 0).sum(-1))
 
 
 def statistics(question: Asked) -> dict[str, Any]:
@@ -96,12 +98,11 @@ def entropy(seen: Rows, _: Measure) -> np.ndarray:
 
 
 def distance(seen: Rows, _: Measure) -> Distance:
-    """Mean and variance of query − key; over the keys only, so their weights are scaled to a sum of 1."""
-    away = seen.values["query"] - seen.values["key"]
-    share = seen.weigh(np.ones(()))
-    share = np.where(share == 0, 1, share)
-    mean = seen.weigh(away) / share
-    return Distance(mean, seen.weigh((away - mean[..., None]) ** 2) / share)
+    """Mean and variance of query − key, as if there were no sinks: a mean needs weights whose sum is 1."""
+    below = denominator(seen.s)
+    p, away = shares(seen.s, below), seen.values["query"] - seen.values["key"]
+    mean = seen.weighed(p, below, away)
+    return Distance(mean, seen.weighed(p, below, (away - mean[..., None]) ** 2))
 
 
 def within(seen: Rows, measure: Mass) -> np.ndarray:

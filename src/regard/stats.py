@@ -80,7 +80,7 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
     ==================== ============================================================= ============================================
 
     Sinks count in the denominator, so the weights of a row sum to less than 1, and so do masses. The entropy is −Σ p ln p of these
-    weights, over the keys; a distance is a mean over the keys alone. A row that attends nothing has lse −inf, key −1, range
+    weights, over the keys; distances are what they would be without sinks. A row that attends nothing has lse −inf, key −1, range
     (inf, −inf) and otherwise 0. A row that attends a NaN or +inf is NaN except in range and counts, with key −1.
 
     `received` and `pooled` read q and k a second time; everything else takes one pass together. Several maps take a pass each.

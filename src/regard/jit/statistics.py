@@ -167,7 +167,7 @@ def entropy(rows: RowSums, _: Measure) -> np.ndarray:
 def distance(rows: RowSums, _: Measure) -> Distance:
     share, once, twice = (rows.of("moments", row) for row in range(3))
     share = np.where(share == 0, 1, share)
-    mean = np.where(rows.nan, np.nan, once / share)
+    mean = once / share
     return Distance(mean, np.maximum(twice / share - mean**2, 0))
 
 
