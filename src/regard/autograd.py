@@ -52,6 +52,7 @@ class _Attention(torch.autograd.Function):
             if isinstance(name, Table):
                 return found.tables[name].astype(like.dtype)
             if name == "sinks":
+                assert found.sinks is not None
                 return found.sinks.astype(like.dtype).reshape(like.shape)
             return fitted(getattr(found, name), like, problem)
 

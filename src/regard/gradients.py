@@ -55,14 +55,19 @@ def attention_backward(dout, q, k, v, *, out=None, lse=None, dlse=None, mask=Non
     tables = [table for table in learned(problem) if not table.frozen]
     saved = engines.keep(problem, engine, None if out_ is None or lse_ is None else (out_, lse_))
     found = engines.pull_back(problem, saved, dout_, dlse_, tables)
-    parts = [fitted(gradient, read_array(given, name), problem)
-             for gradient, given, name in zip(found[:3], (q, k, v), "qkv", strict=True)]  # fmt: skip
+    dq, dk, dv = (fitted(gradient, read_array(given, name), problem)
+             for gradient, given, name in zip(found[:3], (q, k, v), "qkv", strict=True))  # fmt: skip
     fit = {table: gradient.astype(table.array.dtype) for table, gradient in found.tables.items()}
     dsinks = None if found.sinks is None else found.sinks.astype(problem.dtype).reshape(read_array(sinks, "sinks").shape)
-    if is_tensor(q):
-        parts, fit = [as_tensor(part) for part in parts], {table: as_tensor(part) for table, part in fit.items()}
-        dsinks = None if dsinks is None else as_tensor(dsinks)
-    return Gradients(*parts, fit, dsinks)
+    mine = Gradients(dq, dk, dv, fit, dsinks)
+    return _tensors(mine) if is_tensor(q) else mine
+
+
+def _tensors(found: Gradients) -> Gradients:
+    """The same as torch tensors."""
+    q, k, v = map(as_tensor, found[:3])
+    tables = {table: as_tensor(part) for table, part in found.tables.items()}
+    return Gradients(q, k, v, tables, None if found.sinks is None else as_tensor(found.sinks))
 
 
 def learned(problem: Problem) -> list[Table]:

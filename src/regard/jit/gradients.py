@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +99,7 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
         block = _block(ready, arrays, given | {"next": np.zeros(1, np.int64), "tasks": tasks, "phase": PHASES.index(phase)})
         launch(ready.kernel, block.slots, ready.scratch, workers, (problem, saved, arrays, block, ready))
     for table in apart:
-        tables[table].flat = given["gathered"][offsets[table] :][: table.array.size]
+        tables[table][...] = given["gathered"][offsets[table] :][: table.array.size].reshape(table.array.shape)
 
 
 class _Block(NamedTuple):
@@ -157,12 +160,13 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
 
 def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
     mask, score = rules(problem)
-    partials = {leaf: partial for leaf, partial in adjoints(the_score if score is None else score).items()
+    partials: dict[Expr, Expr] = {leaf: partial for leaf, partial in adjoints(the_score if score is None else score).items()
                 if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)}  # fmt: skip
     shape, constants, tables = signature(mask, score, *partials, *partials.values())
+    together = functools.reduce(operator.add, partials.values(), problem.score) if problem.score is not None else None
     spec = Specification(
         shape=shape, D=problem.dims["D"], E=problem.dims["E"], dtype=problem.dtype.name, rows=rows,
-        wide=_needs_64_bits(problem), unit=unit, dropout=problem.dropout is not None,
+        wide=_needs_64_bits(replace(problem, score=together)), unit=unit, dropout=problem.dropout is not None,
         tables=tuple((number, all(_direct(problem, leaf) for leaf in partials if isinstance(leaf, Read) and leaf.table is table))
                      for number, table in enumerate(tables) if table in wanted),
     )  # fmt: skip

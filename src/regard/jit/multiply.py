@@ -22,6 +22,8 @@ CHAIN = 32  # terms of a sum that are added one after the other
 GRAIN = 16  # rows, columns and terms are multiples of this, so that no register tile is cut
 UNROLL = 4  # terms per round of the innermost loop
 
+Span = tuple[Any, Any]  # the first, and one past the last
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -57,7 +59,7 @@ class Multiplier:
     def put(self, value, place, number: int, offset: int = 0) -> None:
         self.code.put(value, self.code.at(place, offset + number * self.lanes * self.size), align=self.lanes * self.size)
 
-    def __call__(self, out: Matrix, a: Matrix, b: Matrix, width: int, rows: tuple, terms: tuple, *,
+    def __call__(self, out: Matrix, a: Matrix, b: Matrix, width: int, rows: Span, terms: Span, *,
                  turned: bool = False, anew: bool = False, chain: int | None = CHAIN, marked: str = "") -> None:  # fmt: skip
         """Rows (first, last), terms (first, last) and `width` columns.
 
@@ -84,7 +86,7 @@ class Multiplier:
                             self._tile(out_at, a, b_at, some, row.index, high, (part.index, end), turned, begins, marked)
 
     def _tile(
-        self, out: Matrix, a: Matrix, b: Matrix, some: int, row, high: int, terms, turned: bool, anew, marked: str
+        self, out: Matrix, a: Matrix, b: Matrix, some: int, row, high: int, terms: Span, turned: bool, anew, marked: str
     ) -> None:
         """A register tile: `high` rows of `some` vectors, one chain of terms."""
         code = self.code

@@ -108,7 +108,7 @@ class Pullback:
                 logit = logit if self.score is None else self._number(rule.value(self.score))
                 removed = code.or_(code.fcmp_ordered("==", logit, code.number(-math.inf, logit)), self.dead[number])
                 if masked:
-                    removed = code.or_(removed, code.not_(code.splat(inner[0].value(self.mask), self.lanes)))
+                    removed = code.or_(removed, code.not_(code.splat(inner[0].value(self.parts[0][1][0]), self.lanes)))
                 kept = None if self.dropout is None else self.dropout.factor(number, code.sub(loop.index, first))
                 weight, slope = self._weight(logit, number, tools.get(dp_at, number), rows_at, rows.row, kept)
                 nothing = code.number(-0.0, weight)
