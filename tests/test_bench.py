@@ -108,6 +108,20 @@ def test_gradients_count_seven_products_and_decoding_counts_bytes():
     assert report.limit(SMALL["dense-bfloat16"], peak.Peak(1, 2, math.nan, 3, 16, 2)) == 2
 
 
+def test_truth_sees_wrong_statistics():
+    """An entropy, a distance or a total that is off is an error; statistics that are right are not, nor is the forward beside them."""
+    inputs = inputs_of("statistics")
+    truth = Truth(inputs)
+    ours, forward = (ENGINES[name].forms(inputs)[0] for name in ("regard", "forward"))
+    right = ours.read(ours.run())
+    assert truth.error(right) < truth.tolerance
+    assert truth.error(forward.read(forward.run())) < truth.tolerance
+    for number in range(4):
+        wrong = [np.array(array) for array in right]
+        wrong[number].flat[-1] += 0.01
+        assert truth.error(wrong) > 10 * truth.tolerance
+
+
 def test_truth_sees_a_wrong_gradient():
     """A gradient of the wrong sign in a single head is an error; the right ones are not."""
     inputs = inputs_of("train-causal")
@@ -228,7 +242,7 @@ def test_an_engine_asked_for_by_name_must_be_there(monkeypatch):
 
     with pytest.raises(Refused, match="pip install jax"):
         run.installed(["jax"], asked=True, console=console)
-    assert [engine.name for engine in run.installed(list(ENGINES), asked=False, console=console)] == ["regard"]
+    assert [engine.name for engine in run.installed(list(ENGINES), asked=False, console=console)] == ["regard", "forward"]
     assert "JAX takes no part" in console.export_text()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
@@ -13,10 +14,11 @@ from .. import masks, scores
 from ..errors import did_you_mean, refuse
 from ..expr import Expr
 
-__all__ = ["CAP", "CASES", "Case", "Inputs", "choose", "shrunk"]
+__all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "choose", "shrunk"]
 
 CAP = 30.0  # of the softcap
 SMALL = ("bfloat16", "float16")
+CELLS = 512  # of the map
 CHUNK = 1 << 22  # pairs per step while a dense mask is made
 
 
@@ -26,7 +28,8 @@ class Case:
 
     pattern: full, causal, window, documents or prefix. reach: the window, the prefix, or the mean length of a document.
     twist: what becomes of the scores, softcap or alibi. dtype: float32, float16 or bfloat16.
-    task: forward; gradients (forward and backward); decode (a forward that reading keys and values limits).
+    task: forward; gradients (forward and backward); decode (a forward that reading keys and values limits); statistics (of the
+    weights: entropy, distance, what each key receives, and a map of CELLS × CELLS).
     """
 
     kind: str
@@ -57,13 +60,13 @@ class Case:
         return "GB/s" if self.task == "decode" else "GFLOP/s"
 
     def __str__(self) -> str:
-        heads = f"{self.H} heads" if self.H == self.G else f"{self.H} heads over {self.G}"
+        heads = f"{self.H} head{'s' * (self.H > 1)}" if self.H == self.G else f"{self.H} heads over {self.G}"
         batch = f"{self.B} × " if self.B > 1 else ""
         reach = f" {self.reach}" if self.reach else ""
         twist = f", {self.twist}" if self.twist else ""
         rows = f"{self.Q} rows" if self.Q > 1 else "1 row"
         over = f" over {self.keys} keys" if self.keys else ""
-        task = ", with gradients" if self.task == "gradients" else ""
+        task = {"gradients": ", with gradients", "statistics": ", statistics"}.get(self.task, "")
         return f"{batch}{heads}, {rows}{over}, depth {self.D}, {self.dtype}, {self.pattern}{reach}{twist}{task}"
 
     def allows(self, query: Any, key: Any, document: Any) -> Any:
@@ -124,12 +127,14 @@ class Inputs:
         """The mask as booleans (Q, K), for engines that cannot read a rule."""
         if self.case.pattern == "full":
             return np.ones((self.case.Q, self.case.K), np.bool_)
+        return np.concatenate(list(self.bands()))
+
+    def bands(self) -> Iterator[np.ndarray]:
+        """The mask, some rows at a time."""
         position = np.arange(self.case.Q, dtype=np.int32)
-        found = np.empty((self.case.Q, self.case.Q), np.bool_)
         step = max(1, CHUNK // self.case.Q)
         for row in range(0, self.case.Q, step):
-            found[row : row + step] = self.case.allows(position[row : row + step, None], position[None], self.document)
-        return found
+            yield self.case.allows(position[row : row + step, None], position[None], self.document)
 
     @cached_property
     def additive(self) -> np.ndarray:
@@ -143,12 +148,12 @@ class Inputs:
     @cached_property
     def work(self) -> int:
         """Useful operations: two products for every allowed pair of row and key (seven with gradients), none for the others; when
-        decoding, the bytes of keys and values.
+        decoding, the bytes of keys and values. Statistics form the scores twice: two products as well.
         """
         case = self.case
         if case.task == "decode":
             return self.k.nbytes + self.v.nbytes
-        pairs = case.Q * case.K if case.pattern == "full" else int(np.count_nonzero(self.allowed))
+        pairs = case.Q * case.K if case.pattern == "full" else sum(map(np.count_nonzero, self.bands()))
         return pairs * 2 * case.D * (7 if case.task == "gradients" else 2) * case.B * case.H
 
 
@@ -177,6 +182,7 @@ CASES = (
     Case("train-window", 4096, pattern="window", reach=256, task="gradients"),
     *(Case(f"decode-{entries}", 1, 128, B=entries, H=32, G=8, keys=8192, dtype=dtype, task="decode")
       for entries in (1, 8) for dtype in ("float32", "bfloat16")),
+    Case("statistics", 32768, pattern="causal", H=1, G=1, task="statistics"),
 )  # fmt: skip
 
 

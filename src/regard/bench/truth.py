@@ -4,47 +4,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import reference
 from ..problem import Problem
-from .cases import Inputs
+from .cases import CELLS, Inputs
 
 __all__ = ["TOLERANCE", "Truth"]
 
 ROWS = 64  # checked per head; all rows of smaller cases
 # float32 errs by about 1e-6 here, a single wrong key by 1e-3 or more; 16 bits are rounded by more than a key of thousands weighs.
 TOLERANCE = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
-GRADIENTS = 5  # times as much for gradients, which are sums over rows
+SUMS = 5  # times as much for gradients and statistics, which are sums of more
+
+
+class Check(NamedTuple):
+    """An array of a result: its shape, and what must stand at a place of it."""
+
+    shape: tuple[int, ...]
+    place: tuple
+    answer: np.ndarray
 
 
 class Truth:
     """The float64 answer where it is checked.
 
-    Of a forward some rows of every head: the first, the last, and random ones between. Of gradients all of the first and of the
-    last head.
+    Of a forward, and of entropies and distances, some rows of every head: the first, the last, and random ones between. Of
+    gradients all of the first and of the last head. What keys receive, and what a row of the map holds, must add up.
     """
 
     def __init__(self, inputs: Inputs):
         case = inputs.case
-        self.tolerance = TOLERANCE[case.dtype] * (GRADIENTS if case.task == "gradients" else 1)
+        self.tolerance = TOLERANCE[case.dtype] * (SUMS if case.task in ("gradients", "statistics") else 1)
         if case.task == "gradients":
-            self.shapes = [array.shape for array in (inputs.q, inputs.k, inputs.v)]
-            self.answers = gradients(inputs, heads := [0, case.H - 1])
-            self.place: tuple = np.index_exp[:, heads]
-        else:
-            between = np.random.default_rng(1).permutation(np.arange(1, case.Q - 1))[: ROWS - 2]
-            rows = np.unique([0, case.Q - 1, *between])
-            self.shapes = [(*inputs.q.shape[:3], inputs.v.shape[3])]
-            self.answers = [outputs(inputs, rows)]
-            self.place = np.index_exp[:, :, rows]
+            heads = [0, case.H - 1]
+            arrays = zip((inputs.q, inputs.k, inputs.v), gradients(inputs, heads), strict=True)
+            self.answers = [[Check(array.shape, np.index_exp[:, heads], answer) for array, answer in arrays]]
+            return
+        between = np.random.default_rng(1).permutation(np.arange(1, case.Q - 1))[: ROWS - 2]
+        rows = np.unique([0, case.Q - 1, *between])
+        place = np.index_exp[:, :, rows]
+        self.answers = [[Check((*inputs.q.shape[:3], inputs.v.shape[3]), place, outputs(inputs, rows))]]
+        if case.task == "statistics":
+            lead, bands = inputs.q.shape[:2], min(CELLS, case.Q)
+            checks = [Check((*lead, case.Q), place, answer) for answer in looks(inputs, rows)]
+            ones = [Check(shape, (...,), np.ones(shape)) for shape in ((*lead, bands), lead)]
+            self.answers.append(checks + ones)
 
     def error(self, found: Sequence[np.ndarray]) -> float:
         """The largest absolute difference; infinite if a shape is wrong or any number is not finite."""
-        if [array.shape for array in found] != self.shapes or not all(np.isfinite(array).all() for array in found):
-            return math.inf
-        return float(max(abs(array[self.place] - answer).max() for array, answer in zip(found, self.answers, strict=True)))
+        for checks in self.answers:  # of statistics, and of the forward that they are compared with
+            if [array.shape for array in found] == [check.shape for check in checks] and all(map(finite, found)):
+                return float(
+                    max(abs(array[check.place] - check.answer).max() for array, check in zip(found, checks, strict=True))
+                )
+        return math.inf
+
+
+def finite(array: np.ndarray) -> bool:
+    return bool(np.isfinite(array).all())
+
+
+def looks(inputs: Inputs, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Entropy, and the mean distance as a share of the keys, (B, H, rows)."""
+    problem = Problem.of(inputs.q, inputs.k, None, mask=inputs.mask, score=inputs.score)
+    p = reference.weights(problem, rows, np.arange(inputs.case.K))
+    away = rows[:, None] - np.arange(inputs.case.K)
+    return -(p * np.log(np.where(p > 0, p, 1))).sum(-1), (p * away).sum(-1) / inputs.case.K
 
 
 def outputs(inputs: Inputs, rows: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ def bench(
         str, typer.Option(help="Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); system is one too.")
     ] = "",
     engines: Annotated[
-        str, typer.Option(help="Which engines, with commas: regard, sdpa, eager, flex, onnxruntime, openvino, jax.")
+        str, typer.Option(help="Which engines, with commas: regard, forward, sdpa, eager, flex, onnxruntime, openvino, jax.")
     ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="At most 512 rows and short bursts: does everything work?")] = False,
     save: Annotated[

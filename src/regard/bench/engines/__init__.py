@@ -23,7 +23,9 @@ __all__ = ["ENGINES", "Engine", "Form", "cannot"]
 
 @dataclass(frozen=True)
 class Form:
-    """One way of computing a case: `run()` is timed; `read(run())` is its result: out (B, H, Q, E), or the gradients of q, k and v."""
+    """One way of computing a case: `run()` is timed; `read(run())` is its result: out (B, H, Q, E), the gradients of q, k and v,
+    or what `truth.Truth` checks of statistics.
+    """
 
     label: str
     run: Callable[[], Any]
@@ -46,7 +48,7 @@ class Engine:
 
     def version(self) -> str:
         """Of the package that does the work."""
-        if self.name == "regard":
+        if not self.packages:
             return importlib.import_module("regard").__version__
         return importlib.metadata.version(self.packages[0])
 
@@ -58,7 +60,8 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("regard", "regard", "regard_jit", (), ("forward", "decode", "gradients")),
+        Engine("regard", "regard", "regard_jit", (), ("forward", "decode", "gradients", "statistics")),
+        Engine("forward", "regard's forward", "regard_forward", (), ("statistics",)),
         Engine("sdpa", "torch SDPA", "torch_sdpa", ("torch",), ("forward", "decode", "gradients")),
         Engine("eager", "torch eager", "torch_eager", ("torch",)),
         Engine("flex", "torch FlexAttention", "torch_flex", ("torch",)),
