@@ -141,7 +141,7 @@ def questions(draw, **sizes):
     return case, draw(st.lists(st.sampled_from(of), min_size=1, unique=True)) if draw(st.booleans()) else of
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(question=questions(dtypes=DTYPES))
 def test_statistics_agree_with_the_law(question):
     """Any valid problem, any selection of measures, on the widest vectors of this machine."""
