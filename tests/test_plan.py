@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.plan import Plan, plan
+from regard.plan import STEP, Plan, _planned, plan, plan_step
 from regard.problem import Problem
 from regard.readings import evaluate
 
@@ -40,7 +40,7 @@ def tiles_of(found: Plan, b: int, h: int):
         yield tile * found.rows, min(Q, (tile + 1) * found.rows), found.runs[begin:end].tolist()
 
 
-def check(asked: Problem, rows: int, keys: int, *, exact: bool = False) -> Plan:
+def check(asked: Problem, rows: int, keys: int, *, exact: bool = False, plan=plan) -> Plan:
     """Every law of a plan at once; with `exact`, no tile that brute force finds full or empty is called mixed."""
     found = plan(asked, rows, keys)
     B, H, K = (asked.dims[name] for name in "BHK")
@@ -204,6 +204,28 @@ def test_looking_ahead_costs_the_boundary_only():
     asked = problem(1, 1000, None, B=2)
     found = plan(asked, 16, 16, np.array([1000, 300]), 63)
     assert found.per_batch and found.runs.tolist() == [[0, 1063, 0], [0, 363, 0]]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_step_has_a_plan(seed):
+    """Plans that positions share keep every law at each of them."""
+    random = np.random.default_rng(3000 + seed)
+    mask = None if seed % 10 == 0 else composed(random, int(random.integers(0, 3)))
+    Q, K = int(random.integers(1, 9)), int(random.integers(0, 150))
+    for step in range(3):
+        start = [None, K + step - Q, random.integers(-30, 200, 2)][random.integers(3)]
+        check(problem(Q, K + step, mask, B=2, H=3, query_start=start), 8, 16, plan=plan_step)
+
+
+def test_steps_share_a_plan(monkeypatch):
+    """Decoding plans once in STEP tokens, and reads no key that is not there."""
+    made = []
+    monkeypatch.setattr("regard.plan._planned", lambda *args, made=made, planned=_planned: made.append(1) or planned(*args))
+    mask = rg.window(100) & (rg.key % 7 < 6)
+    for K in range(1000, 1000 + 3 * STEP):
+        runs = plan_step(problem(1, K, mask, B=2), 16, 16).runs
+        assert runs[:, 1].max() == K and (runs[:, 0] < runs[:, 1]).all()
+    assert len(made) <= 7  # where the row enters another stretch of STEP positions, and where the keys do
 
 
 def test_a_boundary_everywhere_stops_the_descent(monkeypatch):

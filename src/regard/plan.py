@@ -6,7 +6,8 @@ boundary of the mask. A verdict may err towards "mixed" only, which costs speed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +18,12 @@ from .memo import Memo
 from .problem import Problem
 from .readings import bounds
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "plan", "plan_step"]
 
 FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
 COARSE = 64  # otherwise the descent begins with at most this many boxes
 LIMIT = 1 << 23  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
+STEP = 64  # positions that share a plan in decoding, and keys that may be looked at for nothing at each edge of a mask
 CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
 
 _plans: Memo[Plan] = Memo(64)
@@ -66,6 +68,31 @@ class Plan:
         """Per run, the query rows of its tile (int64); the last tile may have fewer than `rows`."""
         tiles = max(self.order.shape[1], 1)
         return np.minimum(self.rows, self.dims["Q"] - self.tile_of % tiles * self.rows)
+
+    @functools.cached_property
+    def entry_of(self) -> np.ndarray:
+        """Per run, the batch entry whose plan it belongs to; 0 where all share one."""
+        return (
+            self.tile_of // (len(self.offsets) // max(self.dims["B"], 1))
+            if self.per_batch
+            else np.zeros(len(self.runs), np.int64)
+        )
+
+    @functools.cached_property
+    def latest(self) -> int:
+        """The first key of the run that begins last."""
+        return int(self.runs[:, 0].max(initial=-1))
+
+    def until(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """runs and offsets where batch entries have fewer keys than were planned for, (B,): what lies beyond is left out."""
+        runs, offsets = self.runs.copy(), self.offsets
+        end = ends[self.entry_of]
+        if len(end) and end.min() <= self.latest:
+            some = runs[:, 0] < end
+            runs, end = runs[some], end[some]
+            offsets = np.append(0, np.cumsum(some))[offsets]
+        np.minimum(runs[:, 1], end, out=runs[:, 1], casting="same_kind")
+        return runs, offsets
 
     @property
     def counts(self) -> dict[str, int]:
@@ -186,6 +213,25 @@ def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None,
     """
     rest = (*problem.dims.values(), problem.query_start.tobytes(), rows, keys, None if ends is None else ends.tobytes(), ahead)
     return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead))
+
+
+def plan_step(problem: Problem, rows: int, keys: int) -> Plan:
+    """A plan for few rows: one is made for all positions within STEP, so that decoding plans once in STEP tokens.
+
+    Up to STEP keys at each edge of the mask are mixed or visited for nothing, which changes no result.
+    """
+    K, B = problem.dims["K"], problem.dims["B"]
+    start, last = problem.query_start // STEP * STEP, -(-K // STEP) * STEP
+    sizes = tuple(size for name, size in problem.dims.items() if name != "K")
+    rest = ("step", *sizes, last, start.tobytes(), rows, keys)
+
+    def work_out() -> Plan:
+        first = replace(problem, query_start=start)
+        return _planned(first, rows, keys, np.full(B, last - STEP + 1), STEP - 1)
+
+    found = _plans((problem.mask,), rest, work_out)
+    runs, offsets = found.until(np.full(B, K))
+    return replace(found, runs=runs, offsets=offsets, dims=problem.dims)
 
 
 def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ahead: int) -> Plan:

@@ -63,8 +63,6 @@ class Decoder:
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
         self.workers = 1 if _work(problem, found) < SMALL else min(threads.count(), tiles * self.pieces)
         self.found, self.problem = found, problem
-        self.entry = found.tile_of // (len(found.offsets) // B)  # the batch entry of each run
-        self.latest = int(found.runs[:, 0].max(initial=-1))
         empty = np.zeros(0, np.int64)
         self.block = pack(
             problem, found, constants, tables, next=empty, tasks=tiles * self.pieces, out=np.empty(self.shape, self.dtype),
@@ -80,12 +78,12 @@ class Decoder:
         start (B,) int64 · ends (B,) int64 · sinks (H, S) or None.
         """
         out, sums = np.empty(self.shape, self.dtype), np.empty((3, *self.shape[:3]), self.real)
-        runs, offsets = self._runs(ends)
+        runs, offsets = self.found.until(ends)
         counters = self.counters.copy()
         parts = _aligned(self.room, self.real) if self.room else out
         given = q, k, v, table, start, out, sums, runs, offsets, counters, parts, sinks
         block = self.block.copy()
-        for place, array in zip(ADDRESSES, (start, offsets, runs, table, parts, counters)):
+        for place, array in zip(ADDRESSES, (start, offsets, runs if len(runs) else NO_RUNS, table, parts, counters)):
             block[place] = address(array)
         for place, array in zip(ARRAYS, (q, k, v, out)):
             block[place : place + 5] = address(array), *array.strides
@@ -98,17 +96,6 @@ class Decoder:
             block[PLACE["sinks"]] = address(sinks)
         launch(self.kernel, block, self.scratch, self.workers, (self, given, sinks))
         return out, sums[0]
-
-    def _runs(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The plan's runs up to where the keys of their batch entry end, and where each tile's begin."""
-        runs, offsets = self.found.runs.copy(), self.found.offsets
-        end = ends[self.entry]
-        if ends.min() <= self.latest:
-            some = runs[:, 0] < end
-            runs, end = runs[some], end[some]
-            offsets = np.append(0, np.cumsum(some))[offsets]
-        np.minimum(runs[:, 1], end, out=runs[:, 1], casting="same_kind")
-        return runs if len(runs) else NO_RUNS, offsets
 
 
 def _for_each_entry(found: Plan) -> Plan:

@@ -11,7 +11,7 @@ from ..expr import Const, Table, walk
 from ..expr import score as the_score
 from ..intervals import Interval
 from ..memo import Memo
-from ..plan import Plan, plan
+from ..plan import Plan, plan, plan_step
 from ..problem import Problem
 from . import build, dropout, forward, threads
 from .arguments import FIXED, address, bits, pack, plain
@@ -24,6 +24,7 @@ from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
 
 __all__ = ["Saved", "keep", "prepare", "rules", "solve", "specify", "tile_shape", "why_not"]
 
+FEW = 16  # with no more rows, a call is likely to be a step of decoding, and the next to ask the same of a key more
 SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
 
 
@@ -125,7 +126,7 @@ def _recipe(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
     """What has to be thought about once for all calls of a kind."""
     B, H, Q, _ = problem.q.shape
     shape = tiling(problem)
-    found = plan(problem, shape.planned, PLAN_KEYS)
+    found = (plan_step if Q <= FEW else plan)(problem, shape.planned, PLAN_KEYS)
     heads = problem.k.shape[1] if shape.folded else H
     tiles = B * heads * found.order.shape[1]
     split = splits(problem, found, tiles, threads.count())
@@ -156,9 +157,8 @@ def _work(problem: Problem, found: Plan) -> int:
 def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray) -> Prepared:
     """The kernel for a problem, compiled or found."""
     unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
-    start = problem.query_start
-    rest = (problem.q.shape, problem.dims["K"], problem.v.shape[3], problem.dtype, shape, split, unit, plain(problem),
-            problem.dropout is None, start.min(), start.max(), host())  # fmt: skip
+    rest = (problem.q.shape, problem.v.shape[3], problem.dtype, shape, split, unit, plain(problem), problem.dropout is None,
+            *_reach(problem), host())  # fmt: skip
     return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, split, unit))
 
 
@@ -185,19 +185,26 @@ def _compiled(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ..
     return Prepared(kernel, spec, constants, tables, Memory.total(regions(spec, target)))
 
 
+def _reach(problem: Problem) -> tuple[int, int, int]:
+    """How far keys and rows reach, and rows below 0: rounded up to powers of two, so that a step of decoding reaches as far as the last."""
+    # Lanes past the last row have positions too.
+    first, last = int(problem.query_start.min()), int(problem.query_start.max()) + problem.q.shape[2] + 1024
+    keys, rows, below = (1 << max(size, 0).bit_length() for size in (problem.dims["K"] - 1, last, -first))
+    return keys, rows, below if first < 0 else 0
+
+
 def _needs_64_bits(problem: Problem) -> bool:
     """True unless bounds show that every integer in the expressions fits 32 bits."""
-    B, H, Q, _ = problem.q.shape
-    start = problem.query_start
+    B, H, _, _ = problem.q.shape
+    keys, rows, below = _reach(problem)
 
     def span(lo, hi) -> Interval:
         return Interval(np.array(lo, np.float64), np.array(hi, np.float64))
 
     anything = Interval(np.array(-np.inf), np.array(np.inf), True)
     ranges = {
-        "batch": span(0, B - 1), "head": span(0, H - 1), "key": span(0, max(problem.dims["K"] - 1, 0)),
-        # Lanes past the last row have positions too.
-        "query": span(start.min(), start.max() + Q + 1024), "score": anything,
+        "batch": span(0, B - 1), "head": span(0, H - 1), "key": span(0, keys - 1), "query": span(-below, rows),
+        "score": anything,
     }  # fmt: skip
     roots = [root for root in (problem.mask, problem.score) if root is not None]
     found = readings.ranges_of(roots, ranges)
