@@ -66,6 +66,14 @@ def forward(case, isa):
         test_engines.judge(case.kwargs)
 
 
+@drawn(anything, isas, st.sampled_from((1e-30, 1e-8, 1e3)), st.sampled_from((1e-44, 1e-30, 1e-5, 1e4)))
+def magnitudes(case, isa, scores, values):
+    """Tiny scores, scores of thousands, values that are denormals or large."""
+    arrays = {name: np.asarray(case.kwargs[name], np.float64) * size for name, size in (("q", scores), ("v", values))}
+    with limited(isa):
+        test_engines.judge(case.kwargs | {name: array.astype(case.kwargs[name].dtype) for name, array in arrays.items()})
+
+
 @drawn(problems(dtypes=DTYPES, rows=1500, depth=8), st.sampled_from((1, 2, 5)), st.integers(1, 300), st.integers(0, 999))
 def bits(case, count, step, number):
     """Law 11: the same bits from any number of threads, from contiguous copies, for one entry alone, and for rows in chunks."""
@@ -83,6 +91,11 @@ def bits(case, count, step, number):
     rows = slice(first, min(first + step, Q))
     part = {"q": kwargs["q"][..., rows, :], "query_start": problem.query_start + first}
     same(laws(kwargs | part), (whole[0][..., rows, :], whole[1][..., rows]), f"rows {rows}")
+    causal = rg.causal() if kwargs["mask"] is None else kwargs["mask"] & rg.causal()
+    whole = laws(kwargs | {"mask": causal})
+    seen = slice(0, int(np.clip(part["query_start"].max() + step, 1, max(problem.dims["K"], 1))))
+    part |= {"mask": causal, "k": kwargs["k"][..., seen, :], "v": kwargs["v"][..., seen, :]}
+    same(laws(kwargs | part), (whole[0][..., rows, :], whole[1][..., rows]), f"rows {rows} and the keys so far")
 
 
 @drawn(anything, isas, dropouts)
