@@ -1,5 +1,7 @@
 """The cache of keys and values: whatever is appended, dropped and reordered, it attends as if every key had stayed."""
 
+import copy
+import pickle
 import runpy
 from pathlib import Path
 
@@ -330,6 +332,22 @@ KVCache.append: the store is full
     assert cache.lengths.tolist() == [129, 1]
     same_bits(cache.keys(0), np.concatenate([k[1, :, :100], k[0, :, :29]], 1))
     assert cache._k.array is store
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))], ids=["copy", "pickle"])
+def test_a_copy_goes_its_own_way(copied):
+    """A copy of a cache, made to keep a prompt for later, holds what it held, and neither sees what the other appends."""
+    k, v, q = normal(1, G, 9, D, seed=1), normal(1, G, 9, E, seed=2), normal(1, H, 1, D, seed=3)
+    cache = rg.KVCache(G, D, E, window=300)
+    for step in range(3):
+        cache.append(k[:, :, [step]], v[:, :, [step]])
+        one_row(cache, q)
+    other = copied(cache)
+    cache.append(k[:, :, [3]], v[:, :, [3]])
+    other.append(k[:, :, [4]], v[:, :, [4]])
+    for kept, last in ((cache, 3), (other, 4)):
+        same_bits(kept.keys(0), k[0][:, [0, 1, 2, last]])
+        one_row(kept, q)
 
 
 def test_dropped_sequences_close_up():

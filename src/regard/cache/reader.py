@@ -54,6 +54,9 @@ class Reader:
         self.window = None if size is None else window(size)
         self.ready: Ready | None = None
 
+    def __getstate__(self):
+        return self.__dict__ | {"ready": None}  # compiled code is not copied
+
     def again(self, q: np.ndarray, asked: tuple) -> Ready | None:
         """What was prepared last, if the newest rows ask the same once more and have not got too far."""
         ready, held = self.ready, self.held
