@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .errors import refuse
 from .expr import Expr, Var, walk
 from .intervals import Interval
+from .masks import LIMIT as POSITIONS
 from .memo import Memo
 from .problem import Problem
 from .readings import bounds
@@ -238,7 +240,7 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
     dims = problem.dims
     B, H, Q, K = (dims[name] for name in "BHQK")
     mask = problem.mask
-    end = (np.full(B, K) if ends is None else ends) + ahead
+    end = np.minimum((np.full(B, K) if ends is None else ends) + ahead, POSITIONS - 1)
     reads = set() if mask is None else {node.name for node in walk(mask) if isinstance(node, Var)}
     start = problem.query_start
     apart = bool((end != end[:1]).any()) or ("query" in reads and bool((start != start[:1]).any()))
@@ -255,12 +257,18 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
     elif H and Q and end.any():
         floats = {"batch": batch, "head": head, "start": start[batch], "end": end}
         grid = Grid(mask, rows, keys, Q, **{name: part.astype(float) for name, part in floats.items()}, ahead=ahead, tables={})
+        if len(batch) * tiles << (grid.shift + 7) >= 1 << 63:  # `_entries` numbers them all
+            raise refuse("plan", "the mask has too many tiles to plan",
+                         f"{batches} batch entries × {heads} heads that differ, {tiles:,} × {grid.units:,} tiles of {rows} × {keys}",
+                         f"at most {(1 << 63) >> (grid.shift + 7):,} tiles of rows, over all that differ",
+                         "split the call by batch entries, heads or rows")  # fmt: skip
         tile, first, last, mixed = _merged(grid, _descend(grid))
     offsets = np.zeros(batches * heads * tiles + 1, np.int64)
     np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
     runs = np.empty((len(tile), 3), np.int32)
-    runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, last * keys, mixed
-    np.minimum(runs[:, 1], end[tile // tiles] if len(end) > 1 else end, out=runs[:, 1], casting="same_kind")
+    # The last unit may reach beyond the end, and then beyond 32 bits: it is cut off before it is stored.
+    last = np.minimum(last * keys, end[tile // tiles] if len(end) > 1 else end)
+    runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, last, mixed
     work = np.concatenate([[0], np.cumsum(runs[:, 1] - runs[:, 0], dtype=np.int64)])[offsets]
     order = np.argsort(-np.diff(work).reshape(batches * heads, tiles), axis=1, kind="stable").astype(np.int32)
     for array in (offsets, runs, order):

@@ -251,6 +251,8 @@ def _disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], w
     for name, sizes in (("q", q), ("k", k)):
         if sizes[-2] >= LIMIT:
             reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))
+    if math.prod(q[:-1]) * v[-1] * 8 >= 2**63:
+        reasons.append(Reason("the result is too large", shown, "fewer than 2**63 bytes", "split the call"))
     return tuple(reasons)
 
 
