@@ -65,8 +65,8 @@ class _Forward:
         self.code, self.arg, self.tile, self.rules = code, arg, tile, rules
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
         # The piece that is being summed, and all pieces so far.
-        self.run, self.whole = (Running(code, tile.memory[name], tile.type, tile.vectors, exponent, unit)
-                                for name in ("running", "final"))  # fmt: skip
+        self.running = lambda memory: Running(code, memory, tile.type, tile.vectors, exponent, unit)
+        self.run, self.whole = (self.running(tile.memory[name]) for name in ("running", "final"))
         self.keys, self.values = Keys(code, tile), Values(code, tile)
         self.dropout = None
         if tile.spec.dropout:
@@ -122,17 +122,24 @@ class _Forward:
     # pieces -------------------------------------------------------------------------------------------------------------------
 
     def all_pieces(self, runs) -> None:
-        """One piece after the other, each merged into the whole."""
+        """One piece after the other, each merged into the whole; a piece that is alone is the whole."""
         code, tile = self.code, self.tile
-        self.begin_whole()
         some = code.icmp_signed("<", *runs)
         first = self.read_run(code.select(some, runs[0], code.index(0)))[0]
         last = self.read_run(code.select(some, code.sub(runs[1], code.index(1)), code.index(0)))[1]
         begin = code.mul(code.sdiv(first, code.index(PIECE)), code.index(PIECE))
+        alone = code.and_(some, code.icmp_signed("<=", last, code.add(begin, code.index(PIECE))))
+        with code.when(code.not_(alone)):
+            self.begin_whole()
         with code.loop(begin, code.select(some, last, code.index(0)), PIECE, [runs[0]]) as piece:
             piece.carry(self.piece((piece.carried[0], runs[1]), piece.index))
-            self.merge(tile.o, [self.run.state(number) for number in range(tile.vectors)])
-        self.finish()
+            with code.when(code.not_(alone)):
+                self.merge(tile.o, [self.run.state(number) for number in range(tile.vectors)])
+        places = [
+            code.select(alone, self.tile.memory[one], self.tile.memory[all])
+            for one, all in (("running", "final"), ("o", "whole"))
+        ]
+        self.finish(self.running(places[0]), places[1])
 
     def begin_whole(self) -> None:
         self.whole.begin()
@@ -170,7 +177,7 @@ class _Forward:
                 theirs = code.at(arg.address("parts"), code.add(begin, code.mul(piece.index, code.index(size))))
                 rows = [code.at(theirs, (E + row) * tile.row_bytes) for row in (0, 1)]
                 self.merge(theirs, [[tile.get(row, place) for row in rows] for place in range(vectors)])
-            self.finish()
+            self.finish(self.whole, tile.memory["whole"])
 
     def piece(self, runs, begin):
         """m, l and Oᵀ of the keys begin … begin + PIECE; a second, careful attempt only where the first is not finite.
@@ -297,18 +304,18 @@ class _Forward:
 
     # the end ------------------------------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
+    def finish(self, run: Running, output) -> None:
         """out = Oᵀ / l, lse, and what a backward pass needs."""
-        code, tile, arg, whole = self.code, self.tile, self.arg, self.whole
-        whole.add_sinks(self.sink, arg["sink_count"])
+        code, tile, arg = self.code, self.tile, self.arg
+        run.add_sinks(self.sink, arg["sink_count"])
         with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
-            place = tile.place(tile.memory["whole"], depth.index)
+            place = tile.place(output, depth.index)
             for number in range(tile.vectors):
-                tile.put(whole.normalized(tile.get(place, number), number), place, number)
-        tile.store_output(tile.memory["whole"])
-        whole.finish()
+                tile.put(run.normalized(tile.get(place, number), number), place, number)
+        tile.store_output(output)
+        run.finish()
         for row, name in (("maximum", "lse"), ("seen", "top"), ("total", "total")):
-            whole.store(row, code.at(arg.address(name), code.mul(self.rows_before, code.index(tile.size))), tile.count)
+            run.store(row, code.at(arg.address(name), code.mul(self.rows_before, code.index(tile.size))), tile.count)
 
     def sink(self, index, number: int):
         """A sink of every lane: of the head, or of each lane's own head where heads share a tile."""
