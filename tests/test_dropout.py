@@ -212,6 +212,19 @@ def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
         np.testing.assert_array_equal(np.asarray(out, np.float64) > 0, factors > 0)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_law_9_backward_drops_the_same_pairs(isa, dtype):
+    """Read off dv for dout = 1: row j of dv is column j of the weights, and its zeros are those of the law."""
+    H, Q, K = 3, 70, 141
+    q, k, v = identity_values(1, H, H, Q, K, dtype)
+    dout = np.broadcast_to(np.eye(Q).astype(q.dtype), (1, H, Q, Q))
+    with limited(isa):
+        found = rg.attention_backward(dout, q, k, v[..., :Q], scale=0.1, dropout=0.3, seed=17, engine="jit")
+    factors = Dropout(0.3, 17).factors(*np.ix_(range(1), range(H), range(K - Q, K), range(K)))
+    np.testing.assert_array_equal(np.asarray(found.v, np.float64).swapaxes(-1, -2) > 0, factors > 0)
+
+
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(problems(dtypes=(np.float32,)), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
 def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
