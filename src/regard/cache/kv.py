@@ -16,6 +16,7 @@ from .storage import Rows, Rows8
 
 __all__ = ["KVCache"]
 
+FEW = 16  # so many rows are scattered over pages at once; more are copied page by page, in longer stretches
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -140,14 +141,19 @@ class KVCache:
         self._make_room(width, taken)
         start = self._start = self._held.lengths
         self._held.append(width if taken is None else taken, width)
-        sequences, ahead = np.arange(len(start))[:, None], np.arange(width)
-        by_row_k, by_row_v = new_k.swapaxes(1, 2), new_v.swapaxes(1, 2)
-        if taken is not None:
-            sequences, ahead = np.nonzero(ahead < taken[:, None])
-            by_row_k, by_row_v = by_row_k[sequences, ahead], by_row_v[sequences, ahead]
-        pages, places = self._held.place(sequences, start[sequences] + ahead)
-        self._k.write(pages, places, by_row_k)
-        self._v.write(pages, places, by_row_v)
+        if width > FEW:
+            for sequence, page, places, part in self._held.runs(start):
+                self._k.write(page, places, new_k[sequence, :, part])
+                self._v.write(page, places, new_v[sequence, :, part])
+        else:
+            sequences, ahead = np.arange(len(start))[:, None], np.arange(width)
+            by_row_k, by_row_v = new_k.swapaxes(1, 2), new_v.swapaxes(1, 2)
+            if taken is not None:
+                sequences, ahead = np.nonzero(ahead < taken[:, None])
+                by_row_k, by_row_v = by_row_k[sequences, ahead], by_row_v[sequences, ahead]
+            where = self._held.place(sequences, start[sequences] + ahead)
+            self._k.write(*where, by_row_k)
+            self._v.write(*where, by_row_v)
         self._newest, self._ragged = width, rows is not None
 
     def _new(self, name: str, value, depth: int, reasons: list[Reason]) -> np.ndarray | None:

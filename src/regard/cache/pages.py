@@ -11,6 +11,7 @@ kind of cache:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,14 @@ class Pages:
         """The page of each position, and the row in it."""
         column, row = np.divmod(positions, PAGE)
         return self.table[sequences, column], row
+
+    def runs(self, start: np.ndarray) -> Iterator[tuple[int, int, slice, slice]]:
+        """(sequence, page, its rows, which of the new positions) of all positions from `start` on, page by page."""
+        for sequence, (first, last) in enumerate(zip(start.tolist(), self.lengths.tolist())):
+            for begin in range(first - first % PAGE, last, PAGE):
+                low, high = max(begin, first), min(begin + PAGE, last)
+                page = int(self.table[sequence, begin // PAGE])
+                yield sequence, page, slice(low - begin, high - begin), slice(low - first, high - first)
 
     def fit(self, most: int, unseen: np.ndarray | None) -> bool:
         """Whether so many rows go into the last pages as they are, and nothing can be given back: a step of decoding, nearly always."""

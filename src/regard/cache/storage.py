@@ -32,8 +32,8 @@ class Rows:
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
         self.array[target] = self.array[source]
 
-    def write(self, pages: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
-        """rows (…, heads, depth) at row `places` (…) of `pages` (…)."""
+    def write(self, pages: np.ndarray | int, places: np.ndarray | slice, rows: np.ndarray) -> None:
+        """rows (…, heads, depth) at row `places` (…) of `pages` (…); or (heads, n, depth) at a slice of one page."""
         self.array[pages, :, places] = rows
 
     def read(self, pages: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class Rows8(Rows):
         super().copy(source, target)
         self.scales[target] = self.scales[source]
 
-    def write(self, pages: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+    def write(self, pages: np.ndarray | int, places: np.ndarray | slice, rows: np.ndarray) -> None:
         rows = rows.astype(np.float32)
         top = np.abs(rows).max(-1)
         scales = np.where(np.isfinite(top), top / 127, np.float32(np.nan))
