@@ -130,14 +130,15 @@ def test_callers_share_the_workers():
 @pytest.mark.skipif(pool.sleep_here() != "futex", reason="this machine has one way to sleep")
 def test_both_ways_to_sleep(sleep, monkeypatch):
     """Linux sleeps by futex, other systems by condition: both wake for work, from a spin and from a sleep, and end every call."""
-    monkeypatch.setattr(threads, "_crew", threads.Crew(sleep))
+    crew = threads.Crew(sleep)
+    crew.grow(2)
+    monkeypatch.setattr(threads, "crew", lambda wanted: crew)
     for pause in (0, 0, 0.001, 0, 0.01):
         time.sleep(pause)
         for _ in range(100):
             call = Ticks(64, nap=300)
             call.run(3)
             assert (call.ticks == 1).all()
-    assert threads._crew.sleep == sleep
 
 
 def test_several_python_threads_may_call_at_once():
@@ -147,6 +148,59 @@ def test_several_python_threads_may_call_at_once():
     with concurrent.futures.ThreadPoolExecutor(8) as callers:
         found = list(callers.map(lambda _: rg.attention(q, k, v, mask=rg.causal(), engine="jit"), range(32)))
     assert all(np.array_equal(expected, other) for other in found)
+
+
+# ---- torch -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_torch_lends_its_threads():
+    """Where torch has threads running they do the work: the same bits as with one thread; in a child they are not there."""
+    script = """
+        import os, threading, numpy as np, torch, regard as rg
+        from regard.jit import threads
+        torch.set_num_threads(3)
+        q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
+        with threads.limit(1):
+            expected = rg.attention(q, q, q)
+        with threads.limit(3):
+            team = threads.crew(2)
+            assert isinstance(team, threads.Team), team
+            assert isinstance(threads.crew(3), threads.Crew)  # torch has fewer
+            for _ in range(20):
+                torch.ones(300, 300) @ torch.ones(300, 300)
+                assert np.array_equal(expected, rg.attention(q, q, q))
+            with threads.limit(2):  # fewer than there are in the team
+                assert np.array_equal(expected, rg.attention(q, q, q))
+
+            found = []
+            others = [threading.Thread(target=lambda: found.append(rg.attention(q, q, q))) for _ in range(6)]
+            for thread in others: thread.start()
+            for thread in others: thread.join()
+            assert all(np.array_equal(expected, each) for each in found) and len(found) == 6
+
+            child = os.fork()
+            if child == 0:
+                right = isinstance(threads.crew(2), threads.Crew) and np.array_equal(expected, rg.attention(q, q, q))
+                os._exit(0 if right else 1)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert fresh(script) == "0"
+
+
+@pytest.mark.parametrize("workers", [2, 7])
+def test_a_team_does_every_task_once(workers):
+    """More tasks than threads, and more threads asked for than the team has."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        assert isinstance(threads.crew(1), threads.Team)
+        for tasks in (0, 1, 2, 1000):
+            call = Ticks(tasks, nap=50)
+            call.run(workers)
+            assert (call.ticks == 1).all()
+    finally:
+        torch.set_num_threads(before)
 
 
 # ---- interrupts ------------------------------------------------------------------------------------------------------------------
@@ -190,10 +244,12 @@ def test_an_interrupted_call_leaves_the_next_one_alone():
     assert busy == 0
 
 
+@pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_ends_a_long_call_soon(workers):
+def test_ctrl_c_ends_a_long_call_soon(workers, before):
     """SIGINT during a call of many seconds: KeyboardInterrupt within half a second, and the next call is right."""
     script = f"""
+        {before}
         import os, signal, threading, time, numpy as np, regard as rg
         from regard.jit import threads
         short = np.random.default_rng(0).standard_normal((8, 300, 64), dtype=np.float32)
@@ -293,10 +349,12 @@ def test_a_fork_while_another_thread_computes():
 # ---- the end of the process --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
 @pytest.mark.parametrize("moment", ["asleep", "awake", "working", "forked"])
-def test_the_process_ends_whatever_workers_do(moment):
+def test_the_process_ends_whatever_workers_do(moment, before):
     """Workers asleep, awake, or in the middle of a daemon thread's call: the process ends at once, with exit code 0."""
     script = f"""
+        {before}
         import os, sys, threading, time, numpy as np, regard as rg
         from regard.jit import threads
         q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
@@ -321,8 +379,7 @@ def test_the_process_ends_whatever_workers_do(moment):
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         print("done")
     """
-    for _ in range(3):
-        assert fresh(script, timeout=10) == "done"
+    assert fresh(script, timeout=30) == "done"
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from .build import Kernel
 
 __all__ = ["launch"]
 
-JOB = Struct("7q")  # the beginning of a job (pool.py): kernel, arguments, scratch, stride, helpers, budget, left
+JOB = Struct("6q")  # the beginning of a job (pool.py): kernel, arguments, scratch, stride, helpers, left
 LEFT, ENTERED, PENDING = (place // 8 for place in (pool.LEFT, pool.ENTERED, pool.PENDING))
 PAST = 2**62  # a counter beyond every task
 
@@ -44,7 +44,7 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
     arena = _arena(pool.JOB + workers * stride)
     crew = threads.crew(workers - 1)
     arena.kept = kernel, block, kept
-    JOB.pack_into(arena.job, 0, kernel.address, address(block), arena.address + pool.JOB, stride, workers - 1, 1, 1)
+    JOB.pack_into(arena.job, 0, kernel.address, address(block), arena.address + pool.JOB, stride, workers - 1, 1)
     arena.job[ENTERED] = arena.job[PENDING] = 0
     try:
         while arena.job[LEFT]:
@@ -59,7 +59,7 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
             _free.append(arena)
 
 
-def _stop(arena: Arena, crew: threads.Crew) -> None:
+def _stop(arena: Arena, crew: threads.Crew | threads.Team) -> None:
     """Ends a call early: nobody takes a further task, and all are waited for, because they write into the caller's arrays."""
     while arena.job[LEFT]:
         try:

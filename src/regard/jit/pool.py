@@ -1,7 +1,7 @@
 """The pool as machine code: how a caller hands its tasks to waiting threads, and how they wait; written once, for every kernel.
 
     mailbox   where one worker waits      job (an address: empty 0, or taken by the worker 1) · next mailbox · asleep
-    job       one call of a kernel        kernel · arguments · scratch · stride · helpers · budget · left · entered · pending
+    job       one call of a kernel        kernel · arguments · scratch · stride · helpers · left · entered · pending
 
 A caller posts its job to mailboxes that are empty, works itself, takes the job back from workers that have not come yet, and waits
 for those that have: a worker that wakes late delays nobody. Callers share the mailboxes without a lock; who finds none empty works
@@ -21,7 +21,7 @@ from llvmlite import ir
 
 from .ir import I32, I64, PTR, Code
 
-__all__ = ["BELL", "BUDGET", "ENDLESS", "JOB", "LEFT", "LIBRARY", "MAILBOX", "SLEEPS", "sleep_here", "write"]
+__all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "LIBRARY", "MAILBOX", "SLEEPS", "sleep_here", "write"]
 
 SPIN = 50_000  # ns that a worker looks out for the next job: as long as Python takes between two small calls
 PATIENCE = 20_000  # ns that a caller looks out for the last worker before it sleeps
@@ -31,7 +31,7 @@ ENDLESS = 2**62  # a budget of tasks that is never used up
 LINE = 128  # bytes: two cache lines, because they are fetched in pairs
 MAILBOX, JOB, BELL = LINE, 2 * LINE, 4 * LINE  # bytes
 POST, NEXT, ASLEEP = 0, 8, 16  # in a mailbox
-KERNEL, ARGUMENTS, SCRATCH, STRIDE, HELPERS, BUDGET, LEFT = range(0, 56, 8)  # in a job: what the caller writes
+KERNEL, ARGUMENTS, SCRATCH, STRIDE, HELPERS, LEFT = range(0, 48, 8)  # in a job: what the caller writes
 ENTERED, PENDING = LINE, LINE + 8  # and what its workers do
 TAKEN = 1
 AWAITED = 1 << 30  # in `pending`: the caller sleeps
@@ -124,10 +124,8 @@ def sleep_here() -> str:
 class _Callee:
     """A pointer that is called: pointers say no more what they point to, and a call has to."""
 
-    function_type = RUN
-
-    def __init__(self, pointer):
-        self.get_reference = pointer.get_reference
+    def __init__(self, pointer, function_type: ir.FunctionType = RUN):
+        self.get_reference, self.function_type = pointer.get_reference, function_type
 
 
 class _Writer(Code):
@@ -171,6 +169,10 @@ class _Writer(Code):
         elif platform.machine() in ("aarch64", "arm64"):
             self.external("llvm.aarch64.hint", ir.VoidType(), self.index(1, I32))
 
+    def scratch(self, job, place):
+        """The working memory of one of the threads at a job."""
+        return self.at(self.get(self.at(job, SCRATCH), PTR, 8), self.mul(place, self.get(self.at(job, STRIDE), I64, 8)))
+
     def run(self, job, scratch, budget) -> None:
         kernel, arguments = (self.get(self.at(job, slot), PTR, 8) for slot in (KERNEL, ARGUMENTS))
         self.call(_Callee(kernel), [arguments, scratch, budget])
@@ -181,6 +183,7 @@ def write(sleep: str) -> ir.Module:
     module = ir.Module("regard")
     _work(_Writer(module, "work", sleep))
     _share(_Writer(module, "share", sleep))
+    _team(_Writer(module, "team", sleep), _member(_Writer(module, "member", sleep)))
     return module
 
 
@@ -208,9 +211,8 @@ def _work(code: _Writer) -> None:
 
 def _help(code: _Writer, job, post) -> None:
     """A worker's share of a job, with working memory of its own; the last to leave wakes a caller that sleeps."""
-    place = code.add(code.atomic_rmw("add", code.at(job, ENTERED), code.index(1), "seq_cst"), code.index(1))
-    scratch = code.add(code.get(code.at(job, SCRATCH), I64, 8), code.mul(place, code.get(code.at(job, STRIDE), I64, 8)))
-    code.run(job, code.inttoptr(scratch, PTR), code.index(ENDLESS))
+    place = code.atomic_rmw("add", code.at(job, ENTERED), code.index(1), "seq_cst")
+    code.run(job, code.scratch(job, code.add(place, code.index(1))), code.index(ENDLESS))
     code.set(post, 0)
     pending = code.at(job, PENDING)
     before = code.atomic_rmw("sub", pending, code.index(1, I32), "seq_cst")
@@ -223,7 +225,7 @@ def _share(code: _Writer) -> None:
     job, first, _ = code.args
     _post(code, job, first)
     left = code.at(job, LEFT)
-    unfinished = _own_share(code, job)
+    unfinished = _tasks(code, job, code.get(code.at(job, SCRATCH), PTR, 8))
     code.put(code.zext(unfinished, I64), left, 8)
     with code.when(unfinished):
         code.ret_void()
@@ -258,24 +260,22 @@ def _post(code: _Writer, job, first) -> None:
         walk.carry(code.get(code.at(mailbox, NEXT), PTR, 8), code.get(code.count, I64, 8))
 
 
-def _own_share(code: _Writer, job):
-    """The caller's tasks, in portions that grow until one takes a fair part of a slice; whether tasks are left after it."""
+def _tasks(code: _Writer, job, scratch):
+    """Tasks for a slice of time, in portions that grow until one takes a fair part of it; whether tasks are left."""
     arguments = code.get(code.at(job, ARGUMENTS), PTR, 8)
     counter, tasks = code.get(arguments, PTR, 8), code.get(code.at(arguments, 8), I64, 8)
-    scratch, budget = code.get(code.at(job, SCRATCH), PTR, 8), code.at(job, BUDGET)
 
     def unfinished():
         return code.icmp_signed("<", code.see(counter), tasks)
 
     begun = code.now()
-    with code.repeat(lambda go: go, [unfinished()]) as portion:
-        size, before = code.get(budget, I64, 8), code.now()
+    with code.repeat(lambda go, *_: go, [unfinished(), begun, code.index(1)]) as portion:
+        _, before, size = portion.carried
         code.run(job, scratch, size)
         after = code.now()
         short = code.icmp_signed("<", code.sub(after, before), code.index(SLICE // 8))
-        code.put(code.select(short, code.mul(size, code.index(2)), size), budget, 8)
         in_time = code.icmp_signed("<", code.sub(after, begun), code.index(SLICE))
-        portion.carry(code.and_(unfinished(), in_time))
+        portion.carry(code.and_(unfinished(), in_time), after, code.select(short, code.add(size, size), size))
     return unfinished()
 
 
@@ -307,3 +307,29 @@ def _wait(code: _Writer, job):
         with code.when(busy(value)):
             code.sleep.wait(pending, value, SLICE)
     return busy()
+
+
+# the team of another runtime ----------------------------------------------------------------------------------------------------
+
+PARALLEL = ir.FunctionType(ir.VoidType(), [PTR, PTR, I32, I32])  # GOMP_parallel(function, data, threads, flags)
+
+
+def _member(code: _Writer) -> ir.Function:
+    """`member(job)`: what each thread of a team does, unless enough are there already."""
+    job = code.args[0]
+    place = code.atomic_rmw("add", code.at(job, ENTERED), code.index(1), "seq_cst")
+    with code.when(code.icmp_signed("<=", place, code.get(code.at(job, HELPERS), I64, 8))):
+        _tasks(code, job, code.scratch(job, place))
+    code.ret_void()
+    return code.function
+
+
+def _team(code: _Writer, member: ir.Function) -> None:
+    """`team(job, GOMP_parallel, threads)`: a slice of a job on the threads that OpenMP has running; `left` as in `share`."""
+    job, parallel, threads = code.args
+    code.put(code.index(0), code.at(job, ENTERED), 8)
+    code.call(_Callee(parallel, PARALLEL), [member, job, code.trunc(threads, I32), code.index(0, I32)])
+    arguments = code.get(code.at(job, ARGUMENTS), PTR, 8)
+    unfinished = code.icmp_signed("<", code.see(code.get(arguments, PTR, 8)), code.get(code.at(arguments, 8), I64, 8))
+    code.put(code.zext(unfinished, I64), code.at(job, LEFT), 8)
+    code.ret_void()

@@ -1,14 +1,18 @@
-"""Threads: how many a call may use, and the workers of this process, who wait in machine code (pool.py) from the first need on.
+"""Threads: how many a call may use, and who they are.
 
-Workers are daemon threads that never return to Python: they hold no lock, and end with the process. A forked child has none, and
-starts its own.
+Where torch has threads running (OpenMP), they do the work: they look out for it anyway, and threads of our own would take turns with
+them on the same cores. Elsewhere workers wait in machine code (pool.py) from the first need on. They are daemon threads that never
+return to Python: they hold no lock, and end with the process. A forked child has neither, and starts its own workers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +20,7 @@ from ..locks import lock
 from . import build, pool
 from .target import host
 
-__all__ = ["Crew", "count", "crew", "limit"]
+__all__ = ["Crew", "Team", "count", "crew", "limit"]
 
 _limit = threading.local()
 
@@ -47,12 +51,25 @@ class limit:
         _limit.threads = self.before
 
 
+def _machine_code(sleep: str) -> build.Kernel:
+    return build.compiled(f"pool {sleep}", host(), lambda: pool.write(sleep), "share")
+
+
+class Team:
+    """The threads of torch: `share(job, first, bell)` does a slice of a job on them."""
+
+    def __init__(self, parallel: int, threads: int) -> None:
+        self.share = build.Kernel(_machine_code(pool.sleep_here()).engine, "team").call
+        # Always all of them are asked, because OpenMP ends those that are not.
+        self.first, self.bell = parallel, threads
+
+
 class Crew:
-    """Workers, and the function that shares a job with them."""
+    """Workers of our own: `share(job, first, bell)` does a slice of a job with them."""
 
     def __init__(self, sleep: str) -> None:
         self.sleep = sleep
-        code = build.compiled(f"pool {sleep}", host(), lambda: pool.write(sleep), "share")
+        code = _machine_code(sleep)
         self.share, self.work = code.call, build.Kernel(code.engine, "work")
         self.memory = [_zeros(pool.BELL)]
         self.bell = _aligned(self.memory[0])
@@ -89,12 +106,18 @@ def _aligned(memory: np.ndarray) -> int:
 
 
 _crew: Crew | None = None
+_forked = False  # OpenMP's threads are not there in a child, and it does not know
 _growing = lock()
 
 
-def crew(wanted: int) -> Crew:
-    """The workers of this process, so many at least."""
+def crew(wanted: int) -> Crew | Team:
+    """The threads of this process, so many at least beside the calling one."""
     global _crew
+    torch = sys.modules.get("torch")
+    if wanted and torch is not None and not _forked and hasattr(torch, "get_num_threads"):
+        threads = torch.get_num_threads()
+        if threads > wanted and (team := _team(torch.__file__, threads)):
+            return team
     if _crew is None or _crew.size < wanted:
         with _growing:
             if _crew is None:
@@ -104,9 +127,17 @@ def crew(wanted: int) -> Crew:
     return _crew
 
 
+@functools.cache
+def _team(torch: str, threads: int) -> Team | None:
+    """torch's threads, if they are OpenMP's: its library is asked, which finds the runtime that it was linked with."""
+    path = Path(torch).parent / "lib" / "libtorch_cpu.so"
+    parallel = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None) if path.exists() else None
+    return Team(ctypes.cast(parallel, ctypes.c_void_p).value or 0, threads) if parallel else None
+
+
 def _forget() -> None:
-    global _crew
-    _crew = None
+    global _crew, _forked
+    _crew, _forked = None, True
 
 
 if hasattr(os, "register_at_fork"):
