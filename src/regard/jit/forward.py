@@ -308,10 +308,11 @@ class _Forward:
         """out = Oᵀ / l, lse, and what a backward pass needs."""
         code, tile, arg = self.code, self.tile, self.arg
         run.add_sinks(self.sink, arg["sink_count"])
+        normalizers = run.normalizers()
         with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
             place = tile.place(output, depth.index)
-            for number in range(tile.vectors):
-                tile.put(run.normalized(tile.get(place, number), number), place, number)
+            for number, normalized in enumerate(normalizers):
+                tile.put(normalized(tile.get(place, number)), place, number)
         tile.store_output(output)
         run.finish()
         for row, name in (("maximum", "lse"), ("seen", "top"), ("total", "total")):

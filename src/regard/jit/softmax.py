@@ -163,21 +163,27 @@ class Running:
                 p = special.softmax_exp2(code, code.fsub(sink(loop.index, number), self._get("shift", number)), *natural)
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
-    def normalized(self, value, number: int):
-        """α · value / l, rounded like a division; 0 where nothing was seen, whatever the sinks made of l."""
-        code = self.code
-        zero, seen = code.number(0.0, value), self._get("seen", number)
-        nothing = code.and_(code.fcmp_ordered("==", seen, code.number(-math.inf, seen)), code.fcmp_ordered("==", value, zero))
-        total, value = self._get("total", number), code.fmul(value, self._get("alpha", number))
+    def normalizers(self) -> list[Callable]:
+        """Per vector, a function of a value: α · value / l, rounded like a division; 0 where l is 0."""
+        return [self._normalizer(self._get("total", number), self._get("alpha", number)) for number in range(self.vectors)]
+
+    def _normalizer(self, total, alpha) -> Callable:
+        code, zero = self.code, self.code.number(0.0, total)
         inverse = code.fdiv(code.number(1.0, total), total)
-        rough = code.fmul(value, inverse)
-        # One step of Newton takes away what the rounded inverse left; a value that is not finite stays what it is.
-        fine = code.fma(code.fma(code.fneg(rough), total, value), inverse, rough)
-        finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
-        return code.select(nothing, zero, code.select(finite, fine, rough))
+        empty = code.fcmp_ordered("==", total, zero)
+
+        def normalized(value):
+            value = code.fmul(value, alpha)
+            rough = code.fmul(value, inverse)
+            # One step of Newton takes away what the rounded inverse left; a value that is not finite stays what it is.
+            fine = code.fma(code.fma(code.fneg(rough), total, value), inverse, rough)
+            finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
+            return code.select(empty, zero, code.select(finite, fine, rough))
+
+        return normalized
 
     def finish(self) -> None:
-        """After `add_sinks` and `normalized`: lse, top and total lie in rows, ready for `store`.
+        """After `add_sinks` and `normalizers`: lse, top and total lie in rows, ready for `store`.
 
         lse = m + ln l, -inf where nothing was seen. A weight is 2**(exponent · (s - top)) / total: more exact than through lse.
         """
