@@ -206,17 +206,26 @@ def test_axes_before_the_heads_are_the_sequences():
     same_bits(cache.attend(q[0, 0]), rg.attention(q[0, 0], k[0, 0], v[0, 0]))
 
 
-def test_tensors_in_and_out():
-    """Tensors are kept as arrays are, and a tensor of queries gives a tensor."""
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_tensors_in_and_out(name):
+    """Tensors are kept as arrays are, and a tensor of queries gives a tensor; what wants gradients is refused, unless nobody asks."""
     torch = pytest.importorskip("torch")
-    k, v, q = normal(2, G, 9, D, seed=1), normal(2, G, 9, E, seed=2), normal(2, H, 9, D, seed=3)
-    cache = rg.KVCache(G, D, E, batch=2, dtype=torch.float32)
-    cache.append(torch.from_numpy(k), torch.from_numpy(v))
-    found = cache.attend(torch.from_numpy(q))
-    assert isinstance(found, torch.Tensor)
-    same_bits(found.numpy(), rg.attention(q, k, v))
+    dtype = getattr(torch, name)
+    k, v, q = (torch.from_numpy(normal(2, heads, 9, depth, seed=heads)).to(dtype) for heads, depth in ((G, D), (G, E), (H, D)))
+    cache = rg.KVCache(G, D, E, batch=2, dtype=dtype)
+    for part in (slice(0, 8), slice(8, 9)):
+        cache.append(k[:, :, part], v[:, :, part])
+        found = cache.attend(q[:, :, part], mask=rg.causal())
+        assert isinstance(found, torch.Tensor) and found.dtype == dtype
+        same_bits(found.float().numpy(), rg.attention(q, k, v, mask=rg.causal())[:, :, part].float().numpy())
+    grown, asked = k[:, :, :1].clone().requires_grad_(), q[:, :, :1].clone().requires_grad_()
     with pytest.raises(Refused, match="k wants gradients"):
-        cache.append(torch.from_numpy(k).requires_grad_(), torch.from_numpy(v))
+        cache.append(grown, v[:, :, :1])
+    with pytest.raises(Refused, match="q wants gradients"):
+        cache.attend(asked)
+    with torch.no_grad():
+        cache.append(grown, v[:, :, :1])
+        assert not cache.attend(asked).requires_grad
 
 
 def test_many_keys_in_pieces():

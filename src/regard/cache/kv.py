@@ -158,7 +158,7 @@ class KVCache:
 
     def _new(self, name: str, value, depth: int, reasons: list[Reason]) -> np.ndarray | None:
         """An argument of append as (B, G, new, depth), or None with reasons added."""
-        if getattr(value, "requires_grad", False):
+        if _wants_gradients(value):
             reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True", "numbers to keep, without gradients",
                                   f"pass {name}.detach()"))  # fmt: skip
             return None
@@ -254,8 +254,8 @@ class KVCache:
         asked = question(mask, score, sinks, scale, engine)
         q = q if hasattr(q, "shape") else np.asarray(q)
         rows = read_array(q, "KVCache.attend")
-        wants_gradients = getattr(q, "requires_grad", False)
-        ready = None if wants_gradients or query_start is not None else reader.again(rows, asked)
+        # A tensor that wants gradients is refused with the rest.
+        ready = None if query_start is not None or _wants_gradients(q) else reader.again(rows, asked)
         if ready is None:
             reasons: list[Reason] = []
             start = self._starts(rows.shape, query_start, reasons)
@@ -341,6 +341,14 @@ class KVCache:
 
 def _whole(value) -> int:
     return count(value, "KVCache", "the number of sequences")
+
+
+def _wants_gradients(value) -> bool:
+    if not getattr(value, "requires_grad", False):
+        return False
+    import torch
+
+    return torch.is_grad_enabled()
 
 
 def _dtype(value) -> np.dtype | None:
