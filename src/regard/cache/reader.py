@@ -12,6 +12,7 @@ from ..engines import choose, solve
 from ..errors import Reason, Refused
 from ..expr import Expr, tables_of
 from ..masks import lengths, window
+from ..plan import STEP
 from ..problem import Problem
 from ..trace import as_mask, as_score
 from .pages import PAGE, Pages
@@ -19,7 +20,7 @@ from .storage import Rows
 
 __all__ = ["Reader"]
 
-AHEAD = 63  # positions for which a preparation holds: half a page of keys at each edge of the mask is looked at and thrown away
+AHEAD = STEP - 1  # positions for which a preparation holds: half a page of keys at each edge of the mask is looked at and thrown away
 FEW = 16  # with more rows it is a prefill, and the next call asks something else
 
 
