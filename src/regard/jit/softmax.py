@@ -164,15 +164,20 @@ class Running:
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
     def normalizers(self) -> list[Callable]:
-        """Per vector, a function of a value: α · value / l, rounded like a division; 0 where l is 0."""
-        return [self._normalizer(self._get("total", number), self._get("alpha", number)) for number in range(self.vectors)]
+        """Per vector, a function of a value: α · value / l, rounded like a division; 0 where nothing was seen, whatever the sinks
+        made of l.
+        """
+        return [
+            self._normalizer(*(self._get(row, number) for row in ("total", "alpha", "seen"))) for number in range(self.vectors)
+        ]
 
-    def _normalizer(self, total, alpha) -> Callable:
+    def _normalizer(self, total, alpha, seen) -> Callable:
         code, zero = self.code, self.code.number(0.0, total)
         inverse = code.fdiv(code.number(1.0, total), total)
-        empty = code.fcmp_ordered("==", total, zero)
+        nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
 
         def normalized(value):
+            empty = code.and_(nothing, code.fcmp_ordered("==", value, zero))
             value = code.fmul(value, alpha)
             rough = code.fmul(value, inverse)
             # One step of Newton takes away what the rounded inverse left; a value that is not finite stays what it is.
