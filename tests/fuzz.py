@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import replace
 
 import numpy as np
 import test_backward
@@ -24,6 +25,7 @@ from strategies import dropouts, hostile, problems
 
 import regard as rg
 from regard import engines, readings, reference
+from regard.dropout import Dropout
 from regard.gradients import learned
 from regard.jit import threads
 from regard.jit.target import ISAS, limited
@@ -119,34 +121,58 @@ def dropout(case, isa, falling):
     np.testing.assert_allclose(fallen[seen], (plain * factors)[seen], rtol=4 * unit)
 
 
+def poisoned(case, data) -> tuple[Problem, Problem, str]:
+    """A problem, and the same with NaN, infinities or worse in q, k or v."""
+    name = data.draw(st.sampled_from("qkv"))
+    bad = data.draw(hostile(np.ascontiguousarray(case.kwargs[name])))
+    return Problem.of(**case.kwargs), Problem.of(**case.kwargs | {name: bad}), name
+
+
+def reach(before: Problem, after: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """(rows (B, H, Q) that see what differs, keys (B, G, K) that such a row may attend or that differ themselves)."""
+    B, H, G, Q, K = (before.dims[letter] for letter in "BHGQK")
+    at = {
+        "batch": np.arange(B)[:, None, None, None], "head": np.arange(H)[:, None, None], "key": np.arange(K),
+        "query": before.query_start[:, None, None, None] + np.arange(Q)[:, None],
+    }  # fmt: skip
+    allowed = np.broadcast_to(True if before.mask is None else readings.evaluate(before.mask, at), (B, H, Q, K))
+    changed = {part: (getattr(before, part) != getattr(after, part)).any(-1) for part in "qkv"}
+    keys = changed["k"] | changed["v"]
+    rows = (allowed & np.repeat(keys, H // G, axis=1)[:, :, None]).any(-1) | changed["q"]
+    return rows, (allowed & rows[..., None]).any(2).reshape(B, G, H // G, K).any(2) | keys
+
+
 @drawn(problems(dtypes=DTYPES, rows=120, depth=40), isas, st.data())
 def poison(case, isa, data):
     """Law 6: whatever a key, a value or a query holds, rows that may not attend it keep their bits; others show what the law shows."""
-    kwargs = dict(case.kwargs)
-    with limited(isa):
-        before = laws(kwargs)
-        problem = Problem.of(**kwargs)
-        name = data.draw(st.sampled_from("qkv"))
-        kwargs[name] = data.draw(hostile(np.ascontiguousarray(kwargs[name])))
-        after = laws(kwargs)
-    after_problem = Problem.of(**kwargs)
-    changed = {part: (getattr(problem, part) != getattr(after_problem, part)).any(-1) for part in "qkv"}
-    B, H, G, Q, K = (problem.dims[letter] for letter in "BHGQK")
-    if 0 in (B, H, Q, K):
+    before, after, name = poisoned(case, data)
+    if 0 in before.dims.values():
         return
-    at = {
-        "batch": np.arange(B)[:, None, None, None], "head": np.arange(H)[:, None, None], "key": np.arange(K),
-        "query": problem.query_start[:, None, None, None] + np.arange(Q)[:, None],
-    }  # fmt: skip
-    allowed = np.broadcast_to(True if problem.mask is None else readings.evaluate(problem.mask, at), (B, H, Q, K))
-    keys = np.repeat(changed["k"] | changed["v"], H // G, axis=1)
-    touched = (allowed & keys[:, :, None]).any(-1) | changed["q"]
-    for x, y in zip(after, before, strict=True):
-        x, y = (array.reshape(B, H, Q, -1) for array in (x, y))
-        np.testing.assert_array_equal(x[~touched], y[~touched], err_msg=f"rows that do not see what changed in {name}")
+    rows, _ = reach(before, after)
+    with limited(isa):
+        old, new = (engines.solve(problem, "jit") for problem in (before, after))
+    for x, y in zip(new, old, strict=True):
+        np.testing.assert_array_equal(x[~rows], y[~rows], err_msg=f"rows that do not see what changed in {name}")
     if name == "v":
-        exact = reference.forward(after_problem)[0].reshape(after[0].shape)
-        np.testing.assert_array_equal(np.isfinite(after[0].astype(np.float64)), np.isfinite(exact.astype(problem.dtype)))
+        exact = reference.forward(after)[0].astype(after.dtype).astype(np.float64)
+        np.testing.assert_array_equal(np.isfinite(new[0].astype(np.float64)), np.isfinite(exact))
+
+
+@drawn(problems(dtypes=DTYPES, rows=120, depth=40), isas, st.data(), st.none() | dropouts)
+def poisoned_gradients(case, isa, data, falling):
+    """Law 6, backward: gradients of rows and keys that have nothing to do with what is poisoned keep their bits."""
+    before, after, name = poisoned(case, data)
+    if 0 in before.dims.values():
+        return
+    if falling:
+        before, after = (replace(problem, dropout=Dropout(falling["dropout"], falling["seed"])) for problem in (before, after))
+    rows, keys = reach(before, after)
+    dout = np.random.default_rng(0).standard_normal((*before.q.shape[:3], before.dims["E"])).astype(before.dtype)
+    with limited(isa):
+        old, new = (engines.pull_back(problem, engines.keep(problem, "jit"), dout, None, []) for problem in (before, after))
+    for part, untouched in (("q", ~rows), ("k", ~keys), ("v", ~keys)):
+        x, y = getattr(new, part), getattr(old, part)
+        np.testing.assert_array_equal(x[untouched], y[untouched], err_msg=f"d{part} of what {name} does not reach")
 
 
 @drawn(anything, isas, st.sampled_from((np.inf, -np.inf, np.nan, 1e30)), st.integers(0, 99))
