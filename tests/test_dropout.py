@@ -1,6 +1,7 @@
 """Law 9: which weights fall out is a pure function of seed and positions, the same everywhere."""
 
 import math
+import re
 
 import ml_dtypes
 import numpy as np
@@ -8,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import problems
+from test_jit import written
 
 import regard as rg
 from regard import reference, scalar
 from regard.dropout import Dropout, philox
 from regard.jit import build, threads
-from regard.jit.target import ISAS, limited
+from regard.jit.target import ISAS, host, limited
 from regard.problem import Problem
 
 B, H, G, Q, K, D = 2, 4, 2, 9, 14, 5
@@ -266,6 +268,19 @@ def test_law_9_another_seed_or_rate_compiles_nothing():
     before = set(build._kernels)
     assert rg.attention(q, k, v, dropout=0.9, seed=2**64 - 1, engine="jit").any()
     assert set(build._kernels) == before
+
+
+@pytest.mark.parametrize(("isa", "register"), [("avx512", "zmm"), ("avx2", "ymm"), ("portable", "xmm")])
+@pytest.mark.skipif(host().triple.split("-")[0] != "x86_64", reason="names registers of x86-64")
+def test_numbers_are_drawn_in_vectors(isa, register):
+    """Sixteen products of 32 by 32 bits for every part of every vector, once for four keys: whole registers, nothing lane by lane."""
+    with limited(isa):
+        target = host()
+        rows = 2 * target.lanes(4)
+        text, plain = (build.assembly(written(target, rows, rules), target) for rules in ({"dropout": 0.1, "seed": 0}, {}))
+    products = len(re.findall(rf"pmuludq.*{register}", text)) - len(re.findall(rf"pmuludq.*{register}", plain))
+    assert products == 16 * rows // target.lanes(8)
+    assert len(re.findall(r"\bmulq?\b", text)) == len(re.findall(r"\bmulq?\b", plain))
 
 
 def test_law_9_a_masked_value_stays_out_of_the_compiled_engine():

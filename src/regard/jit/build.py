@@ -101,6 +101,7 @@ def _machine_code(module: ir.Module, target: Target) -> bytes:
 
 def assembly(module: ir.Module, target: Target) -> str:
     """The kernel as assembly text, for reading; also for machines other than this one."""
+    initialize()
     if not target.triple.startswith(llvm.get_default_triple().split("-")[0]):
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
