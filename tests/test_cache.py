@@ -1,8 +1,10 @@
 """The cache of keys and values: whatever is appended, dropped and reordered, it attends as if every key had stayed."""
 
 import copy
+import itertools
 import pickle
 import runpy
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from test_jit import guarded
 import regard as rg
 from regard import Refused
 from regard.cache.pages import PAGE
+from regard.jit import threads
+from regard.jit.target import limited
 
 G, H, D, E = 2, 4, 8, 4
 SLOPES = rg.alibi_slopes(H)
@@ -273,6 +277,18 @@ def test_what_changed_since_the_last_step_is_seen():
         capped += 0.5
         one_row(cache, q, score=rg.softcap(capped), scale=step / 40)
         one_row(cache, q, mask=allowed[: step + 1])
+
+
+def test_limits_hold_for_a_step_too():
+    """Fewer threads or other instructions, from one step to the next, are those of the next step."""
+    k, v, q = normal(1, G, 9000, 64, seed=1), normal(1, G, 9000, 64, seed=2), normal(1, H, 1, 64, seed=3)
+    cache = rg.KVCache(G, 64)
+    cache.append(k[:, :, :8992], v[:, :, :8992])
+    for step, isa, most in zip(range(8992, 9000), itertools.cycle((None, "portable", None)), itertools.cycle((9, 1))):
+        cache.append(k[:, :, [step]], v[:, :, [step]])
+        with limited(isa) if isa else nullcontext(), threads.limit(most):
+            one_row(cache, q)
+            assert cache._reader.ready.decoder.workers == threads.count()
 
 
 def test_the_block_table_is_read_to_its_end_and_no_further():

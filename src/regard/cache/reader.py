@@ -20,7 +20,7 @@ from .storage import Rows
 
 __all__ = ["Reader"]
 
-AHEAD = STEP - 1  # positions for which a preparation holds: half a page of keys at each edge of the mask is looked at and thrown away
+AHEAD = STEP - 1  # positions for which a preparation holds: so many keys at each edge of a mask are looked at for nothing
 FEW = 16  # with more rows it is a prefill, and the next call asks something else
 
 
@@ -66,7 +66,7 @@ class Reader:
         if q.shape != ready.shape or q.dtype != ready.dtype or q.strides[-1] != ready.step:
             return None
         same = all(old is new or (type(new) in (float, str) and old == new) for old, new in zip(ready.asked, asked))
-        return ready if same else None
+        return ready if same and (ready.decoder is None or ready.decoder.at_home()) else None
 
     def prepare(self, q, start, reasons: list[Reason], asked: tuple, newest: bool) -> Ready:
         """The question, checked; a refusal has the reasons found so far, and all others.

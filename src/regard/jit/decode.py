@@ -63,6 +63,7 @@ class Decoder:
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
         self.workers = 1 if _work(problem, found) < SMALL else min(threads.count(), tiles * self.pieces)
         self.found, self.problem = found, problem
+        self.home = threads.count(), target
         empty = np.zeros(0, np.int64)
         self.block = pack(
             problem, found, constants, tables, next=empty, tasks=tiles * self.pieces, out=np.empty(self.shape, self.dtype),
@@ -70,6 +71,10 @@ class Decoder:
             sink_count=0 if problem.sinks is None else problem.sinks.shape[1], pieces=self.pieces, parts=empty, left=empty,
             page=page,
         )  # fmt: skip
+
+    def at_home(self) -> bool:
+        """Whether threads and instructions are those that it was prepared for."""
+        return self.home == (threads.count(), host())
 
     def __call__(self, q, k, v, table, start, ends, sinks) -> tuple[np.ndarray, np.ndarray]:
         """(out (B, H, Q, E), lse (B, H, Q)) of one step.
