@@ -28,11 +28,13 @@ class Memo(Generic[T]):
 
     def __call__(self, rules: tuple[Expr | None, ...], rest: tuple, work_out: Callable[[], T]) -> T:
         identity = (*map(id, rules), *rest)
-        with self.lock:
-            known = self.results.get(identity)
-        # A rule may be gone, and its id taken by another.
-        if known is not None and all(held() is rule for held, rule in zip(known[0], rules, strict=True)):
-            return known[1]
+        known = self.results.get(identity)
+        if known is not None:
+            for get, rule in zip(known[0], rules, strict=True):
+                if get() is not rule:  # the rule may be gone, and its id taken by another
+                    break
+            else:
+                return known[1]
         found = work_out()
         tables = [tables_of(rule) if rule is not None else {} for rule in rules]
         if all(table.frozen for read in tables for table in read.values()):
@@ -45,6 +47,8 @@ class Memo(Generic[T]):
             )
             with self.lock:
                 self.results[identity] = held, found
-                while len(self.results) > self.kept:
-                    self.results.pop(next(iter(self.results)), None)
+                for oldest in list(self.results)[
+                    : max(0, len(self.results) - self.kept)
+                ]:  # a list, because rules may go meanwhile
+                    self.results.pop(oldest, None)
         return found

@@ -50,15 +50,15 @@ class Saved(NamedTuple):
 class Recipe(NamedTuple):
     """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
 
-    block: the argument block, in which addresses are filled in. counters: the tasks taken, and the pieces of keys left of each tile.
-    room: numbers of working memory for pieces. plan, start: what the block's other addresses point to.
+    block: the argument block, in which addresses are filled in; behind its slots the counters, of tasks taken and of the pieces of keys
+    left of each tile. room: numbers of working memory for pieces. plan, start: what the block's other addresses point to.
     """
 
     ready: Prepared
     plan: Plan
     start: np.ndarray
     block: np.ndarray
-    counters: np.ndarray
+    slots: int
     room: int
     workers: int
 
@@ -92,25 +92,28 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
     B, H, Q, _ = problem.q.shape
     if out is None:
         out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype)
-    sums = np.empty((3, B, H, Q), problem.real)
+    real = problem.real
+    sums = np.empty((3, B, H, Q), real)
     saved = Saved(out, *sums)
-    if saved.lse.size == 0:
+    if 0 in (B, H, Q):
         return saved
-    arrays = problem.q, problem.k, problem.v, out
-    sinks = None if problem.sinks is None else np.ascontiguousarray(problem.sinks, problem.real)
+    arrays = q, k, v, out = problem.q, problem.k, problem.v, out
+    sinks = None if problem.sinks is None else np.ascontiguousarray(problem.sinks, real)
     # The numbers of dropout are left out of the recipe, because they change in every step of a training.
     kind = (
-        *(array.shape for array in arrays), *(array.strides for array in arrays), problem.dtype, problem.scale,
+        q.shape, k.shape, v.shape, q.strides, k.strides, v.strides, out.strides, q.dtype, problem.scale,
         problem.query_start.tobytes(), sinks if sinks is None else sinks.shape, problem.dropout is None, threads.count(), host(),
     )  # fmt: skip
     recipe = _recipes(
         (problem.mask, problem.score), kind, lambda: _recipe(problem, out, 0 if sinks is None else sinks.shape[1])
     )
-    block, counters = recipe.block.copy(), recipe.counters.copy()
-    parts = _aligned(recipe.room, problem.real) if recipe.room else out
-    first, top = address(counters), address(sums)
-    block[_NEXT], block[_LEFT], block[_PARTS] = first, first + 8, address(parts)
-    block[_SUMS] = top, top + sums.strides[0], top + 2 * sums.strides[0]
+    block = recipe.block.copy()
+    counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
+    block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
+    parts = None
+    if recipe.room:
+        parts = _aligned(recipe.room, real)
+        block[_PARTS] = address(parts)
     for place, array in zip(_ARRAYS, arrays):
         block[place] = address(array)
     if sinks is not None:
@@ -118,7 +121,7 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
     if problem.dropout is not None:
         for name, value in dropout.slots(problem.dropout).items():
             block[FIXED.index(name)] = bits(value) if isinstance(value, float) else value
-    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (problem, recipe, saved, counters, parts, sinks))
+    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (problem, recipe, saved, parts, sinks))
     return saved
 
 
@@ -135,8 +138,9 @@ def _recipe(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
     filled = dict.fromkeys(("next", "lse", "top", "total", "sinks", "parts", "left"), 0)
     block = pack(problem, found, ready.constants, ready.tables, **filled, out=out, tasks=tiles * pieces, heads=heads,
                  rows=Q * H // heads, sink_count=sink_count, pieces=pieces)  # fmt: skip
+    counters = np.append(0, np.full(tiles if split else 0, pieces))
     return Recipe(
-        ready, found, problem.query_start, block, counters=np.append(0, np.full(tiles if split else 0, pieces)),
+        ready, found, problem.query_start, np.append(block, counters), len(block),
         room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
         workers=1 if _work(problem, found) < SMALL else min(threads.count(), tiles * pieces),
     )  # fmt: skip
