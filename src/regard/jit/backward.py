@@ -164,9 +164,9 @@ class _Backward:
             offset = code.add(offset, code.mul(number, self.arg[name + part]))
         return code.at(self.arg.address(name), offset)
 
-    def _place(self, name: str, number, count: int, size: int | None = None):
+    def _place(self, name: str, number, count: int):
         """The address of what belongs to a number, in an array of `count` elements each."""
-        return self.code.at(self.arg.address(name), self.code.mul(number, self.code.index(count * (size or self.size))))
+        return self.code.at(self.arg.address(name), self.code.mul(number, self.code.index(count * self.size)))
 
     def _tile(self, number):
         """A task of rows: its batch entry and head, the pair of them as a number, its first row and how many rows it has."""

@@ -21,7 +21,8 @@ PATIENCE = 1023  # looks between two moments in which the processor is given to 
 
 class Turns:
     """progress: per key head and tile of keys, the tile of queries that its task is at. finished: per key head, a number of tiles of
-    keys that surely are done. flushed: how many tasks have added up their copies."""
+    keys that surely are done. flushed: how many tasks have added up their copies.
+    """
 
     def __init__(self, code: Code, arg: Block, target: Target):
         self.code, self.arg = code, arg
@@ -50,13 +51,13 @@ class Turns:
 
     def enter(self, number, unit, pair) -> None:
         """A task begins: the tiles of keys before its own that are not done are those that it may have to wait for."""
-        code, DONE_ = self.code, self.code.index(DONE)
+        code = self.code
         self.unit, self.pair, self.own = unit, pair, self._progress(pair, unit)
         known = code.at(self.arg.address("finished"), code.mul(pair, code.index(8)))
 
         def is_done(at):
-            done = code.icmp_signed("==", code.load_atomic(self._progress(pair, at), "acquire", 8, typ=I64), DONE_)
-            return code.and_(code.icmp_signed("<", at, unit), done)
+            progress = code.load_atomic(self._progress(pair, at), "acquire", 8, typ=I64)
+            return code.and_(code.icmp_signed("<", at, unit), code.icmp_signed("==", progress, code.index(DONE)))
 
         with code.repeat(is_done, [code.load_atomic(known, "acquire", 8, typ=I64)]) as seen:
             seen.carry(code.add(seen.carried[0], code.index(1)))
