@@ -40,6 +40,6 @@ def as_tensor(array: np.ndarray):
     """The array as a torch tensor that shares its memory."""
     import torch
 
-    if array.dtype.name == "bfloat16":
+    if array.dtype.kind == "V":  # bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -42,7 +42,7 @@ def attention(
     >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
     [1.0, 0.0, 0.0]
     """
-    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)[0]
+    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, 1)[0]
 
 
 def attention_with_lse(
@@ -59,7 +59,7 @@ def attention_with_lse(
     >>> bool(np.allclose(lse, np.log(4)))
     True
     """
-    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)
+    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, 2)
 
 
 def attention_weights(
@@ -97,12 +97,13 @@ def attention_weights(
     return _like(q, found)
 
 
-def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine) -> tuple[Any, Any]:
+def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, wanted: int) -> tuple[Any, ...]:
+    """out, or out and lse, shaped as the caller's arrays are."""
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                          seed=seed, gradients=True)  # fmt: skip
-    out, lse = _with_gradients(problem, q, k, v, sinks, engine) or solve(problem, engine)
+    found = _with_gradients(problem, q, k, v, sinks, engine) or solve(problem, engine)
     heads = _heads(problem)
-    return _like(q, out.reshape(*heads, *out.shape[2:])), _like(q, lse.reshape(*heads, *lse.shape[2:]))
+    return tuple([_like(q, each.reshape(*heads, *each.shape[2:])) for each in found[:wanted]])
 
 
 def _with_gradients(problem: Problem, q, k, v, sinks, engine):
