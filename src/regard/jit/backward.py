@@ -64,8 +64,8 @@ class Specification:
 
 
 def fixed_slots(spec: Specification) -> tuple[str, ...]:
-    """The names of the kernel's own slots: `FIXED`, and per wanted table where its gradient begins."""
-    return FIXED + tuple(f"gradient{number}" for number, _ in spec.tables)
+    """The names of the kernel's own slots: `FIXED`, and per wanted table where its gradient begins and how far its rows are apart."""
+    return FIXED + tuple(f"{part}{number}" for number, _ in spec.tables for part in ("gradient", "width"))
 
 
 def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:

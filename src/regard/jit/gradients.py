@@ -28,6 +28,7 @@ from .visitors import visitors
 
 __all__ = ["kept", "pull_back"]
 
+LINE, CROWDED = 8, 128  # float64 in a cache line, and in rows so far apart that few of them fit the cache at once
 NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
 
 
@@ -60,7 +61,7 @@ def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray
     real = problem.real
     found = {name: np.zeros(shape, problem.dtype) for name, shape in
              (("dq", (B, H, Q, D)), ("dk", (B, G, K, D)), ("dv", (B, G, K, E)))}  # fmt: skip
-    tables = {table: np.zeros(table.array.shape) for table in wanted}
+    tables = {table: _spaced(table.array.shape) for table in wanted}
     rest = np.zeros((B, H, Q), real)
     if 0 not in (B, H, Q):
         _run(problem, saved, dout, dlse, tables, rest, found)
@@ -95,11 +96,18 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
         given |= dropout.slots(problem.dropout)
     for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
         given[f"gradient{number}"] = tables[table] if direct else 8 * offsets[table]
+        given[f"width{number}"] = tables[table].strides[-2] // 8 if direct else table.array.shape[-1]
     for phase, tasks in zip(PHASES, (B * H * tiles, B * G * units, B * H * tiles), strict=True):
         block = _block(ready, arrays, given | {"next": np.zeros(1, np.int64), "tasks": tasks, "phase": PHASES.index(phase)})
         launch(ready.kernel, block.slots, ready.scratch, workers, (problem, saved, arrays, block, ready))
     for table in apart:
         tables[table][...] = given["gathered"][offsets[table] :][: table.array.size].reshape(table.array.shape)
+
+
+def _spaced(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros whose rows are not a power of two apart: a tile writes to a column of them, which would all share one place in the cache."""
+    apart = shape[-1] + (LINE if shape[-1] % CROWDED == 0 else 0)
+    return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
 
 
 class _Block(NamedTuple):

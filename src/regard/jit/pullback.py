@@ -171,14 +171,15 @@ class Pullback:
         number = next(at for at, known in enumerate(self.tables) if known is read.table)
         sizes = self.arg.tables[number][1]
         total: Any = code.index(0)
-        for part, size in zip(read.index, sizes, strict=True):
+        widths = [*sizes[:-1], self.arg[f"width{number}"]]
+        for part, size, width in zip(read.index, sizes, widths, strict=True):
             value = rule.value(part)
             lanes = value.type.count if is_vector(value) else 1
             wide = value if element(value) == I64 else code.sext(value, vector(I64, lanes))
             top = code.splat(code.sub(size, code.index(1)), lanes)
             wide = code.smaller_int(code.larger_int(wide, code.whole(0, wide)), top)
             count = max(lanes, total.type.count if is_vector(total) else 1)
-            total = code.mul(code.splat(total, count), code.splat(size, count))
+            total = code.mul(code.splat(total, count), code.splat(width, count))
             total = code.add(total, code.splat(wide, count))
         return code.mul(total, code.whole(8, total))
 
