@@ -192,13 +192,11 @@ def test_new_numbers_compile_nothing():
 # ---- engines -------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_named_engine_runs_or_refuses():
-    """engine="jit" on float64 says why not; engine="auto" computes it another way and can be asked."""
-    q = np.zeros((4, 8))
-    with pytest.raises(rg.Refused, match="it computes in float32, and the arrays are float64"):
-        rg.attention(q, q, q, engine="jit")
-
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+def test_every_dtype_is_compiled(dtype):
+    """engine="auto" chooses the compiled engine for each of them, and says so."""
+    q = np.zeros((4, 8), dtype)
     name, why = choose(Problem.of(q, q, q))
 
-    assert name == "reference"
-    assert why == ["it computes in float32, and the arrays are float64"]
+    assert name == "jit"
+    assert why == ["the compiled engine takes every part of this problem"]

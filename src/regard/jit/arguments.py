@@ -45,7 +45,8 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     slots: dict[str, Any] = dict.fromkeys(FIXED, 0)
     slots |= {
         "heads": H, "group": H // G, "rows": Q, "Q": Q, "K": K, "score_factor": score_factor, "exponent": exponent, "unit": unit,
-        "start": problem.query_start, "offsets": plan.offsets, "runs": plan.runs if len(plan.runs) else NO_RUNS, "order": plan.order, "tiles": plan.order.shape[1],
+        "start": problem.query_start, "offsets": plan.offsets, "runs": plan.runs if len(plan.runs) else NO_RUNS,
+        "order": plan.order, "tiles": plan.order.shape[1],
         "plan_batch": (H if plan.per_head else 1) if plan.per_batch else 0, "plan_head": int(plan.per_head),
         "tasks": B * H * plan.order.shape[1],
     }  # fmt: skip
