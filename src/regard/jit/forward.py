@@ -191,7 +191,7 @@ class _Forward:
             self.careful = code.icmp_signed("==", attempt, code.index(1))
             self.run.begin()
             self.tile.clear(self.tile.o)
-            reached = self.runs(*runs, begin)
+            reached = self.runs(runs[0], runs[1], begin)
             again = code.and_(code.not_(self.finite()), code.icmp_signed("==", attempt, code.index(0)))
             tried.carry(code.add(attempt, code.index(1)), code.select(again, code.index(2), code.index(1)), reached)
         return tried.result[2]
