@@ -239,7 +239,8 @@ def test_tensors_that_cannot_be_read_are_refused():
         ("v cannot be read", "torch.float32 on meta"),
     ]  # fmt: skip
     with pytest.raises(rg.Refused, match="sinks do not fit the heads"):
-        Problem.of(q, k, v, sinks=torch.zeros(H).bfloat16())
+        Problem.of(q, k, v, sinks=torch.zeros(H, dtype=torch.float8_e4m3fn))
+    assert Problem.of(q, k, v, sinks=torch.zeros(H).bfloat16()).sinks.shape == (H, 1)
 
 
 UNREADABLE = {
