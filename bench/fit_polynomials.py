@@ -1,4 +1,4 @@
-"""Finds the coefficients in src/regard/jit/special.py: least-maximum fits of the relative error, by Remez exchange.
+"""Finds the coefficients in src/regard/jit/code/special.py: least-maximum fits of the relative error, by Remez exchange.
 
     python bench/fit_polynomials.py
 

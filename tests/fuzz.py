@@ -27,8 +27,8 @@ import regard as rg
 from regard import engines, readings, reference
 from regard.dropout import Dropout
 from regard.gradients import learned
-from regard.jit import threads
-from regard.jit.target import ISAS, limited
+from regard.jit.code.target import ISAS, limited
+from regard.jit.run import threads
 from regard.problem import Problem
 
 anything = problems(dtypes=DTYPES, rows=200)

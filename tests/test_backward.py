@@ -14,8 +14,8 @@ from test_jit import fresh, guarded
 import regard as rg
 from regard import engines, reference
 from regard.gradients import learned
-from regard.jit import threads
-from regard.jit.target import ISAS, host, limited
+from regard.jit.code.target import ISAS, host, limited
+from regard.jit.run import threads
 from regard.problem import Gradients, Problem
 from regard.readings import adjoints, clamped, evaluate
 

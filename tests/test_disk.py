@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.jit import disk
+from regard.jit.code import disk
 
 DIGEST, CODE = "ab" * 32, bytes(range(256)) * 40
 posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
@@ -178,7 +178,7 @@ def test_a_full_or_read_only_disk_is_no_error(folder, monkeypatch, fails):
 
 CALL = """
     import numpy as np, regard as rg
-    from regard.jit import build
+    from regard.jit.code import build
     compile, count = build._machine_code, []
     build._machine_code = lambda *args: count.append("forward" in str(args[0])) or compile(*args)
     q = np.random.default_rng(0).standard_normal((3, 40, 24), dtype=np.float32)

@@ -8,8 +8,8 @@ from regard import reference
 from regard.expr import Expr, Op
 from regard.functions import to_float
 from regard.jit import engine
-from regard.jit.emit import STEPS
-from regard.jit.target import ISAS, limited
+from regard.jit.code.emit import STEPS
+from regard.jit.code.target import ISAS, limited
 from regard.operators import OPERATORS
 from regard.problem import Problem
 

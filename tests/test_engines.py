@@ -14,7 +14,7 @@ from strategies import problems
 
 import regard as rg
 from regard import readings, reference
-from regard.jit.target import ISAS, host, limited
+from regard.jit.code.target import ISAS, host, limited
 from regard.problem import Problem
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

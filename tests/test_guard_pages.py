@@ -15,8 +15,8 @@ from engines import DTYPES, qkv
 from test_jit import guarded
 
 import regard as rg
-from regard.jit import launch
-from regard.jit.target import ISAS, limited
+from regard.jit.code.target import ISAS, limited
+from regard.jit.run import launch
 
 
 class Guarding:

@@ -6,7 +6,7 @@ from numpy.lib.stride_tricks import as_strided
 
 import regard as rg
 from regard import masks
-from regard.jit import arguments
+from regard.jit.code import arguments
 from regard.plan import plan
 from regard.problem import Problem
 

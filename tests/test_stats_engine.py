@@ -14,8 +14,8 @@ from test_jit import arrays, fresh, guarded
 
 import regard as rg
 from regard import readings
-from regard.jit import threads
-from regard.jit.target import ISAS, host, limited
+from regard.jit.code.target import ISAS, host, limited
+from regard.jit.run import threads
 from regard.measures import Asked, Mass, asked, edges
 from regard.reference_stats import statistics as law
 

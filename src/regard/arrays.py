@@ -6,7 +6,7 @@ import numpy as np
 
 from .errors import refuse
 
-__all__ = ["as_tensor", "is_float", "read_array"]
+__all__ = ["as_tensor", "is_float", "is_tensor", "like", "read_array"]
 
 
 def read_array(array, where: str) -> np.ndarray:
@@ -43,3 +43,15 @@ def as_tensor(array: np.ndarray):
     if array.dtype.kind == "V":  # bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def is_tensor(value) -> bool:
+    """Whether this is a torch tensor, also of the user's own class; torch is not imported to find out."""
+    if type(value) is np.ndarray:
+        return False
+    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(value).__mro__)
+
+
+def like(given, found):
+    """A result as the kind of array the caller works with; a tensor shares the memory."""
+    return as_tensor(found) if is_tensor(given) and not is_tensor(found) else found

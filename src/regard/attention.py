@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import as_tensor
+from .arrays import like
 from .engines import choose, solve
 from .errors import refuse
 from .expr import tables_of
-from .problem import Problem, is_tensor
+from .problem import Problem
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
 
@@ -94,7 +94,7 @@ def attention_weights(
                          f"positions among {size}", "count from 0, or from the end with negative numbers") from error  # fmt: skip
     found = reference.weights(problem, *(np.atleast_1d(part) for part in chosen)).astype(problem.dtype)
     found = found.reshape((*_heads(problem), *chosen[0].shape, *chosen[1].shape))
-    return _like(q, found)
+    return like(q, found)
 
 
 def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, wanted: int) -> tuple[Any, ...]:
@@ -103,7 +103,7 @@ def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine
                          seed=seed, gradients=True)  # fmt: skip
     found = _with_gradients(problem, q, k, v, sinks, engine) or solve(problem, engine)
     heads = _heads(problem)
-    return tuple([_like(q, each.reshape(*heads, *each.shape[2:])) for each in found[:wanted]])
+    return tuple([like(q, each.reshape(*heads, *each.shape[2:])) for each in found[:wanted]])
 
 
 def _with_gradients(problem: Problem, q, k, v, sinks, engine):
@@ -122,8 +122,3 @@ def _heads(problem: Problem) -> tuple[int, ...]:
     B, H = problem.q.shape[:2]
     assert math.prod(problem.lead) == B * H
     return problem.lead
-
-
-def _like(given, found: np.ndarray):
-    """The result as the kind of array the caller works with; a tensor shares the memory."""
-    return as_tensor(found) if is_tensor(given) and not is_tensor(found) else found

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from . import engines
-from .arrays import as_tensor, read_array
+from .arrays import as_tensor, is_tensor, read_array
 from .errors import refuse
 from .expr import Table
 from .gradients import fitted, learned
-from .problem import Problem, is_tensor
+from .problem import Problem
 
 __all__ = ["attend", "wanting"]
 

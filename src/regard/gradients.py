@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from . import engines
-from .arrays import as_tensor, read_array
+from .arrays import as_tensor, is_tensor, read_array
 from .errors import Reason, Refused
 from .expr import Table, tables_of
-from .problem import Gradients, Problem, is_tensor
+from .problem import Gradients, Problem
 
 __all__ = ["attention_backward", "fitted", "learned"]
 

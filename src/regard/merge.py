@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import is_tensor
 from .errors import Reason, Refused
-from .problem import is_tensor
 
 __all__ = ["merge"]
 

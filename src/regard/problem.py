@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import is_float, read_array
+from .arrays import is_float, is_tensor, read_array
 from .dropout import Dropout
 from .errors import Reason, Refused
 from .expr import Const, Expr, Read, Table, Var, batch, head, key, query, tables_of, walk
@@ -26,7 +26,7 @@ from .expr import score as the_score
 from .masks import LIMIT
 from .trace import as_mask, as_score
 
-__all__ = ["Gradients", "Problem", "is_tensor"]
+__all__ = ["Gradients", "Problem"]
 
 Sizes = tuple[int, ...]
 
@@ -141,13 +141,6 @@ def _sizes(sizes: Sizes) -> str:
 
 def _shape(array: np.ndarray) -> str:
     return _sizes(array.shape)
-
-
-def is_tensor(value) -> bool:
-    """Whether this is a torch tensor, also of the user's own class; torch is not imported to find out."""
-    if type(value) is np.ndarray:
-        return False
-    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(value).__mro__)
 
 
 def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:

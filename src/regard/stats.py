@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
+from .arrays import like
 from .engines import why_not
 from .errors import Reason, Refused, did_you_mean, refuse
 from .measures import Asked, Measure, asked
-from .problem import is_tensor
 
 __all__ = ["Statistics", "attention_stats"]
 
@@ -106,7 +104,7 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
         if isinstance(value, tuple):
             return type(value)(*map(given_back, value))
         value = value.reshape(*question.problem.lead, *value.shape[2:])
-        return _like(q, value.astype(real) if value.dtype.kind == "f" else value)
+        return like(q, value.astype(real) if value.dtype.kind == "f" else value)
 
     return Statistics({name: given_back(value) for name, value in statistics(question).items()})
 
@@ -123,12 +121,3 @@ def _chosen(question: Asked, engine) -> str:
         raise Refused("attention_stats", [Reason("engine 'jit' cannot do this", reason, "a problem that this engine takes",
                                                  'use engine="auto"') for reason in against])  # fmt: skip
     return "reference" if against else "jit"
-
-
-def _like(given, found: np.ndarray):
-    """The answer as the kind of array that was given."""
-    if is_tensor(given):
-        import torch
-
-        return torch.from_numpy(found)
-    return found

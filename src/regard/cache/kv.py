@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from ..arrays import read_array
-from ..attention import _like
+from ..arrays import like, read_array
 from ..errors import Reason, Refused, refuse
 from ..masks import LIMIT, count
 from .pages import PAGE, Pages
@@ -266,7 +265,7 @@ class KVCache:
             padding = np.broadcast_to((np.arange(self._newest) >= real[:, None])[:, None], lse.shape)
             out[padding], lse[padding] = 0, -np.inf
         lead = ready.problem.lead
-        return tuple(_like(q, found.reshape(*lead, *found.shape[2:])) for found in (out, lse))
+        return tuple(like(q, found.reshape(*lead, *found.shape[2:])) for found in (out, lse))
 
     def _starts(self, shape: tuple[int, ...], query_start, reasons: list[Reason]):
         """Where rows of this shape stand; what makes them unfit for this cache is added to the reasons."""

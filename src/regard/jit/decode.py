@@ -13,14 +13,16 @@ import numpy as np
 
 from ..plan import Plan, plan
 from ..problem import Problem
-from . import build, forward, threads
-from .arguments import FIXED, NO_RUNS, address, pack
-from .emit import signature
-from .engine import SMALL, _aligned, _work, rules, specify
-from .forward import PIECE
-from .launch import launch
-from .target import host
-from .tile import Memory, regions
+from .code import build
+from .code.arguments import FIXED, NO_RUNS, address, pack
+from .code.emit import signature
+from .code.target import host
+from .engine import SMALL, aligned, rules, specify, work
+from .kernels import forward
+from .kernels.forward import PIECE
+from .kernels.tile import Memory, regions
+from .run import threads
+from .run.launch import launch
 from .tiling import PLAN_KEYS, splits, tiling
 
 __all__ = ["Decoder"]
@@ -61,7 +63,7 @@ class Decoder:
         )
         self.scratch = Memory.total(regions(spec, target))
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
-        self.workers = 1 if _work(problem, found) < SMALL else min(threads.count(), tiles * self.pieces)
+        self.workers = 1 if work(problem, found) < SMALL else min(threads.count(), tiles * self.pieces)
         self.found, self.problem = found, problem
         self.home = threads.count(), target
         empty = np.zeros(0, np.int64)
@@ -85,7 +87,7 @@ class Decoder:
         out, sums = np.empty(self.shape, self.dtype), np.empty((3, *self.shape[:3]), self.real)
         runs, offsets = self.found.until(ends)
         counters = self.counters.copy()
-        parts = _aligned(self.room, self.real) if self.room else out
+        parts = aligned(self.room, self.real) if self.room else out
         given = q, k, v, table, start, out, sums, runs, offsets, counters, parts, sinks
         block = self.block.copy()
         for place, array in zip(ADDRESSES, (start, offsets, runs if len(runs) else NO_RUNS, table, parts, counters)):

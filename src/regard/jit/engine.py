@@ -13,16 +13,18 @@ from ..intervals import Interval
 from ..memo import Memo
 from ..plan import Plan, plan, plan_step
 from ..problem import Problem
-from . import build, dropout, forward, threads
-from .arguments import FIXED, address, bits, pack, plain
-from .emit import signature
-from .forward import PIECE
-from .launch import launch
-from .target import host
-from .tile import Memory, Specification, regions
+from .code import build
+from .code.arguments import FIXED, address, bits, pack, plain
+from .code.emit import signature
+from .code.target import host
+from .kernels import dropout, forward
+from .kernels.forward import PIECE
+from .kernels.tile import Memory, Specification, regions
+from .run import threads
+from .run.launch import launch
 from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
 
-__all__ = ["Saved", "keep", "prepare", "rules", "solve", "specify", "tile_shape", "why_not"]
+__all__ = ["Saved", "aligned", "keep", "needs_64_bits", "prepare", "rules", "solve", "specify", "tile_shape", "why_not", "work"]
 
 FEW = 16  # with no more rows, a call is likely to be a step of decoding, and the next to ask the same of a key more
 SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
@@ -112,7 +114,7 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
     block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
     parts = None
     if recipe.room:
-        parts = _aligned(recipe.room, real)
+        parts = aligned(recipe.room, real)
         block[_PARTS] = address(parts)
     for place, array in zip(_ARRAYS, arrays):
         block[place] = address(array)
@@ -142,17 +144,17 @@ def _recipe(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
     return Recipe(
         ready, found, problem.query_start, np.append(block, counters), len(block),
         room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
-        workers=1 if _work(problem, found) < SMALL else min(threads.count(), tiles * pieces),
+        workers=1 if work(problem, found) < SMALL else min(threads.count(), tiles * pieces),
     )  # fmt: skip
 
 
-def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
+def aligned(count: int, dtype: np.dtype) -> np.ndarray:
     """Working memory that begins on a cache line."""
     room = np.empty(count * dtype.itemsize + 64, np.uint8)
     return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
 
 
-def _work(problem: Problem, found: Plan) -> int:
+def work(problem: Problem, found: Plan) -> int:
     """Multiply-adds of a call, empty tiles left out."""
     B, H, _, D = problem.q.shape
     return B * H // len(found.order) * visited(found) * found.rows * (D + problem.v.shape[3])
@@ -176,7 +178,7 @@ def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]
     mask, score = rules(problem)
     return Specification(
         shape=signature(mask, score)[0], D=problem.q.shape[3], E=problem.v.shape[3], dtype=problem.dtype.name, rows=shape.rows,
-        lanes=shape.lanes, wide=_needs_64_bits(problem), unit=unit, score=score is not None, mask=mask is not None,
+        lanes=shape.lanes, wide=needs_64_bits(problem), unit=unit, score=score is not None, mask=mask is not None,
         folded=shape.folded, split=split, dropout=problem.dropout is not None, stream=shape.rows >= problem.q.shape[2],
     )  # fmt: skip
 
@@ -197,7 +199,7 @@ def _reach(problem: Problem) -> tuple[int, int, int]:
     return keys, rows, below if first < 0 else 0
 
 
-def _needs_64_bits(problem: Problem) -> bool:
+def needs_64_bits(problem: Problem) -> bool:
     """True unless bounds show that every integer in the expressions fits 32 bits."""
     B, H, _, _ = problem.q.shape
     keys, rows, below = _reach(problem)

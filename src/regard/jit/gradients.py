@@ -15,16 +15,18 @@ from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Gradients, Problem
 from ..readings import adjoints
-from . import backward, build, dropout, threads
-from .arguments import address, bits, factors, leaves
-from .backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
-from .emit import signature
-from .engine import SMALL, Saved, _aligned, _needs_64_bits, rules
-from .formats import Format
-from .launch import launch
-from .target import Target, host
+from .code import build
+from .code.arguments import address, bits, factors, leaves
+from .code.emit import signature
+from .code.formats import Format
+from .code.target import Target, host
+from .engine import SMALL, Saved, aligned, needs_64_bits, rules
+from .kernels import backward, dropout
+from .kernels.backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
+from .kernels.visitors import visitors
+from .run import threads
+from .run.launch import launch
 from .tiling import PLAN_KEYS
-from .visitors import visitors
 
 __all__ = ["kept", "pull_back"]
 
@@ -83,7 +85,7 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
     given: dict[str, Any] = {
         "top": saved.top, "total": saved.total, "rest": rest,
         "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
-        "softmax": _aligned(B * H * tiles * 3 * rows, real), "work": _zeros(B * H * tiles * padded(D, form) * rows, real),
+        "softmax": aligned(B * H * tiles * 3 * rows, real), "work": _zeros(B * H * tiles * padded(D, form) * rows, real),
         "H": H, "group": H // G, "groups": B * G, "G": G, "Q": Q, "K": K, "scale": float(problem.scale),
         "score_factor": factors(problem)[0], "exponent": factors(problem)[1], "start": problem.query_start,
         "offsets": seen.offsets, "runs": seen.runs, "visitors": visitors(seen, KEYS), "key_tiles": units, "tiles": tiles,
@@ -174,7 +176,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
     together = functools.reduce(operator.add, partials.values(), problem.score) if problem.score is not None else None
     spec = Specification(
         shape=shape, D=problem.dims["D"], E=problem.dims["E"], dtype=problem.dtype.name, rows=rows,
-        wide=_needs_64_bits(replace(problem, score=together)), unit=unit, dropout=problem.dropout is not None,
+        wide=needs_64_bits(replace(problem, score=together)), unit=unit, dropout=problem.dropout is not None,
         tables=tuple((number, all(_direct(problem, leaf) for leaf in partials if isinstance(leaf, Read) and leaf.table is table))
                      for number, table in enumerate(tables) if table in wanted),
     )  # fmt: skip

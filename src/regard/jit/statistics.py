@@ -17,17 +17,19 @@ from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, Pooled
 from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
-from . import build, engine, threads
-from .arguments import address, factors, leaves, pack, plain
-from .emit import signature
-from .launch import launch
-from .statistics_keys import SLOTS, keys_kernel, keys_memory
-from .statistics_rows import Sums, rows_kernel, rows_memory
-from .sweep import Frame
-from .target import host
-from .tile import BLOCK, Memory
+from . import engine
+from .code import build
+from .code.arguments import address, factors, leaves, pack, plain
+from .code.emit import signature
+from .code.target import host
+from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
+from .kernels.statistics_rows import Sums, rows_kernel, rows_memory
+from .kernels.sweep import Frame
+from .kernels.tile import BLOCK, Memory
+from .kernels.visitors import visitors
+from .run import threads
+from .run.launch import launch
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
-from .visitors import visitors
 
 __all__ = ["statistics"]
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from ..expr import Var, walk
 from ..plan import Plan, plan
 from ..problem import Problem
-from .formats import Format
-from .forward import PIECE
-from .target import host
+from .code.formats import Format
+from .code.target import host
+from .kernels.forward import PIECE
 
 __all__ = ["PLAN_KEYS", "Tiling", "splits", "tiling", "visited"]
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ..expr import Const, Table
-from ..plan import Plan
-from ..problem import Problem
+from ...expr import Const, Table
+from ...plan import Plan
+from ...problem import Problem
 from .ir import F32, F64, I32, I64, PTR, Code
 from .special import LOG2E
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from . import special
+from ..code import special
+from ..code.ir import Code
+from ..code.special import FLOOR, LOG2E
 from .dropout import Dropout
-from .ir import Code
-from .special import FLOOR, LOG2E
 
 __all__ = ["Running"]
 

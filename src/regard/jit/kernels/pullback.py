@@ -13,13 +13,13 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..expr import Const, Expr, Read, Table
-from ..expr import score as the_score
-from . import special
-from .arguments import Block
+from ...expr import Const, Expr, Read, Table
+from ...expr import score as the_score
+from ..code import special
+from ..code.arguments import Block
+from ..code.emit import Emitter, deciding
+from ..code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .dropout import Dropout
-from .emit import Emitter, deciding
-from .ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .multiply import Matrix, Multiplier, sum_of_lanes
 
 __all__ = ["Pullback"]

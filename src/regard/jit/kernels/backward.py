@@ -20,15 +20,15 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ..expr import Const, Expr, Table
-from .arguments import Block
+from ...expr import Const, Expr, Table
+from ..code.arguments import Block
+from ..code.formats import Format
+from ..code.ir import I64, PTR, Code
+from ..code.target import Target
 from .dropout import Dropout
-from .formats import Format
-from .ir import I64, PTR, Code
 from .multiply import CHAIN, GRAIN, Matrix, Multiplier
 from .pullback import Pullback
 from .staging import Staging
-from .target import Target
 from .turns import Turns
 from .visitors import meeting
 

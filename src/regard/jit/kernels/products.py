@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from .ir import I1, I16, I32, Code, Word, vector
+from ..code.ir import I1, I16, I32, Code, Word, vector
 from .panels import Keys, Values
 from .softmax import Running
 from .tile import BLOCK, Tile

@@ -9,7 +9,7 @@ A panel costs a few percent of the products that read it.
 
 from __future__ import annotations
 
-from .ir import F32, I16, I32, Code, Word, vector
+from ..code.ir import F32, I16, I32, Code, Word, vector
 from .tile import Tile, in_place, steps
 
 __all__ = ["Keys", "Values"]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from .. import dropout as counting
-from .arguments import Block
-from .ir import BYTE, I1, I32, I64, Code, is_vector, vector
-from .target import Target
+from ... import dropout as counting
+from ..code.arguments import Block
+from ..code.ir import BYTE, I1, I32, I64, Code, is_vector, vector
+from ..code.target import Target
 
 __all__ = ["Dropout", "room", "slots"]
 

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..expr import Const, Expr, Table
-from .arguments import Block
+from ...expr import Const, Expr, Table
+from ..code.arguments import Block
+from ..code.ir import I32, I64, PTR, Code
+from ..code.target import Target
 from .dropout import Dropout
-from .ir import I32, I64, PTR, Code
 from .panels import Keys, Values
 from .products import add_values, add_values_carefully, multiply_keys
 from .rules import Rules
 from .softmax import Running
-from .target import Target
 from .tile import BLOCK, Memory, Specification, Tile, regions
 
 __all__ = ["PIECE", "write"]

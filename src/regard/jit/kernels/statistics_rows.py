@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 
-from . import special
-from .emit import Emitter
-from .formats import Format
-from .ir import F32, F64, I1, I32, I64, Code, vector
+from ..code import special
+from ..code.emit import Emitter
+from ..code.formats import Format
+from ..code.ir import F32, F64, I1, I32, I64, Code, vector
 from .sweep import Frame, Sweep
 from .tile import regions
 

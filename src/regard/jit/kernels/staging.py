@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from .arguments import Block
-from .formats import Format
-from .ir import I16, I32, Code, vector
+from ..code.arguments import Block
+from ..code.formats import Format
+from ..code.ir import I16, I32, Code, vector
 from .multiply import Matrix, Multiplier, sum_of_lanes
 
 __all__ = ["Staging"]

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from ..expr import Const, Expr, Table
-from .arguments import FIXED, Block
-from .ir import I32, I64, PTR, Code
+from ...expr import Const, Expr, Table
+from ..code.arguments import FIXED, Block
+from ..code.ir import I32, I64, PTR, Code
+from ..code.target import Target
 from .panels import Keys
 from .products import multiply_keys
 from .rules import Rules
 from .softmax import Running
-from .target import Target
 from .tile import BLOCK, Memory, Specification, Tile
 from .visitors import meeting
 

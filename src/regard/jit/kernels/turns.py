@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from .arguments import Block
-from .ir import F64, I32, I64, Code
-from .target import Target
+from ..code.arguments import Block
+from ..code.ir import F64, I32, I64, Code
+from ..code.target import Target
 
 __all__ = ["DONE", "Turns"]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from .ir import I32, I64, PTR, Code
+from ..code.ir import I32, I64, PTR, Code
 
 __all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "LIBRARY", "MAILBOX", "SLEEPS", "sleep_here", "write"]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .formats import Format
-from .ir import I16, I32, Code, is_vector, vector
-from .target import Target
+from ..code.formats import Format
+from ..code.ir import I16, I32, Code, is_vector, vector
+from ..code.target import Target
 
 __all__ = ["CHAIN", "GRAIN", "Matrix", "Multiplier", "sum_of_lanes"]
 

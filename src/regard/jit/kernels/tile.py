@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .arguments import Block
+from ..code.arguments import Block
+from ..code.formats import Format
+from ..code.ir import I16, I32, I64, Code, vector
+from ..code.target import Target
 from .dropout import room
-from .formats import Format
-from .ir import I16, I32, I64, Code, vector
-from .target import Target
 
 __all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions"]
 

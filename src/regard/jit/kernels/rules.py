@@ -10,10 +10,10 @@ import math
 
 from llvmlite import ir
 
-from ..expr import Const, Expr, Table
-from .arguments import Block
-from .emit import Emitter, deciding
-from .ir import F32, F64, I32, I64, Code, element, is_vector, vector
+from ...expr import Const, Expr, Table
+from ..code.arguments import Block
+from ..code.emit import Emitter, deciding
+from ..code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .softmax import Running
 from .tile import Tile
 

@@ -15,7 +15,7 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from ..locks import lock
+from ...locks import lock
 from . import disk
 from .target import Target
 
@@ -42,7 +42,8 @@ def initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
-    from . import pool, special
+    from ..run import pool
+    from . import special
 
     library = ctypes.CDLL(None)
     for name in (*pool.LIBRARY, *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY)):
@@ -54,9 +55,9 @@ def initialize() -> None:
 def _source() -> bytes:
     """A digest of everything that decides what code a specification becomes."""
     digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent.parent  # jit/
     above = [folder.parent / f"{name}.py" for name in ("dropout", "expr", "operators")]
-    for path in sorted([*folder.glob("*.py"), *above]):
+    for path in sorted([*folder.rglob("*.py"), *above]):
         digest.update(path.read_bytes())
     return digest.digest()
 

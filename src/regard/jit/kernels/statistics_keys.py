@@ -15,8 +15,8 @@ import math
 
 from llvmlite import ir
 
-from . import special
-from .ir import F64, I64
+from ..code import special
+from ..code.ir import F64, I64
 from .sweep import Frame, Sweep
 from .tile import BLOCK, regions
 from .visitors import meeting

@@ -7,9 +7,9 @@ from struct import Struct
 
 import numpy as np
 
+from ..code.arguments import address
+from ..code.build import Kernel
 from . import pool, threads
-from .arguments import address
-from .build import Kernel
 
 __all__ = ["launch"]
 

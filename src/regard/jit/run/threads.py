@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..locks import lock
-from . import build, pool
-from .target import host
+from ...locks import lock
+from ..code import build
+from ..code.target import host
+from . import pool
 
 __all__ = ["Crew", "Team", "count", "crew", "limit"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..plan import Plan
-from .ir import I32, I64, Code
+from ...plan import Plan
+from ..code.ir import I32, I64, Code
 
 __all__ = ["meeting", "visitors"]
 
