@@ -102,6 +102,7 @@ def decode(dtype, place):
 CALLS = {
     "tiles": forward(RULES, H=4, G=2, Q=70, K=141, D=33, E=17),
     "one": forward({}, H=1, Q=1, K=1, D=1, E=1, B=1),
+    "squares": forward(RULES, H=2, Q=64, K=65, D=64, E=48),
     "heads in lanes": forward(RULES, H=8, G=2, Q=3, K=300, D=40, E=9),
     "split keys": forward(RULES, H=2, Q=2, K=2100, D=8, E=9, B=1),
     "dropout": forward(RULES | {"dropout": 0.3, "seed": 1}, H=2, G=1, Q=70, K=143, D=16, E=16),

@@ -164,7 +164,7 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
     unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
     start = problem.query_start
     rest = (problem.q.shape, problem.k.shape, problem.v.shape[3], problem.dtype, rows, unit, rules(problem)[1] is None,
-            problem.dropout is None,             tuple(map(id, wanted)), start.tobytes(), host())  # fmt: skip
+            problem.dropout is None, tuple(map(id, wanted)), start.tobytes(), host())  # fmt: skip
     return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit, wanted, host()))
 
 
