@@ -1,5 +1,6 @@
 """Expressions as machine code: every operator in masks and scores, every kind of table, and numbers that decide by a hair."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -69,6 +70,20 @@ def test_every_kind_of_table(dtype, isa):
     for part in read:
         number = rg.where(part, 1.0, 0.0) if part.kind == "bool" else to_float(part)
         agree(isa, mask=number < 2.0, score=rg.score + 0.3 * number)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_a_table_of_16_bit(dtype):
+    """A bias in 16 bits gives the bits of the same numbers in 32, in a mask's bounds and in a gradient as well."""
+    q, k, v = (np.random.default_rng(n).standard_normal((2, 40, 16), dtype=np.float32) for n in range(3))
+    short = np.random.default_rng(4).standard_normal(40).astype(dtype)
+    found = []
+    for array in (short, short.astype(np.float32)):
+        bias = rg.table(array)
+        rules = {"score": rg.score + bias[rg.key], "mask": (bias[rg.query] < 1) | (rg.key < 3)}
+        found.append((*rg.attention_with_lse(q, k, v, engine="jit", **rules), rg.attention_backward(v, q, k, v, **rules).q))
+    for x, y in zip(*found, strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 def test_a_half_is_widened_exactly():

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import read_array
+from .arrays import is_float, read_array
 from .errors import refuse
 from .locks import lock
 from .operators import CALL, COMPARE, OPERATORS, UNARY
@@ -194,7 +194,7 @@ def frozen_table(array, name: str = "table") -> Table:
 def _numbers(array) -> np.ndarray:
     """The array with one of the dtypes that kernels read."""
     numbers = read_array(array, "table")
-    plain = numbers.dtype.kind in "biuf" and numbers.dtype.itemsize <= 8 and numbers.dtype.isnative
+    plain = (numbers.dtype.kind in "biu" or is_float(numbers.dtype)) and numbers.dtype.itemsize <= 8 and numbers.dtype.isnative
     if not plain or numbers.dtype == np.uint64 or numbers.size == 0:
         raise refuse("table", "the array cannot be read", given=f"{numbers.dtype} {list(numbers.shape)}",
                      expected="booleans, integers up to int64, or floats up to float64, and at least one element",

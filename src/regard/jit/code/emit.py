@@ -23,7 +23,8 @@ from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
 __all__ = ["EMIT", "Emitter", "deciding", "signature"]
 
 TABLE_TYPES = {"bool": BYTE, "int8": BYTE, "uint8": BYTE, "int16": ir.IntType(16), "uint16": ir.IntType(16), "int32": I32,
-               "uint32": I32, "int64": I64, "float16": ir.IntType(16), "float32": F32, "float64": F64}  # fmt: skip
+               "uint32": I32, "int64": I64, "float16": ir.IntType(16),
+               "bfloat16": ir.IntType(16), "float32": F32, "float64": F64}  # fmt: skip
 
 
 def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
@@ -171,7 +172,7 @@ class Emitter:
                 return code.trunc(found, target)
             return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
         if dtype.itemsize == 2:
-            found = formats.widen_half(code, found)
+            found = formats.widen_brain(code, found) if dtype.name == "bfloat16" else formats.widen_half(code, found)
         target = vector(real, count)
         if found.type == target:
             return found

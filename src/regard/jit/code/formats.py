@@ -13,7 +13,7 @@ from llvmlite import ir
 from .ir import F32, F64, I16, I32, Code, is_vector, vector
 from .target import Target
 
-__all__ = ["Format", "widen_half"]
+__all__ = ["Format", "widen_brain", "widen_half"]
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class Format:
     def widened(self, code: Code, bits):
         lanes = bits.type.count if is_vector(bits) else 1
         if self.name == "bfloat16":
-            high = code.shl(code.zext(bits, vector(I32, lanes)), code.whole(16, vector(I32, lanes)))
-            return code.bitcast(high, vector(F32, lanes))
+            return widen_brain(code, bits)
         if self.target.halves:
             return code.fpext(code.bitcast(bits, vector(ir.HalfType(), lanes)), vector(F32, lanes))
         return widen_half(code, bits)
@@ -73,6 +72,13 @@ class Format:
         if self.target.halves:
             return code.bitcast(code.fptrunc(value, vector(ir.HalfType(), lanes)), vector(I16, lanes))
         return round_half(code, value)
+
+
+def widen_brain(code: Code, bits):
+    """bfloat16, as bits, as float32."""
+    lanes = bits.type.count if is_vector(bits) else 1
+    high = code.shl(code.zext(bits, vector(I32, lanes)), code.whole(16, vector(I32, lanes)))
+    return code.bitcast(high, vector(F32, lanes))
 
 
 def round_brain(code: Code, value):
