@@ -367,3 +367,14 @@ def test_refusals():
         rg.attention_backward(None, q, k, v)
     with pytest.raises(rg.Refused, match="engine 'sdpa' has no backward pass"):
         rg.attention_backward(dout, q, k, v, engine="sdpa")
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_a_table_that_only_a_condition_reads(axes):
+    """It decides and is not added: its gradient is 0, whatever its shape."""
+    q, k, v = qkv(B=1)
+    height = np.linspace(-1, 1, 37**axes).reshape((37,) * axes)
+    read = rg.table(height)[(rg.query, rg.key)[:axes]]
+    found = rg.attention_backward(v[:, :, :19], q, k, v, score=rg.where(read < 0.1, rg.score, 2 * rg.score), engine="jit")
+    assert not found.tables[rg.table(height)].any()
+    assert found.q.any()

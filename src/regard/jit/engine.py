@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,20 @@ from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
 
-__all__ = ["Saved", "aligned", "keep", "needs_64_bits", "prepare", "rules", "solve", "specify", "tile_shape", "why_not", "work"]
+__all__ = [
+    "Prepared",
+    "Saved",
+    "aligned",
+    "keep",
+    "needs_64_bits",
+    "prepare",
+    "rules",
+    "solve",
+    "specify",
+    "tile_shape",
+    "why_not",
+    "work",
+]
 
 FEW = 16  # with no more rows, a call is likely to be a step of decoding, and the next to ask the same of a key more
 SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
@@ -34,7 +47,7 @@ class Prepared(NamedTuple):
     """A kernel and what it takes besides arrays."""
 
     kernel: build.Kernel
-    spec: Specification
+    spec: Any  # what it is specialised to
     constants: list[Const]
     tables: list[Table]
     scratch: int

@@ -20,7 +20,7 @@ from .code.arguments import address, bits, factors, leaves
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import SMALL, Saved, aligned, needs_64_bits, rules
+from .engine import SMALL, Prepared, Saved, aligned, needs_64_bits, rules
 from .kernels import backward, dropout
 from .kernels.backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
 from .kernels.visitors import visitors
@@ -32,16 +32,6 @@ __all__ = ["kept", "pull_back"]
 
 LINE, CROWDED = 8, 128  # float64 in a cache line, and in rows so far apart that few of them fit the cache at once
 NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
-
-
-class Prepared(NamedTuple):
-    """A kernel and what it takes besides arrays."""
-
-    kernel: build.Kernel
-    spec: Specification
-    constants: list[Const]
-    tables: list[Table]
-    scratch: int
 
 
 _prepared: Memo[Prepared] = Memo(64)
@@ -177,13 +167,18 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
     spec = Specification(
         shape=shape, D=problem.dims["D"], E=problem.dims["E"], dtype=problem.dtype.name, rows=rows,
         wide=needs_64_bits(replace(problem, score=together)), unit=unit, dropout=problem.dropout is not None,
-        tables=tuple((number, all(_direct(problem, leaf) for leaf in partials if isinstance(leaf, Read) and leaf.table is table))
+        tables=tuple((number, _all_direct(problem, [leaf for leaf in partials if isinstance(leaf, Read) and leaf.table is table]))
                      for number, table in enumerate(tables) if table in wanted),
     )  # fmt: skip
     kernel = build.compiled(
         repr(spec), target, lambda: backward.write(spec, target, mask, score, partials, constants, tables), "backward"
     )
     return Prepared(kernel, spec, constants, tables, backward.scratch_bytes(spec, Format(spec.dtype, target)))
+
+
+def _all_direct(problem: Problem, reads: list[Read]) -> bool:
+    """Whether tasks can add to a table in turns wherever it is read; a table that only conditions read is not added to."""
+    return bool(reads) and all(_direct(problem, read) for read in reads)
 
 
 def _direct(problem: Problem, read: Read) -> bool:

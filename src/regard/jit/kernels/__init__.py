@@ -9,4 +9,5 @@ rules      mask and score on lanes                        dropout   which weight
 staging    rows in and out of a backward pass             multiply  its matrix product
 pullback   its part between the products                  turns     who may add when
 visitors   a plan seen from the keys                      sweep     what passes over scores share
+tasks      what threads take from one counter
 """

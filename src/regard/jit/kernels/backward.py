@@ -23,12 +23,13 @@ from llvmlite import ir
 from ...expr import Const, Expr, Table
 from ..code.arguments import Block
 from ..code.formats import Format
-from ..code.ir import I64, PTR, Code
+from ..code.ir import I64, Code
 from ..code.target import Target
 from .dropout import Dropout
 from .multiply import CHAIN, GRAIN, Matrix, Multiplier
 from .pullback import Pullback
 from .staging import Staging
+from .tasks import begun, each_task
 from .turns import Turns
 from .visitors import meeting
 
@@ -98,13 +99,10 @@ def scratch_bytes(spec: Specification, form: Format) -> int:
 def write(spec: Specification, target: Target, mask: Expr | None, score: Expr | None, partials: dict[Expr, Expr],
           constants: list[Const], tables: list[Table]) -> ir.Module:  # fmt: skip
     """The kernel `backward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
-    module = ir.Module("regard")
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), "backward")
-    function.attributes.add("nounwind")
-    for argument in function.args[:2]:
-        argument.add_attribute("noalias")
-    code = Code(function.append_basic_block("entry"))
-    _Backward(code, spec, target, function.args, mask, score, partials, constants, tables).tasks(function.args[2])
+    module, code, arguments = begun("backward")
+    kernel = _Backward(code, spec, target, arguments, mask, score, partials, constants, tables)
+    with each_task(code, kernel.arg, arguments[2]) as number:
+        kernel.task(number)
     code.ret_void()
     return module
 
@@ -135,25 +133,11 @@ class _Backward:
         self.tables = dict(enumerate(tables))
         self.mask = mask
 
-    def tasks(self, budget) -> None:
-        """Tasks are taken from a shared counter until none is left, or the budget is used up."""
-        code, counter = self.code, self.arg.address("next")
-
-        def take(left):
-            # With nothing left in the budget nothing is taken: what is taken must be done.
-            one = code.select(code.icmp_signed(">", left, code.index(0)), code.index(1), code.index(0))
-            return code.atomic_rmw("add", counter, one, "monotonic")
-
-        def goes_on(number, left):
-            return code.and_(code.icmp_signed("<", number, self.arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
-
-        with code.repeat(goes_on, [take(budget), budget]) as taken:
-            number, left = taken.carried
-            for at, name in enumerate(PHASES):
-                with code.when(code.icmp_signed("==", self.arg["phase"], code.index(at))):
-                    getattr(self, name)(number)
-            left = code.sub(left, code.index(1))
-            taken.carry(take(left), left)
+    def task(self, number) -> None:
+        """A task of the phase that is asked for."""
+        for at, name in enumerate(PHASES):
+            with self.code.when(self.code.icmp_signed("==", self.arg["phase"], self.code.index(at))):
+                getattr(self, name)(number)
 
     # places ---------------------------------------------------------------------------------------------------------------------
 

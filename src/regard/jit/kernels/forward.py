@@ -26,13 +26,14 @@ from llvmlite import ir
 
 from ...expr import Const, Expr, Table
 from ..code.arguments import Block
-from ..code.ir import I32, I64, PTR, Code
+from ..code.ir import I32, I64, Code
 from ..code.target import Target
 from .dropout import Dropout
 from .panels import Keys, Values
 from .products import add_values, add_values_carefully, multiply_keys
 from .rules import Rules
 from .softmax import Running
+from .tasks import begun, each_task
 from .tile import BLOCK, Memory, Specification, Tile, regions
 
 __all__ = ["PIECE", "write"]
@@ -44,16 +45,13 @@ def write(
     spec: Specification, target: Target, mask: Expr | None, score: Expr | None, constants: list[Const], tables: list[Table]
 ) -> ir.Module:
     """The kernel `forward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
-    module = ir.Module("regard")
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), "forward")
-    function.attributes.add("nounwind")
-    for argument in function.args[:2]:
-        argument.add_attribute("noalias")
-    code = Code(function.append_basic_block("entry"))
-    arg = Block(code, function.args[0], constants, tables, spec.wide)
-    tile = Tile(code, spec, target, arg, Memory(code, function.args[1], regions(spec, target)))
+    module, code, (arguments, scratch, budget) = begun("forward")
+    arg = Block(code, arguments, constants, tables, spec.wide)
+    tile = Tile(code, spec, target, arg, Memory(code, scratch, regions(spec, target)))
     rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
-    _Forward(code, arg, tile, rules).tasks(function.args[2])
+    kernel = _Forward(code, arg, tile, rules)
+    with each_task(code, arg, budget) as number:
+        kernel.task(number)
     code.ret_void()
     return module
 
@@ -71,24 +69,6 @@ class _Forward:
         self.dropout = None
         if tile.spec.dropout:
             self.dropout = Dropout(code, tile.form.target, arg, tile.type, tile.vectors, tile.memory["dropout"])
-
-    def tasks(self, budget) -> None:
-        """Tasks are taken from a shared counter until none is left, or the budget is used up."""
-        code, counter = self.code, self.arg.address("next")
-
-        def take(left):
-            # With nothing left in the budget nothing is taken: what is taken must be done.
-            one = code.select(code.icmp_signed(">", left, code.index(0)), code.index(1), code.index(0))
-            return code.atomic_rmw("add", counter, one, "monotonic")
-
-        def goes_on(number, left):
-            return code.and_(code.icmp_signed("<", number, self.arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
-
-        with code.repeat(goes_on, [take(budget), budget]) as taken:
-            number, left = taken.carried
-            self.task(number)
-            left = code.sub(left, code.index(1))
-            taken.carry(take(left), left)
 
     def task(self, number) -> None:
         """Which head and rows a task is, and what the plan says about its keys; then its pieces."""
@@ -282,15 +262,7 @@ class _Forward:
         self.keys.stage(count)
         run.begin_block()
         multiply_keys(code, tile, run, self.keys, count)
-        if rules.mask is not None:
-            with code.if_else(mixed) as (then, otherwise):
-                with then:
-                    rules.apply(run, first, count, masked=True)
-                with otherwise:
-                    if rules.score is not None:
-                        rules.apply(run, first, count, masked=False)
-        elif rules.score is not None:
-            rules.apply(run, first, count, masked=False)
+        rules.decide(run, first, count, mixed)
         run.end_block()
         self.values.stage(count)
         if self.dropout is not None:

@@ -55,6 +55,19 @@ class Rules:
                 scope.prepare(root)
             self.per_vector.append(scopes)
 
+    def decide(self, run: Running, first, count, mixed) -> None:
+        """Score and mask of some keys of a block; a full block does not mention the mask."""
+        code = self.code
+        if self.mask is not None:
+            with code.if_else(mixed) as (then, otherwise):
+                with then:
+                    self.apply(run, first, count, masked=True)
+                with otherwise:
+                    if self.score is not None:
+                        self.apply(run, first, count, masked=False)
+        elif self.score is not None:
+            self.apply(run, first, count, masked=False)
+
     def apply(self, run: Running, first, count, masked: bool) -> None:
         """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
         code, tile = self.code, self.tile

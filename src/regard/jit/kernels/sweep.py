@@ -12,12 +12,13 @@ from llvmlite import ir
 
 from ...expr import Const, Expr, Table
 from ..code.arguments import FIXED, Block
-from ..code.ir import I32, I64, PTR, Code
+from ..code.ir import I32, I64
 from ..code.target import Target
 from .panels import Keys
 from .products import multiply_keys
 from .rules import Rules
 from .softmax import Running
+from .tasks import begun, each_task
 from .tile import BLOCK, Memory, Specification, Tile
 from .visitors import meeting
 
@@ -42,38 +43,20 @@ class Sweep:
     def __init__(self, name: str, frame: Frame, own: tuple[str, ...], memory: dict[str, int]):
         """own: the names of the kernel's own slots; memory: all its working memory, bytes by name."""
         spec, target, mask, score, _, constants, tables = frame
-        self.module = ir.Module("regard")
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), name)
-        function.attributes.add("nounwind")
-        for argument in function.args[:2]:
-            argument.add_attribute("noalias")
-        self.code = code = Code(function.append_basic_block("entry"))
-        self.arg = arg = Block(code, function.args[0], constants, tables, spec.wide, FIXED + own)
-        self.tile = tile = Tile(code, spec, target, arg, Memory(code, function.args[1], memory))
+        self.module, self.code, (arguments, scratch, self.budget) = begun(name)
+        code = self.code
+        self.arg = arg = Block(code, arguments, constants, tables, spec.wide, FIXED + own)
+        self.tile = tile = Tile(code, spec, target, arg, Memory(code, scratch, memory))
         self.rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
         self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
         self.keys = Keys(code, tile)
-        self.budget = function.args[2]
 
     def written(self) -> ir.Module:
-        """The whole kernel: tasks are taken from the counter until none is left, or the budget is used up."""
-        code, counter = self.code, self.arg.address("next")
-
-        def take(left):
-            # With nothing left in the budget nothing is taken: what is taken must be done.
-            one = code.select(code.icmp_signed(">", left, code.index(0)), code.index(1), code.index(0))
-            return code.atomic_rmw("add", counter, one, "monotonic")
-
-        def goes_on(number, left):
-            return code.and_(code.icmp_signed("<", number, self.arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
-
-        with code.repeat(goes_on, [take(self.budget), self.budget]) as taken:
-            number, left = taken.carried
+        """The whole kernel."""
+        with each_task(self.code, self.arg, self.budget) as number:
             self.task(number)
-            left = code.sub(left, code.index(1))
-            taken.carry(take(left), left)
-        code.ret_void()
+        self.code.ret_void()
         return self.module
 
     def task(self, number) -> None:
@@ -102,15 +85,7 @@ class Sweep:
         self.keys.stage(count)
         run.begin_block()
         multiply_keys(code, tile, run, self.keys, count)
-        if rules.mask is not None:
-            with code.if_else(mixed) as (then, otherwise):
-                with then:
-                    rules.apply(run, first, count, masked=True)
-                with otherwise:
-                    if rules.score is not None:
-                        rules.apply(run, first, count, masked=False)
-        elif rules.score is not None:
-            rules.apply(run, first, count, masked=False)
+        rules.decide(run, first, count, mixed)
 
     def each_block(self, which, do) -> None:
         """do(first, count, mixed) for the keys that a tile visits: at once what lies between two multiples of BLOCK.
