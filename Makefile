@@ -58,7 +58,7 @@ $(VENV)/.stamp-look: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-look
 	@echo "Installing what the tests need, and what regard is compared with …"
-	@$(PIP) --editable ".[hf,dev,peers]"
+	@$(PIP) --editable ".[hf,train,dev,peers]"
 	@touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-look

@@ -10,7 +10,8 @@ FLOORS = [
     {"dropout", "errors", "intervals", "locks"}, {"arrays", "operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"},
     {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge", "measures"},
     {"plan", "reference_stats"}, {"cost", "jit", "sdpa"},
-    {"engines"}, {"gradients"}, {"autograd"}, {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens"}, {"bench"}, {"cli"},
+    {"engines"}, {"gradients"}, {"autograd", "gpu"}, {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens", "models"}, {"bench"},
+    {"cli"},
     {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

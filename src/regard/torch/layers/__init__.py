@@ -1,0 +1,3 @@
+"""Attention as layers: small parts that are put together."""
+
+__all__: list[str] = []

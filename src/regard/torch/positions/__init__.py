@@ -1,0 +1,5 @@
+"""Where tokens stand, in each of the usual ways."""
+
+from .position import Position
+
+__all__ = ["Position"]
