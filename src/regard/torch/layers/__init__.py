@@ -1,3 +1,5 @@
 """Attention as layers: small parts that are put together."""
 
-__all__: list[str] = []
+from .attention import Attention
+
+__all__ = ["Attention"]
