@@ -1,0 +1,57 @@
+"""What a transformers config says about its rotary positions, in regard's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import did_you_mean, refuse
+from .scaling import DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
+
+__all__ = ["read_config"]
+
+
+def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
+    """depth, base, fraction and scaling of the config, as `Rotary` takes them."""
+    given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    nested = {name: part for name, part in given.items() if isinstance(part, dict)}
+    if nested and layer_type not in nested:
+        raise refuse("Rotary.from_config", "which kind of layer?", given=f"layer_type={layer_type!r}",
+                     expected=f"one of {', '.join(map(repr, nested))}", mend="name the kind: each has its own angles")  # fmt: skip
+    if nested:
+        given = nested[str(layer_type)]
+    depth = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    base = given.get("rope_theta") or getattr(config, "rope_theta", None) or 10000.0
+    fraction = given.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0
+    return {"depth": depth, "base": base, "fraction": fraction, "scaling": _scaling(config, given)}
+
+
+def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
+    kind = given.get("rope_type") or given.get("type") or "default"
+    longest = getattr(config, "max_position_embeddings", None)
+    trained = (
+        getattr(config, "original_max_position_embeddings", None) or given.get("original_max_position_embeddings") or longest
+    )
+    factor = given.get("factor") or (longest / trained if longest and trained else None)
+
+    def told(*names: str) -> dict[str, Any]:
+        return {name: given[name] for name in names if given.get(name) is not None}
+
+    if "mrope_section" in given:
+        kind = "mrope"
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return Linear(given["factor"])
+    if kind == "dynamic":
+        return DynamicNTK(given["factor"], longest)
+    if kind == "yarn":
+        return YaRN(
+            factor, trained, **told("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate")
+        )
+    if kind == "llama3":
+        return Llama3(given["factor"], trained, given["low_freq_factor"], given["high_freq_factor"])
+    if kind == "longrope":
+        return LongRoPE(factor, trained, tuple(given["short_factor"]), tuple(given["long_factor"]), **told("attention_factor"))
+    known = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
+    raise refuse("Rotary.from_config", "rotary positions of a kind that is not known here", given=f"rope_type={kind!r}",
+                 expected=", ".join(known), mend=did_you_mean(kind, known))  # fmt: skip

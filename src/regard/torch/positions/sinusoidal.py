@@ -1,0 +1,50 @@
+"""Sinusoidal positions: waves of many lengths, added to the tokens."""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import refuse
+from .position import Position, fitting
+
+__all__ = ["Sinusoidal", "waves"]
+
+
+def waves(positions: torch.Tensor, d_model: int) -> torch.Tensor:
+    """PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = the cosine of the same: (…, n, d_model) in float64.
+
+    >>> waves(torch.tensor([0]), 4).tolist()
+    [[0.0, 1.0, 0.0, 1.0]]
+    """
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model
+    angles = positions[..., None].to(torch.float64) * 10000.0**-exponents
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :d_model]
+
+
+class Sinusoidal(Position):
+    """x + waves(positions), for positions of any size.
+
+    PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = cos(p / 10000^(2i/d_model)).
+
+    The waves are worked out in float64 at each call, so that a far position is as exact as a near one; x keeps its dtype.
+
+    Source: Vaswani et al. 2017.
+
+    >>> Sinusoidal(4).embed(torch.zeros(1, 1, 4), torch.tensor([10**6])).shape
+    torch.Size([1, 1, 4])
+    """
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        if d_model < 1:
+            raise refuse("Sinusoidal", "d_model is too small", f"{d_model}", "at least 1", "give the width of the tokens")
+        self.d_model = d_model
+
+    def embed(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        if x.shape[-1] != self.d_model:
+            raise refuse("Sinusoidal", "x has another width", f"x {tuple(x.shape)}", f"(B, n, {self.d_model})",
+                         "give Sinusoidal the model's d_model")  # fmt: skip
+        return x + waves(fitting("Sinusoidal", x, positions), self.d_model).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.d_model}"
