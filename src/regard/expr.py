@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import is_float, read_array
+from . import nodes
+from .arrays import is_float, is_tensor, read_array
 from .errors import refuse
 from .locks import lock
+from .nodes import known, name_of_array, share, walk
 from .operators import CALL, COMPARE, OPERATORS, UNARY
 from .syntax import Syntax
 
@@ -31,26 +33,24 @@ __all__ = [
 
 SHOWN = 4000  # characters of an expression in a message: what shares its parts can be far longer as text than as a tree
 
-_known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _lock = lock()
 
 
-def _shared(cls, identity: tuple, **fields):
-    """The node with this identity: the one that exists already, or a new one."""
-    node = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(node, name, value)
-    with _lock:
-        return _known.setdefault(identity, node)
-
-
 class Expr(Syntax):
-    """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers)."""
+    """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers).
 
-    __slots__ = ("__weakref__", "kind")
+    digest: a name for the structure, the same in every process unless it reads an array that may change. sources: the tensors
+    that it reads. Both are plain data, so that torch.compile can read them off a rule that it did not build.
+    """
+
+    __slots__ = ("__weakref__", "digest", "kind", "sources")
+    digest: str
     kind: str
+    sources: tuple
 
     def apply(self, name: str, *args) -> Op:
+        if nodes.traced():
+            return applied(name, *(arg.digest if isinstance(arg, Expr) else arg for arg in args))
         return Op(name, *args)
 
     def __setattr__(self, name, value):
@@ -88,7 +88,7 @@ class Const(Expr):
             raise refuse("expression", "a whole number has more than 64 bits", given=f"{value}", expected="-2**63 … 2**63 - 1",
                          mend="write it as a float")  # fmt: skip
         # repr tells 0.0 from -0.0 and makes NaN equal to itself.
-        return _shared(cls, ("const", kind, repr(value)), value=value, kind=kind)
+        return share(cls, (kind, repr(value)), value=value, kind=kind)
 
     def __reduce__(self):
         return Const, (self.value,)
@@ -104,7 +104,7 @@ class Var(Expr):
         if name not in ("batch", "head", "query", "key", "score"):
             raise refuse("expression", "unknown variable", given=repr(name),
                          expected="batch, head, query, key or score", mend="use the symbols that regard exports")  # fmt: skip
-        return _shared(cls, ("var", name), name=name, kind="float" if name == "score" else "int")
+        return share(cls, (name,), name=name, kind="float" if name == "score" else "int")
 
     def __reduce__(self):
         return Var, (self.name,)
@@ -120,6 +120,8 @@ class Table:
 
     def __init__(self, source, array: np.ndarray, name: str, frozen: bool = False):
         self.source, self.array, self.name, self.frozen = source, array, name, frozen
+        self.sources = (source,) if is_tensor(source) else ()
+        self.digest = f"{name} {name_of_array(array, frozen)}"
 
     @property
     def kind(self) -> str:
@@ -131,7 +133,7 @@ class Table:
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's own."""
-        if name.startswith("_") or name in ("source", "array", "name", "frozen"):
+        if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest"):
             raise AttributeError(name)
         return getattr(self.source, name)
 
@@ -166,6 +168,7 @@ class Partial:
 
 
 _tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
+_frozen: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
 
 
 def table(array, name: str = "table") -> Table:
@@ -185,10 +188,15 @@ def table(array, name: str = "table") -> Table:
 
 
 def frozen_table(array, name: str = "table") -> Table:
-    """A copy of the array that nobody changes any more, readable inside expressions; plans made from it can be kept."""
+    """A copy of the array that nobody changes any more, readable inside expressions; plans made from it can be kept.
+
+    Small arrays of the same name and content share one table, so that rules over them are the same rule.
+    """
     numbers = np.array(_numbers(array))
     numbers.flags.writeable = False
-    return Table(numbers, numbers, name, frozen=True)
+    made = Table(numbers, numbers, name, frozen=True)
+    with _lock:
+        return _frozen.setdefault(made.digest, made)
 
 
 def _numbers(array) -> np.ndarray:
@@ -225,7 +233,7 @@ class Read(Expr):
         if any(part.kind != "int" for part in lifted):
             raise refuse("table", "an index is not an integer", given=f"{Partial(table, index)}", expected="integer expressions",
                          mend="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition")  # fmt: skip
-        return _shared(cls, ("read", id(table), *map(id, lifted)), table=table, index=lifted, kind=table.kind)
+        return share(cls, (), table, *lifted, table=table, index=lifted, kind=table.kind)
 
     @property
     def children(self):
@@ -263,7 +271,7 @@ class Op(Expr):
         if kind == "promote":
             kinds = {arg.kind for letter, arg in zip(row.takes, lifted, strict=True) if letter == "n"}
             kind = "float" if "float" in kinds else "int"
-        return _shared(cls, ("op", name, *map(id, lifted)), name=name, args=lifted, kind=kind)
+        return share(cls, (name,), *lifted, name=name, args=lifted, kind=kind)
 
     @property
     def children(self):
@@ -271,6 +279,14 @@ class Op(Expr):
 
     def __reduce__(self):
         return Op, (self.name, *self.args)
+
+
+def applied(name: str, *args) -> Op:
+    """An operator on nodes, which are given by their digests, and numbers."""
+    return Op(name, *(known(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+applied._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it while it reads
 
 
 batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "score"))
@@ -292,21 +308,6 @@ def lift(value) -> Expr:
         "expression", "not a number", given=f"{type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else ""),
         expected="an expression, a number, or a truth value", mend="to read an array, wrap and index it: table(array)[query, key]",
     )  # fmt: skip
-
-
-def walk(*roots: Expr) -> Iterator[Expr]:
-    """Every node below the roots once, children before parents."""
-    seen: set[int] = set()
-    for root in roots:
-        stack = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                yield node
-            elif id(node) not in seen:
-                seen.add(id(node))
-                stack.append((node, True))
-                stack.extend((child, False) for child in reversed(node.children))
 
 
 def fold(root: Expr, const, var, read, op):
