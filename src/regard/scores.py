@@ -86,13 +86,21 @@ def relative(array, score: Expr = the_score) -> Expr:
 def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Expr = the_score) -> Expr:
     """score + array[bucket of (key - query), head], T5's logarithmic buckets (Raffel et al. 2020). array: (buckets, H).
 
-    The bucket of each distance is worked out once, in float32 as T5 does, so every engine agrees on the borders.
-
     >>> t5_buckets(np.zeros((32, 4)), bidirectional=False)
     score + relative_bias[bucket[query - key], head]
     """
     shown = _numbers(array, "relative_bias", (2,))
-    total = shown.array.shape[0]
+    return score + shown[t5_bucket(shown.array.shape[0], bidirectional=bidirectional, max_distance=max_distance), head]
+
+
+def t5_bucket(total: int, *, bidirectional: bool, max_distance: int = 128) -> Expr:
+    """T5's bucket of (key - query), a number below total. Nearby distances have a bucket each, farther ones share.
+
+    The bucket of each distance is worked out once, in float32 as T5 does, so every engine agrees on the borders.
+
+    >>> t5_bucket(32, bidirectional=False)
+    bucket[query - key]
+    """
     if bidirectional and total % 2:
         raise refuse("t5_buckets", "both directions share the buckets", given=f"{total} buckets", expected="an even number",
                      mend="give one row per bucket, half of them for keys after the query")  # fmt: skip
@@ -112,8 +120,7 @@ def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Ex
     far = np.minimum(exact + np.maximum(growth * np.float32(buckets - exact), 0).astype(np.int64), buckets - 1)
     bucket = frozen_table(np.where(distance < exact, distance, far), "bucket")
     # A distance of 0 or less reads bucket 0: indices are clamped.
-    index = bucket[abs(query - key)] + where(key > query, buckets, 0) if bidirectional else bucket[query - key]
-    return score + shown[index, head]
+    return bucket[abs(query - key)] + where(key > query, buckets, 0) if bidirectional else bucket[query - key]
 
 
 def _by_position(array, name: str, query_start: int | None) -> Expr:

@@ -1,9 +1,14 @@
 """Where tokens stand, in each of the usual ways."""
 
+from .alibi import ALiBi
 from .learned import Learned
 from .position import Position
+from .relative import Buckets, Relative
 from .rotary import Rotary
 from .scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, YaRN
 from .sinusoidal import Sinusoidal
 
-__all__ = ["NTK", "DynamicNTK", "Learned", "Linear", "Llama3", "LongRoPE", "Position", "Rotary", "Sinusoidal", "YaRN"]
+__all__ = [
+    "ALiBi", "Buckets", "DynamicNTK", "Learned", "Linear", "Llama3", "LongRoPE", "NTK", "Position", "Relative", "Rotary", "Sinusoidal",
+    "YaRN",
+]  # fmt: skip

@@ -26,32 +26,40 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
 
 
 def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
-    kind = given.get("rope_type") or given.get("type") or "default"
+    kind = "mrope" if "mrope_section" in given else given.get("rope_type") or given.get("type") or "default"
     longest = getattr(config, "max_position_embeddings", None)
     trained = (
         getattr(config, "original_max_position_embeddings", None) or given.get("original_max_position_embeddings") or longest
     )
     factor = given.get("factor") or (longest / trained if longest and trained else None)
 
-    def told(*names: str) -> dict[str, Any]:
+    def some(*names: str) -> dict[str, Any]:
         return {name: given[name] for name in names if given.get(name) is not None}
 
-    if "mrope_section" in given:
-        kind = "mrope"
+    def all_of(**needed: Any) -> tuple:
+        missing = [name for name, value in needed.items() if value is None]
+        if missing:
+            raise refuse("Rotary.from_config", f"the config does not say {', '.join(missing)}", given=f"{given}",
+                         expected=f"all that rope_type={kind!r} needs", mend="complete rope_parameters")  # fmt: skip
+        return tuple(needed.values())
+
+    def told(*names: str) -> tuple:
+        return all_of(**{name: given.get(name) for name in names})
+
     if kind == "default":
         return None
     if kind == "linear":
-        return Linear(given["factor"])
+        return Linear(*told("factor"))
     if kind == "dynamic":
-        return DynamicNTK(given["factor"], longest)
+        return DynamicNTK(*all_of(factor=given.get("factor"), max_position_embeddings=longest))
+    trained_for = {"factor": factor, "original_max_position_embeddings": trained}
     if kind == "yarn":
-        return YaRN(
-            factor, trained, **told("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate")
-        )
+        more = some("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate")
+        return YaRN(*all_of(**trained_for), **more)
     if kind == "llama3":
-        return Llama3(given["factor"], trained, given["low_freq_factor"], given["high_freq_factor"])
+        return Llama3(*all_of(**trained_for), *told("low_freq_factor", "high_freq_factor"))
     if kind == "longrope":
-        return LongRoPE(factor, trained, tuple(given["short_factor"]), tuple(given["long_factor"]), **told("attention_factor"))
+        return LongRoPE(*all_of(**trained_for), *map(tuple, told("short_factor", "long_factor")), **some("attention_factor"))
     known = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
     raise refuse("Rotary.from_config", "rotary positions of a kind that is not known here", given=f"rope_type={kind!r}",
                  expected=", ".join(known), mend=did_you_mean(kind, known))  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import Reason, Refused
+from ...errors import refuse
 from ...expr import Expr
 
 __all__ = ["Position", "fitting"]
@@ -32,9 +32,9 @@ class Position(torch.nn.Module):
 def fitting(where: str, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """The positions, if they are whole numbers and as many as x (B, …, n, width) has rows."""
     sizes = positions.shape
-    if len(sizes) in (1, 2) and sizes[-1] == x.shape[-2] and (len(sizes) == 1 or sizes[0] in (1, x.shape[0])):
-        if not (positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool):
-            return positions
+    fits = sizes[-1:] == x.shape[-2:-1] and (len(sizes) == 1 or (len(sizes) == 2 and sizes[0] in (1, x.shape[0])))
+    if fits and not (positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool):
+        return positions
     wanted = f"whole numbers ({x.shape[-2]},) or ({x.shape[0]}, {x.shape[-2]}), for x {tuple(x.shape)}"
-    raise Refused(where, [Reason("positions do not fit x", f"{positions.dtype} {tuple(sizes)}", wanted,
-                                 "pass torch.arange(n), or one row of positions for each entry of the batch")])  # fmt: skip
+    raise refuse(where, "positions do not fit x", f"{positions.dtype} {tuple(sizes)}", wanted,
+                 "pass torch.arange(n), or one row of positions for each entry of the batch")  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...errors import Reason, Refused
+from ...errors import Reason, Refused, refuse
 from .position import Position, fitting
 from .scaling import Scaling
 
@@ -30,15 +30,15 @@ class Rotary(Position):
     Source: Su et al. 2021.
 
     >>> x = torch.tensor([[[[1.0, 0.0]]]])
-    >>> Rotary(2).rotate(x, torch.tensor([1])).round(decimals=4).tolist()  # one radian
-    [[[[0.5403, 0.8415]]]]
+    >>> Rotary(2).rotate(x, torch.tensor([1]))  # one radian
+    tensor([[[[0.5403, 0.8415]]]])
     """
 
     frequencies: torch.Tensor
 
     def __init__(
         self, depth: int, base: float = 10000.0, *, interleaved: bool = False, fraction: float = 1.0,
-        scaling: Scaling | None = None,
+        scaling: Any = None,
     ):  # fmt: skip
         super().__init__()
         turned = int(depth * fraction)
@@ -65,8 +65,8 @@ class Rotary(Position):
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if x.shape[-1] != self.depth:
-            raise Refused("Rotary", [Reason("x has another depth", f"x {tuple(x.shape)}", f"(…, n, {self.depth})",
-                                            "give Rotary the depth of a head: d_model / heads")])  # fmt: skip
+            raise refuse("Rotary", "x has another depth", f"x {tuple(x.shape)}", f"(…, n, {self.depth})",
+                         "give Rotary the depth of a head: d_model / heads")  # fmt: skip
         cos, sin = self._cos_sin(x, fitting("Rotary", x, positions))
         turning, still = x[..., : self.turned], x[..., self.turned :]
         if self.interleaved:

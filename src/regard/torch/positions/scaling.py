@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
-from ...errors import Reason, Refused
+from ...errors import Reason, Refused, refuse
 
 __all__ = ["DynamicNTK", "Linear", "Llama3", "LongRoPE", "NTK", "Scaling", "YaRN", "frequencies"]
 
@@ -22,6 +23,14 @@ def frequencies(depth: int, base: float | torch.Tensor) -> torch.Tensor:
     return 1.0 / (base ** (torch.arange(0, depth, 2, dtype=torch.float32, device=device) / depth))
 
 
+def larger_base(base: float, growth: Any, depth: int) -> Any:
+    """The base at which the slowest pair of the depth turns `growth` times as slowly."""
+    if depth == 2:
+        raise refuse("Rotary", "one pair has no slowest and fastest", "depth 2 with a larger base", "at least two pairs",
+                     "use Linear, or a larger depth")  # fmt: skip
+    return base * growth ** (depth / (depth - 2))
+
+
 @dataclass(frozen=True)
 class Scaling:
     """No scaling: the angles of Su et al. 2021. Each kind overrides what it changes."""
@@ -31,7 +40,7 @@ class Scaling:
         for field in fields(self):
             value = getattr(self, field.name)
             for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int | float) and not (0 < number < math.inf) and number is not False:
+                if number is not None and not (isinstance(number, int | float) and (number is False or 0 < number < math.inf)):
                     wrong.append(Reason(f"{field.name} is no scale", f"{number!r}", "a finite number above 0",
                                         "take it from the model's config"))  # fmt: skip
         if wrong:
@@ -68,7 +77,7 @@ class NTK(Scaling):
     factor: float
 
     def frequencies(self, depth: int, base: float) -> torch.Tensor:
-        return frequencies(depth, base * self.factor ** (depth / (depth - 2)))
+        return frequencies(depth, larger_base(base, self.factor, depth))
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class DynamicNTK(Scaling):
 
     def reaching(self, known: torch.Tensor, depth: int, base: float, positions: torch.Tensor) -> torch.Tensor:
         length = torch.clamp(positions.max() + 1, min=self.trained_length)
-        larger = base * ((self.factor * length / self.trained_length) - (self.factor - 1)) ** (depth / (depth - 2))
+        larger = larger_base(base, (self.factor * length / self.trained_length) - (self.factor - 1), depth)
         return torch.where(length > self.trained_length, frequencies(depth, larger), known)
 
 
@@ -184,7 +193,7 @@ class LongRoPE(Scaling):
 
     def _divided(self, by: tuple[float, ...], depth: int, base: float, device: torch.device) -> torch.Tensor:
         if len(by) != depth // 2:
-            raise Refused("LongRoPE", [Reason("the factors do not fit the depth", f"{len(by)} factors for depth {depth}",
-                                              f"{depth // 2}: one for each pair", "check short and long")])  # fmt: skip
+            raise refuse("LongRoPE", "the factors do not fit the depth", f"{len(by)} factors for depth {depth}",
+                         f"{depth // 2}: one for each pair", "check short and long")  # fmt: skip
         slowness = base ** (torch.arange(0, depth, 2, dtype=torch.float32, device=device) / depth)
         return 1.0 / (torch.tensor(by, dtype=torch.float32, device=device) * slowness)
