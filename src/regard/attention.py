@@ -10,7 +10,6 @@ import numpy as np
 from .arrays import like
 from .engines import choose, solve
 from .errors import refuse
-from .expr import tables_of
 from .problem import Problem
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
@@ -102,20 +101,18 @@ def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine
     """out, or out and lse, shaped as the caller's arrays are."""
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                          seed=seed, gradients=True)  # fmt: skip
-    found = _with_gradients(problem, q, k, v, sinks, engine) or solve(problem, engine)
+    if any(getattr(value, "requires_grad", False) for value in (q, k, v, sinks, *_sources(problem))):
+        from . import autograd
+
+        if autograd.torch.is_grad_enabled():
+            return autograd.attend(problem, q, k, v, sinks, engine)[:wanted]
     heads = _heads(problem)
-    return tuple([like(q, each.reshape(*heads, *each.shape[2:])) for each in found[:wanted]])
+    return tuple([like(q, each.reshape(*heads, *each.shape[2:])) for each in solve(problem, engine)[:wanted]])
 
 
-def _with_gradients(problem: Problem, q, k, v, sinks, engine):
-    """(out, lse) as tensors that lead back to those that want gradients; None where nothing does."""
-    sources = [] if problem.score is None else [table.source for table in tables_of(problem.score).values()]
-    if not any(getattr(value, "requires_grad", False) for value in (q, k, v, sinks, *sources)):
-        return None
-    from . import autograd
-
-    wants = autograd.wanting(problem, q, k, v, sinks)
-    return autograd.attend(problem, wants, engine) if wants else None
+def _sources(problem: Problem) -> tuple:
+    """The tensors that the score reads."""
+    return () if problem.score is None else problem.score.sources
 
 
 def _heads(problem: Problem) -> tuple[int, ...]:

@@ -1,4 +1,8 @@
-"""Attention as one step of torch's autograd: forward keeps what the engine wants to know, backward asks the engine."""
+"""Attention as an operator of torch: forward and backward with their shapes, for autograd, torch.func and torch.compile.
+
+The operators are `torch.ops.regard.attention` and `torch.ops.regard.attention_backward`. A rule travels as its digest; the tensors
+that it reads travel beside it, so that torch sees them.
+"""
 
 from __future__ import annotations
 
@@ -7,70 +11,195 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import engines
+from . import engines, nodes
 from .arrays import as_tensor, is_tensor, read_array
 from .errors import refuse
-from .expr import Table
+from .expr import Expr, Op, Read, fold
+from .expr import table as as_table
 from .gradients import fitted, learned
+from .nodes import known
 from .problem import Problem
 
-__all__ = ["attend", "wanting"]
+__all__ = ["attend", "named", "run", "seed_tensor"]
+
+ARRAY = "array"  # instead of a digest: the next tensor is the mask, or is added to the score
+
+nodes.traced = torch.compiler.is_dynamo_compiling
+
+_library = torch.library.Library("regard", "DEF")
+_ARGUMENTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, str score, float? scale, "
+    "float dropout, str engine"
+)
+_library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums)")
+_library.define(
+    f"attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, bool[] needs, {_ARGUMENTS}) -> Tensor[]"
+)
+_held: dict[str, Expr] = {}  # rules that are part of a compiled graph, which knows them by name only
 
 
-def wanting(problem: Problem, q, k, v, sinks) -> dict[Any, torch.Tensor]:
-    """The tensors of a call, if one of them waits for a gradient: q, k, v, sinks by name, what the score reads by its table."""
-    given = {"q": q, "k": k, "v": v, "sinks": sinks} | {table: table.source for table in learned(problem)}
-    found = {name: value for name, value in given.items() if is_tensor(value)}
-    return found if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found.values()) else {}
+def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out (…, H, Q, E), lse (…, H, Q)) of which gradients lead back to the tensors that want them."""
+    tables: list[torch.Tensor] = []
+    mask, score = (named(rule, tables) for rule in (problem.mask, problem.score))
+    falling = problem.dropout
+    out, sums = run(
+        *(each if is_tensor(each) or each is None else as_tensor(read_array(each, "attention")) for each in (q, k, v, sinks)), tables,
+        torch.tensor(problem.query_start), None if falling is None else seed_tensor(falling.seed), mask, score, problem.scale,
+        0.0 if falling is None else falling.rate, engine,
+    )  # fmt: skip
+    return out, sums[0]
 
 
-def attend(problem: Problem, given: dict[Any, torch.Tensor], engine: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out (B, H, Q, E), lse (B, H, Q)) of which gradients lead back to the tensors that want them."""
-    return _Attention.apply(problem, tuple(given), engine, *given.values())
+def named(rule: Any, tables: list[torch.Tensor]) -> str:
+    """What a rule is called in a call of the operator; the tensors that it reads are added to the list."""
+    if rule is None:
+        return ""
+    if isinstance(rule, torch.Tensor):
+        tables.append(rule)
+        return ARRAY
+    tables.extend(rule.sources)
+    return rule.digest
+
+
+def seed_tensor(seed: int) -> torch.Tensor:
+    """A seed of 64 bits as a tensor, so that another seed is no other program."""
+    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed)
+
+
+def run(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
+    """(out, sums) of the operator; torch.func sees it as one step."""
+    rest = (start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
+    if torch._C._are_functorch_transforms_active():
+        return _Attention.apply(*rest)
+    return _apply(*rest)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, problem: Problem, names: tuple, engine: str, *tensors):
-        ctx.problem, ctx.names = problem, names
-        ctx.saved = engines.keep(problem, engine)
-        out, lse = as_tensor(ctx.saved.out), as_tensor(ctx.saved.lse)
-        ctx.save_for_backward(*tensors, out)  # torch then sees whether one of them was changed in between
-        ctx.set_materialize_grads(False)
-        return out, lse
+    def forward(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables):
+        with torch._C._AutoDispatchBelowAutograd():
+            return _forward(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
 
     @staticmethod
-    def backward(ctx, dout, dlse):
-        problem, names, (*tensors, _) = ctx.problem, ctx.names, ctx.saved_tensors
-        needed = dict(zip(names, ctx.needs_input_grad[3:], strict=True))
-        shape = (*problem.q.shape[:3], problem.v.shape[3])
-        given = np.zeros(shape, problem.dtype) if dout is None else read_array(dout, "dout")
-        tables = [name for name, needs in needed.items() if needs and isinstance(name, Table)]
-        found = engines.pull_back(problem, ctx.saved, given, None if dlse is None else read_array(dlse, "dlse"), tables)
+    def setup_context(ctx, inputs, output):
+        start, seed, *ctx.rest = inputs[:7]
+        ctx.rules = [known(name) for name in ctx.rest[:2] if name not in ("", ARRAY)]  # which then stay until the way back
+        ctx.save_for_backward(start, seed, *inputs[7:], *output)  # torch then sees whether one of them was changed in between
+        ctx.set_materialize_grads(False)
 
-        def gradient(name, like: np.ndarray) -> np.ndarray:
-            if isinstance(name, Table):
-                return found.tables[name].astype(like.dtype)
-            if name == "sinks":
-                assert found.sinks is not None
-                return found.sinks.astype(like.dtype).reshape(like.shape)
-            return fitted(getattr(found, name), like, problem)
+    @staticmethod
+    def backward(ctx, dout, dsums):
+        start, seed, q, k, v, sinks, *tables, out, sums = ctx.saved_tensors
+        needs = list(ctx.needs_input_grad[7:])
+        found = iter(_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, start, seed, *ctx.rest))
+        return *[None] * 7, *(next(found) if needed else None for needed in needs)
 
-        gradients = [as_tensor(gradient(name, read_array(tensor, "tensor"))) if needed[name] else None
-                     for name, tensor in zip(names, tensors, strict=True)]  # fmt: skip
-        if torch.is_grad_enabled():  # somebody wants to differentiate what is given here
-            gradients = _Once.apply(len(gradients), *gradients, dout, dlse, *tensors)
-        return None, None, None, *gradients
+
+# Function.apply binds the default arguments that forward does not have, which takes longer than all the rest of it.
+_apply = super(torch.autograd.Function, _Attention).apply
 
 
 class _Once(torch.autograd.Function):
     """Gradients as they are; their own gradients are refused."""
 
     @staticmethod
-    def forward(ctx, count: int, *values):
-        return tuple(None if value is None else value.clone() for value in values[:count])
+    def forward(ctx, needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables):
+        with torch._C._AutoDispatchBelowAutograd():
+            return tuple(_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest))
 
     @staticmethod
     def backward(ctx, *_):
         raise refuse("attention", "a second derivative", "the gradient of a gradient of attention",
                      "first derivatives", "differentiate once (create_graph=False), or use torch's own attention for this step")  # fmt: skip
+
+
+_forward, _backward = torch.ops.regard.attention.default, torch.ops.regard.attention_backward.default
+
+
+def _of_autograd(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
+    return _apply(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
+
+
+def _once(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
+    return list(_Once.apply(needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables))
+
+
+def _on_cpu(*given):
+    problem = _asked(*given)
+    engine = given[-1]
+    saved = engines.keep(problem, engine)
+    shape = (*problem.lead, *saved.out.shape[2:])
+    return as_tensor(saved.out.reshape(shape)), as_tensor(saved.sums.reshape(3, *shape[:-1]))
+
+
+def _back_on_cpu(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
+    problem = _asked(q, k, v, sinks, tables, *rest)
+    B, H, Q, _ = problem.q.shape
+    four = (B, H, Q, problem.v.shape[3])
+    saved = engines.Saved(
+        engines.choose(problem, rest[-1])[0], read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q)
+    )
+    given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
+    read = {id(table.source): table for table in learned(problem)}
+    wanted = [read[id(tensor)] for tensor, needed in zip(tables, needs[4:], strict=True) if needed]
+    dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
+    found = engines.pull_back(problem, saved, given, dlse, wanted)
+
+    def gradient(name: int, tensor) -> torch.Tensor:
+        array = read_array(tensor, "attention")
+        if name > 3:
+            return as_tensor(found.tables[read[id(tensor)]].astype(array.dtype))
+        if name == 3:
+            assert found.sinks is not None
+            return as_tensor(found.sinks.astype(array.dtype).reshape(array.shape))
+        return as_tensor(fitted(found[name], array, problem))
+
+    inputs = enumerate((q, k, v, sinks, *tables))
+    return [gradient(name, tensor) for (name, tensor), needed in zip(inputs, needs, strict=True) if needed]
+
+
+def _asked(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine) -> Problem:
+    """The problem that a call of the operator asks."""
+    rest = list(tables)
+    rules: list[Any] = []
+    for name in (mask, score):
+        rule = None if name in ("", ARRAY) else known(name)
+        own = [rest.pop(0) for _ in range(len(rule.sources) if rule is not None else name == ARRAY)]
+        rules.append(_over(rule, own) if rule is not None else own[0] if own else None)
+    return Problem.of(
+        q, k, v, mask=rules[0], score=rules[1], scale=scale, query_start=None if start is None else start.numpy(), sinks=sinks,
+        dropout=dropout, seed=None if seed is None else int(seed) % 2**64, gradients=True,
+    )  # fmt: skip
+
+
+def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
+    """The rule, reading these tensors instead of those that it was built over."""
+    if all(given is source for given, source in zip(tensors, rule.sources, strict=True)):
+        return rule
+    instead = {id(source): as_table(given) for given, source in zip(tensors, rule.sources, strict=True)}
+
+    def read(node, *index):
+        made = instead.get(id(node.table.source), node.table)
+        return Read(made, *index)
+
+    return fold(rule, lambda node: node, lambda node: node, read, lambda node, *args: Op(node.name, *args))
+
+
+def _fake(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
+    _held.update((name, known(name)) for name in (mask, score) if name not in ("", ARRAY))
+    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return out, q.new_empty((3, *q.shape[:-1]), dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+
+
+def _fake_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
+    given = zip((q, k, v, sinks, *tables), needs, strict=True)
+    return [tensor.new_empty(tensor.shape) for tensor, needed in given if needed]
+
+
+_library.impl("attention", _on_cpu, "CPU")
+_library.impl("attention_backward", _back_on_cpu, "CPU")
+_library.impl("attention", _of_autograd, "Autograd")
+_library.impl("attention_backward", _once, "Autograd")
+torch.library.register_fake("regard::attention", _fake, lib=_library)
+torch.library.register_fake("regard::attention_backward", _fake_backward, lib=_library)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,14 @@ ENGINES = ("jit", "reference", "sdpa")
 
 
 class Saved(NamedTuple):
-    """A forward pass, and what the engine wants to know about it when it goes back."""
+    """A forward pass, and what the engine wants to know about it when it goes back.
+
+    out (B, H, Q, E) · sums (3, B, H, Q): lse first, then two that are the engine's own.
+    """
 
     engine: str
     out: np.ndarray
-    lse: np.ndarray
-    own: Any
+    sums: np.ndarray
 
 
 def choose(problem: Problem, engine: str = "auto") -> tuple[str, list[str]]:
@@ -85,9 +87,10 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
     if name == "jit":
         from . import jit
 
-        own = jit.keep(problem) if found is None else jit.kept(problem, *found)
-        return Saved(name, own.out, own.lse, own)
-    return Saved(name, *(solve(problem, name) if found is None else found), None)
+        out, *sums = jit.keep(problem) if found is None else jit.kept(problem, *found)
+        return Saved(name, out, np.stack(sums))
+    out, lse = solve(problem, name) if found is None else found
+    return Saved(name, out, np.stack([lse] * 3))
 
 
 def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
@@ -95,7 +98,7 @@ def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray
     if saved.engine == "jit":
         from . import jit
 
-        return jit.pull_back(problem, saved.own, dout, dlse, wanted)
+        return jit.pull_back(problem, jit.Saved(saved.out, *saved.sums), dout, dlse, wanted)
     from . import reference
 
     found = reference.backward(problem, dout, dlse)

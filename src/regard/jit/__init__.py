@@ -9,7 +9,7 @@ code/       expressions and loops as machine code
 run/        a kernel on several threads
 """
 
-from .engine import keep, solve, tile_shape, why_not
+from .engine import Saved, keep, solve, tile_shape, why_not
 from .gradients import kept, pull_back
 
-__all__ = ["keep", "kept", "pull_back", "solve", "tile_shape", "why_not"]
+__all__ = ["Saved", "keep", "kept", "pull_back", "solve", "tile_shape", "why_not"]
