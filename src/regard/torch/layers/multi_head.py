@@ -1,0 +1,194 @@
+"""Multi-head attention with the face of torch.nn.MultiheadAttention: same arguments, shapes, masks and state dict."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import linear
+
+from ...expr import Expr
+from ...masks import causal
+from ..functional import attention
+from .checks import Checks
+from .heads import join_heads, split_heads
+from .seeds import dropped
+from .torch_masks import TorchMasks
+from .weights import weights
+
+__all__ = ["MultiHeadAttention"]
+
+
+class MultiHeadAttention(torch.nn.MultiheadAttention):
+    """A drop-in for torch.nn.MultiheadAttention: h heads of embed_dim / h, concatenated and projected.
+
+    out = concat over h of softmax(Q_h K_hᵀ / √D + masks) V_h, times W_oᵀ + b_o;  Q = query W_qᵀ + b_q, K and V likewise
+
+    The constructor, the parameters and their first values are torch's own, and state dicts load both ways. Masks have torch's
+    polarity: true means "may not attend", floats are added. attn_mask may also be a rule of regard, such as rg.window(256),
+    where true means "may attend". docs/layers.md lists where the numbers differ from torch's, and why.
+
+    Refused, with all reasons at once: sizes that do not fit; with the call, shapes and masks that do not fit.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+
+    >>> layer = MultiHeadAttention(16, 4, batch_first=True)
+    >>> x = torch.randn(2, 10, 16)
+    >>> out, weights = layer(x, x, x)
+    >>> out.shape, weights.shape
+    (torch.Size([2, 10, 16]), torch.Size([2, 10, 10]))
+    """
+
+    def __init__(
+        self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None,
+        batch_first=False, device=None, dtype=None,
+    ) -> None:  # fmt: skip
+        check = Checks("MultiHeadAttention")
+        width, heads = check.size("embed_dim", embed_dim), check.size("num_heads", num_heads)
+        check.need(width % heads == 0, "num_heads do not divide embed_dim", f"embed_dim={embed_dim}, num_heads={num_heads}",
+                   "embed_dim to be a multiple of num_heads", "change one of them")  # fmt: skip
+        for name, size in (("kdim", kdim), ("vdim", vdim)):
+            if size is not None:
+                check.size(name, size)
+        check.rate("dropout", dropout)
+        check.done()
+        super().__init__(
+            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+        )
+        self.attend = attention
+
+    @classmethod
+    def of(cls, theirs: torch.nn.MultiheadAttention) -> MultiHeadAttention:
+        """The same layer with the very parameters of another, so that optimizers go on with them.
+
+        >>> theirs = torch.nn.MultiheadAttention(16, 4)
+        >>> MultiHeadAttention.of(theirs).in_proj_weight is theirs.in_proj_weight
+        True
+        """
+        made = cls(theirs.embed_dim, theirs.num_heads, theirs.dropout, theirs.in_proj_bias is not None, theirs.bias_k is not None,
+                   theirs.add_zero_attn, theirs.kdim, theirs.vdim, theirs.batch_first, device="meta")  # fmt: skip
+        for name, parameter in theirs._parameters.items():
+            made.register_parameter(name, parameter)
+        made.out_proj = theirs.out_proj
+        return made.train(theirs.training)
+
+    def _reset_parameters(self) -> None:
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        # torch's encoder layer reads this before it leaves its layers out and computes with their parameters itself.
+        self._qkv_same_embed_dim = False
+
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+        average_attn_weights=True,
+        is_causal=False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(out, weights) as torch.nn.MultiheadAttention gives them; weights is None unless need_weights.
+
+        query (N, L, embed_dim), key (N, S, kdim), value (N, S, vdim) with batch_first, otherwise (L, N, …) and (S, N, …), or
+        without N -> out like query; weights (N, L, S), or (N, heads, L, S) unless average_attn_weights.
+        key_padding_mask (N, S) or (S,); attn_mask (L, S) or (N·heads, L, S), or a rule. is_causal: attn_mask is the causal one,
+        and need not be read or given. The weights cost memory that grows with L·S, and have gradients; dropout is not on them.
+        """
+        if query.is_nested:
+            return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+        self._check(query, key, value, key_padding_mask, attn_mask)
+        batched = query.ndim == 3
+        q, k, v = self._projected(query, key, value)
+        if not batched:
+            q, k, v = q[None], k[None], v[None]
+        elif not self.batch_first:
+            q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+        masks = self._masks(k, key_padding_mask, attn_mask, is_causal)
+        q, k, v = (split_heads(part, self.num_heads) for part in (q, *self._extended(k, v)))
+        found = join_heads(self.attend(q, k, v, **masks.rules(), **dropped(self.dropout, self.training)))
+        out = self.out_proj(found if self.batch_first or not batched else found.transpose(0, 1))
+        if not need_weights:
+            return out if batched else out[0], None
+        shares = weights(q, k, *masks.tensors((*q.shape[:3], k.shape[2]), q.device))
+        shares = shares.mean(1) if average_attn_weights else shares
+        return (out, shares) if batched else (out[0], shares[0])
+
+    def _projected(self, query, key, value) -> list[torch.Tensor]:
+        """Queries, keys and values of all heads side by side; one product where the rows are the same."""
+        if self.in_proj_weight is None:
+            matrices = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        elif query is key is value:
+            return list(linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))
+        else:
+            matrices = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return [linear(rows, *both) for rows, *both in zip((query, key, value), matrices, biases, strict=True)]
+
+    def _extended(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values (N, S, embed_dim) with the learned one and the zero one behind them, where there are such."""
+        N, _, width = k.shape
+        if self.bias_k is not None:
+            k, v = (
+                torch.cat([part, more.to(part).expand(N, 1, width)], 1) for part, more in ((k, self.bias_k), (v, self.bias_v))
+            )
+        if self.add_zero_attn:
+            k, v = (torch.cat([part, part.new_zeros(N, 1, width)], 1) for part in (k, v))
+        return k, v
+
+    def _masks(self, k: torch.Tensor, padding, mask, is_causal: bool) -> TorchMasks:
+        """The masks of a call whose keys are (N, S, embed_dim)."""
+        N, S, _ = k.shape
+        rule = causal() if is_causal else mask if isinstance(mask, Expr) else None
+        given = []
+        if isinstance(mask, torch.Tensor) and not is_causal:
+            given.append(mask.view(N, self.num_heads, *mask.shape[1:]) if mask.ndim == 3 else mask[None, None])
+        if padding is not None:
+            given.append(padding.reshape(-1, 1, 1, S))
+        return TorchMasks(rule, given, S, (self.bias_k is not None) + self.add_zero_attn)
+
+    def _check(self, query, key, value, padding, mask) -> None:
+        """Shapes and masks that fit, or all reasons why not."""
+        check = Checks("MultiHeadAttention")
+        first = 0 if self.batch_first else 1
+        layout = "(N, rows, width), or (rows, width)" if self.batch_first else "(rows, N, width), or (rows, width)"
+        shown = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+        check.need(query.ndim == key.ndim == value.ndim and query.ndim in (2, 3), "the arguments differ in axes, or have too many",
+                   shown, layout, "add or drop the batch axis of all three")  # fmt: skip
+        for name, rows, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
+            check.need(rows.shape[-1] == width, f"{name} has another width than the layer", shown, f"{width} on the last axis of {name}",
+                       "check the last axis; the layer was made with embed_dim, kdim, vdim")  # fmt: skip
+        check.done()
+        check.need(
+            key.shape[:-1] == value.shape[:-1], "key and value differ in rows or batch", shown, "one value for each key", layout
+        )
+        N = query.shape[first] if query.ndim == 3 else 1
+        check.need(query.ndim == 2 or key.shape[first] == N, "query and key differ in batch", shown, f"N = {N}",
+                   f"batch_first={self.batch_first}: the layout is {layout}")  # fmt: skip
+        L, S = (rows.shape[-2 if self.batch_first else 0] for rows in (query, key))
+        for name, given, shapes in (
+            ("key_padding_mask", padding, [(N, S)] if query.ndim == 3 else [(S,)]),
+            ("attn_mask", None if isinstance(mask, Expr) else mask, [(L, S), (N * self.num_heads, L, S)]),
+        ):
+            if given is None:
+                continue
+            check.need(given.dtype == torch.bool or given.is_floating_point(), f"{name} is of no known kind", f"{given.dtype}",
+                       "booleans (true means may not attend) or floats (added)", f"{name}.bool()")  # fmt: skip
+            check.need(tuple(given.shape) in shapes, f"{name} does not fit", f"{tuple(given.shape)}", " or ".join(map(str, shapes)),
+                       f"L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads")  # fmt: skip
+        check.done()
+
+    def _nested(self, query, key, value, padding, need_weights, mask, average, is_causal):
+        """Rows of different numbers, as torch's encoder hands them on: padded, and cut again."""
+        check = Checks("MultiHeadAttention")
+        check.need(query is key is value, "nested rows attend other rows", "query, key and value that are not one tensor",
+                   "self-attention", "pass padded tensors and a key_padding_mask")  # fmt: skip
+        check.need(padding is None, "nested rows have no padding", "a key_padding_mask", "none", "leave it out")
+        check.need(
+            self.batch_first, "nested rows lie batch first", "batch_first=False", "batch_first=True", "make the layer so"
+        )
+        check.done()
+        rows = query.to_padded_tensor(0.0)
+        lengths = torch.tensor([len(part) for part in query.unbind()], device=rows.device)
+        padding = torch.arange(rows.shape[1], device=rows.device) >= lengths[:, None]
+        out, shares = self(rows, rows, rows, padding, need_weights, mask, average, is_causal)
+        return torch._nested_tensor_from_mask(out, ~padding), shares
