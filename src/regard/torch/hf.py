@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from ..arrays import as_tensor, read_array
+from ..arrays import read_array
 from ..attention import attention_weights, solve
 from ..errors import Reason, Refused
 from ..expr import Expr
@@ -19,6 +19,7 @@ from ..masks import causal, dense
 from ..problem import Problem
 from ..scores import bias
 from ..scores import softcap as capped
+from .functional import attention
 from .lazy_mask import LazyMask, lazy_mask
 from .recorder import NAME, Call, implementations, note, record
 
@@ -82,21 +83,24 @@ def attend(
 
     out = softmax(cap(scaling · q kᵀ) + bias, over the keys that the mask allows and the sinks) v
 
-    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E), on the CPU -> (out (B, Q, H, E), weights).
+    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E) -> (out (B, Q, H, E), weights), with gradients for all of them, for
+    s_aux and for position_bias. Inside torch.autocast, query, key and value are taken in its dtype.
     attention_mask: a `LazyMask`; a tensor that broadcasts to (B, H, Q, K), booleans (true means "may attend") or floats that are
     added; or None. Added values of half the smallest number and below mean "may not attend". None is causal for a causal module
     with more than one row, the first row at the first key (so a static cache is filled), and everything otherwise.
     scaling: by default 1/√D. softcap: c · tanh(s / c). s_aux (H,): sinks. position_bias: floats that are added, (1 or B, H, Q, K).
+    dropout: the share of weights that fall out while the module trains; the seed is drawn from torch's generator, so that
+    manual_seed and gradient checkpointing repeat them.
     weights: the whole matrix (B, H, Q, K) where output_attentions is asked for, None otherwise.
 
     A row that may attend nothing, such as left padding, gives 0 (the models' own code gives the mean of all values).
 
-    Refused, all reasons at once: 8-bit models, other devices, gradients, dropout, paged caches, sparse indices, sinks per
-    query, a window without a mask, masks that do not fit, and arguments that nobody knows to be harmless.
+    Refused, all reasons at once: 8-bit models, paged caches, sparse indices, sinks per query, a window without a mask, masks that
+    do not fit, and arguments that nobody knows to be harmless.
     """
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
-    reasons = _unfit(query, key, value, s_aux, position_bias, dropout, kwargs)
+    reasons = _unfit(query, key, value, kwargs)
     if reasons:
         raise Refused(NAME, reasons)
     grid = (*query.shape[:3], key.shape[2])
@@ -111,32 +115,36 @@ def attend(
                               'use attn_implementation="eager"'))  # fmt: skip
     if reasons:
         raise Refused(NAME, reasons)
-    problem = Problem.of(query, key, value, mask=mask, score=None if score is the_score else score, scale=scaling,
-                         query_start=start, sinks=None if s_aux is None else s_aux.detach().reshape(-1), where=NAME)  # fmt: skip
-    B, H, Q, _ = grid
-    out = torch.empty(B, Q, H, value.shape[3], dtype=query.dtype)
-    solve(problem, engine, out=read_array(out.transpose(1, 2), "out"))
-    note(module, problem)
-    return out, _weights(problem) if output_attentions else None
+    query, key, value = _in_autocast(query, key, value)
+    sinks = None if s_aux is None else s_aux.reshape(-1)
+    rules = {
+        "mask": mask,
+        "score": None if score is the_score else score,
+        "scale": scaling,
+        "query_start": start,
+        "sinks": sinks,
+    }
+    falling = {"dropout": dropout, "seed": _seed()} if dropout and module.training else {}
+    sources = (query, key, value, sinks, position_bias, attention_mask)
+    learns = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
+    if learns or query.device.type != "cpu":
+        out = attention(query, key, value, **rules, **falling, engine=engine).transpose(1, 2)
+    else:
+        problem = Problem.of(query, key, value, **rules, **falling, where=NAME)
+        B, H, Q, _ = grid
+        out = torch.empty(B, Q, H, value.shape[3], dtype=query.dtype)
+        solve(problem, engine, out=read_array(out.transpose(1, 2), "out"))
+    note(module, query, key, rules)
+    return out, _weights(query, key, rules | falling, learns, engine) if output_attentions else None
 
 
-def _unfit(query, key, value, s_aux, position_bias, dropout, kwargs) -> list[Reason]:
+def _unfit(query, key, value, kwargs) -> list[Reason]:
     """What no part of this call may be."""
     reasons = []
-    tensors = {"query": query, "key": key, "value": value, "s_aux": s_aux, "position_bias": position_bias}
-    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given.values()):
-        names = ", ".join(name for name, tensor in given.items() if tensor.requires_grad)
-        reasons.append(Reason("the model wants gradients", f"{names} with requires_grad", "a forward pass",
-                              "call the model inside `with torch.no_grad():`"))  # fmt: skip
-    for name, tensor in list(given.items())[:3]:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
             reasons.append(Reason(f"the model's {name} has a dtype that regard does not take", str(tensor.dtype),
                                   "float32, float64, float16 or bfloat16", "model.float()"))  # fmt: skip
-        if tensor.device.type != "cpu":
-            reasons.append(Reason(f"the model's {name} is not in CPU memory", str(tensor.device), "cpu", 'model.to("cpu")'))
-    if dropout:
-        reasons.append(Reason("the model asks for dropout", f"dropout={dropout}", "dropout=0.0", "model.eval()"))
     for name, found in kwargs.items():
         if found is None or name in HARMLESS:
             continue
@@ -144,6 +152,18 @@ def _unfit(query, key, value, s_aux, position_bias, dropout, kwargs) -> list[Rea
         reasons.append(Reason(f"regard does not take {name}", what, "arguments that do not change the numbers, or that regard handles",
                               mend))  # fmt: skip
     return reasons
+
+
+def _in_autocast(*tensors: torch.Tensor):
+    """The tensors in the dtype of torch.autocast where one is open, as its own attention takes them."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    return [tensor if tensor.dtype is torch.float64 else tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]
+
+
+def _seed() -> int:
+    return int(torch.randint(2**63 - 1, ()))
 
 
 def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr, int]:
@@ -174,11 +194,9 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
     """Floats that are added to the scores -> (mask or None, score). Values at the floor of the dtype are a mask."""
     if not _fits(tensor, name, grid, reasons):
         return None, score
-    floor = torch.finfo(tensor.dtype).min / 2
-    numbers = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-    allowed = ~(numbers <= floor)  # NaN is allowed, so that it shows
-    if not bool(((numbers == 0) | ~allowed).all()):
-        score = bias(numbers, score, start)
+    allowed = ~(tensor.detach() <= torch.finfo(tensor.dtype).min / 2)  # NaN is allowed, so that it shows
+    if not bool(((tensor == 0) | ~allowed).all()):
+        score = bias(tensor, score, start)
     return (None if bool(allowed.all()) else dense(allowed, query_start=start)), score
 
 
@@ -190,6 +208,10 @@ def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
     return fits
 
 
-def _weights(problem: Problem) -> torch.Tensor:
-    return as_tensor(attention_weights(problem.q, problem.k, mask=problem.mask, score=problem.score, scale=problem.scale,
-                                              query_start=problem.query_start, sinks=problem.sinks))  # fmt: skip
+def _weights(query, key, rules, learns: bool, engine: str) -> torch.Tensor:
+    """The whole matrix; with gradients it is the attention whose values are the unit vectors."""
+    if not learns:
+        return attention_weights(query, key, **rules)
+    K = key.shape[2]
+    unit = torch.eye(K, dtype=query.dtype, device=query.device)
+    return attention(query, key, unit.expand(*key.shape[:2], K, K), **rules, engine=engine)

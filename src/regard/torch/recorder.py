@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..attention import attention_weights
 from ..errors import refuse
@@ -134,9 +135,14 @@ def record(model) -> Iterator[list[Call]]:
                      'so load it with attn_implementation="eager"')  # fmt: skip
 
 
-def note(module, problem: Problem) -> None:
-    """Tell every open recording about a call of `module`."""
-    for recording in _recordings.get():
+def note(module, query, key, rules: dict[str, Any]) -> None:
+    """Tell every open recording about a call of `module`: its tensors and its rules, as `attention` was given them."""
+    recordings = _recordings.get()
+    if not recordings:
+        return
+    with torch.no_grad():
+        problem = Problem.of(query.cpu(), key.cpu(), None, **rules, where="record")
+    for recording in recordings:
         recording.add(module, problem)
 
 
