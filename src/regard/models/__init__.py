@@ -14,9 +14,9 @@ from __future__ import annotations
 import importlib
 
 # Names are loaded when they are asked for: a vocabulary needs no torch.
-ROOMS = {"Config": "config", "LanguageModel": "language_model"}
+ROOMS = {"Config": "config", "LanguageModel": "language_model", "generate": "generation", "stream": "generation"}
 
-__all__ = ["Config", "LanguageModel"]
+__all__ = ["Config", "LanguageModel", "generate", "stream"]
 
 
 def __getattr__(name: str):
