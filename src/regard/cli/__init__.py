@@ -10,6 +10,7 @@ import typer
 from ..errors import Refused
 from .bench import bench
 from .look import look
+from .train import train
 
 __all__ = ["app", "main"]
 
@@ -17,6 +18,7 @@ app = typer.Typer(help="Self-attention that is exact, fast and visible.", no_arg
                   pretty_exceptions_enable=False, rich_markup_mode=None)  # fmt: skip
 app.command()(look)
 app.command()(bench)
+app.command()(train)
 
 
 @app.callback()

@@ -1,0 +1,182 @@
+"""Models in files: tensors in safetensors, everything else as JSON beside them in the same file, nothing pickled.
+
+One file holds all, so that one rename makes it valid: whoever reads finds the old one or the new one, never half of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import Reason, Refused, refuse
+from . import vocabulary as vocabularies
+
+__all__ = ["NAME", "Saved", "load", "read", "restore", "save", "tensors_of", "write"]
+
+NAME = "model.safetensors"
+MARK = "regard"  # the key in the file's metadata, and with the version below what makes the file ours
+VERSION = 1
+KINDS = {"LanguageModel": "Config"}  # which models a file may name, and what describes each
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder holds: the model, its vocabulary (None for one that reads no text), and what else was noted about it."""
+
+    model: nn.Module
+    vocabulary: Any
+    about: dict
+
+
+def save(
+    folder: Path | str, model: nn.Module, *, vocabulary=None, tensors: dict[str, torch.Tensor] | None = None, **about
+) -> Path:
+    """Writes a model of this package, so that `load` makes it again -> the file.
+
+    `tensors` are kept beside the weights and `about` beside the config: training puts its optimizer and its position there.
+
+    >>> import tempfile; from regard.models import Config, LanguageModel
+    >>> model = LanguageModel(Config.gpt(vocabulary=257, d_model=16, layers=1, heads=2, context=8))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = save(folder, model, steps=0)
+    ...     again = load(folder)
+    >>> again.about, all(map(torch.equal, model.parameters(), again.model.parameters()))
+    ({'steps': 0}, True)
+    """
+    path = Path(folder) / NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    described = {"kind": type(model).__name__, "config": model.config.to_dict(), "about": about}
+    if vocabulary is not None:
+        described["vocabulary"] = vocabulary.to_dict()
+    weights = {f"model.{name}": tensor for name, tensor in tensors_of(model)}
+    write(path, weights | (tensors or {}), described)
+    return path
+
+
+def load(folder: Path | str, where: str = "load", device: str | torch.device = "cpu") -> Saved:
+    """The model that `save` wrote into the folder, in evaluation mode."""
+    path = find(folder, where)
+    tensors, described = read(path, "model.", where)
+    return build(tensors, described, path, where, device)
+
+
+def build(tensors: dict, described: dict, path: Path, where: str, device: str | torch.device = "cpu") -> Saved:
+    """The model that a file describes, with the weights that stood in it."""
+    from .. import models
+
+    if described["kind"] not in KINDS:
+        raise refuse(where, "a model of an unknown kind", f"{described['kind']!r} in {path}", f"one of {', '.join(KINDS)}",
+                     "update regard: a newer version may have written it")  # fmt: skip
+    config = getattr(models, KINDS[described["kind"]]).from_dict(described["config"])
+    vocabulary = vocabularies.from_dict(described["vocabulary"]) if "vocabulary" in described else None
+    model = getattr(models, described["kind"])(config).to(device).eval()
+    restore(dict(tensors_of(model)), tensors, "model.", path, where)
+    return Saved(model, vocabulary, described["about"])
+
+
+def find(folder: Path | str, where: str) -> Path:
+    """The file of a folder that holds a model."""
+    folder = Path(folder)
+    path = folder if folder.is_file() else folder / NAME
+    if not path.is_file():
+        others = sorted(entry.name for entry in folder.iterdir())[:3] if folder.is_dir() else None
+        given = f"{folder} is not there" if others is None else f"{folder} holds {', '.join(others) or 'nothing'}"
+        raise refuse(
+            where, "no model in the folder", given, f"a folder with {NAME}", "check the path, or train one with regard train"
+        )
+    return path
+
+
+def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Everything a model must keep, each tensor once: tied weights stand under their first name."""
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor.detach()
+
+
+@torch.no_grad()
+def restore(into: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], prefix: str, path: Path, where: str) -> None:
+    """Copies the tensors of a file into those of a model; every name and shape has to agree."""
+    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    wrong = [f"{name} is missing" for name in into.keys() - found.keys()]
+    wrong += [f"{name} belongs to no part of the model" for name in found.keys() - into.keys()]
+    wrong += [f"{name} is {tuple(found[name].shape)}, the config says {tuple(into[name].shape)}"
+              for name in into.keys() & found.keys() if found[name].shape != into[name].shape]  # fmt: skip
+    if wrong:
+        raise Refused(where, [Reason("weights that do not fit their config", f"{path}: {one}", "the tensors that the config asks for",
+                                     "use the file as it was written, or an earlier copy") for one in sorted(wrong)])  # fmt: skip
+    for name, tensor in into.items():
+        tensor.copy_(found[name])
+
+
+def write(path: Path, tensors: dict[str, torch.Tensor], described: dict) -> None:
+    """Writes the file whole or not at all: beside it first, onto the disk, then one rename."""
+    from safetensors.torch import save_file
+
+    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(described | {"sums": {name: _sum(tensor) for name, tensor in kept.items()}})
+    metadata = {"format": "pt", MARK: str(VERSION), "described": text, "sum": str(zlib.crc32(text.encode()))}
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        save_file(kept, draft, metadata)
+        _to_disk(draft)
+        draft.replace(path)
+        _to_disk(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], dict]:
+    """The tensors whose names start so, each checked against the sum it was written with, and what the file says about them."""
+    from safetensors import SafetensorError, safe_open
+
+    damaged = (where, "a damaged model file")
+    whole = "the file as regard wrote it", "use an earlier copy, or train again"
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if MARK not in metadata:
+                raise refuse(where, "a file of another program", f"{path} does not say that regard wrote it", "a model of regard's",
+                             "choose a folder that regard train made; for transformers models there is regard look --model")  # fmt: skip
+            if metadata[MARK] != str(VERSION):
+                raise refuse(where, "a file of another version", f"{path} is of version {metadata[MARK]}", f"version {VERSION}",
+                             "update regard")  # fmt: skip
+            if metadata.get("sum") != str(zlib.crc32(metadata.get("described", "").encode())):
+                raise refuse(*damaged, f"{path}: the description has changed", *whole)
+            described = json.loads(metadata["described"])
+            tensors = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+    except SafetensorError as error:
+        raise refuse(*damaged, f"{path}: {error}", *whole) from error
+    except OSError as error:
+        raise refuse(
+            where, "the model cannot be read", f"{path}: {error.strerror}", "a file that can be read", "check it"
+        ) from error
+    for name, tensor in tensors.items():
+        if described["sums"].get(name) != _sum(tensor):
+            raise refuse(*damaged, f"{path}: {name} has changed", *whole)
+    return tensors, described
+
+
+def _sum(tensor: torch.Tensor) -> int:
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def _to_disk(path: Path) -> None:
+    """Waits until the file (or the names in a folder) would outlive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,61 @@
+"""The loss over the steps, drawn with letters: the training as an area, evaluations as dots on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["curve"]
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+Point = tuple[float, float]  # step, loss
+
+
+def curve(
+    learned: Sequence[Point], held: Sequence[Point] = (), *, width: int = 72, height: int = 12, letters: bool = True
+) -> list[str]:
+    """Lines of at most `width` letters. Each column is the mean of its steps; without `letters` it is drawn in ASCII.
+
+    >>> print(*curve([(step, 1 / step) for step in range(1, 9)], [(8, 0.25)], width=14, height=4), sep="\\n")
+    1.000 █
+          █
+    0.417 █▅▂▁
+    0.125 ████▇▆▆●
+          1      8
+    """
+    if not learned:
+        return []
+    losses = [loss for _, loss in (*learned, *held)]
+    low, high = min(losses), max(losses)
+    span = (high - low) or 1.0
+    label = max(len(f"{value:.3f}") for value in (low, high))
+    first, last = learned[0][0], max(learned[-1][0], *(step for step, _ in held), learned[0][0] + 1)
+    columns = max(2, min(width - label - 1, len(learned)))
+
+    def column(step: float) -> int:
+        return min(columns - 1, max(0, int((step - first) / (last - first) * columns)))
+
+    def level(loss: float) -> float:
+        return (loss - low) / span * (height - 1) + 1  # the lowest loss still fills its cell
+
+    sums = [[0.0, 0] for _ in range(columns)]
+    for step, loss in learned:
+        sums[column(step)][0] += loss
+        sums[column(step)][1] += 1
+    areas = [level(total / count) if count else 0.0 for total, count in sums]
+    cells = [[_cell(area - row, letters) for area in areas] for row in range(height)]
+    for step, loss in held:
+        cells[min(height - 1, int(level(loss) - 0.5))][column(step)] = "●" if letters else "o"
+    names = {height - 1: high, 0: low, (height - 1) // 2: low + span * ((height - 1) // 2) / (height - 1)}
+    lines = [
+        f"{f'{names[row]:.3f}' if row in names else '':>{label}} {''.join(cells[row])}".rstrip()
+        for row in reversed(range(height))
+    ]
+    ends = f"{first:g}", f"{last:g}"
+    return [*lines, " " * (label + 1) + ends[0] + ends[1].rjust(max(len(ends[1]) + 1, columns - len(ends[0])))]
+
+
+def _cell(filled: float, letters: bool) -> str:
+    """A cell of the area, filled to this part."""
+    if not letters:
+        return "#" if filled >= 0.5 else " "
+    return EIGHTHS[round(8 * min(1.0, max(0.0, filled)))]

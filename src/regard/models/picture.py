@@ -1,0 +1,45 @@
+"""The loss over the steps as a picture (PNG), through matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .curve import Point
+
+__all__ = ["picture"]
+
+
+def picture(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) -> None:
+    """Draws the losses into the file: every step faint, their running mean over it, and the evaluations as dots."""
+    from matplotlib.figure import Figure  # without pyplot: no window and no global state
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    steps, losses = zip(*learned)
+    axes.plot(steps, losses, color="#9bb7d4", linewidth=0.8, label="each step")
+    axes.plot(steps, smooth(losses), color="#1f5a96", linewidth=1.8, label="running mean")
+    if held:
+        axes.plot(*zip(*held), color="#c8501e", marker="o", linewidth=1.2, label="held out")
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss (nats per token)")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    draft = path.with_name(f".{path.name}.part")
+    figure.savefig(draft, format="png", dpi=130)
+    draft.replace(path)
+
+
+def smooth(losses: Sequence[float], memory: float = 0.95) -> list[float]:
+    """The running mean with a memory that fades, unbiased from the first step on.
+
+    >>> [round(value, 2) for value in smooth([2.0, 1.0, 1.0], memory=0.5)]
+    [2.0, 1.33, 1.14]
+    """
+    total = weight = 0.0
+    found = []
+    for loss in losses:
+        total, weight = memory * total + (1 - memory) * loss, memory * weight + (1 - memory)
+        found.append(total / weight)
+    return found

@@ -1,0 +1,244 @@
+"""A training run of a language model and its folder: begun, saved, and taken up again exactly where it was.
+
+The folder holds `model.safetensors` (weights, optimizer, random states, settings, vocabulary) and `metrics.jsonl`, a line per step
+and evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import Reason, Refused, refuse
+from . import checkpoint, text
+from .batches import Windows, tokens_of
+from .training import Recipe, Training, mean_loss
+from .vocabulary import Bytes, Pairs, Vocabulary
+
+__all__ = ["LOG", "Run", "Settings", "begin", "resume"]
+
+LOG = "metrics.jsonl"
+EVALUATED = 128  # windows, a small part of the work of a hundred steps
+FREE = ("steps", "eval_every", "device")  # what may be changed when a run is taken up again
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for: the vocabulary, the shape of the model, and the recipe."""
+
+    tokenizer: str = "bytes"
+    vocabulary: int = 2048
+    style: str = "llama"
+    layers: int = 4
+    width: int = 256
+    heads: int = 4
+    kv_heads: int | None = None
+    context: int = 256
+    window: int | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        reasons = []
+        for name, known in {"tokenizer": ("bytes", "bpe"), "style": ("llama", "gpt")}.items():
+            if getattr(self, name) not in known:
+                reasons.append(
+                    Reason(f"no such {name}", repr(getattr(self, name)), " or ".join(map(repr, known)), "choose one of them")
+                )
+        if self.tokenizer == "bpe" and self.vocabulary < Bytes.size:
+            reasons.append(Reason("a vocabulary that is too small", f"{self.vocabulary} tokens", f"{Bytes.size} or more: every byte, and "
+                                  "the end of a document", "raise --vocabulary, or use --tokenizer bytes"))  # fmt: skip
+        if reasons:
+            raise Refused("train", reasons)
+
+    def changed(self, wishes: Mapping[str, Any]) -> Settings:
+        """These settings with others in their place, those of the recipe by their own names."""
+        mine = {name: wish for name, wish in wishes.items() if name in {one.name for one in fields(self)}}
+        rest = {name: wish for name, wish in wishes.items() if name not in mine}
+        return replace(self, **mine, recipe=replace(self.recipe, **rest))
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting by its name."""
+        own = asdict(self)
+        return own | own.pop("recipe")
+
+    def model(self, vocabulary: Vocabulary):
+        """A new model of this shape; its weights follow from the seed."""
+        from . import Config, LanguageModel
+
+        make = {"llama": Config.llama, "gpt": Config.gpt}[self.style]
+        torch.manual_seed(self.recipe.seed)
+        return LanguageModel(make(vocabulary=vocabulary.size, d_model=self.width, layers=self.layers, heads=self.heads,
+                                  kv_heads=self.kv_heads, context=self.context, window=self.window))  # fmt: skip
+
+
+class Run:
+    """A training with its texts and its folder; iterating takes the steps that are left and gives a line of the log for each."""
+
+    def __init__(self, folder: Path, settings: Settings, files: Sequence[str], tokens, model, vocabulary: Vocabulary):
+        recipe = settings.recipe
+        self.folder, self.settings, self.files, self.vocabulary = folder, settings, list(files), vocabulary
+        self.learned, self.held, self.bytes_per_token = tokens
+        self.model = model.to(recipe.device)
+        self.windows = Windows(self.learned, settings.context, recipe.batch, recipe.seed)
+        self.held_windows = Windows(self.held, settings.context, recipe.batch)
+        self.training = Training(self.model, recipe, lambda number: self._there(self.windows.batch(number)))
+        self.metrics: list[dict] = []
+        self.saved = 0
+
+    def __iter__(self) -> Iterator[dict]:
+        """The steps that are left. Every `eval_every` steps and at the end: an evaluation, then a checkpoint."""
+        recipe = self.settings.recipe
+        before = time.monotonic()
+        for step in self.training:
+            now = time.monotonic()
+            line = {"step": step.number, "loss": step.loss, "rate": step.rate, "norm": step.norm, "seconds": now - before}
+            before = now
+            if step.number % recipe.eval_every == 0 or step.number == recipe.steps:
+                held = mean_loss(self.model, map(self._there, self.held_windows.in_order(EVALUATED)), recipe)
+                line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
+                before = time.monotonic()
+            self._note(line)
+            if "held_out" in line:
+                self.save()
+            yield line
+
+    @property
+    def done(self) -> int:
+        return self.training.done
+
+    @property
+    def tokens_per_step(self) -> int:
+        recipe = self.settings.recipe
+        return recipe.batch * recipe.accumulate * self.settings.context
+
+    def save(self) -> None:
+        """The checkpoint: the last one stays until this one is complete."""
+        try:
+            checkpoint.save(self.folder, self.model, vocabulary=self.vocabulary, tensors=self.training.state(), done=self.done,
+                            settings=self.settings.flat(), files=self.files, texts=self._print())  # fmt: skip
+        except OSError as error:
+            raise refuse("train", "the checkpoint cannot be written", f"{self.folder}: {error.strerror}", "a folder with room in it",
+                         f"make room, then go on with --resume: the checkpoint of step {self.saved} is whole") from error  # fmt: skip
+        self.saved = self.done
+
+    def _there(self, batch):
+        return tuple(part.to(self.settings.recipe.device) for part in batch)
+
+    def _note(self, line: dict) -> None:
+        self.metrics.append(line)
+        with (self.folder / LOG).open("a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
+
+    def _print(self) -> list[int]:
+        """A fingerprint of the tokens, so that no run goes on with other texts."""
+        return [zlib.crc32(tokens.numpy()) for tokens in (self.learned, self.held)]
+
+    def _take_up(self, tensors: dict, about: dict, path: Path) -> None:
+        """Back to where the checkpoint was written; what was logged after it will be done again, the same."""
+        self.training.restore(tensors, about["done"])
+        self.saved = self.done
+        lines = (self.folder / LOG).read_bytes().splitlines() if (self.folder / LOG).is_file() else []
+        whole = [json.loads(line) for line in lines if line.endswith(b"}")]
+        self.metrics = [line for line in whole if line["step"] <= self.done]
+        draft = self.folder / f".{LOG}.part"
+        draft.write_text("".join(json.dumps(line) + "\n" for line in self.metrics), encoding="utf-8")
+        draft.replace(self.folder / LOG)
+
+
+def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]) -> Run:
+    """A new run on these texts in a folder that is new or empty; its first checkpoint is written before its first step."""
+    _check_free(folder)
+    settings = Settings().changed(wishes)
+    _check_device(settings)
+    documents = text.read(places)
+    learn, held = text.split(documents, settings.recipe.seed)
+    vocabulary: Vocabulary
+    vocabulary = Bytes() if settings.tokenizer == "bytes" else Pairs.train((one.text for one in learn), settings.vocabulary)
+    model = settings.model(vocabulary)
+    files = [str(Path(document.name).resolve()) for document in documents]
+    run = Run(folder, settings, files, _tokens(learn, held, vocabulary, settings), model, vocabulary)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refuse("train", "the folder cannot be made", f"{folder}: {error.strerror}", "a place that can be written",
+                     "choose another with --out") from error  # fmt: skip
+    run.save()
+    return run
+
+
+def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]) -> Run:
+    """The run of the folder, where its last checkpoint left it. Only `steps`, `eval_every` and `device` may be changed."""
+    path = checkpoint.find(folder, "train")
+    tensors, described = checkpoint.read(path, "", "train")
+    about = described["about"]
+    if "settings" not in about:
+        raise refuse("train", "nothing to go on from", f"{path} holds a finished model, not a training", "a folder that regard train made",
+                     "begin a new one with another --out")  # fmt: skip
+    settings = Settings().changed(about["settings"])
+    reasons = [
+        Reason(f"--{name.replace('_', '-')} cannot change on the way", f"{wish}, the run has {settings.flat()[name]}",
+               "the settings that the run began with", "leave it out, or begin a new run with another --out")
+        for name, wish in wishes.items() if name not in FREE and wish != settings.flat()[name]
+    ]  # fmt: skip
+    if reasons:
+        raise Refused("train", reasons)
+    settings = settings.changed(wishes)
+    _check_device(settings)
+    if settings.recipe.steps <= about["done"]:
+        raise refuse("train", "nothing is left to do", f"{about['done']} of {settings.recipe.steps} steps are done", "more steps",
+                     f"raise them, for example --steps {2 * about['done']}")  # fmt: skip
+    documents = text.read(places or about["files"])
+    saved = checkpoint.build(tensors, described, path, "train")
+    tokens = _tokens(*text.split(documents, settings.recipe.seed), saved.vocabulary, settings)
+    files = [str(Path(document.name).resolve()) for document in documents]
+    run = Run(folder, settings, files, tokens, saved.model, saved.vocabulary)
+    if run._print() != about["texts"]:
+        raise refuse("train", "the texts have changed", f"{len(documents)} files spell other tokens than when the run began",
+                     "the same texts", "put them back as they were, or begin a new run with another --out")  # fmt: skip
+    run._take_up(tensors, about, path)
+    return run
+
+
+def _tokens(learn, held, vocabulary: Vocabulary, settings: Settings) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """The tokens to learn from, those held out, and how many bytes a held-out token stands for."""
+    parts = tokens_of(learn, vocabulary), tokens_of(held, vocabulary)
+    names = "the text to learn from", "the tenth of the text that is held out"
+    reasons = [
+        Reason("too little text", f"{name} is {len(part)} tokens", f"more than the context of {settings.context}",
+               "give more text, or a smaller --context")
+        for name, part in zip(names, parts) if len(part) <= settings.context
+    ]  # fmt: skip
+    if reasons:
+        raise Refused("train", reasons)
+    return *parts, sum(len(document.text.encode()) for document in held) / len(parts[1])
+
+
+def _check_device(settings: Settings) -> None:
+    name = settings.recipe.device
+    there = {"cpu": True, "cuda": torch.cuda.is_available()}
+    if not there.get(name.split(":")[0], False):
+        known = " or ".join(kind for kind, found in there.items() if found)
+        raise refuse("train", "no such device", name, known, f"choose {known} with --device")
+
+
+def _check_free(folder: Path) -> None:
+    """Nothing is written over: a new run wants a folder with nothing in it but what a killed first save left."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise refuse("train", "a file is in the way", str(folder), "the name of a folder", "choose another with --out")
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name != f".{checkpoint.NAME}.part")
+    if checkpoint.NAME in found:
+        raise refuse("train", "a model is in the way", f"{folder} holds one already", "a new folder",
+                     "go on with it by --resume, or choose another with --out")  # fmt: skip
+    if found:
+        raise refuse("train", "something is in the way", f"{folder} holds {', '.join(found[:3])}", "a new or an empty folder",
+                     "choose another with --out")  # fmt: skip

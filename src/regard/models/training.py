@@ -1,0 +1,167 @@
+"""Training: what was asked (`Recipe`), and the loop that carries it out, one optimizer step after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ..errors import Reason, Refused, refuse
+
+__all__ = ["Recipe", "Step", "Training", "mean_loss"]
+
+Batch = tuple[torch.Tensor, ...]  # what the model is called with; it answers (logits, loss)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What was asked of a training.
+
+    The learning rate rises evenly over `warmup` steps to `learning_rate`, then falls along half a cosine to a tenth of it
+    (Loshchilov & Hutter, 2017). `accumulate` batches make one step. Matrices decay (AdamW; Loshchilov & Hutter, 2019); vectors do not.
+    """
+
+    steps: int = 1000
+    batch: int = 16
+    accumulate: int = 1
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    precision: str = "float32"
+    seed: int = 0
+    eval_every: int = 100
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        reasons = []
+        for name, least in {"steps": 1, "batch": 1, "accumulate": 1, "eval_every": 1, "warmup": 0, "seed": 0}.items():
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
+                reasons.append(
+                    Reason(
+                        f"{name} is too small", repr(getattr(self, name)), f"a whole number from {least} on", f"raise {name}"
+                    )
+                )
+        for name in ("learning_rate", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                reasons.append(
+                    Reason(f"{name} cannot work", repr(getattr(self, name)), "a number above 0", f"choose another {name}")
+                )
+        if not 0 <= self.weight_decay < math.inf:
+            reasons.append(
+                Reason("weight_decay cannot work", repr(self.weight_decay), "0 or more", "choose another weight_decay")
+            )
+        if self.precision not in ("float32", "bfloat16"):
+            reasons.append(Reason("no such precision", repr(self.precision), "'float32' or 'bfloat16'", "choose one of them"))
+        if reasons:
+            raise Refused("train", reasons)
+
+    def rate(self, step: int) -> float:
+        """The learning rate of step 0, 1, …
+
+        >>> recipe = Recipe(steps=100, warmup=10, learning_rate=1.0)
+        >>> [round(recipe.rate(step), 2) for step in (0, 9, 10, 55, 100)]
+        [0.1, 1.0, 1.0, 0.55, 0.1]
+        """
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        done = min(1.0, (step - self.warmup) / max(1, self.steps - self.warmup))
+        return self.learning_rate * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step measured: the mean loss of its batches, the learning rate, and the norm of the gradient before it was clipped."""
+
+    number: int
+    loss: float
+    rate: float
+    norm: float
+
+
+class Training:
+    """A model, its optimizer, and how many steps they have taken.
+
+    `batches(number)` gives the arguments that the model is called with; it answers `(logits, loss)`.
+    """
+
+    def __init__(self, model: nn.Module, recipe: Recipe, batches: Callable[[int], Batch]):
+        self.model, self.recipe, self.batches = model, recipe, batches
+        self.done = 0
+        weights = list(model.parameters())
+        groups = [
+            {"params": [weight for weight in weights if weight.dim() >= 2], "weight_decay": recipe.weight_decay},
+            {"params": [weight for weight in weights if weight.dim() < 2], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=recipe.learning_rate, betas=(0.9, 0.95)
+        )
+        torch.manual_seed(recipe.seed)  # what dropout draws
+
+    def __iter__(self) -> Iterator[Step]:
+        """Takes the steps that are left; after each, the model, the optimizer and `done` belong together."""
+        recipe = self.recipe
+        for step in range(self.done, recipe.steps):
+            self.model.train()
+            total = 0.0
+            for part in range(recipe.accumulate):
+                batch = self.batches(step * recipe.accumulate + part)
+                with precision_of(recipe):
+                    _, loss = self.model(*batch)
+                (loss / recipe.accumulate).backward()
+                total += loss.item() / recipe.accumulate
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip).item()
+            if not math.isfinite(total + norm):
+                raise refuse("train", "the training has diverged", f"loss {total:.3g} and gradient {norm:.3g} at step {step + 1}",
+                             "finite numbers", "lower --learning-rate or raise --warmup; what was saved last is untouched")  # fmt: skip
+            for group in self.optimizer.param_groups:
+                group["lr"] = recipe.rate(step)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.done = step + 1
+            yield Step(self.done, total, recipe.rate(step), norm)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything beside the weights that the next step depends on, as tensors: moments, and the states of random generators."""
+        found = {"random.cpu": torch.get_rng_state()}
+        if self.recipe.device.startswith("cuda"):
+            found["random.cuda"] = torch.cuda.get_rng_state(self.recipe.device)
+        for name, weight in self.model.named_parameters():
+            for key, value in self.optimizer.state[weight].items():
+                found[f"optimizer.{name}.{key}"] = value
+        return found
+
+    def restore(self, tensors: dict[str, torch.Tensor], done: int) -> None:
+        """Goes back to where `state` was taken, after so many steps."""
+        for name, weight in self.model.named_parameters():
+            prefix = f"optimizer.{name}."
+            kept = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            if kept:  # a weight that no loss has reached yet has no moments
+                self.optimizer.state[weight] = {
+                    key: value.clone() if key == "step" else value.to(weight.device, copy=True) for key, value in kept.items()
+                }
+        torch.set_rng_state(tensors["random.cpu"])
+        if "random.cuda" in tensors and self.recipe.device.startswith("cuda"):
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.recipe.device)
+        self.done = done
+
+
+def precision_of(recipe: Recipe) -> torch.autocast:
+    """Products in bfloat16 where that was asked for; weights, sums and the optimizer stay in float32."""
+    return torch.autocast(torch.device(recipe.device).type, torch.bfloat16, enabled=recipe.precision == "bfloat16")
+
+
+@torch.no_grad()
+def mean_loss(model: nn.Module, batches: Iterable[Batch], recipe: Recipe) -> float:
+    """The loss over batches that are not learned from, each weighted by its size, in evaluation mode."""
+    model.eval()
+    total = count = 0.0
+    for batch in batches:
+        with precision_of(recipe):
+            _, loss = model(*batch)
+        total += loss.item() * len(batch[0])
+        count += len(batch[0])
+    return total / count
