@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regard.bench import fresh, peak, report, run, system, turns
+from regard import peak
+from regard.bench import fresh, report, run, system, turns
 from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
 from regard.bench.truth import Truth

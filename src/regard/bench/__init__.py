@@ -4,7 +4,6 @@ cases    what is computed, and which pairs of rows and keys are allowed
 engines  who computes it: one file each
 truth    is the result right? float64, before any timing
 turns    how long does it take? short bursts, one engine after the other
-peak     what could this machine do at most?
 system   compile time, import time, memory, each in a process of its own (fresh)
 run      all of it in order; a Result for each case and engine
 report   what is printed, and the JSON

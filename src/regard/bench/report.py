@@ -12,9 +12,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ..peak import Peak
 from .cases import Case
 from .engines import ENGINES
-from .peak import Peak
 from .result import Result
 from .system import Figure
 
@@ -96,7 +96,7 @@ def limit(case: Case, peak: Peak) -> float:
     """What the machine could do at most, in the case's unit."""
     if case.task == "decode":
         return peak.read
-    return peak.dot if case.dtype == "bfloat16" and not math.isnan(peak.dot) else peak.all
+    return peak.of(case.dtype)
 
 
 def system_table(figures: Iterable[Figure]) -> Table:

@@ -10,8 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
+from .. import peak
 from ..errors import Refused, refuse
-from . import peak, report, system
+from . import report, system
 from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh import RULES

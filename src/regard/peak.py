@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .machine import cores
+from .jit.run.threads import count
 
 __all__ = ["Peak", "measure"]
 
@@ -38,11 +38,17 @@ class Peak:
     lanes: int
     threads: int
 
+    def of(self, dtype: str) -> float:
+        """GFLOP/s with all threads for numbers of a dtype: half for float64, dot products for bfloat16 where there are any."""
+        if dtype == "float64":
+            return self.all / 2
+        return self.dot if dtype == "bfloat16" and not math.isnan(self.dot) else self.all
+
 
 def measure() -> Peak:
     """All peaks of this machine, in about two seconds."""
     lanes, chains = shape()
-    threads = cores()
+    threads = count()
     fma, read, dot, _ = loops()
     flops = 2.0 * lanes * chains * STEPS
 
