@@ -11,6 +11,7 @@ from .arrays import like
 from .engines import choose, solve
 from .errors import refuse
 from .problem import Problem
+from .watch import watched
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
 
@@ -97,6 +98,7 @@ def attention_weights(
     return like(q, found)
 
 
+@watched("regard.attention")
 def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, wanted: int) -> tuple[Any, ...]:
     """out, or out and lse, shaped as the caller's arrays are."""
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,

@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays import like, read_array
 from ..errors import Reason, Refused, refuse
 from ..masks import LIMIT, count
+from ..watch import watched
 from .pages import PAGE, Pages
 from .reader import Reader, question
 from .storage import Rows, Rows8
@@ -248,6 +249,7 @@ class KVCache:
         """`attend`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), to merge with other keys."""
         return self._attended(q, mask, score, scale, query_start, sinks, engine)
 
+    @watched("regard.KVCache.attend")
     def _attended(self, q, mask, score, scale, query_start, sinks, engine):
         reader, start = self._reader, self._start
         asked = question(mask, score, sinks, scale, engine)

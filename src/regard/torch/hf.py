@@ -20,6 +20,7 @@ from ..problem import Problem
 from ..scores import bias
 from ..scores import softcap as capped
 from .functional import attention
+from ..watch import watched
 from .lazy_mask import LazyMask, lazy_mask
 from .recorder import NAME, Call, implementations, note, record
 
@@ -75,6 +76,7 @@ def check(model) -> None:
         raise Refused("check", reasons)
 
 
+@watched("regard, for transformers")
 def attend(
     module, query, key, value, attention_mask, *, engine="auto", dropout=0.0, scaling=None, is_causal=None, sliding_window=None,
     softcap=None, s_aux=None, position_bias=None, output_attentions=False, **kwargs,
