@@ -3,7 +3,7 @@
 config.py            what a model is made of, as data
 blocks.py            attention, feed-forward and norms, stacked
 language_model.py    GPT and Llama
-generation.py        text from a model, with sampling.py
+generation.py        writing, with sampling.py and stops.py
 encoder_decoder.py   one text to another
 classifier.py        a text to a label
 vision.py            a picture to a label
@@ -14,9 +14,16 @@ from __future__ import annotations
 import importlib
 
 # Names are loaded when they are asked for: a vocabulary needs no torch.
-ROOMS = {"Config": "config", "LanguageModel": "language_model", "generate": "generation", "stream": "generation"}
+ROOMS = {
+    "ClassifierConfig": "classifier", "Config": "config", "EncoderDecoder": "encoder_decoder", "LanguageModel": "language_model",
+    "SequenceClassifier": "classifier", "TranslationConfig": "encoder_decoder", "VisionConfig": "vision",
+    "VisionTransformer": "vision", "generate": "generation", "stream": "generation",
+}  # fmt: skip
 
-__all__ = ["Config", "LanguageModel", "generate", "stream"]
+__all__ = [
+    "ClassifierConfig", "Config", "EncoderDecoder", "LanguageModel", "SequenceClassifier", "TranslationConfig", "VisionConfig",
+    "VisionTransformer", "generate", "stream",
+]  # fmt: skip
 
 
 def __getattr__(name: str):

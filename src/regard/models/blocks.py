@@ -132,9 +132,9 @@ class Stack(nn.Module):
 def feed_forward(config: BlockConfig) -> nn.Module:
     """The feed-forward that a config asks for."""
     if config.feed_forward == "swiglu":
-        return SwiGLU(config.d_model, config.width, config.bias)
+        return SwiGLU(config.d_model, config.inner, config.bias)
     activation = nn.GELU(approximate="tanh" if config.feed_forward == "gelu_tanh" else "none")
-    return FeedForward(config.d_model, config.width, activation, config.bias)
+    return FeedForward(config.d_model, config.inner, activation, config.bias)
 
 
 def stack(config: BlockConfig, *, positions: Position | None = None, memory_dim: int | None = None) -> Stack:

@@ -49,7 +49,7 @@ class BlockConfig:
             raise Refused(type(self).__name__, reasons)
 
     @property
-    def width(self) -> int:
+    def inner(self) -> int:
         """Of the feed-forward, where `hidden` does not say it: about 8 · d_model² numbers in every kind, rounded up to eights."""
         if self.hidden is not None:
             return self.hidden
@@ -58,8 +58,7 @@ class BlockConfig:
     def reasons(self) -> list[Reason]:
         """Why this cannot work; nothing, if it can."""
         found: list[Reason] = []
-        self._whole(found, "d_model", "heads", "kv_heads", "hidden")
-        self._whole(found, "layers", least=0)
+        self._whole(found, "d_model", "layers", "heads", "kv_heads", "hidden")
         self._known(found, "norm", NORMS)
         self._known(found, "feed_forward", FEED_FORWARDS)
         self._truth(found, "norm_first", "bias")

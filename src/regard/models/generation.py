@@ -32,6 +32,7 @@ def generate(model, prompts, *, tokens: int, **how: Any) -> list[list[int]]:
     >>> [len(text) for text in generate(model, [b"A long time ago", b"So"], tokens=5, top_k=20, seed=1)]
     [5, 5]
     """
+    prompts = list(prompts)
     steps = stream(model, prompts, tokens=tokens, **how)
     texts: list[list[int]] = [[] for _ in prompts]
     for number, token in steps:

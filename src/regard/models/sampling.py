@@ -116,9 +116,9 @@ class Sampling:
             return logits.argmax(-1)
         assert chance is not None
         logits = logits.float() / self.temperature
-        for keep, limit in ((top_k, self.top_k), (top_p, self.top_p), (min_p, self.min_p)):
-            if limit is not None:
-                logits = keep(logits, limit)
+        logits = logits if self.top_k is None else top_k(logits, self.top_k)
+        logits = logits if self.top_p is None else top_p(logits, self.top_p)
+        logits = logits if self.min_p is None else min_p(logits, self.min_p)
         return draw(logits, chance)
 
 
