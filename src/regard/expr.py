@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import nodes
-from .arrays import is_float, is_tensor, read_array
+from .arrays import is_float, is_tensor, outline, read_array
 from .errors import refuse
 from .locks import lock
 from .nodes import known, name_of_array, share, walk
@@ -27,7 +27,7 @@ from .operators import CALL, COMPARE, OPERATORS, UNARY
 from .syntax import Syntax
 
 __all__ = [
-    "Const", "Expr", "Op", "Read", "Table", "Var", "batch", "fold", "fold_all", "frozen_table", "head", "key", "lift", "query",
+    "Const", "Expr", "Op", "Read", "Table", "Var", "applied", "batch", "fold", "fold_all", "frozen_table", "head", "key", "lift", "query",
     "score", "table", "tables_of", "text", "walk",
 ]  # fmt: skip
 
@@ -48,10 +48,8 @@ class Expr(Syntax):
     kind: str
     sources: tuple
 
-    def apply(self, name: str, *args) -> Op:
-        if nodes.traced():
-            return applied(name, *(arg.digest if isinstance(arg, Expr) else arg for arg in args))
-        return Op(name, *args)
+    def apply(self, name: str, *args) -> Expr:
+        return applied(name, *args)
 
     def __setattr__(self, name, value):
         raise AttributeError(f"expressions are frozen: {name!r} cannot be set on {self}")
@@ -148,7 +146,7 @@ class Table:
         return f"<table {self.name}: {self.array.dtype} {list(self.array.shape)}>"
 
     def __reduce__(self):
-        return _rebuild_table, (np.asarray(self.array), self.name, self.frozen)
+        return frozen_table if self.frozen else table, (np.asarray(self.array), self.name)
 
 
 class Partial:
@@ -172,7 +170,7 @@ _frozen: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
 
 
 def table(array, name: str = "table") -> Table:
-    """The array, readable inside expressions (a NumPy array, nested lists, or a torch tensor on the CPU)."""
+    """The array, readable inside expressions (a NumPy array, nested lists, or a torch tensor)."""
     if isinstance(array, Table):
         return array
     with _lock:
@@ -192,7 +190,7 @@ def frozen_table(array, name: str = "table") -> Table:
 
     Small arrays of the same name and content share one table, so that rules over them are the same rule.
     """
-    numbers = np.array(_numbers(array))
+    numbers = np.array(_numbers(read_array(array, "table")))
     numbers.flags.writeable = False
     made = Table(numbers, numbers, name, frozen=True)
     with _lock:
@@ -201,17 +199,13 @@ def frozen_table(array, name: str = "table") -> Table:
 
 def _numbers(array) -> np.ndarray:
     """The array with one of the dtypes that kernels read."""
-    numbers = read_array(array, "table")
+    numbers = outline(array, "table")
     plain = (numbers.dtype.kind in "biu" or is_float(numbers.dtype)) and numbers.dtype.itemsize <= 8 and numbers.dtype.isnative
     if not plain or numbers.dtype == np.uint64 or numbers.size == 0:
         raise refuse("table", "the array cannot be read", given=f"{numbers.dtype} {list(numbers.shape)}",
                      expected="booleans, integers up to int64, or floats up to float64, and at least one element",
                      mend="convert it with .astype(…), or leave out a table that has no element")  # fmt: skip
     return numbers
-
-
-def _rebuild_table(array: np.ndarray, name: str, frozen: bool) -> Table:
-    return frozen_table(array, name) if frozen else table(array, name)
 
 
 class Read(Expr):
@@ -281,12 +275,23 @@ class Op(Expr):
         return Op, (self.name, *self.args)
 
 
-def applied(name: str, *args) -> Op:
-    """An operator on nodes, which are given by their digests, and numbers."""
-    return Op(name, *(known(arg) if isinstance(arg, str) else arg for arg in args))
+def applied(name: str, *args) -> Expr:
+    """An operator on expressions and numbers, also where torch.compile is reading."""
+    if nodes.traced():
+        return getattr(nodes.compiled, _compiled(name, *(arg.digest if isinstance(arg, Expr) else arg for arg in args)))
+    return Op(name, *args)
 
 
-applied._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it while it reads
+def _compiled(name: str, *args) -> str:
+    """The digest of an operator on nodes, which are given by their digests, and on numbers."""
+    return nodes.compiled.hold(Op(name, *(known(arg) if isinstance(arg, str) else arg for arg in args)))
+
+
+def _number(value) -> str:
+    return nodes.compiled.hold(Const(value))
+
+
+_compiled._dynamo_marked_constant = _number._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called while it reads
 
 
 batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "score"))
@@ -297,7 +302,7 @@ def lift(value) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool | int | float):
-        return Const(value)
+        return getattr(nodes.compiled, _number(value)) if nodes.traced() else Const(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         if getattr(value, "requires_grad", False):
             raise refuse("expression", "a number wants gradients", given=repr(value), expected="a number without: a constant",
@@ -318,10 +323,8 @@ def fold(root: Expr, const, var, read, op):
 def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any]) -> dict[int, Any]:
     """The meaning of every node below the roots, by id; `meaning` is filled, children before parents."""
     for node in walk(*roots):
-        if isinstance(node, Const):
-            found = const(node)
-        elif isinstance(node, Var):
-            found = var(node)
+        if isinstance(node, Const | Var):
+            found = (const if isinstance(node, Const) else var)(node)
         elif isinstance(node, Read):
             found = read(node, *(meaning[id(part)] for part in node.index))
         else:
@@ -358,8 +361,7 @@ def text(root: Expr, limit: float = float("inf")) -> str:
     return "".join(pieces) + ("…" if ahead else "")
 
 
-def _rank(node: Expr) -> int:
-    """How tightly the text of a node binds."""
+def _rank(node: Expr) -> int:  # how tightly the text of a node binds
     if isinstance(node, Const):
         return UNARY if repr(node.value).startswith("-") and np.isfinite(node.value) else CALL
     if not isinstance(node, Op) or OPERATORS[node.name].precedence == CALL:

@@ -6,8 +6,9 @@ import math
 import operator
 from typing import Any
 
+from .arrays import is_tensor
 from .errors import refuse
-from .expr import Const, Expr, Op, Read, lift, table
+from .expr import Const, Expr, Read, applied, lift, table
 from .syntax import METHODS, SPELLINGS
 
 __all__ = [
@@ -19,7 +20,7 @@ __all__ = [
 
 def _unary(name: str, sentence: str):
     def build(x) -> Expr:
-        return Op(name, x)
+        return applied(name, x)
 
     build.__name__, build.__doc__ = name, sentence
     return build
@@ -51,17 +52,17 @@ to_int = _unary("to_int", "A float truncated toward zero, as an integer of at mo
 def where(condition, x, y) -> Expr:
     """x where the condition holds, else y; of two conditions, a condition."""
     condition, x, y = map(lift, (condition, x, y))
-    return condition & x | ~condition & y if x.kind == y.kind == "bool" else Op("where", condition, x, y)
+    return condition & x | ~condition & y if x.kind == y.kind == "bool" else applied("where", condition, x, y)
 
 
 def minimum(x, y) -> Expr:
     """The smaller of two numbers."""
-    return Op("minimum", x, y)
+    return applied("minimum", x, y)
 
 
 def maximum(x, y) -> Expr:
     """The larger of two numbers."""
-    return Op("maximum", x, y)
+    return applied("maximum", x, y)
 
 
 def clip(x, lo=None, hi=None) -> Expr:
@@ -73,7 +74,7 @@ def clip(x, lo=None, hi=None) -> Expr:
 
 def pow(x, y) -> Expr:
     """x to the power y, as a float."""
-    return Op("pow", x, y)
+    return applied("pow", x, y)
 
 
 def rsqrt(x) -> Expr:
@@ -104,7 +105,7 @@ def as_kind(x: Expr, kind: str) -> Expr:
         return Const(float(x.value)) if isinstance(x, Const) else to_float(x)
     if kind == "int":
         return where(x, 1, 0) if x.kind == "bool" else to_int(x)
-    return Op("ne", x, 0)
+    return applied("ne", x, 0)
 
 
 def _kind_of(wanted) -> str | None:
@@ -170,7 +171,7 @@ def _fmod(x, y) -> Expr:
 
 
 def _isnan(x) -> Expr:
-    return Op("ne", x, x) if lift(x).kind == "float" else lift(False)
+    return applied("ne", x, x) if lift(x).kind == "float" else lift(False)
 
 
 def _isfinite(x) -> Expr:
@@ -206,7 +207,8 @@ def _item(x):
         return x.value
     if isinstance(x, Read) and all(isinstance(part, Const) for part in x.index):
         ends = zip(x.index, x.table.array.shape, strict=True)
-        return x.table.array[tuple(min(max(part.value, 0), size - 1) for part, size in ends if isinstance(part, Const))].item()
+        held = x.table.source if is_tensor(x.table.source) else x.table.array
+        return held[tuple(min(max(part.value, 0), size - 1) for part, size in ends if isinstance(part, Const))].item()
     return float(x)  # which is refused
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from .locks import lock
 
-__all__ = ["known", "name_of_array", "share", "traced", "walk"]
+__all__ = ["compiled", "known", "name_of_array", "share", "traced", "walk"]
 
 HASHED = 1 << 16  # bytes of an array that are worth reading to name it by its content
 
@@ -76,3 +76,14 @@ def _hash(content: bytes) -> str:
 def traced() -> bool:
     """Whether torch.compile is reading this code instead of running it; where torch is used, its own answer stands here."""
     return False
+
+
+class Compiled:
+    """The nodes of rules that are part of a compiled program, as attributes: there torch.compile finds what it has built."""
+
+    def hold(self, node) -> str:
+        setattr(self, node.digest, node)
+        return node.digest
+
+
+compiled = Compiled()

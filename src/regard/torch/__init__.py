@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-from .functional import attention
+from .functional import attention, attention_with_lse
 
-__all__ = ["attention", "hf", "layers", "positions"]
+__all__ = ["attention", "attention_with_lse", "hf", "layers", "positions"]
 
 
 def __getattr__(name: str):

@@ -1,7 +1,100 @@
-"""Attention as an operator of torch: the arguments of `regard.attention`, for tensors."""
+"""Attention as an operator of torch: the arguments of `regard.attention`, also under torch.compile, torch.func and autocast."""
 
 from __future__ import annotations
 
-from ..attention import attention
+from typing import Any
 
-__all__ = ["attention"]
+import torch
+
+from ..attention import attention as eager_attention
+from ..attention import attention_with_lse as eager_with_lse
+from ..autograd import named, run, seed_tensor
+from ..expr import Expr, batch, head, key, lift, query
+from ..expr import score as the_score
+
+__all__ = ["attention", "attention_with_lse"]
+
+
+def attention(
+    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+) -> torch.Tensor:
+    """Exact attention of tensors: `regard.attention`, as an operator that torch can compile, transform and cast.
+
+    out = softmax(score(scale · q kᵀ) where mask) v
+
+    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E) -> out (…, H, Q, E); everything else as for `regard.attention`, and seed may be
+    a tensor with one whole number. Under autocast q, k and v are cast as torch casts those of its own attention.
+
+    Under torch.compile a rule is part of the program: build it beforehand or with rg.causal(), rg.window(n) and operators inside,
+    from numbers; arrays that it reads must exist before. A tensor given as mask= or score= is an input like any other.
+    Refused besides what `regard.attention` refuses: torch.vmap over sinks and over what rules read.
+
+    >>> import torch, regard as rg
+    >>> q = k = v = torch.eye(3)
+    >>> attention(q, k, v, mask=rg.causal()).round(decimals=2)[0]
+    tensor([1., 0., 0.])
+    """
+    given = _cast(q, k, v)
+    if _transformed():
+        return _run(*given, mask, score, scale, query_start, sinks, dropout, seed, engine)[0]
+    return eager_attention(*given, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
+                           seed=_number(seed), engine=engine)  # fmt: skip
+
+
+def attention_with_lse(
+    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`attention`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), both with gradients.
+
+    lse = ln(Σ exp(score) over the allowed keys + Σ exp(sinks)), in nats.
+
+    >>> import torch
+    >>> out, lse = attention_with_lse(*torch.zeros(3, 4, 8))
+    >>> lse.exp().round()
+    tensor([4., 4., 4., 4.])
+    """
+    given = _cast(q, k, v)
+    if _transformed():
+        out, sums = _run(*given, mask, score, scale, query_start, sinks, dropout, seed, engine)
+        return out, sums[0]
+    return eager_with_lse(*given, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks,
+                                    dropout=dropout, seed=_number(seed), engine=engine)  # fmt: skip
+
+
+def _transformed() -> bool:
+    """Whether this call is read or transformed instead of run, so that only torch's own operations may look at the numbers."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine):
+    """(out, sums) of the operator."""
+    tables: list[torch.Tensor] = []
+    mask = named(_rule(mask, batch, head, query, key), tables)
+    score = named(_rule(score, the_score, batch, head, query, key), tables)
+    start = None if query_start is None else torch.as_tensor(query_start)
+    if seed is not None and not isinstance(seed, torch.Tensor):
+        seed = seed_tensor(seed)
+    if torch.compiler.is_compiling():
+        return torch.ops.regard.attention(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
+    return run(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
+
+
+def _rule(rule: Any, *symbols: Expr):
+    """A rule as an expression or a tensor."""
+    if rule is None or isinstance(rule, Expr | torch.Tensor):
+        return rule
+    return lift(rule(*symbols)) if callable(rule) else torch.as_tensor(rule)
+
+
+def _cast(*given):
+    """Queries, keys and values in the dtype of autocast."""
+    kind = given[0].device.type if isinstance(given[0], torch.Tensor) else "cpu"
+    if not torch.is_autocast_enabled(kind):
+        return given
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(each.to(dtype) if isinstance(each, torch.Tensor) and each.dtype != torch.float64 else each for each in given)
+
+
+def _number(seed):
+    """A seed that stands in a tensor."""
+    return int(seed) if isinstance(seed, torch.Tensor) else seed
