@@ -1,0 +1,91 @@
+"""A mask taken apart, for layers that never meet a single pair of query and key: an order, and conditions on rows and on keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...errors import refuse
+from ...expr import Expr, Op, Var, walk
+from ...masks import causal, everything
+from ...readings import evaluate
+
+__all__ = ["MaskParts"]
+
+
+@dataclass(frozen=True)
+class MaskParts:
+    """The mask `order & rows & keys`: order is causal or not, rows (B, H, Q, 1) and keys (B, H, K, 1) are booleans or None.
+
+    B and H are 1 where a condition is the same for all.
+    """
+
+    causal: bool
+    rows: torch.Tensor | None
+    keys: torch.Tensor | None
+
+    @classmethod
+    def of(cls, where: str, mask, q: torch.Tensor, rows: range, keys: range) -> MaskParts:
+        """A mask as layers take it, for q (B, H, Q, D) at these positions: None, an expression, or booleans (…, 1, K).
+
+        Refused: a condition that ties single rows to single keys, other than rg.causal().
+        """
+        if mask is None or mask is everything():
+            return cls(False, None, None)
+        if not isinstance(mask, Expr):
+            return cls(False, None, _booleans(where, mask, q, len(keys)))
+        order, of_rows, of_keys = False, [], []
+        for part in _conjuncts(mask):
+            names = {node.name for node in walk(part) if isinstance(node, Var)}
+            if part is causal():
+                order = True
+            elif {"query", "key"} <= names:
+                raise _tied(where, str(part))
+            else:
+                (of_rows if "query" in names else of_keys).append((part, names))
+        return cls(order, _held(of_rows, "query", rows, q), _held(of_keys, "key", keys, q))
+
+    def hide(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values (B, G, K, …) with 0 in place of those that are not there, so that not even a NaN in them counts."""
+        if self.keys is None:
+            return k, v
+        if self.keys.shape[1] > 1:  # each query head has keys of its own then
+            k, v = (each.repeat_interleave(self.keys.shape[1] // each.shape[1], 1) for each in (k, v))
+        return torch.where(self.keys, k, 0), torch.where(self.keys, v, 0)
+
+
+def _conjuncts(mask: Expr) -> list[Expr]:
+    if isinstance(mask, Op) and mask.name == "and":
+        return [part for arg in mask.args for part in _conjuncts(arg)]
+    return [mask]
+
+
+def _held(parts, name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
+    """Where all the conditions hold."""
+    if not parts:
+        return None
+    mentioned = set().union(*(names for _, names in parts))
+    batch = np.arange(q.shape[0] if "batch" in mentioned else 1).reshape(-1, 1, 1)
+    head = np.arange(q.shape[1] if "head" in mentioned else 1).reshape(-1, 1)
+    values = {"batch": batch, "head": head, name: np.arange(places.start, places.stop)}
+    held = np.ones((len(batch), len(head), len(places)), bool)
+    for part, _ in parts:
+        held = held & evaluate(part, values)
+    return torch.from_numpy(held).to(q.device)[..., None]
+
+
+def _booleans(where: str, mask, q: torch.Tensor, keys: int) -> torch.Tensor:
+    given = torch.as_tensor(mask, device=q.device)
+    shape = (1,) * (4 - given.ndim) + tuple(given.shape)
+    fits = len(shape) == 4 and all(size in (1, full) for size, full in zip(shape, (*q.shape[:2], 1, keys)))
+    if given.dtype != torch.bool or not fits:
+        raise _tied(where, f"{given.dtype} {tuple(given.shape)}")
+    return given.reshape(shape).mT.expand(-1, -1, keys, 1)
+
+
+def _tied(where: str, given: str):
+    return refuse(where, "the mask ties single rows to single keys, and no such pair is ever computed here", given,
+                  "None, rg.causal(), conditions on keys or on rows such as rg.lengths(n), or booleans (…, 1, K)",
+                  "use regard.torch.layers.Attention, which takes any mask")  # fmt: skip
