@@ -9,6 +9,7 @@ import typer
 
 from ..errors import Refused
 from .bench import bench
+from .generate import generate
 from .look import look
 from .train import train
 
@@ -19,6 +20,7 @@ app = typer.Typer(help="Self-attention that is exact, fast and visible.", no_arg
 app.command()(look)
 app.command()(bench)
 app.command()(train)
+app.command()(generate)
 
 
 @app.callback()

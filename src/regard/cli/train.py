@@ -114,4 +114,4 @@ def _conclude(console, run, out: Path) -> None:
         console.print(f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): more text or fewer steps would help.")
     if run.done < run.settings.recipe.steps:
         console.print(f"Saved at step {run.done} of {run.settings.recipe.steps}. To go on: regard train --resume --out {out}")
-    console.print(f'To write: regard generate {out} "…"   The loss as a picture: {run.folder / "loss.png"}', markup=False)
+    console.print(f'To write: regard generate {out} "…"', markup=False)

@@ -49,7 +49,7 @@ class Windows:
 
     def _cut(self, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rows = (starts[:, None] + torch.arange(self.context + 1)) % len(self.tokens)
-        found = self.tokens[rows.to(self.tokens.device)]
+        found = self.tokens[rows]
         return found[:, :-1], found[:, 1:]
 
     def in_order(self, most: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

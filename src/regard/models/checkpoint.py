@@ -25,7 +25,12 @@ __all__ = ["NAME", "Saved", "load", "read", "restore", "save", "tensors_of", "wr
 NAME = "model.safetensors"
 MARK = "regard"  # the key in the file's metadata, and with the version below what makes the file ours
 VERSION = 1
-KINDS = {"LanguageModel": "Config"}  # which models a file may name, and what describes each
+KINDS = {
+    "LanguageModel": "Config",
+    "SequenceClassifier": "ClassifierConfig",
+    "VisionTransformer": "VisionConfig",
+    "EncoderDecoder": "TranslationConfig",
+}  # which models a file may name, and what describes each
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,10 @@ class Saved:
     model: nn.Module
     vocabulary: Any
     about: dict
+
+    @property
+    def kind(self) -> str:
+        return type(self.model).__name__
 
 
 def save(

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from ..errors import Reason, Refused, refuse
-from . import checkpoint, text
+from . import checkpoint, device, text
 from .batches import Windows, tokens_of
-from .training import Recipe, Training, mean_loss
+from .training import Recipe, Training, precision_of
 from .vocabulary import Bytes, Pairs, Vocabulary
 
 __all__ = ["LOG", "Run", "Settings", "begin", "resume"]
@@ -43,6 +43,7 @@ class Settings:
     kv_heads: int | None = None
     context: int = 256
     window: int | None = None
+    dropout: float = 0.0
     recipe: Recipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class Settings:
         make = {"llama": Config.llama, "gpt": Config.gpt}[self.style]
         torch.manual_seed(self.recipe.seed)
         return LanguageModel(make(vocabulary=vocabulary.size, d_model=self.width, layers=self.layers, heads=self.heads,
-                                  kv_heads=self.kv_heads, context=self.context, window=self.window))  # fmt: skip
+                                  kv_heads=self.kv_heads, context=self.context, window=self.window, dropout=self.dropout))  # fmt: skip
 
 
 class Run:
@@ -89,7 +90,7 @@ class Run:
         self.model = model.to(recipe.device)
         self.windows = Windows(self.learned, settings.context, recipe.batch, recipe.seed)
         self.held_windows = Windows(self.held, settings.context, recipe.batch)
-        self.training = Training(self.model, recipe, lambda number: self._there(self.windows.batch(number)))
+        self.training = Training(self.model, recipe, lambda number: self._loss(*self.windows.batch(number)))
         self.metrics: list[dict] = []
         self.saved = 0
 
@@ -102,7 +103,7 @@ class Run:
             line = {"step": step.number, "loss": step.loss, "rate": step.rate, "norm": step.norm, "seconds": now - before}
             before = now
             if step.number % recipe.eval_every == 0 or step.number == recipe.steps:
-                held = mean_loss(self.model, map(self._there, self.held_windows.in_order(EVALUATED)), recipe)
+                held = self.evaluate()
                 line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
                 before = time.monotonic()
             self._note(line)
@@ -129,8 +130,20 @@ class Run:
                          f"make room, then go on with --resume: the checkpoint of step {self.saved} is whole") from error  # fmt: skip
         self.saved = self.done
 
-    def _there(self, batch):
-        return tuple(part.to(self.settings.recipe.device) for part in batch)
+    @torch.no_grad()
+    def evaluate(self) -> float:
+        """The mean loss of windows that are held out, in nats per token."""
+        self.model.eval()
+        total = count = 0.0
+        for tokens, targets in self.held_windows.in_order(EVALUATED):
+            with precision_of(self.settings.recipe):
+                total += self._loss(tokens, targets).item() * len(tokens)
+            count += len(tokens)
+        return total / count
+
+    def _loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        where = self.settings.recipe.device
+        return self.model(tokens.to(where), targets.to(where))[1]
 
     def _note(self, line: dict) -> None:
         self.metrics.append(line)
@@ -157,7 +170,7 @@ def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any])
     """A new run on these texts in a folder that is new or empty; its first checkpoint is written before its first step."""
     _check_free(folder)
     settings = Settings().changed(wishes)
-    _check_device(settings)
+    device.check(settings.recipe.device, "train")
     documents = text.read(places)
     learn, held = text.split(documents, settings.recipe.seed)
     vocabulary: Vocabulary
@@ -191,7 +204,7 @@ def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     if reasons:
         raise Refused("train", reasons)
     settings = settings.changed(wishes)
-    _check_device(settings)
+    device.check(settings.recipe.device, "train")
     if settings.recipe.steps <= about["done"]:
         raise refuse("train", "nothing is left to do", f"{about['done']} of {settings.recipe.steps} steps are done", "more steps",
                      f"raise them, for example --steps {2 * about['done']}")  # fmt: skip
@@ -219,14 +232,6 @@ def _tokens(learn, held, vocabulary: Vocabulary, settings: Settings) -> tuple[to
     if reasons:
         raise Refused("train", reasons)
     return *parts, sum(len(document.text.encode()) for document in held) / len(parts[1])
-
-
-def _check_device(settings: Settings) -> None:
-    name = settings.recipe.device
-    there = {"cpu": True, "cuda": torch.cuda.is_available()}
-    if not there.get(name.split(":")[0], False):
-        known = " or ".join(kind for kind, found in there.items() if found)
-        raise refuse("train", "no such device", name, known, f"choose {known} with --device")
 
 
 def _check_free(folder: Path) -> None:
