@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from ...expr import Expr, tables_of
-from ...expr import score as the_score
 from ..functional import attention
 from ..positions import Position
 from .checks import Checks
 from .heads import join_heads, split_heads
+from .norm import RMSNorm
+from .places import check_rows, places_of, score_of
 from .seeds import dropped
 
 __all__ = ["Attention"]
@@ -72,7 +73,7 @@ class Attention(torch.nn.Module):
         self.v = torch.nn.Linear(self.memory_dim, self.kv_heads * self.value_dim, bias)
         self.o = torch.nn.Linear(self.heads * self.value_dim, self.d_model, bias)
         self.q_norm, self.k_norm = (
-            torch.nn.RMSNorm(self.head_dim, eps=1e-6) if query_key_norm else torch.nn.Identity() for _ in range(2)
+            RMSNorm(self.head_dim, eps=1e-6) if query_key_norm else torch.nn.Identity() for _ in range(2)
         )
         self.sinks = torch.nn.Parameter(torch.zeros(self.heads, extra)) if extra else None
         self.positions, self.score = positions, score
@@ -89,10 +90,10 @@ class Attention(torch.nn.Module):
         self._check(x, memory, cache, positions)
         if memory is not None:
             k, v = memory if isinstance(memory, tuple) else self.remember(memory)
-            q = self.q_norm(split_heads(self.q(x), self.heads)).to(k.dtype)
+            q = self.q_norm(split_heads(self.q(x), self.heads))
         else:
-            q, k, v = self._turned(x, self._places(x, cache, positions))
-        rules: dict[str, Any] = {"mask": mask, "score": self._score(), "sinks": self.sinks}
+            q, k, v = self._turned(x, cache, positions)
+        rules: dict[str, Any] = {"mask": mask, "score": score_of(self.positions, self.score), "sinks": self.sinks}
         if cache is None:
             found = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:
@@ -102,34 +103,20 @@ class Attention(torch.nn.Module):
 
     def remember(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The keys (B, G, m, D) and values (B, G, m, E) of a memory (B, m, memory_dim), for many calls over the same."""
-        v = split_heads(self.v(memory), self.kv_heads)
-        return self.k_norm(split_heads(self.k(memory), self.kv_heads)).to(v.dtype), v
+        return self.k_norm(split_heads(self.k(memory), self.kv_heads)), split_heads(self.v(memory), self.kv_heads)
 
-    def _turned(self, x: torch.Tensor, places: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _turned(self, x: torch.Tensor, cache, positions) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values of the rows, told where they stand."""
         q, (k, v) = self.q_norm(split_heads(self.q(x), self.heads)), self.remember(x)
         if self.positions is not None:
+            places = places_of(x, cache, positions)
             q, k = self.positions.rotate(q, places), self.positions.rotate(k, places)
-        return q.to(v.dtype), k.to(v.dtype), v
-
-    def _places(self, x: torch.Tensor, cache, positions) -> torch.Tensor | None:
-        """Where the rows stand, if anybody asks."""
-        if self.positions is None or positions is not None:
-            return positions
-        places = torch.arange(x.shape[1], device=x.device)
-        return places if cache is None else torch.as_tensor(cache.lengths, device=x.device)[:, None] + places
-
-    def _score(self) -> Expr | None:
-        if self.positions is None:
-            return self.score
-        rule = self.positions.score(the_score if self.score is None else self.score)
-        return None if rule is the_score else rule
+        return q, k, v
 
     def _check(self, x: torch.Tensor, memory, cache, positions) -> None:
         """Rows that fit, and no argument that would have no meaning."""
         check = Checks("Attention")
-        check.need(x.ndim == 3 and x.shape[-1] == self.d_model, "x does not fit the layer", f"{tuple(x.shape)}",
-                   f"(B, n, {self.d_model})", "the layout is (batch, rows, d_model)")  # fmt: skip
+        check_rows(check, x, self.d_model, self.training and self.dropout > 0, self.positions, cache, positions)
         if memory is None:
             check.need(self.memory_dim == self.d_model, "there is no memory", "memory=None",
                        f"(B, m, {self.memory_dim}), for which the keys and values were made", "pass memory=…")  # fmt: skip
@@ -141,11 +128,6 @@ class Attention(torch.nn.Module):
         check.need(memory is None or self.positions is None, "positions do not reach from rows to a memory",
                    f"a memory, and positions={type(self.positions).__name__}", "a layer without positions",
                    "make the cross-attention layer with positions=None")  # fmt: skip
-        check.need(positions is None or self.positions is not None, "the layer has no use for positions",
-                   "positions of rows, and a layer without a kind of position", "positions=None",
-                   "make the layer with positions=Rotary(…), or another kind")  # fmt: skip
-        check.need(cache is None or not (self.training and self.dropout), "dropout over a cache", f"dropout={self.dropout}",
-                   "a layer that writes, not one that trains", "call layer.eval()")  # fmt: skip
         check.done()
 
     def extra_repr(self) -> str:

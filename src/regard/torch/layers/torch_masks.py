@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -30,14 +31,30 @@ class TorchMasks(NamedTuple):
     extra: int
 
     def rules(self) -> dict[str, Any]:
-        """The arguments mask and score of attention. A float of −inf also goes to the mask, so that the plan leaves it out."""
-        mask, logit = self._whole(), None
+        """The arguments mask, score and query_start of attention."""
+        mask, score = self._tensors() if torch.compiler.is_compiling() else self._expressions()
+        return {"mask": mask, "score": score, "query_start": 0}
+
+    def _expressions(self) -> tuple[Expr | None, Expr | None]:
+        """No mask is laid over another in memory. A float of −inf also goes to the mask, so that the plan leaves it out."""
+        mask, score = self._whole(), None
         for part in self._padded():
             allowed: Expr = dense(~part if part.dtype == torch.bool else part.detach() != -math.inf, query_start=0)
             mask = allowed if mask is None else mask & allowed
             if part.dtype != torch.bool:
-                logit = bias(part, query_start=0) if logit is None else bias(part, logit, query_start=0)
-        return {"mask": mask, "score": logit, "query_start": 0}
+                score = bias(part, query_start=0) if score is None else bias(part, score, query_start=0)
+        return mask, score
+
+    def _tensors(self) -> tuple[Expr | torch.Tensor | None, torch.Tensor | None]:
+        """A compiled program takes one mask and one score from outside: a rule, or tensors that it computes."""
+        whole, parts = self._whole(), self._padded()
+        hidden = [part for part in parts if part.dtype == torch.bool]
+        added = [part for part in parts if part.dtype != torch.bool]
+        if whole is not None:
+            added += [torch.zeros(part.shape, device=part.device).masked_fill(part, -math.inf) for part in hidden]
+            hidden = []
+        allowed = ~functools.reduce(torch.logical_or, hidden) if hidden else whole
+        return allowed, functools.reduce(torch.add, added) if added else None
 
     def tensors(self, shape: tuple[int, int, int, int], device) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """The same for shape (N, H, L, S + extra): which pairs are allowed, and what is added to their logits."""
@@ -45,10 +62,9 @@ class TorchMasks(NamedTuple):
         allowed = [] if mask is None else [allowed_pairs(mask, shape, 0, device)]
         allowed += [~part for part in parts if part.dtype == torch.bool]
         added = [part for part in parts if part.dtype != torch.bool]
-        both = allowed[0] if allowed else None
-        for part in allowed[1:]:
-            both = both & part
-        return both, sum(added[1:], added[0]) if added else None
+        return functools.reduce(torch.logical_and, allowed) if allowed else None, functools.reduce(
+            torch.add, added
+        ) if added else None
 
     def _whole(self) -> Expr | None:
         return self.rule | (key >= self.keys) if self.rule is not None and self.extra else self.rule
