@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.utils._pytree as pytree
 
 from . import engines, nodes
 from .arrays import as_tensor, is_tensor, read_array
@@ -92,28 +93,52 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, dout, dsums):
         start, seed, q, k, v, sinks, *tables, out, sums = ctx.saved_tensors
         needs = list(ctx.needs_input_grad[7:])
-        found = iter(_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, start, seed, *ctx.rest))
+        once = _Once.apply if torch._C._are_functorch_transforms_active() else _once
+        found = iter(once(needs, (start, seed, *ctx.rest), dout, dsums, out, sums, q, k, v, sinks, *tables))
         return *[None] * 7, *(next(found) if needed else None for needed in needs)
 
-
-# Function.apply binds the default arguments that forward does not have, which takes longer than all the rest of it.
-_apply = super(torch.autograd.Function, _Attention).apply
+    @staticmethod
+    def vmap(info, dims, *given):
+        return _one_by_one(_Attention, info.batch_size, dims, given)
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are; their own gradients are refused."""
+    """The way back, which itself has none."""
 
     @staticmethod
-    def forward(ctx, needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables):
+    def forward(needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables):
         with torch._C._AutoDispatchBelowAutograd():
             return tuple(_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
 
     @staticmethod
     def backward(ctx, *_):
         raise refuse("attention", "a second derivative", "the gradient of a gradient of attention",
                      "first derivatives", "differentiate once (create_graph=False), or use torch's own attention for this step")  # fmt: skip
 
+    @staticmethod
+    def vmap(info, dims, *given):
+        return _one_by_one(_Once, info.batch_size, dims, given)
 
+
+def _one_by_one(step, count: int, dims, given):
+    """torch.vmap: the step for each entry by itself, so that whatever differs between them may."""
+    parts, form = pytree.tree_flatten(given)
+    along = pytree.tree_leaves(dims)
+
+    def entry(number: int):
+        chosen = [part if axis is None else part.select(axis, number) for part, axis in zip(parts, along, strict=True)]
+        return step.apply(*pytree.tree_unflatten(chosen, form))
+
+    found = tuple(map(torch.stack, zip(*map(entry, range(count)), strict=True)))
+    return found, (0,) * len(found)
+
+
+# Function.apply binds the default arguments that forward does not have, which takes longer than all the rest of it.
+_apply, _once = (super(torch.autograd.Function, each).apply for each in (_Attention, _Once))
 _forward, _backward = torch.ops.regard.attention.default, torch.ops.regard.attention_backward.default
 
 
@@ -121,8 +146,8 @@ def _of_autograd(q, k, v, sinks, tables, start, seed, mask, score, scale, dropou
     return _apply(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
 
 
-def _once(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
-    return list(_Once.apply(needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables))
+def _back_of_autograd(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
+    return list(_once(needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables))
 
 
 def _on_cpu(*given):
@@ -200,6 +225,6 @@ def _fake_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest)
 _library.impl("attention", _on_cpu, "CPU")
 _library.impl("attention_backward", _back_on_cpu, "CPU")
 _library.impl("attention", _of_autograd, "Autograd")
-_library.impl("attention_backward", _once, "Autograd")
+_library.impl("attention_backward", _back_of_autograd, "Autograd")
 torch.library.register_fake("regard::attention", _fake, lib=_library)
 torch.library.register_fake("regard::attention_backward", _fake_backward, lib=_library)
