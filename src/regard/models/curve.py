@@ -24,24 +24,26 @@ def curve(
     """
     if not learned:
         return []
-    losses = [loss for _, loss in (*learned, *held)]
-    low, high = min(losses), max(losses)
-    span = (high - low) or 1.0
-    label = max(len(f"{value:.3f}") for value in (low, high))
     first, last = learned[0][0], max(learned[-1][0], *(step for step, _ in held), learned[0][0] + 1)
+    label = max(len(f"{loss:.3f}") for _, loss in (*learned, *held))
     columns = max(2, min(width - label - 1, len(learned)))
 
     def column(step: float) -> int:
         return min(columns - 1, max(0, int((step - first) / (last - first) * columns)))
 
-    def level(loss: float) -> float:
-        return (loss - low) / span * (height - 1) + 1  # the lowest loss still fills its cell
-
     sums = [[0.0, 0] for _ in range(columns)]
     for step, loss in learned:
         sums[column(step)][0] += loss
         sums[column(step)][1] += 1
-    areas = [level(total / count) if count else 0.0 for total, count in sums]
+    means = [total / count if count else None for total, count in sums]
+    shown = [*(mean for mean in means if mean is not None), *(loss for _, loss in held)]
+    low, high = min(shown), max(shown)
+    span = (high - low) or 1.0
+
+    def level(loss: float) -> float:
+        return (loss - low) / span * (height - 1) + 1  # the lowest loss still fills its cell
+
+    areas = [0.0 if mean is None else level(mean) for mean in means]
     cells = [[_cell(area - row, letters) for area in areas] for row in range(height)]
     for step, loss in held:
         cells[min(height - 1, int(level(loss) - 0.5))][column(step)] = "●" if letters else "o"
