@@ -9,10 +9,10 @@ from regard import reference
 from regard.expr import Expr, Op
 from regard.functions import to_float
 from regard.jit import engine
-from regard.jit.code.emit import STEPS
 from regard.jit.code.target import ISAS, limited
 from regard.operators import OPERATORS
 from regard.problem import Problem
+from regard.readings import STEPS
 
 # Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and moderate.
 X = (rg.query - rg.key) * 0.25

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from .errors import refuse
 
-__all__ = ["as_tensor", "is_float", "is_tensor", "like", "read_array"]
+__all__ = ["as_tensor", "device_of", "is_float", "is_tensor", "like", "outline", "read_array"]
 
 
 def read_array(array, where: str) -> np.ndarray:
@@ -17,18 +19,40 @@ def read_array(array, where: str) -> np.ndarray:
         raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
                      expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip
     try:
-        if hasattr(array, "detach"):
+        if is_tensor(array):
             array = array.detach()
-            if str(array.dtype) == "torch.bfloat16":  # NumPy has none of its own
+            if array.device.type not in ("cpu", "meta") and not array.dtype.is_floating_point:
+                array = array.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
+            if array.element_size() == 2 and str(array.dtype) == "torch.bfloat16":  # NumPy has none of its own
                 import ml_dtypes
                 import torch
 
                 return array.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+            return array.numpy()
         return np.asarray(array)
     except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, other devices and layouts; lists of uneven length
         raise refuse(where, "the array cannot be read", given=str(error).split("\n")[0],
                      expected="numbers in CPU memory that NumPy knows",
                      mend="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length") from error  # fmt: skip
+
+
+def outline(array, where: str) -> np.ndarray:
+    """The array as rules need it: floats on another device stay there and stand as NaN here, because nothing is known of them."""
+    if device_of(array) == "cpu" or not array.dtype.is_floating_point:
+        return read_array(array, where)
+    import torch
+
+    return np.broadcast_to(_unknown(read_array(torch.empty(0, dtype=array.dtype), where).dtype), tuple(array.shape))
+
+
+@functools.lru_cache(None)
+def _unknown(dtype: np.dtype) -> np.ndarray:
+    return np.full((), np.nan, np.float32).astype(dtype)
+
+
+def device_of(value) -> str:
+    """Where the numbers lie, as torch names it; "cpu" for what is no tensor."""
+    return str(value.device) if is_tensor(value) else "cpu"
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -47,9 +71,12 @@ def as_tensor(array: np.ndarray):
 
 def is_tensor(value) -> bool:
     """Whether this is a torch tensor, also of the user's own class; torch is not imported to find out."""
-    if type(value) is np.ndarray:
-        return False
-    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(value).__mro__)
+    return _is_kind_of_tensor(type(value))
+
+
+@functools.lru_cache(1024)
+def _is_kind_of_tensor(kind: type) -> bool:
+    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in kind.__mro__)
 
 
 def like(given, found):

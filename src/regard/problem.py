@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import is_float, is_tensor, read_array
+from .arrays import device_of, is_float, is_tensor, outline, read_array
 from .dropout import Dropout
 from .errors import Reason, Refused
 from .expr import Const, Expr, Read, Table, Var, batch, head, key, query, tables_of, walk
@@ -87,11 +87,12 @@ class Problem:
 
     @classmethod
     def of(cls, q: Any, k: Any, v: Any, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None,
-           where="attention", gradients=False) -> Problem:  # fmt: skip
+           where="attention", gradients=False, device="cpu") -> Problem:  # fmt: skip
         """The checked problem, or `Refused` with all reasons at once.
 
         v=None asks about weights only: the values then count as a single column of zeros. gradients: whether the caller gives
-        gradients to the tensors that want them; otherwise they are refused.
+        gradients to the tensors that want them; otherwise they are refused. device: where the call is computed; tensors that rules
+        read lie there, or on the CPU.
         """
         reasons: list[Reason] = []
         if not gradients:
@@ -124,6 +125,9 @@ class Problem:
         if not gradients:
             _wants_gradients("sinks", sinks, reasons)
         for name, held in read.items():
+            if device_of(held.source) not in ("cpu", device):
+                reasons.append(Reason(f"table {name!r} lies on another device", device_of(held.source), f"{device}, or the CPU",
+                                      "move it to the device of q: tensor.to(q.device)"))  # fmt: skip
             if not any(held is other for other in given):
                 _wants_gradients(f"table {name!r}", held.source, reasons)
         if reasons:
@@ -167,6 +171,7 @@ def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     return array
 
 
+@functools.lru_cache(1)
 def _torch_dtypes():
     import torch
 
@@ -334,7 +339,7 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
     try:
         if value is None or isinstance(value, Expr | str | bool | np.bool_) or callable(value):
             return read(value)
-        given = read_array(value, name).shape
+        given = outline(value, name).shape
         if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
             reasons.append(Reason(f"the {name} array does not fit", f"{given}", f"something that broadcasts to (B, H, Q, K) = {shape}",
                                   f"index it yourself: table(array)[query, key] in a {name} expression"))  # fmt: skip
@@ -356,7 +361,7 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
 
 def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
     """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and meant."""
-    if not rules:
+    if not any(rule.tables for rule in rules):
         return
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry

@@ -12,10 +12,11 @@ from . import intervals
 from .expr import Const, Expr, Op, Read, Table, fold, fold_all, score, walk
 from .operators import OPERATORS
 
-__all__ = ["adjoints", "affine", "bounds", "clamped", "evaluate", "ranges_of"]
+__all__ = ["adjoints", "affine", "bounds", "clamped", "deciding", "evaluate", "ranges_of"]
 
 ONE = Const(1.0)
 WRAPPING = ("add", "sub", "mul", "neg", "abs", "floordiv")  # integer operators that can leave 64 bits
+STEPS = ("floor", "ceil", "round", "trunc", "sign", "floordiv", "mod", "to_int", "lt", "le", "gt", "ge", "eq", "ne")
 TERMS = 32  # of a sum that is taken apart, so that the work grows with the expression and not with its square
 
 Form = tuple[dict[Expr, int], int]
@@ -188,3 +189,22 @@ def _together(x: Guarded, y: Guarded) -> Guarded:
 def _times(x: Expr, y: Expr) -> Expr:
     """x · y without a factor of 1."""
     return y if x is ONE else x if y is ONE else x * y
+
+
+def deciding(root: Expr | None) -> frozenset[int]:
+    """The float parts of a score that decide something by a hair: they feed a comparison, a step or an index, and come from
+    positions and tables alone. They are computed in float64, as in the law; what follows the score is float32 anyway.
+    """
+    if root is None:
+        return frozenset()
+    nodes, follows, found = list(walk(root)), set[int](), set[int]()
+    for node in nodes:
+        if node is score or any(id(child) in follows for child in node.children):
+            follows.add(id(node))
+    for node in reversed(nodes):  # parents before children, so that what decides is passed down
+        decides = id(node) in found or (isinstance(node, Op) and node.name in STEPS)
+        if decides or node.kind != "float":
+            found |= {id(child) for child in node.children if child.kind == "float" and id(child) not in follows}
+        if decides and node.kind == "float" and id(node) not in follows:
+            found.add(id(node))
+    return frozenset(found)

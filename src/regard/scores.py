@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .arrays import read_array
+from .arrays import outline
 from .errors import refuse
 from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, table
 from .expr import score as the_score
@@ -44,7 +44,7 @@ def alibi(slopes, score: Expr = the_score) -> Expr:
     >>> alibi(8)
     score - slope[head] * abs(query - key)
     """
-    counted = read_array(slopes, "alibi").ndim == 0
+    counted = outline(slopes, "alibi").ndim == 0
     shown = _numbers(frozen_table(alibi_slopes(slopes), "slope") if counted else slopes, "slope", (1,))
     return score - shown[head] * abs(query - key)
 
@@ -124,7 +124,7 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: int = 128) -> Ex
 
 
 def _by_position(array, name: str, query_start: int | None) -> Expr:
-    if isinstance(array, Expr) or read_array(array, name).ndim == 0:
+    if isinstance(array, Expr) or outline(array, name).ndim == 0:
         return lift(array)
     shown = _numbers(array, name, (1, 2, 3, 4))
     return along(shown, *rows_and_keys(shown.array, name, query_start))

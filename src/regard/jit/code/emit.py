@@ -20,7 +20,7 @@ from . import formats, special
 from .arguments import Block
 from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
 
-__all__ = ["EMIT", "Emitter", "deciding", "signature"]
+__all__ = ["EMIT", "Emitter", "signature"]
 
 TABLE_TYPES = {"bool": BYTE, "int8": BYTE, "uint8": BYTE, "int16": ir.IntType(16), "uint16": ir.IntType(16), "int32": I32,
                "uint32": I32, "int64": I64, "float16": ir.IntType(16),
@@ -65,7 +65,7 @@ class Emitter:
     """One expression root, emitted in stages into one kernel.
 
     real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. deciding: nodes computed in float64
-    whatever `real` is (see `deciding`). values: what is computed so far, by node; `scope` adds variables and starts an inner scope.
+    whatever `real` is (see `readings.deciding`). values: what is computed so far, by node; `scope` adds variables and starts an inner scope.
     """
 
     code: Code
@@ -180,26 +180,6 @@ class Emitter:
 
 
 LOGIC = ("and", "or", "xor", "not")
-STEPS = ("floor", "ceil", "round", "trunc", "sign", "floordiv", "mod", "to_int", "lt", "le", "gt", "ge", "eq", "ne")
-
-
-def deciding(root: Expr | None) -> frozenset[int]:
-    """The float parts of a score that decide something by a hair: they feed a comparison, a step or an index, and come from
-    positions and tables alone. They are computed in float64, as in the law; what follows the score is float32 anyway.
-    """
-    if root is None:
-        return frozenset()
-    nodes, follows, found = list(walk(root)), set[int](), set[int]()
-    for node in nodes:
-        if node is the_score or any(id(child) in follows for child in node.children):
-            follows.add(id(node))
-    for node in reversed(nodes):  # parents before children, so that what decides is passed down
-        decides = id(node) in found or (isinstance(node, Op) and node.name in STEPS)
-        if decides or node.kind != "float":
-            found |= {id(child) for child in node.children if child.kind == "float" and id(child) not in follows}
-        if decides and node.kind == "float" and id(node) not in follows:
-            found.add(id(node))
-    return frozenset(found)
 
 
 def _is_float(value) -> bool:

@@ -15,9 +15,10 @@ from llvmlite import ir
 
 from ...expr import Const, Expr, Read, Table
 from ...expr import score as the_score
+from ...readings import deciding
 from ..code import special
 from ..code.arguments import Block
-from ..code.emit import Emitter, deciding
+from ..code.emit import Emitter
 from ..code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .dropout import Dropout
 from .multiply import Matrix, Multiplier, sum_of_lanes

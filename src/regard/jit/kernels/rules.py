@@ -11,8 +11,9 @@ import math
 from llvmlite import ir
 
 from ...expr import Const, Expr, Table
+from ...readings import deciding
 from ..code.arguments import Block
-from ..code.emit import Emitter, deciding
+from ..code.emit import Emitter
 from ..code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .softmax import Running
 from .tile import Tile

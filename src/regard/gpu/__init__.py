@@ -1,0 +1,1 @@
+"""Attention on other devices, such as graphics cards: planned and lowered here, computed by torch's kernels or in tiles."""

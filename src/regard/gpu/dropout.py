@@ -1,0 +1,27 @@
+"""Dropout in torch operations: the pairs that `regard.dropout` lets fall out, counted on the device."""
+
+from __future__ import annotations
+
+import torch
+
+from ..dropout import MULTIPLIERS, ROUNDS, STEPS, Dropout
+
+__all__ = ["factors"]
+
+WORD = 0xFFFFFFFF
+
+
+def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> torch.Tensor:
+    """What the weights of these pairs are multiplied by, 0 or 1 / (1 - rate); the positions broadcast.
+
+    Words are held in 64 bits: a product of two wraps around, and its bits are those of the product without sign.
+    """
+    a, b, c, d = (word.to(torch.int64) & WORD for word in (torch.div(key, 4, rounding_mode="floor"), query, head, batch))
+    for number in range(ROUNDS):
+        halves = zip((dropout.seed & WORD, dropout.seed >> 32), STEPS, strict=True)
+        low, high = ((half + number * step) & WORD for half, step in halves)
+        first, third = (word * by for word, by in zip((a, c), MULTIPLIERS, strict=True))
+        a, b, c, d = ((third >> 32) & WORD) ^ b ^ low, third & WORD, ((first >> 32) & WORD) ^ d ^ high, first & WORD
+    place = torch.remainder(key, 4)
+    numbers = torch.where(place < 2, torch.where(place == 0, a, b), torch.where(place == 2, c, d))
+    return torch.where(numbers >= dropout.threshold, dropout.scale, 0.0).to(real)
