@@ -9,6 +9,7 @@ import typer
 
 from ..errors import Refused
 from .bench import bench
+from .classify import classify
 from .generate import generate
 from .look import look
 from .train import train
@@ -21,6 +22,7 @@ app.command()(look)
 app.command()(bench)
 app.command()(train)
 app.command()(generate)
+app.command()(classify)
 
 
 @app.callback()

@@ -20,7 +20,7 @@ from torch import nn
 from ..errors import Reason, Refused, refuse
 from . import vocabulary as vocabularies
 
-__all__ = ["NAME", "Saved", "load", "read", "restore", "save", "tensors_of", "write"]
+__all__ = ["NAME", "Saved", "build", "check_free", "find", "load", "read", "restore", "save", "tensors_of", "write"]
 
 NAME = "model.safetensors"
 MARK = "regard"  # the key in the file's metadata, and with the version below what makes the file ours
@@ -103,6 +103,20 @@ def find(folder: Path | str, where: str) -> Path:
             where, "no model in the folder", given, f"a folder with {NAME}", "check the path, or train one with regard train"
         )
     return path
+
+
+def check_free(folder: Path, where: str, mend: str) -> None:
+    """Nothing is written over: a new model wants a folder with nothing in it but what a killed first write left."""
+    other = "choose another with --out"
+    if folder.exists() and not folder.is_dir():
+        raise refuse(where, "a file is in the way", str(folder), "the name of a folder", other)
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name != f".{NAME}.part") if folder.exists() else []
+    if NAME in found:
+        raise refuse(where, "a model is in the way", f"{folder} holds one already", "a new folder", mend)
+    if found:
+        raise refuse(
+            where, "something is in the way", f"{folder} holds {', '.join(found[:3])}", "a new or an empty folder", other
+        )
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

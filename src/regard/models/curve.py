@@ -17,9 +17,9 @@ def curve(
 
     >>> print(*curve([(step, 1 / step) for step in range(1, 9)], [(8, 0.25)], width=14, height=4), sep="\\n")
     1.000 █
-          █
-    0.417 █▅▂▁
-    0.125 ████▇▆▆●
+          █▂
+    0.417 ██▆▃▂▁
+    0.125 ███████●
           1      8
     """
     if not learned:

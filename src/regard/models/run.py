@@ -168,7 +168,7 @@ class Run:
 
 def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]) -> Run:
     """A new run on these texts in a folder that is new or empty; its first checkpoint is written before its first step."""
-    _check_free(folder)
+    checkpoint.check_free(folder, "train", "go on with it by --resume, or choose another with --out")
     settings = Settings().changed(wishes)
     device.check(settings.recipe.device, "train")
     documents = text.read(places)
@@ -232,18 +232,3 @@ def _tokens(learn, held, vocabulary: Vocabulary, settings: Settings) -> tuple[to
     if reasons:
         raise Refused("train", reasons)
     return *parts, sum(len(document.text.encode()) for document in held) / len(parts[1])
-
-
-def _check_free(folder: Path) -> None:
-    """Nothing is written over: a new run wants a folder with nothing in it but what a killed first save left."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise refuse("train", "a file is in the way", str(folder), "the name of a folder", "choose another with --out")
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name != f".{checkpoint.NAME}.part")
-    if checkpoint.NAME in found:
-        raise refuse("train", "a model is in the way", f"{folder} holds one already", "a new folder",
-                     "go on with it by --resume, or choose another with --out")  # fmt: skip
-    if found:
-        raise refuse("train", "something is in the way", f"{folder} holds {', '.join(found[:3])}", "a new or an empty folder",
-                     "choose another with --out")  # fmt: skip
