@@ -1,0 +1,283 @@
+"""Observe: every attention call of any torch module, as it happens, with the path of the layer that made it.
+
+Regard's own functions tell of their calls (`regard.watch`). Torch's come by as torch functions: scaled_dot_product_attention,
+FlexAttention, and the products and the softmax of attention that is written out. What a compiled graph computes is not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from ..errors import refuse
+from ..problem import Problem
+from ..watch import watchers
+from .lineage import Lineage, Trail, tensors_in
+from .recorder import _recordings
+
+__all__ = ["Observer", "Seen", "call", "clock"]
+
+REGARD, CACHE, HF = "regard.attention", "regard.KVCache.attend", "regard, for transformers"
+SDPA, FLEX, WRITTEN_OUT = "torch SDPA", "FlexAttention", "softmax(q kᵀ) v, written out"
+ARGUMENTS = {
+    REGARD: ("q", "k", "v", "mask", "score", "scale", "query_start", "sinks", "dropout", "seed", "engine", "wanted"),
+    CACHE: ("cache", "q", "mask", "score", "scale", "query_start", "sinks", "engine"),
+    HF: ("module", "q", "k", "v", "attention_mask"),
+    SDPA: ("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
+    FLEX: ("q", "k", "v", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers", "mask_buffers"),
+}
+WORDS = {"query": "q", "key": "k", "value": "v"}
+
+
+@dataclass(eq=False)
+class Seen:
+    """One attention call. kind: which of the ways above. name: the path of the layer that made it. given: its arguments by name.
+
+    q, k, v, out: tensors, or arrays where arrays were given; k and v are None for a cache. seconds: of the call; backward: of what
+    torch's autograd did for it, added up as it happens. asked: what transformers' function made of its arguments.
+    """
+
+    index: int
+    kind: str
+    name: str
+    given: dict[str, Any]
+    out: Any = None
+    seconds: float = 0.0
+    backward: float = 0.0
+    asked: Problem | None = None
+    trail: Trail | None = None
+    outside: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def q(self):
+        return self.given["q"]
+
+    @property
+    def k(self):
+        return self.given.get("k")
+
+    @property
+    def v(self):
+        return self.given.get("v")
+
+
+class Observer(TorchFunctionMode):
+    """`with observer.watching():` every attention call of the model in this thread is kept in `seen`, in order.
+
+    describing: whether calls will be described. ranges: whether layers and calls become named ranges of a torch profile.
+    backward: whether the time of the way back is taken. Kinds of observers override `called`, `failed` and `stepped`.
+    """
+
+    def __init__(self, model, *, describing: bool = False, ranges: bool = False, backward: bool = False):
+        super().__init__()
+        self.modules = dict(model.named_modules()) if isinstance(model, torch.nn.Module) else {}
+        self.names = {id(module): name or type(module).__name__ for name, module in self.modules.items()}
+        self.root = getattr(model, "__name__", type(model).__name__)
+        self.describing, self.ranges, self.backward = describing, ranges, backward
+        self.seen: list[Seen] = []
+        self.stack: list[tuple[str, Any]] = []
+        self.lineage = Lineage()
+        self.inside: Seen | None = None
+        self.thread = threading.get_ident()
+
+    # What kinds of observers do -----------------------------------------------------------------------------------------------
+
+    def called(self, seen: Seen) -> None:
+        """After an attention call."""
+
+    def failed(self, seen: Seen, error: Exception) -> None:
+        """After an attention call that did not come to its end."""
+
+    def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
+        """After any other function of torch."""
+
+    # How calls are seen -------------------------------------------------------------------------------------------------------
+
+    @property
+    def layer(self) -> str:
+        """The path of the module that is running."""
+        return self.stack[-1][0] if self.stack else self.root
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Observer]:
+        handles: list[Any] = []
+        for module in self.modules.values():
+            handles.append(module.register_forward_pre_hook(self._entered))
+            handles.append(module.register_forward_hook(self._left, always_call=True))
+        watchers.append(self._told)
+        token = _recordings.set((*_recordings.get(), self)) if self.describing else None
+        try:
+            with self:
+                yield self
+        finally:
+            if token is not None:
+                _recordings.reset(token)
+            watchers.remove(self._told)
+            for handle in handles:
+                handle.remove()
+
+    def add(self, _, problem: Problem) -> None:
+        """What transformers' function was asked, as a recording is told of it."""
+        if self.inside is not None:
+            self.inside.asked = problem
+
+    def _entered(self, module, _) -> None:
+        name = self.names[id(module)]
+        self.stack.append((name, _range(name) if self.ranges else None))
+
+    def _left(self, *_) -> None:
+        _, span = self.stack.pop()
+        if span is not None:
+            span.__exit__(None, None, None)
+
+    def _told(self, label: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
+        """A function of regard was called."""
+        if threading.get_ident() != self.thread or self.inside is not None:
+            return function(*args, **kwargs)
+        given = _named(label, args, kwargs)
+        return self._run(Seen(len(self.seen), label, self.layer, given), lambda: function(*args, **kwargs))
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling() or self.inside is not None:
+            return function(*args, **kwargs)
+        if function is F.multi_head_attention_forward:
+            with self:
+                return _opened(function)(*args, **kwargs)
+        kind = SDPA if function is F.scaled_dot_product_attention else FLEX if _is_flex(function) else None
+        if kind is not None:
+            seen = Seen(len(self.seen), kind, self.layer, _named(kind, args, kwargs))
+            return self._run(seen, lambda: function(*args, **kwargs))
+        name = getattr(function, "__name__", "")
+        begin = clock(args)
+        try:
+            out = function(*args, **kwargs)
+        except Exception as error:  # noted and raised on: what failed is shown
+            self._stepped(function, args, kwargs, None, error)
+            raise
+        ended = self.lineage.follow(name, args, kwargs, out, clock(args) - begin)
+        if ended is None:
+            self._stepped(function, args, kwargs, out, None)
+        else:
+            trail, v = ended
+            given = {"q": trail.q, "k": trail.k, "v": v}
+            self._ended(
+                Seen(len(self.seen), WRITTEN_OUT, self.layer, given, out, trail.seconds, trail=trail, outside=trail.outside)
+            )
+        return out
+
+    def _run(self, seen: Seen, function: Callable[[], Any]):
+        self.inside = seen
+        span = _range(f"{seen.name}: {seen.kind} #{seen.index}") if self.ranges else None
+        begin = clock((seen.q,))
+        try:
+            out = function()
+            seen.seconds = clock((seen.q,)) - begin
+        except Exception as error:  # noted and raised on: what failed is shown
+            self.failed(seen, error)
+            raise
+        finally:
+            self.inside = None
+            if span is not None:
+                span.__exit__(None, None, None)
+        seen.out = out[0] if isinstance(out, tuple) else out
+        seen.outside = tensors_in([value for name, value in seen.given.items() if name not in ("module", "cache")])
+        self._ended(seen)
+        return out
+
+    def _ended(self, seen: Seen) -> None:
+        self.seen.append(seen)
+        self.inside = seen  # what is asked about a call is none of the model's
+        if self.backward:
+            _time_backward(seen)
+        self.called(seen)
+        self.inside = None
+
+    def _stepped(self, *what) -> None:
+        self.inside = Seen(-1, "", "", {})
+        self.stepped(*what)
+        self.inside = None
+
+
+def call(model, inputs):
+    """The model on its inputs: a mapping by name, a tuple or list in order, a tensor alone, or a function that makes them anew."""
+    if callable(inputs) and not isinstance(inputs, torch.Tensor | Mapping):
+        inputs = inputs()
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, tuple | list):
+        return model(*inputs)
+    if isinstance(inputs, torch.Tensor):
+        return model(inputs)
+    raise refuse("regard.torch", "inputs that no model takes", type(inputs).__name__,
+                 "a tensor, a tuple of positional or a dict of named arguments, or a function that makes them",
+                 "pass (inputs,) for a single argument of another kind")  # fmt: skip
+
+
+def clock(given) -> float:
+    """Seconds, after all that was asked of a graphics card has been done."""
+    if any(isinstance(value, torch.Tensor) and value.is_cuda for value in given):
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _named(kind: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    given = dict(zip(ARGUMENTS[kind], args)) | kwargs
+    return {WORDS.get(name, name): value for name, value in given.items()}
+
+
+def _is_flex(function) -> bool:
+    return isinstance(function, torch._ops.HigherOrderOperator) and function.name() == "flex_attention"
+
+
+def _opened(function: types.FunctionType) -> Callable[..., Any]:
+    """A composite function of torch that does not ask once more who overrides it, so that its parts are seen."""
+    quiet = {name: _never for name in function.__globals__ if name.startswith("has_torch_function")}
+    opened = types.FunctionType(function.__code__, function.__globals__ | quiet, function.__name__, function.__defaults__)
+    opened.__kwdefaults__ = function.__kwdefaults__
+    return opened
+
+
+def _never(*_) -> bool:
+    return False
+
+
+def _range(name: str):
+    """An open range of a torch profile; its name is plain ASCII, because others become "unknown" there."""
+    span = torch.profiler.record_function(name)
+    span.__enter__()
+    return span
+
+
+def _time_backward(seen: Seen) -> None:
+    """Adds the time of every step of autograd between the output and what the call was given to `seen.backward`."""
+    first = getattr(seen.out, "grad_fn", None)
+    if first is None:
+        return
+    given = [seen.q, seen.k, seen.v, *seen.outside]
+    ends = {tensor.grad_fn for tensor in given if isinstance(tensor, torch.Tensor)}
+    found, waiting = set(), [first]
+    while waiting:
+        node = waiting.pop()
+        if node in found or node in ends or hasattr(node, "variable"):  # an AccumulateGrad belongs to its leaf
+            continue
+        found.add(node)
+        waiting += [follower for follower, _ in node.next_functions if follower is not None]
+    device = (seen.out,)
+    for node in found:
+        begun: list[float] = []
+        node.register_prehook(lambda _, begun=begun: begun.append(clock(device)))
+
+        def ended(*_, begun=begun) -> None:
+            seen.backward += clock(device) - begun.pop()
+
+        node.register_hook(ended)

@@ -1,0 +1,245 @@
+"""Profile: where the time of a model's attention goes: per call time, operations, share of the machine's peak, memory, engine."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import statistics
+import tracemalloc
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity
+
+from ..errors import Reason, Refused, refuse
+from .described import Described, describe
+from .lineage import tensors_in
+from .observe import Observer, Seen, call, clock
+from .profile_result import Profile, ProfiledCall
+from .profile_trace import Timeline
+
+__all__ = ["profile"]
+
+
+def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) -> Profile:
+    """What each attention call of a model costs: time, floating-point operations, share of peak, memory; engine and shapes.
+
+    FLOPs of a call = 2 · (D + E) · allowed pairs, and 2 · (3D + 2E) · allowed pairs on the way back (the scores are formed anew).
+
+    model: any torch module or function; every call of regard, of torch's scaled_dot_product_attention and MultiheadAttention, of
+    FlexAttention, and attention written out as products and softmax is seen. inputs: a tensor, a tuple of positional or a dict of
+    named arguments; or a function that makes them anew for every run, where the model changes them (a cache). backward: whether
+    gradients of all outputs' sum are computed too. repeats, warmup: runs that count, and runs before. peak: GFLOP/s to compare
+    with; by default what this machine was measured to reach in each call's dtype.
+
+    Times are medians over the repeats, in seconds. The model is left as it was: its mode is the caller's, gradients are not
+    accumulated, buffers and torch's random numbers are put back. It runs 2 · repeats + warmup + 2 times, without gradients
+    unless backward is asked for.
+
+    Refused: compiled models (calls inside a graph cannot be told apart), a model that wants no gradients when backward is asked
+    for. A single compiled function inside, such as FlexAttention, is listed without a time of its own.
+
+    >>> import torch, regard.torch
+    >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    >>> found = profile(layer, torch.zeros(1, 8, 16), repeats=1, peak=100.0)
+    >>> [(call.layer, call.dims["Q"], call.flops) for call in found.calls]
+    [('self_attn', 8, 4096)]
+    """
+    _check(model, repeats, warmup, peak)
+    step = _step(model, inputs, backward)
+    with _left_alone(model):
+        for _ in range(warmup):
+            step()
+        listed = _Listing(model, describing=True)
+        with torch.compiler.set_stance("force_eager"), _traced_memory(), listed.watching():
+            step()
+        whole, watched, times = _times(step, model, backward, repeats, listed.seen)
+        ranged, timeline = _timeline(step, model)
+    memory = dict(zip(_keys(ranged.seen), timeline.memory([call.index for call in ranged.seen])))
+    calls = []
+    for key, seen, described, traced in zip(_keys(listed.seen), listed.seen, listed.described, listed.traced):
+        spans = times.get(key)
+        measured = memory.get(key)
+        calls.append(ProfiledCall.of(
+            seen, described, seconds=statistics.median(span[0] for span in spans) if spans else math.nan,
+            backward=statistics.median(span[1] for span in spans) if spans and backward else None,
+            measured=None if measured is None else measured + traced, limit=_peak(seen) if peak is None else float(peak),
+        ))  # fmt: skip
+    name = getattr(model, "__name__", type(model).__name__)
+    return Profile(
+        name, tuple(calls), whole, watched, backward, repeats, torch.get_num_threads(), _notes(model, calls), timeline
+    )
+
+
+class _Listing(Observer):
+    """Describes every call; memory that NumPy takes during it is measured."""
+
+    def __init__(self, model, **options):
+        super().__init__(model, **options)
+        self.described: list[Described] = []
+        self.traced: list[int] = []
+        self.most = 0
+
+    def _run(self, seen: Seen, function: Callable[[], Any]):
+        def measured():
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            out = function()
+            self.most = tracemalloc.get_traced_memory()[1] - before
+            return out
+
+        return super()._run(seen, measured)
+
+    def called(self, seen: Seen) -> None:
+        self.described.append(describe(seen))
+        self.traced.append(self.most)
+        self.most = 0
+
+
+def _step(model, inputs, backward: bool) -> Callable[[], None]:
+    """One run of the model, there and perhaps back."""
+
+    def forward() -> None:
+        with torch.no_grad():
+            call(model, inputs)
+
+    def there_and_back() -> None:
+        out = call(model, inputs)
+        ends = [tensor for tensor in tensors_in([out]) if tensor.requires_grad]
+        leaves = [parameter for parameter in getattr(model, "parameters", list)() if parameter.requires_grad]
+        leaves += [tensor for tensor in tensors_in([inputs]) if tensor.requires_grad and tensor.is_leaf]
+        if not ends or not leaves:
+            raise refuse("regard.torch.profile", "there is no way back", "backward=True, and an output without gradients",
+                         "a model with parameters that want gradients", "call it with backward=False")  # fmt: skip
+        torch.autograd.grad(ends, leaves, [torch.ones_like(tensor) for tensor in ends], allow_unused=True)
+
+    return there_and_back if backward else forward
+
+
+def _times(step, model, backward: bool, repeats: int, listed: list[Seen]) -> tuple[float, float, dict]:
+    """Median seconds of a run, unwatched and watched, and for every call (there, back) of each repeat."""
+    whole, watched = [], []
+    times: dict[Any, list[tuple[float, float]]] = defaultdict(list)
+    device = [seen.q for seen in listed[:1]]
+    for _ in range(repeats):
+        begin = clock(device)
+        step()
+        whole.append(clock(device) - begin)
+        observer = Observer(model, backward=backward)
+        with observer.watching():
+            begin = clock(device)
+            step()
+            watched.append(clock(device) - begin)
+        for key, seen in zip(_keys(observer.seen), observer.seen):
+            times[key].append((seen.seconds, seen.backward))
+    return statistics.median(whole), statistics.median(watched), times
+
+
+def _timeline(step, model) -> tuple[Observer, Timeline]:
+    """One run under torch's profiler, with every layer and call as a named range."""
+    observer = Observer(model, ranges=True)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    with (
+        torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as profiler,
+        observer.watching(),
+    ):
+        step()
+    return observer, Timeline.of(profiler)
+
+
+def _keys(calls: list[Seen]) -> list[tuple]:
+    """A name for each call that is the same in every run: layer, kind, sizes, and the how manieth of these."""
+    count: dict[tuple, int] = defaultdict(int)
+    found = []
+    for seen in calls:
+        key = (seen.name, seen.kind, tuple(seen.q.shape))
+        found.append((*key, count[key]))
+        count[key] += 1
+    return found
+
+
+@functools.cache
+def _machine():
+    from ..peak import measure
+
+    return measure()
+
+
+@functools.cache
+def _card(dtype: torch.dtype) -> float:
+    """GFLOP/s of a graphics card, by its own large matrix product, the best of five."""
+    n = 4096
+    a = torch.ones(n, n, dtype=dtype, device="cuda")
+    spans = []
+    for _ in range(6):
+        begin = clock((a,))
+        a @ a
+        spans.append(clock((a,)) - begin)
+    return 2 * n**3 / min(spans[1:]) / 1e9
+
+
+def _peak(seen: Seen) -> float:
+    if getattr(seen.q, "is_cuda", False):
+        return _card(seen.q.dtype)
+    return _machine().of(str(seen.q.dtype).removeprefix("torch."))
+
+
+def _notes(model, calls: list[ProfiledCall]) -> list[str]:
+    """What the reader must know of these figures."""
+    notes = []
+    fast = (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    if any(isinstance(module, fast) and not module.training for module in modules):
+        notes.append("torch's fused path through whole encoder layers is off while calls are watched, and on otherwise")
+    if any(math.isnan(found.seconds) for found in calls):
+        notes.append("a call without a time runs inside compiled code, where it cannot be told apart")
+    return notes
+
+
+@contextlib.contextmanager
+def _left_alone(model) -> Iterator[None]:
+    """Buffers and torch's random numbers are afterwards as they were."""
+    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+    kept = [buffer.detach().clone() for buffer in buffers]
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in zip(buffers, kept):
+                    buffer.copy_(before)
+
+
+@contextlib.contextmanager
+def _traced_memory() -> Iterator[None]:
+    """NumPy's memory is counted; somebody else's counting goes on."""
+    begun = not tracemalloc.is_tracing()
+    if begun:
+        tracemalloc.start()
+    try:
+        yield
+    finally:
+        if begun:
+            tracemalloc.stop()
+
+
+def _check(model, repeats, warmup, peak) -> None:
+    reasons = []
+    if not callable(model):
+        reasons.append(Reason("no model", type(model).__name__, "a torch module, or a function", "pass the model itself"))
+    for name, value, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
+        if type(value) is not int or value < least:
+            reasons.append(Reason(f"{name} is no number of runs", repr(value), f"a whole number from {least}", "leave it out"))
+    if peak is not None and not (isinstance(peak, int | float) and 0 < peak < math.inf):
+        reasons.append(Reason("peak is no speed", repr(peak), "GFLOP/s, above 0", "leave it out, and it is measured"))
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    compiled = [type(module).__name__ for module in modules if hasattr(module, "_orig_mod") or module._compiled_call_impl]
+    if compiled:
+        reasons.append(Reason("a compiled model hides its calls", compiled[0], "the model as it was before torch.compile",
+                              "pass the original; regard.torch.trace takes compiled models too"))  # fmt: skip
+    if reasons:
+        raise Refused("regard.torch.profile", reasons)
