@@ -6,19 +6,19 @@ from typing import Any
 
 import torch
 
-from ...expr import Expr, tables_of
+from ...expr import Expr
 from ..functional import attention
 from ..positions import Position
 from .checks import Checks
 from .heads import join_heads, split_heads
 from .norm import RMSNorm
-from .places import check_rows, places_of, score_of
+from .placed import Placed
 from .seeds import dropped
 
 __all__ = ["Attention"]
 
 
-class Attention(torch.nn.Module):
+class Attention(Placed):
     """Attention of many heads, which may share their keys and values; over its own rows, over a memory, or over a cache.
 
     out = o(concat over h of softmax(score(q_h k_gᵀ / √D) where mask) v_g),  q = q(x), k = k(source), v = v(source), g = h // (H / G)
@@ -59,15 +59,7 @@ class Attention(torch.nn.Module):
                    f"d_model={d_model}, heads={heads}", "d_model to be a multiple of heads", "say head_dim=…")  # fmt: skip
         check.need(self.heads % self.kv_heads == 0, "kv_heads do not divide heads", f"heads={heads}, kv_heads={kv_heads}",
                    "heads to be a multiple of kv_heads", "kv_heads=1 fits every number of heads")  # fmt: skip
-        check.need(positions is None or isinstance(positions, Position), "positions is no kind of position", f"{positions!r}",
-                   "a module from regard.torch.positions", "the places themselves go to the call: layer(x, positions=…)")  # fmt: skip
-        check.need(score is None or isinstance(score, Expr), "score is no expression", f"{score!r}",
-                   "a rule such as rg.softcap(50)", "learned numbers are added by a Position")  # fmt: skip
-        read = tables_of(score) if isinstance(score, Expr) else {}
-        learned = [name for name, table in read.items() if getattr(table.source, "requires_grad", False)]
-        check.need(not learned, "the score reads a parameter that the layer would not own", ", ".join(learned),
-                   "numbers that are not learned", "make it a Position: its parameters are saved and copied with the layer")  # fmt: skip
-        check.done()
+        self.place(check, positions, score)
         self.q = torch.nn.Linear(self.d_model, self.heads * self.head_dim, bias)
         self.k = torch.nn.Linear(self.memory_dim, self.kv_heads * self.head_dim, bias)
         self.v = torch.nn.Linear(self.memory_dim, self.kv_heads * self.value_dim, bias)
@@ -76,7 +68,6 @@ class Attention(torch.nn.Module):
             RMSNorm(self.head_dim, eps=1e-6) if query_key_norm else torch.nn.Identity() for _ in range(2)
         )
         self.sinks = torch.nn.Parameter(torch.zeros(self.heads, extra)) if extra else None
-        self.positions, self.score = positions, score
         self.attend = attention
 
     def forward(self, x: torch.Tensor, memory=None, *, mask=None, cache=None, positions=None) -> torch.Tensor:
@@ -88,12 +79,10 @@ class Attention(torch.nn.Module):
         counted on from what the cache holds.
         """
         self._check(x, memory, cache, positions)
-        if memory is not None:
-            k, v = memory if isinstance(memory, tuple) else self.remember(memory)
-            q = self.q_norm(split_heads(self.q(x), self.heads))
-        else:
-            q, k, v = self._turned(x, cache, positions)
-        rules: dict[str, Any] = {"mask": mask, "score": score_of(self.positions, self.score), "sinks": self.sinks}
+        places = self.places(x, cache, positions)
+        k, v = memory if isinstance(memory, tuple) else self.remember(x if memory is None else memory)
+        q, k = self.turned(self.q_norm(split_heads(self.q(x), self.heads)), places), self.turned(k, places)
+        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "sinks": self.sinks}
         if cache is None:
             found = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:
@@ -105,18 +94,10 @@ class Attention(torch.nn.Module):
         """The keys (B, G, m, D) and values (B, G, m, E) of a memory (B, m, memory_dim), for many calls over the same."""
         return self.k_norm(split_heads(self.k(memory), self.kv_heads)), split_heads(self.v(memory), self.kv_heads)
 
-    def _turned(self, x: torch.Tensor, cache, positions) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values of the rows, told where they stand."""
-        q, (k, v) = self.q_norm(split_heads(self.q(x), self.heads)), self.remember(x)
-        if self.positions is not None:
-            places = places_of(x, cache, positions)
-            q, k = self.positions.rotate(q, places), self.positions.rotate(k, places)
-        return q, k, v
-
     def _check(self, x: torch.Tensor, memory, cache, positions) -> None:
         """Rows that fit, and no argument that would have no meaning."""
         check = Checks("Attention")
-        check_rows(check, x, self.d_model, self.training and self.dropout > 0, self.positions, cache, positions)
+        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
         if memory is None:
             check.need(self.memory_dim == self.d_model, "there is no memory", "memory=None",
                        f"(B, m, {self.memory_dim}), for which the keys and values were made", "pass memory=…")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -11,13 +12,13 @@ from ..positions import Position
 from .checks import Checks
 from .heads import join_heads, split_heads
 from .norm import RMSNorm
-from .places import check_rows, places_of, score_of
+from .placed import Placed
 from .seeds import dropped
 
 __all__ = ["DifferentialAttention"]
 
 
-class DifferentialAttention(torch.nn.Module):
+class DifferentialAttention(Placed):
     """Attention of many heads, each the difference of two maps over values twice as wide.
 
     head_h = (softmax(Q₁ K₁ᵀ / √D) − λ softmax(Q₂ K₂ᵀ / √D)) V,   out = o(concat over h of (1 − λ₀) · RMSNorm(head_h))
@@ -55,9 +56,7 @@ class DifferentialAttention(torch.nn.Module):
                    f"d_model={d_model}, heads={heads}", "d_model to be a multiple of 2 · heads", "say head_dim=…")  # fmt: skip
         check.need(self.heads % self.kv_heads == 0, "kv_heads do not divide heads", f"heads={heads}, kv_heads={kv_heads}",
                    "heads to be a multiple of kv_heads", "kv_heads=1 fits every number of heads")  # fmt: skip
-        check.need(positions is None or isinstance(positions, Position), "positions is no kind of position", f"{positions!r}",
-                   "a module from regard.torch.positions", "the places themselves go to the call: layer(x, positions=…)")  # fmt: skip
-        check.done()
+        self.place(check, positions)
         D = self.head_dim
         self.q = torch.nn.Linear(self.d_model, self.heads * 2 * D, bias)
         self.k = torch.nn.Linear(self.d_model, self.kv_heads * 2 * D, bias)
@@ -67,7 +66,6 @@ class DifferentialAttention(torch.nn.Module):
         self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
             torch.nn.Parameter(torch.randn(D) * 0.1) for _ in range(4)
         )
-        self.positions = positions
         self.attend = attention
 
     def forward(self, x: torch.Tensor, *, mask=None, cache=None, positions=None) -> torch.Tensor:
@@ -78,17 +76,18 @@ class DifferentialAttention(torch.nn.Module):
         the cache holds.
         """
         check = Checks("DifferentialAttention")
-        check_rows(check, x, self.d_model, self.training and self.dropout > 0, self.positions, cache, positions)
+        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
         check.done()
+        places = self.places(x, cache, positions)
         v = split_heads(self.v(x), self.kv_heads)
         q, k = (
-            self._turned(split_heads(part(x), heads), x, cache, positions)
-            for part, heads in ((self.q, self.heads), (self.k, self.kv_heads))
+            self._halves(split_heads(part(x), heads), places) for part, heads in ((self.q, self.heads), (self.k, self.kv_heads))
         )
-        rules = {"mask": mask, "score": score_of(self.positions, None), "scale": 1 / math.sqrt(self.head_dim)}
+        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "scale": 1 / math.sqrt(self.head_dim)}
         if cache is None:
             first, second = (
-                self.attend(*halves, v, **rules, **dropped(self.dropout, self.training)) for halves in zip(q, k, strict=True)
+                self.attend(own_q, own_k, v, **rules, **dropped(self.dropout, self.training))
+                for own_q, own_k in zip(q, k, strict=True)
             )
         else:
             # Both halves of the keys lie in one row of the cache; a half of zeros leaves the other half's score as it is.
@@ -106,13 +105,9 @@ class DifferentialAttention(torch.nn.Module):
         )
         return first.exp() - second.exp() + self.lambda_init
 
-    def _turned(self, rows: torch.Tensor, x: torch.Tensor, cache, positions) -> tuple[torch.Tensor, ...]:
+    def _halves(self, rows: torch.Tensor, places: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         """The two halves (B, heads, n, D) of queries or keys, told where they stand."""
-        halves = rows.chunk(2, -1)
-        if self.positions is None:
-            return halves
-        places = places_of(x, cache, positions)
-        return tuple(self.positions.rotate(half, places) for half in halves)
+        return tuple(self.turned(half, places) for half in rows.chunk(2, -1))
 
     def extra_repr(self) -> str:
         """What the projections do not tell."""

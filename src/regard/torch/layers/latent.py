@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from typing import Any
 
 import torch
 
@@ -12,13 +13,13 @@ from ..positions import Position, Rotary
 from .checks import Checks
 from .heads import join_heads, split_heads
 from .norm import RMSNorm
-from .places import check_rows, places_of, score_of
+from .placed import Placed
 from .seeds import dropped
 
 __all__ = ["LatentAttention"]
 
 
-class LatentAttention(torch.nn.Module):
+class LatentAttention(Placed):
     """Multi-head latent attention (MLA) of DeepSeek-V2 and V3.
 
     c = norm(x W_down), r = turn(x W_rope)                                     kept for each token: kv_rank + rope_dim numbers
@@ -58,13 +59,12 @@ class LatentAttention(torch.nn.Module):
         self.value_dim = self.head_dim if value_dim is None else check.size("value_dim", value_dim)
         rank = None if q_rank is None else check.size("q_rank", q_rank)
         self.dropout = check.rate("dropout", dropout)
-        check.need(positions is None or isinstance(positions, Position), "positions is no kind of position", f"{positions!r}",
-                   "a module from regard.torch.positions", "the places themselves go to the call: layer(x, positions=…)")  # fmt: skip
         check.need(positions is not None or self.rope_dim % 2 == 0, "rope_dim does not fall into pairs", f"rope_dim={rope_dim}",
                    "an even number", "choose an even one, or give another kind of positions=")  # fmt: skip
         check.need(scale is None or (isinstance(scale, int | float) and math.isfinite(scale)), "scale is not a number", f"{scale!r}",
                    "a finite number", "leave it out for 1/√(head_dim + rope_dim)")  # fmt: skip
-        check.done()
+        usual = positions is None and self.rope_dim % 2 == 0
+        self.place(check, Rotary(self.rope_dim, interleaved=True) if usual else positions)
         depth = self.head_dim + self.rope_dim
         self.scale = 1 / math.sqrt(depth) if scale is None else float(scale)
         self.q = _queries(self.d_model, rank, self.heads * depth, bias)
@@ -72,7 +72,6 @@ class LatentAttention(torch.nn.Module):
         self.kv_norm = RMSNorm(self.kv_rank, eps=1e-6)
         self.kv_up = torch.nn.Linear(self.kv_rank, self.heads * (self.head_dim + self.value_dim), bias=False)
         self.o = torch.nn.Linear(self.heads * self.value_dim, self.d_model, bias)
-        self.positions = Rotary(self.rope_dim, interleaved=True) if positions is None else positions
         self.attend = attention
 
     def forward(self, x: torch.Tensor, *, mask=None, cache=None, positions=None) -> torch.Tensor:
@@ -83,11 +82,11 @@ class LatentAttention(torch.nn.Module):
         the cache holds.
         """
         check = Checks("LatentAttention")
-        check_rows(check, x, self.d_model, self.training and self.dropout > 0, self.positions, cache, positions)
+        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
         check.done()
-        places = places_of(x, cache, positions)
+        places = self.places(x, cache, positions)
         q, latent = self.queries(x, places), self.latent(x, places)
-        rules = {"mask": mask, "score": score_of(self.positions, None), "scale": self.scale}
+        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "scale": self.scale}
         if cache is None:
             k, v = self.keys_and_values(latent)
             found = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
@@ -96,15 +95,15 @@ class LatentAttention(torch.nn.Module):
             found = self.from_latent(cache.attend(self.into_latent(q), **rules))
         return self.o(join_heads(found))
 
-    def queries(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    def queries(self, x: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
         """(B, H, n, head_dim + rope_dim), the last part told where it stands."""
         plain, turning = split_heads(self.q(x), self.heads).split((self.head_dim, self.rope_dim), -1)
-        return torch.cat((plain, self.positions.rotate(turning, places)), -1)
+        return torch.cat((plain, self.turned(turning, places)), -1)
 
-    def latent(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    def latent(self, x: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
         """What is kept of each row, (B, 1, n, kv_rank + rope_dim): c, and r told where it stands."""
         plain, turning = self.kv_down(x)[:, None].split((self.kv_rank, self.rope_dim), -1)
-        return torch.cat((self.kv_norm(plain), self.positions.rotate(turning, places)), -1)
+        return torch.cat((self.kv_norm(plain), self.turned(turning, places)), -1)
 
     def keys_and_values(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys (B, H, n, head_dim + rope_dim) and values (B, H, n, value_dim) of kept rows."""

@@ -40,7 +40,7 @@ class First(Rows):
         self.whole, self.heads, self.depth, self.dtype, self.in_place = whole, whole.heads, depth, whole.dtype, whole.in_place
 
     @property
-    def array(self) -> np.ndarray:
+    def array(self) -> np.ndarray:  # type: ignore[override]
         return self.whole.array[..., : self.depth]
 
     @property

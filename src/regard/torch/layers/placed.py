@@ -1,0 +1,92 @@
+"""A layer whose rows stand somewhere: which positions they have, and what that makes of the scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...expr import Expr, tables_of
+from ...expr import score as the_score
+from ..positions import Position
+from .checks import Checks
+
+__all__ = ["Placed"]
+
+
+class Placed(torch.nn.Module):
+    """What layers with positions have in common.
+
+    positions: a kind of `Position`, or None. score: the rule for the logits before the positions have had their say, or None.
+    """
+
+    positions: Position | None
+    score: Expr | None
+
+    def place(self, check: Checks, positions: Position | None, score: Expr | None = None) -> None:
+        """Take positions and a score, or refuse with the reasons found so far."""
+        check.need(positions is None or isinstance(positions, Position), "positions is no kind of position", f"{positions!r}",
+                   "a module from regard.torch.positions", "the places themselves go to the call: layer(x, positions=…)")  # fmt: skip
+        check.need(score is None or isinstance(score, Expr), "score is no expression", f"{score!r}",
+                   "a rule such as rg.softcap(50)", "learned numbers are added by a Position")  # fmt: skip
+        read = tables_of(score) if isinstance(score, Expr) else {}
+        learned = [name for name, table in read.items() if getattr(table.source, "requires_grad", False)]
+        check.need(not learned, "the score reads a parameter that the layer would not own", ", ".join(learned),
+                   "numbers that are not learned", "make it a Position: its parameters are saved and copied with the layer")  # fmt: skip
+        check.done()
+        self.positions, self.score = positions, score
+        self._rule = self._built()
+
+    def rule(self) -> Expr | None:
+        """The score of a call; None where it is the logit itself."""
+        if self.positions is None:
+            return self.score
+        # A compiled program reads a rule that is there already, if it reads the parameters that the layer has now.
+        if not torch.compiler.is_compiling() or not self._current():
+            self._rule = self._built()
+        return self._rule
+
+    def places(self, x: torch.Tensor, cache, positions: torch.Tensor | None) -> torch.Tensor | None:
+        """The positions of the rows x (B, n, d_model): those given, or counted from 0, or on from what the cache holds."""
+        if positions is not None or self.positions is None:
+            return positions
+        counted = torch.arange(x.shape[1], device=x.device)
+        return counted if cache is None else torch.as_tensor(cache.lengths, device=x.device)[:, None] + counted
+
+    def turned(self, rows: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
+        """Queries or keys (B, heads, n, depth), told where they stand."""
+        return rows if self.positions is None or places is None else self.positions.rotate(rows, places)
+
+    def check_rows(self, check: Checks, x: torch.Tensor, d_model: int, dropout: float, cache, positions) -> None:
+        """Rows that fit the layer, and no argument that would have no meaning."""
+        check.need(x.ndim == 3 and x.shape[-1] == d_model, "x does not fit the layer", f"{tuple(x.shape)}", f"(B, n, {d_model})",
+                   "the layout is (batch, rows, d_model)")  # fmt: skip
+        check.need(positions is None or self.positions is not None, "the layer has no use for positions",
+                   "positions of rows, and a layer without a kind of position", "positions=None",
+                   "make the layer with positions=Rotary(…), or another kind")  # fmt: skip
+        check.need(cache is None or not (self.training and dropout), "dropout over a cache", "a layer in training, with dropout",
+                   "a layer that writes, not one that trains", "call layer.eval()")  # fmt: skip
+
+    def _built(self) -> Expr | None:
+        if self.positions is None:
+            return self.score
+        rule = self.positions.score(the_score if self.score is None else self.score)
+        return None if rule is the_score else rule
+
+    def _current(self) -> bool:
+        assert self.positions is not None
+        own = list(self.positions.parameters())
+        read = [] if self._rule is None else [source for source in self._rule.sources if isinstance(source, torch.nn.Parameter)]
+        return all(any(source is parameter for parameter in own) for source in read)
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        self._rule = self._built()  # parameters may lie elsewhere now
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_rule": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._rule = self._built()
