@@ -19,8 +19,8 @@ from ..masks import causal, dense
 from ..problem import Problem
 from ..scores import bias
 from ..scores import softcap as capped
-from .functional import attention
 from ..watch import watched
+from .functional import attention
 from .lazy_mask import LazyMask, lazy_mask
 from .recorder import NAME, Call, implementations, note, record
 
