@@ -39,14 +39,16 @@ _lock = lock()
 class Expr(Syntax):
     """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers).
 
-    digest: a name for the structure, the same in every process unless it reads an array that may change. sources: the tensors
-    that it reads. Both are plain data, so that torch.compile can read them off a rule that it did not build.
+    digest: a name for the structure. tables: what it reads; sources: the tensors among these. scored: whether it depends on the
+    score. All of them come from `nodes.share`.
     """
 
-    __slots__ = ("__weakref__", "digest", "kind", "sources")
+    __slots__ = ("__weakref__", "digest", "kind", "scored", "sources", "tables")
     digest: str
     kind: str
+    scored: bool
     sources: tuple
+    tables: tuple[Table, ...]
 
     def apply(self, name: str, *args) -> Expr:
         return applied(name, *args)
@@ -119,7 +121,9 @@ class Table:
     def __init__(self, source, array: np.ndarray, name: str, frozen: bool = False):
         self.source, self.array, self.name, self.frozen = source, array, name, frozen
         self.sources = (source,) if is_tensor(source) else ()
-        self.digest = f"{name} {name_of_array(array, frozen)}"
+        self.digest, self.scored = f"{name} {name_of_array(array, frozen)}", False
+
+    tables = property(lambda self: (self,))
 
     @property
     def kind(self) -> str:
@@ -131,7 +135,7 @@ class Table:
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's own."""
-        if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest"):
+        if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest", "scored"):
             raise AttributeError(name)
         return getattr(self.source, name)
 
@@ -337,7 +341,7 @@ def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any
 def tables_of(*roots: Expr) -> dict[str, Table]:
     """The tables an expression reads, under the names in which it prints: `eval(repr(e), names | tables_of(e)) is e`."""
     named: dict[str, Table] = {}
-    for node in walk(*roots):
+    for node in walk(*roots) if any(root.tables for root in roots) else ():
         if isinstance(node, Read) and not any(node.table is known for known in named.values()):
             name, count = node.table.name, 2
             while name in named:

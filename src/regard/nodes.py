@@ -24,8 +24,9 @@ _count = itertools.count()
 def share(cls, words: tuple, *parts, **fields):
     """The node of this class, these words and these parts: the one that exists already, or a new one.
 
-    It gets `digest`, a name for the structure: the same in every process, unless the node reads an array that may change; and
-    `sources`, the tensors that it reads. Both are plain data, so that torch.compile can read them off a rule.
+    It gets `digest`, a name for the structure: the same in every process, unless the node reads an array that may change;
+    `tables`, which it reads; `sources`, the tensors among these; `scored`, whether it depends on the score. These are plain data,
+    so that torch.compile can read them off a rule.
     """
     identity = (cls, *words, *map(id, parts))
     node = _nodes.get(identity)
@@ -33,7 +34,9 @@ def share(cls, words: tuple, *parts, **fields):
         return node
     node = object.__new__(cls)
     fields["digest"] = _hash(repr((cls.__name__, *words, *(part.digest for part in parts))).encode())
-    fields["sources"] = tuple({id(source): source for part in parts for source in part.sources}.values())
+    fields["tables"] = tuple(dict.fromkeys(table for part in parts for table in part.tables))
+    fields["sources"] = tuple({id(source): source for table in fields["tables"] for source in table.sources}.values())
+    fields["scored"] = words == ("score",) or any(part.scored for part in parts)
     for name, value in fields.items():
         object.__setattr__(node, name, value)
     with _lock:

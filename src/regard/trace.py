@@ -36,7 +36,7 @@ def as_mask(rule) -> Expr | None:
     if found is not None and found.kind != "bool":
         raise refuse("mask", "a mask must be a condition", given=f"`{found!r}`, which is {found.kind}",
                      expected="true where a query may attend", mend="compare it with something, or pass it as score=")  # fmt: skip
-    if found is not None and any(node is expr.score for node in expr.walk(found)):
+    if found is not None and found.scored:
         raise refuse("mask", "a mask cannot depend on the score", given=f"`{found!r}`", expected="a rule over positions",
                      mend="use score=where(condition, score, float('-inf'))")  # fmt: skip
     return found
