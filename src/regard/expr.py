@@ -39,8 +39,7 @@ _lock = lock()
 class Expr(Syntax):
     """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers).
 
-    digest: a name for the structure. tables: what it reads; sources: the tensors among these. scored: whether it depends on the
-    score. All of them come from `nodes.share`.
+    What `nodes.share` adds: its digest, the tables that it reads, the tensors among them, whether it depends on the score.
     """
 
     __slots__ = ("__weakref__", "digest", "kind", "scored", "sources", "tables")
