@@ -27,7 +27,7 @@ def attention(
 
     Under torch.compile a rule is part of the program: build it beforehand or with rg.causal(), rg.window(n) and operators inside,
     from numbers; arrays that it reads must exist before. A tensor given as mask= or score= is an input like any other.
-    Refused besides what `regard.attention` refuses: torch.vmap over sinks and over what rules read.
+    torch.vmap calls it for each entry by itself.
 
     >>> import torch, regard as rg
     >>> q = k = v = torch.eye(3)
