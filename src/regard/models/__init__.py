@@ -17,12 +17,12 @@ import importlib
 ROOMS = {
     "ClassifierConfig": "classifier", "Config": "config", "EncoderDecoder": "encoder_decoder", "LanguageModel": "language_model",
     "SequenceClassifier": "classifier", "TranslationConfig": "encoder_decoder", "VisionConfig": "vision",
-    "VisionTransformer": "vision", "generate": "generation", "stream": "generation",
+    "VisionTransformer": "vision", "generate": "generation", "load": "checkpoint", "save": "checkpoint", "stream": "generation",
 }  # fmt: skip
 
 __all__ = [
     "ClassifierConfig", "Config", "EncoderDecoder", "LanguageModel", "SequenceClassifier", "TranslationConfig", "VisionConfig",
-    "VisionTransformer", "generate", "stream",
+    "VisionTransformer", "generate", "load", "save", "stream",
 ]  # fmt: skip
 
 

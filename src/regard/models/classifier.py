@@ -46,8 +46,6 @@ class SequenceClassifier(nn.Module):
     torch.Size([2, 3])
     """
 
-    made_of = ClassifierConfig
-
     def __init__(self, config: ClassifierConfig):
         super().__init__()
         self.config = config

@@ -59,8 +59,6 @@ class EncoderDecoder(nn.Module):
     5
     """
 
-    made_of = TranslationConfig
-
     def __init__(self, config: TranslationConfig):
         super().__init__()
         self.config = config

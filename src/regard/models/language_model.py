@@ -31,8 +31,6 @@ class LanguageModel(nn.Module):
     >>> logits, loss = model(text[:, :-1], text[:, 1:])
     """
 
-    made_of = Config
-
     def __init__(self, config: Config, *, memory_dim: int | None = None):
         super().__init__()
         self.config = config

@@ -66,8 +66,6 @@ class VisionTransformer(nn.Module):
     torch.Size([2, 10])
     """
 
-    made_of = VisionConfig
-
     def __init__(self, config: VisionConfig):
         super().__init__()
         self.config = config

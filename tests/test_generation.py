@@ -1,0 +1,303 @@
+"""Writing: what a cache, a neighbour, a stream or a stop must not change, and what chance may choose."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import regard as rg
+from regard import Refused
+from regard.models import Config, EncoderDecoder, LanguageModel, TranslationConfig, generate, stream
+from regard.models.sampling import Sampling, draw, min_p, top_k, top_p
+from regard.models.stops import Stops
+from regard.torch.cache import TensorCache
+
+SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 64, "tied": False}
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 1, 2]]
+
+
+def seeded(make, *args, **kwargs):
+    """A model whose logits differ enough to choose among, in float64, so that rounding chooses nothing."""
+    torch.manual_seed(0)
+    model = make(*args, **kwargs).double().eval()
+    with torch.no_grad():
+        (model.decoder if hasattr(model, "decoder") else model).output.weight.mul_(30)
+    return model
+
+
+def model(**parts):
+    return seeded(LanguageModel, Config(**SMALL | parts))
+
+
+def greedily(logits_of, prompt, tokens):
+    """The plain loop without a cache: the whole text again for every token."""
+    text = list(prompt)
+    for _ in range(tokens):
+        text.append(int(logits_of(torch.tensor([text]))[0, -1].argmax()))
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("parts", [
+    {}, {"positions": "learned"}, {"positions": "alibi", "kv_heads": 2}, {"positions": "sinusoidal", "softcap": 20.0},
+    {"positions": "none", "norm_first": False}, {"window": 3}, {"window": 5, "positions": "alibi", "kv_heads": 1},
+], ids=str)  # fmt: skip
+@torch.no_grad()
+def test_caches_change_nothing(parts):
+    """Prompts of different lengths at once, over caches, give the tokens of each alone, computed anew for every token."""
+    made = model(**parts)
+
+    assert generate(made, PROMPTS, tokens=10, greedy=True) == [greedily(made, prompt, 10) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("window", [None, 40])
+@torch.no_grad()
+def test_logits_over_a_cache_are_those_of_the_whole(window):
+    """In chunks and token by token, in float32: off from float64 by no more than the whole at once is (twice, for luck)."""
+    made = model(window=window, positions="alibi")
+    tokens = torch.randint(40, (2, 150), generator=torch.Generator().manual_seed(0))
+    truth = made(tokens)
+    made = made.float()
+    cache, parts = made.cache(2), (70, 50, *[1] * 30)
+    found = torch.cat([made(part, cache=cache) for part in tokens.split(parts, dim=1)], dim=1)
+
+    assert (found - truth).abs().max() <= 2 * (made(tokens) - truth).abs().max()
+
+
+@torch.no_grad()
+def test_a_window_forgets():
+    """The cache of a window gives back what nobody will see again: it stops growing."""
+    made = model(window=40).float()
+    cache = made.cache(1)
+    for part in torch.randint(40, (1, 900), generator=torch.Generator().manual_seed(0)).split(90, dim=1):
+        made.hidden(part, cache=cache)
+
+    assert all(len(each.held(0)) < 40 + 128 + 90 and each.lengths.tolist() == [900] for each in cache)
+
+
+@pytest.mark.parametrize("how", [{"temperature": 2.0}, {"top_k": 5}, {"top_p": 0.9, "min_p": 0.01}])
+@torch.no_grad()
+def test_neighbours_change_nothing(how):
+    """A prompt's tokens are the same alone as in a batch, where others stop before it; and again with the same seed."""
+    made = model()
+    together = generate(made, PROMPTS, tokens=12, seed=5, **how)
+    word = together[0][3:5]  # some stop on the way
+
+    stopped = generate(made, PROMPTS, tokens=12, seed=5, stop=[word], **how)
+    assert len(stopped[0]) <= 5
+    for number, prompt in enumerate(PROMPTS):
+        assert generate(made, [prompt], tokens=12, seed=5 + number, **how) == [together[number]]
+        assert stopped[number] == together[number][: len(stopped[number])]
+        assert len(stopped[number]) == 12 or stopped[number][-2:] == word
+
+
+def test_the_global_generator_gives_the_seed():
+    """Without a seed, torch.manual_seed decides; two calls in a row differ."""
+    made = model()
+    torch.manual_seed(3)
+    first, second = (generate(made, PROMPTS, tokens=12, temperature=5.0) for _ in range(2))
+    torch.manual_seed(3)
+
+    assert generate(made, PROMPTS, tokens=12, temperature=5.0) == first != second
+
+
+@torch.no_grad()
+def test_the_finished_leave():
+    """The model is asked for those that still write, and for nothing after the last token."""
+    made = model()
+    texts = generate(made, PROMPTS, tokens=6, greedy=True)
+    asked, hidden = [], made.hidden
+    made.hidden = lambda tokens, **rest: asked.append(tuple(tokens.shape)) or hidden(tokens, **rest)
+    generate(made, PROMPTS, tokens=6, greedy=True, stop=[texts[1][:2]])
+
+    assert asked == [(3, 8), (3, 1), (2, 1), (2, 1), (2, 1), (2, 1)]
+
+
+@torch.no_grad()
+def test_a_stream_gives_each_token_at_once():
+    """The first token is there after the model was asked once; all of them are those that generate gives."""
+    made = model()
+    asked, hidden = [], made.hidden
+    made.hidden = lambda tokens, **rest: asked.append(0) or hidden(tokens, **rest)
+    steps = stream(made, PROMPTS, tokens=4, greedy=True)
+    assert asked == []
+    first = next(steps)
+    assert len(asked) == 1
+    pairs = [first, *steps]
+
+    assert [number for number, _ in pairs] == [0, 1, 2] * 4
+    assert [[token for each, token in pairs if each == number] for number in range(3)] == generate(
+        made, PROMPTS, tokens=4, greedy=True
+    )
+    assert torch.is_grad_enabled() is False and generate(made, [], tokens=3) == [] and generate(made, [[1]], tokens=0) == [[]]
+
+
+def test_a_stream_leaves_gradients_as_they_were():
+    """Between two tokens, the caller's own code still records gradients."""
+    for _ in stream(model(), [[1]], tokens=2, greedy=True):
+        assert torch.is_grad_enabled()
+
+
+# ---- stops -----------------------------------------------------------------------------------------------------------------------
+
+SYLLABLES = ["a", "b", "ab", "ba", "c", "", "\N{SNOWMAN}"]
+
+
+def spelled(tokens):
+    return "".join(SYLLABLES[token] for token in tokens)
+
+
+@pytest.mark.parametrize("stop, tokens, expected", [
+    ([[0, 1]], [2, 0, 1, 4], 3), ([[0, 1]], [2, 0, 2, 1], 4), ([[0, 1], [4]], [2, 4, 0], 2), ([(4,)], [4, 4], 1),
+    (["bb"], [2, 1, 0], 2), (["abc"], [0, 5, 1, 4], 4), (["aba"], [2, 2, 4], 2), (["\N{SNOWMAN}"], [0, 6], 2), ("cc", [4, 4, 4], 2),
+    (["zz"], [4, 4], 2), ([], [0, 0], 2), ([[1], "c"], [0, 4, 1], 2),
+])  # fmt: skip
+def test_stops_are_found(stop, tokens, expected):
+    """Sequences of tokens as they are, words in the text that the tokens spell, wherever the borders of tokens lie."""
+    ends = Stops(stop, spelled)
+    found = next((count for count in range(1, len(tokens) + 1) if ends(tokens[:count])), len(tokens))
+
+    assert found == expected
+
+
+@torch.no_grad()
+def test_a_stop_of_the_prompt_does_not_count():
+    """Only what is written can stop the writing."""
+    made = model()
+    text = generate(made, [[1, 2, 3]], tokens=5, greedy=True)[0]
+
+    assert generate(made, [[1, 2, 3]], tokens=5, greedy=True, stop=[[3, *text[:1]], [2, 3]]) == [text]
+
+
+# ---- chance ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own, theirs", [
+    (lambda x: top_k(x, 7), ("TopKLogitsWarper", {"top_k": 7})), (lambda x: top_k(x, 100), ("TopKLogitsWarper", {"top_k": 100})),
+    (lambda x: top_p(x, 0.8), ("TopPLogitsWarper", {"top_p": 0.8})), (lambda x: top_p(x, 1e-9), ("TopPLogitsWarper", {"top_p": 1e-9})),
+    (lambda x: min_p(x, 0.1), ("MinPLogitsWarper", {"min_p": 0.1})), (lambda x: min_p(x, 1.0), ("MinPLogitsWarper", {"min_p": 1.0})),
+], ids=["top_k", "top_k of all", "top_p", "top_p of one", "min_p", "min_p of one"])  # fmt: skip
+def test_what_is_left_out_is_what_transformers_leaves_out(own, theirs):
+    """The same logits stay, the same become −inf."""
+    import transformers
+
+    logits = 3 * torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
+    name, parts = theirs
+
+    assert torch.equal(own(logits), getattr(transformers, name)(**parts)(None, logits))
+
+
+def test_chance_follows_the_probabilities():
+    """Chances spread evenly over [0, 1) draw each token as often as its probability says, to a single draw; −inf never."""
+    logits = torch.tensor([-math.inf, 1.0, 3.0, -math.inf, 2.5, -1.0, -math.inf], dtype=torch.float64)
+    n = 10_000
+    chances = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    drawn = torch.bincount(draw(logits.expand(n, -1), chances), minlength=7)
+
+    assert (drawn - n * logits.softmax(-1)).abs().max() <= 1
+    assert draw(logits[None], torch.tensor([0.0], dtype=torch.float64)) == 1  # the first that can be
+    assert draw(logits[None], torch.tensor([1 - 2**-53], dtype=torch.float64)) == 5  # the last that can be
+
+
+def test_temperature_divides_the_logits():
+    """Frequencies at temperature t are those of softmax(logits / t)."""
+    logits, n = torch.tensor([1.0, 3.0, 2.5]), 10_000
+    chances = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    drawn = torch.bincount(Sampling(temperature=0.5)(logits.expand(n, -1), chances), minlength=3)
+
+    assert (drawn - n * (logits / 0.5).softmax(-1)).abs().max() <= 1
+
+
+# ---- an encoder's text -----------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_what_was_read_is_kept():
+    """Over the kept keys of padded sources, tokens are those of each pair alone; sources leave with their sequence."""
+    made = seeded(EncoderDecoder, TranslationConfig(**SMALL, source_vocabulary=30, encoder_layers=1))
+    sources = torch.randint(30, (3, 7), generator=torch.Generator().manual_seed(0))
+    lengths = [7, 2, 5]
+    expected = [
+        greedily(lambda text, n=n: made(sources[n : n + 1, : lengths[n]], text), prompt, 8) for n, prompt in enumerate(PROMPTS)
+    ]
+    found = generate(made.reading(sources, lengths=lengths), PROMPTS, tokens=8, greedy=True)
+    assert found == expected
+    stop = expected[0][1:3]
+    until = [next((end for end in range(2, 9) if text[end - 2 : end] == stop), 8) for text in expected]
+    assert min(until) < 8
+    stopped = generate(made.reading(sources, lengths=lengths), PROMPTS, tokens=8, greedy=True, stop=[stop])
+
+    assert stopped == [text[:end] for text, end in zip(expected, until)]
+
+
+# ---- a cache of tensors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [None, 3, 20])
+def test_a_cache_of_tensors_is_the_cache(window):
+    """Appended in any lengths, dropped and reordered, it attends as rg.KVCache does, padding included."""
+    random = np.random.default_rng(0)
+    sizes = {"batch": 3, "window": window}
+    ours, law = TensorCache(2, 8, 4, dtype=torch.float64, **sizes), rg.KVCache(2, 8, 4, dtype="float64", **sizes)
+    for rows in ([9, 2, 5], None, [0, 4, 1], None, [3, 3, 3], "drop", [2, 6], "reorder", None, [1, 0, 2]):
+        if isinstance(rows, str):
+            for cache in (ours, law):
+                cache.drop(1) if rows == "drop" else cache.reorder([1, 0, 0])
+            continue
+        width = 1 if rows is None else max(rows) + 1
+        k, v, q = (
+            torch.from_numpy(random.standard_normal((len(law), *shape)))
+            for shape in ((2, width, 8), (2, width, 4), (4, width, 8))
+        )
+        outs = []
+        for cache in (ours, law):
+            cache.append(k, v, rows=rows)
+            outs.append(cache.attend(q, mask=rg.causal(), score=rg.softcap(5.0), sinks=np.ones((4, 1))))
+        assert ours.lengths.tolist() == law.lengths.tolist()
+        assert torch.allclose(*outs, rtol=0, atol=1e-12)
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------------------
+
+
+def reasons(call) -> list[str]:
+    with pytest.raises(Refused) as caught:
+        call()
+    return [reason.what for reason in caught.value.reasons]
+
+
+def test_what_cannot_be_written_is_refused():
+    """All reasons at once, before the first token: prompts, numbers out of range, stops that cannot be found."""
+    made = model(positions="learned")
+    prompts = ["text", [], [99], [1.5], [1] * 60]
+
+    assert reasons(lambda: stream(made, prompts, tokens=5, temperature=0, top_k=0, top_p=2.0, min_p=0, stop=["end", [], 3])) == [
+        "temperature is out of range", "top_k is too small", "top_p is no probability", "min_p is no probability",
+        "a stop word without a way to read the text", "a stop without content", "not a stop",
+        "prompt 0 is no sequence of tokens", "prompt 1 is no sequence of tokens", "prompt 2 holds tokens that the model does not know",
+        "prompt 3 is no sequence of tokens", "prompt 4 leaves no room for what is to be written",
+    ]  # fmt: skip
+    assert reasons(lambda: generate(made, [[1]], tokens=-1, greedy=True, temperature=0.5)) == [
+        "greedy leaves nothing to chance", "tokens is negative",
+    ]  # fmt: skip
+
+
+def test_a_model_that_cannot_write_is_refused():
+    """Dropout, and weights that give no numbers."""
+    training = LanguageModel(Config(**SMALL, dropout=0.1))
+    broken = model()
+    torch.nn.init.constant_(broken.stack.norm.weight, math.nan)
+
+    assert reasons(lambda: generate(training, [[1]], tokens=1)) == ["a model that drops weights does not write"]
+    assert reasons(lambda: generate(broken, [[1]], tokens=1)) == ["the model's logits are no numbers"]
+
+
+def test_sources_without_prompts_are_refused():
+    """An encoder-decoder writes one text for each source; a cache of tensors takes rows that fit it."""
+    made = seeded(EncoderDecoder, TranslationConfig(**SMALL))
+    read = made.reading(torch.zeros(2, 3, dtype=torch.long))
+
+    assert reasons(lambda: generate(read, [[1]], tokens=1)) == ["prompts and sources differ in number"]
+    assert reasons(lambda: TensorCache(2, 8).append(torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4))) == [
+        "k does not fit the cache", "v does not fit the cache",
+    ]  # fmt: skip
