@@ -120,10 +120,10 @@ def _of_tensor(mask: torch.Tensor) -> dict[str, Any]:
 def _of_cache(seen: Seen, read) -> Problem:
     """The newest rows over the keys of their own sequences; what the cache keeps is never copied."""
     given, cache = seen.given, seen.given["cache"]
-    q = read(seen.q)
+    q, dtype = read(seen.q), _stand_in(seen.q).dtype
     K = int(cache.lengths.max(initial=0))
     lead = (*q.shape[:-3], cache.heads, K)
-    k, v = (np.broadcast_to(np.zeros((), q.dtype), (*lead, depth)) for depth in (cache.depth, cache.value_depth))
+    k, v = (np.broadcast_to(np.zeros((), dtype), (*lead, depth)) for depth in (cache.depth, cache.value_depth))
     start = given.get("query_start")
     rules = {name: _on_cpu(given.get(name)) for name in ("mask", "score", "scale", "sinks")}
     problem = Problem.of(q, k, v, **rules, query_start=cache._start if start is None else start, where=CACHE, gradients=True)
@@ -142,14 +142,9 @@ def _engine(seen: Seen, problem: Problem) -> tuple[str, str, bool]:
         name, why = choose(problem, seen.given.get("engine", "auto"))
         return name, "; ".join(why), name in ("reference", "sdpa")
     if seen.kind == SDPA:
-        given = {
-            name: seen.given[name]
-            for name in ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-            if name in seen.given
-        }
-        kernel = torch.nn.attention.SDPBackend(torch._fused_sdp_choice(seen.q, seen.k, seen.v, **given)).name
-        name = {"MATH": "math", "FLASH_ATTENTION": "flash", "EFFICIENT_ATTENTION": "efficient", "CUDNN_ATTENTION": "cudnn"}
-        return f"SDPA {name.get(kernel, kernel.lower())}", "the kernel that torch chose", kernel == "MATH"
+        rest = {name: value for name, value in seen.given.items() if name not in ("q", "k", "v")}
+        kernel = torch.nn.attention.SDPBackend(torch._fused_sdp_choice(seen.q, seen.k, seen.v, **rest)).name
+        return f"SDPA {kernel.lower().removesuffix('_attention')}", "the kernel that torch chose", kernel == "MATH"
     if seen.kind == FLEX:
         return "flex, not compiled", "called without torch.compile, it builds the matrix", True
     return "written out", "the model writes its attention out, which builds the matrix", True

@@ -39,8 +39,8 @@ class Lineage:
             return None
         factors = _factors(name, args, kwargs)
         if factors is not None:
-            left, right = factors
-            trail = self.trails.get(left)
+            source, left, right = factors
+            trail = self.trails.get(source)
             if trail is not None and trail.scores is not None:
                 trail.seconds += seconds
                 trail.outside += tensors_in(args)[1:]
@@ -74,17 +74,17 @@ def tensors_in(values) -> list[torch.Tensor]:
     return found
 
 
-def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The two factors of a matrix product, as (…, rows, inner) and (…, inner, columns); None if this is none."""
+def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    """The left tensor of a matrix product, and both as (…, rows, inner) and (…, inner, columns); None if this is none."""
     if name == "einsum":
         return _summed(args)
     if name not in PRODUCTS:
         return None
     found = tensors_in((*args[PRODUCTS[name] :], *(kwargs.get(word) for word in ("other", "mat2", "batch1", "batch2"))))
-    return (found[0], found[1]) if len(found) > 1 else None
+    return (found[0], found[0], found[1]) if len(found) > 1 else None
 
 
-def _summed(args: tuple) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _summed(args: tuple) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
     """The factors of an einsum that is a batch of matrix products: "bqhd,bkhd->bhqk" and its like."""
     given = tensors_in(args[1:])
     if len(given) != 2 or not isinstance(args[0], str) or "." in args[0] or "->" not in args[0]:
@@ -100,7 +100,11 @@ def _summed(args: tuple) -> tuple[torch.Tensor, torch.Tensor] | None:
     a, b = [*batch, rows[0], inner[0]], [*batch, inner[0], columns[0]]
     if sorted(a) != sorted(left) or sorted(b) != sorted(right):
         return None
-    return given[0].permute([left.index(letter) for letter in a]), given[1].permute([right.index(letter) for letter in b])
+    return (
+        given[0],
+        given[0].permute([left.index(letter) for letter in a]),
+        given[1].permute([right.index(letter) for letter in b]),
+    )
 
 
 def _alike(part: torch.Tensor, out: torch.Tensor) -> bool:

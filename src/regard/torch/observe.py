@@ -24,7 +24,7 @@ from ..watch import watchers
 from .lineage import Lineage, Trail, tensors_in
 from .recorder import _recordings
 
-__all__ = ["Observer", "Seen", "call", "clock"]
+__all__ = ["Observer", "Seen", "arguments", "clock", "left_alone"]
 
 REGARD, CACHE, HF = "regard.attention", "regard.KVCache.attend", "regard, for transformers"
 SDPA, FLEX, WRITTEN_OUT = "torch SDPA", "FlexAttention", "softmax(q kᵀ) v, written out"
@@ -135,7 +135,7 @@ class Observer(TorchFunctionMode):
         self.stack.append((name, _range(name) if self.ranges else None))
 
     def _left(self, *_) -> None:
-        _, span = self.stack.pop()
+        span = self.stack.pop()[1]
         if span is not None:
             span.__exit__(None, None, None)
 
@@ -208,19 +208,34 @@ class Observer(TorchFunctionMode):
         self.inside = None
 
 
-def call(model, inputs):
-    """The model on its inputs: a mapping by name, a tuple or list in order, a tensor alone, or a function that makes them anew."""
+def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
+    """What a model is called with: a mapping by name, a tuple or list in order, a tensor alone, or a function that makes them anew."""
     if callable(inputs) and not isinstance(inputs, torch.Tensor | Mapping):
         inputs = inputs()
     if isinstance(inputs, Mapping):
-        return model(**inputs)
+        return (), dict(inputs)
     if isinstance(inputs, tuple | list):
-        return model(*inputs)
+        return tuple(inputs), {}
     if isinstance(inputs, torch.Tensor):
-        return model(inputs)
+        return (inputs,), {}
     raise refuse("regard.torch", "inputs that no model takes", type(inputs).__name__,
                  "a tensor, a tuple of positional or a dict of named arguments, or a function that makes them",
                  "pass (inputs,) for a single argument of another kind")  # fmt: skip
+
+
+@contextlib.contextmanager
+def left_alone(model) -> Iterator[None]:
+    """Buffers and torch's random numbers are afterwards as they were."""
+    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+    kept = [buffer.detach().clone() for buffer in buffers]
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in zip(buffers, kept):
+                    buffer.copy_(before)
 
 
 def clock(given) -> float:
@@ -239,7 +254,7 @@ def _is_flex(function) -> bool:
     return isinstance(function, torch._ops.HigherOrderOperator) and function.name() == "flex_attention"
 
 
-def _opened(function: types.FunctionType) -> Callable[..., Any]:
+def _opened(function: Any) -> Callable[..., Any]:
     """A composite function of torch that does not ask once more who overrides it, so that its parts are seen."""
     quiet = {name: _never for name in function.__globals__ if name.startswith("has_torch_function")}
     opened = types.FunctionType(function.__code__, function.__globals__ | quiet, function.__name__, function.__defaults__)

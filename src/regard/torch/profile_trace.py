@@ -65,15 +65,15 @@ class Timeline:
         events = self.events
         spans = {}
         for event in events:
-            found = re.search(r" #(\d+)$", str(event.get("name"))) if event.get("cat") == "user_annotation" else None
-            if found:
-                spans[int(found[1])] = float(event["ts"]), float(event["ts"]) + float(event["dur"])
+            named = re.search(r" #(\d+)$", str(event.get("name"))) if event.get("cat") == "user_annotation" else None
+            if named:
+                spans[int(named[1])] = float(event["ts"]), float(event["ts"]) + float(event["dur"])
         marks = sorted(
             (float(event["ts"]), event["args"]["Total Allocated"], event["args"]["Bytes"])
             for event in events if event.get("name") == "[memory]" and "Total Allocated" in event.get("args", {})
         )  # fmt: skip
         times = np.array([mark[0] for mark in marks])
-        found = []
+        found: list[int | None] = []
         for number in calls:
             if number not in spans:
                 found.append(None)

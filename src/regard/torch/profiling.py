@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity
 from ..errors import Reason, Refused, refuse
 from .described import Described, describe
 from .lineage import tensors_in
-from .observe import Observer, Seen, call, clock
+from .observe import Observer, Seen, arguments, clock, left_alone
 from .profile_result import Profile, ProfiledCall
 from .profile_trace import Timeline
 
@@ -50,7 +50,7 @@ def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) ->
     """
     _check(model, repeats, warmup, peak)
     step = _step(model, inputs, backward)
-    with _left_alone(model):
+    with left_alone(model):
         for _ in range(warmup):
             step()
         listed = _Listing(model, describing=True)
@@ -103,14 +103,16 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
     """One run of the model, there and perhaps back."""
 
     def forward() -> None:
+        args, named = arguments(inputs)
         with torch.no_grad():
-            call(model, inputs)
+            model(*args, **named)
 
     def there_and_back() -> None:
-        out = call(model, inputs)
+        args, named = arguments(inputs)
+        out = model(*args, **named)
         ends = [tensor for tensor in tensors_in([out]) if tensor.requires_grad]
         leaves = [parameter for parameter in getattr(model, "parameters", list)() if parameter.requires_grad]
-        leaves += [tensor for tensor in tensors_in([inputs]) if tensor.requires_grad and tensor.is_leaf]
+        leaves += [tensor for tensor in tensors_in([args, named]) if tensor.requires_grad and tensor.is_leaf]
         if not ends or not leaves:
             raise refuse("regard.torch.profile", "there is no way back", "backward=True, and an output without gradients",
                          "a model with parameters that want gradients", "call it with backward=False")  # fmt: skip
@@ -197,21 +199,6 @@ def _notes(model, calls: list[ProfiledCall]) -> list[str]:
     if any(math.isnan(found.seconds) for found in calls):
         notes.append("a call without a time runs inside compiled code, where it cannot be told apart")
     return notes
-
-
-@contextlib.contextmanager
-def _left_alone(model) -> Iterator[None]:
-    """Buffers and torch's random numbers are afterwards as they were."""
-    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
-    kept = [buffer.detach().clone() for buffer in buffers]
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in zip(buffers, kept):
-                    buffer.copy_(before)
 
 
 @contextlib.contextmanager
