@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +42,13 @@ def outline(array, where: str) -> np.ndarray:
         return read_array(array, where)
     import torch
 
-    return np.broadcast_to(_unknown(read_array(torch.empty(0, dtype=array.dtype), where).dtype), tuple(array.shape))
+    if array.dtype not in _unknown:
+        dtype = read_array(torch.empty(0, dtype=array.dtype), where).dtype
+        _unknown[array.dtype] = np.full((), np.nan, np.float32).astype(dtype)
+    return np.broadcast_to(_unknown[array.dtype], tuple(array.shape))
 
 
-@functools.lru_cache(None)
-def _unknown(dtype: np.dtype) -> np.ndarray:
-    return np.full((), np.nan, np.float32).astype(dtype)
+_unknown: dict[Any, np.ndarray] = {}  # by torch's dtype: one element of which nothing is known
 
 
 def device_of(value) -> str:

@@ -166,17 +166,19 @@ class Asked(NamedTuple):
         return (measure for measure in self.measures if measure.kind in kinds)
 
 
-def asked(q, k, of, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention_stats") -> Asked:
-    """The checked question, or `Refused` with all reasons at once."""
+def asked(q, k, of, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention_stats",
+          device="cpu") -> Asked:  # fmt: skip
+    """The checked question, or `Refused` with all reasons at once; device: where it is answered, as for `Problem.of`."""
     reasons: list[Reason] = []
     measures = _measures(of, reasons)
     problem = None
     try:
-        problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where=where)
+        problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where=where,
+                             device=device)  # fmt: skip
     except Refused as refused:
         reasons += refused.reasons
     if problem is not None:
-        measures = tuple(_settled(measure, problem, q, k, query_start, reasons) for measure in measures)
+        measures = tuple(_settled(measure, problem, q, k, query_start, device, reasons) for measure in measures)
     if reasons or problem is None:
         raise Refused(where, reasons)
     return Asked(problem, measures)
@@ -209,11 +211,11 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
     return tuple(found)
 
 
-def _settled(measure: Measure, problem: Problem, q, k, query_start, reasons: list[Reason]) -> Measure:
+def _settled(measure: Measure, problem: Problem, q, k, query_start, device: str, reasons: list[Reason]) -> Measure:
     """The measure, fitted to the problem: key sets become expressions, maps must not be finer than the matrix."""
     if isinstance(measure, Mass):
         try:
-            keys = Problem.of(q, k, None, mask=measure.keys, query_start=query_start).mask
+            keys = Problem.of(q, k, None, mask=measure.keys, query_start=query_start, device=device).mask
         except Refused as refused:
             reasons += [
                 Reason(f"{measure.name}: {each.what}", each.given, each.expected, each.mend) for each in refused.reasons

@@ -6,7 +6,7 @@ Slower than a fused kernel and complete: dropout, NaN behind masks, float64, gra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -15,7 +15,10 @@ from .call import Call
 from .dropout import factors
 from .lowering import mask_of, score_of, whole_of
 
-__all__ = ["Block", "Denominator", "Rows", "Rules", "Sum", "block", "hostile", "shares", "summed", "tiles"]
+__all__ = [
+    "INFINITY", "ROWS", "WIDE", "Block", "Denominator", "Rows", "Rules", "Sum", "block", "denominator", "hostile", "left_over",
+    "positions", "shares", "summed", "tiles", "with_sinks",
+]  # fmt: skip
 
 ROWS, KEYS = 256, 256  # of a tile of the plan
 WIDE = 2048  # keys of a run that are taken at once
@@ -34,7 +37,7 @@ class Rules:
         self.start = torch.tensor(call.problem.query_start, device=call.q.device)
 
 
-Part = slice | torch.Tensor  # of rows or keys: a span, or a list of positions
+Part: TypeAlias = "slice | torch.Tensor"  # of rows or keys: a span, or a list of positions
 
 
 def positions(part: Part, device: torch.device) -> torch.Tensor:
@@ -90,16 +93,16 @@ def block(rules: Rules, rows: Rows, keys: Part, mixed: bool = True) -> Block:
     return Block(s, variables)
 
 
-def tiles(call: Call) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
-    """Each tile of query rows, and what it visits by the Plan: (keys, mixed), in the order of the keys."""
+def tiles(call: Call, height: int = ROWS) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
+    """Each tile of so many query rows, and what it visits by the Plan: (keys, mixed), in the order of the keys."""
     H, Q, G = call.q.shape[1], call.q.shape[2], call.k.shape[1]
-    found = plan(call.problem, ROWS, KEYS)
+    found = plan(call.problem, height, KEYS)
     count = found.order.shape[1]
     for group in range(found.groups):
         b, h = divmod(group, H if found.per_head else 1)
         batch = slice(b, b + 1) if found.per_batch else slice(None)
         heads = slice(h, h + 1) if found.per_head else slice(None)
-        groups, copies = (slice(h * G // H, h * G // H + 1), 1) if found.per_head else (slice(None), H // G)
+        groups, copies = (slice(h * G // H, h * G // H + 1), 1) if found.per_head else (slice(None), H // max(G, 1))
         for tile in range(count):
             begin, end = found.offsets[[group * count + tile, group * count + tile + 1]]
             parts = [
@@ -107,7 +110,7 @@ def tiles(call: Call) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
                 for first, last, mixed in found.runs[begin:end].tolist()
                 for left in range(first, last, WIDE)
             ]
-            yield Rows(batch, heads, groups, copies, slice(tile * ROWS, min((tile + 1) * ROWS, Q))), parts
+            yield Rows(batch, heads, groups, copies, slice(tile * height, min((tile + 1) * height, Q))), parts
 
 
 class Denominator(NamedTuple):

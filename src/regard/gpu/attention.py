@@ -1,0 +1,53 @@
+"""What the functions people call do with tensors that are not on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..arrays import device_of
+from ..errors import did_you_mean, refuse
+from ..measures import asked
+from . import flex, sdpa, streamed
+from .call import Call, stand_in
+from .choice import choose
+from .statistics import statistics
+from .statistics import weights as weights_of
+
+__all__ = ["attention", "stats", "weights"]
+
+
+def attention(q, k, v, *, engine: str = "auto", wanted: int = 1, **given) -> tuple[torch.Tensor, ...]:
+    """out, or out and lse, of one call, with gradients; arguments as for `regard.attention`."""
+    call = Call.of(q, k, v, gradients=True, **given)
+    name, _ = choose(call, engine, lse=wanted == 2)
+    found: tuple[Any, ...] = {"sdpa": sdpa, "flex": flex, "tiles": streamed}[name].attend(call)
+    return tuple(each.reshape(*call.problem.lead, *each.shape[2:]) for each in found[:wanted])
+
+
+@torch.no_grad()
+def weights(q, k, rows, keys, **given) -> torch.Tensor:
+    """The weights of the rectangle of rows and keys (positions, counted from 0), in q's dtype; arguments as for `attention_weights`."""
+    call = Call.of(q, k, None, where="attention_weights", **given)
+    chosen = (torch.as_tensor(part, device=q.device) for part in (rows, keys))
+    return weights_of(call, *chosen).to(q.dtype).reshape(*call.problem.lead, len(rows), len(keys))
+
+
+@torch.no_grad()
+def stats(q, k, of, *, engine: str = "auto", sinks=None, **given) -> dict[str, Any]:
+    """The answers by name, shaped as the caller's tensors are; arguments as for `attention_stats`."""
+    if engine not in ("auto", "tiles"):
+        raise refuse("attention_stats", "no such engine for tensors on a device", f"engine={engine!r}", "auto or tiles",
+                     did_you_mean(str(engine), ("auto", "tiles")))  # fmt: skip
+    call = Call.of(q, k, None, sinks=sinks, where="attention_stats", **given)
+    question = asked(
+        stand_in(q), stand_in(k), of, sinks=None if sinks is None else stand_in(sinks), device=device_of(q), **given
+    )
+
+    def shaped(value):
+        if isinstance(value, tuple):
+            return type(value)(*map(shaped, value))
+        return value.reshape(*call.problem.lead, *value.shape[2:])
+
+    return {name: shaped(value) for name, value in statistics(question, call).items()}

@@ -1,0 +1,82 @@
+"""Engine "sdpa" on a device: torch's fused scaled_dot_product_attention, for what is plain or causal."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+
+from ..masks import causal
+from .call import Call
+
+__all__ = ["attend", "why_not"]
+
+FUSED = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+
+
+def why_not(call: Call, lse: bool) -> list[str]:
+    """Every reason why SDPA's fused kernels cannot solve the call; empty if they can. lse: whether lse is wanted."""
+    problem, reasons = call.problem, []
+    B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
+    if 0 in (B, H, Q, K):
+        reasons.append("there is nothing to compute: SDPA wants a row and a key")
+    if lse:
+        reasons.append("SDPA gives no lse")
+    for part, what in ((problem.score, "score"), (problem.sinks, "sinks"), (problem.dropout, "dropout of a seed")):
+        if part is not None:
+            reasons.append(f"SDPA's kernels know no {what}")
+    if problem.mask is not None and problem.mask is not causal():
+        reasons.append("SDPA's kernels know only the causal mask; another would be a matrix of Q × K")
+    elif _keys(call) is None:
+        reasons.append("SDPA's causal mask begins at the first key or ends at the last, for all batch entries alike")
+    elif problem.mask is not None and _keys(call) != Q and Q > 1 and H != G:
+        reasons.append("SDPA's kernels for rows that do not begin at the first key want as many key heads as query heads")
+    return reasons or _unfused(call)
+
+
+def attend(call: Call) -> tuple[torch.Tensor, None]:
+    """softmax(scale · q kᵀ) v, all keys or the causal ones; the plain form, which builds the matrix, is locked out."""
+    keys, Q = _keys(call), call.q.shape[2]
+    k, v = call.k[:, :, :keys], call.v[:, :, :keys]
+    form: dict = {"scale": call.problem.scale, "enable_gqa": call.q.shape[1] != k.shape[1]}
+    if call.problem.mask is not None and Q > 1 and not _sees_all(call):
+        form |= {"is_causal": True} if keys == Q else {"attn_mask": causal_lower_right(Q, keys)}
+    if call.q.device.type != "cuda":
+        return scaled_dot_product_attention(call.q, k, v, **form), None
+    with sdpa_kernel(FUSED):
+        return scaled_dot_product_attention(call.q, k, v, **form), None
+
+
+def _sees_all(call: Call) -> bool:
+    return bool((call.problem.query_start >= call.k.shape[2] - 1).all())
+
+
+def _keys(call: Call) -> int | None:
+    """How many keys the rows see together, so that the last row stands at the last of them; None where there is no such number."""
+    Q, K = call.q.shape[2], call.k.shape[2]
+    if call.problem.mask is None or _sees_all(call):
+        return K
+    first, *others = set(call.problem.query_start.tolist())
+    return first + Q if not others and 0 <= first <= K - Q else None
+
+
+def _unfused(call: Call) -> list[str]:
+    """Why no fused kernel takes tensors of this kind, on a device that has some."""
+    if call.q.device.type != "cuda":
+        return []
+    from torch.backends.cuda import (
+        SDPAParams,
+        can_use_cudnn_attention,
+        can_use_efficient_attention,
+        can_use_flash_attention,
+    )
+
+    keys, grouped = _keys(call), call.q.shape[1] != call.k.shape[1]
+    k, v = call.k[:, :, :keys], call.v[:, :, :keys]
+    square = call.problem.mask is not None and keys == call.q.shape[2]
+    given = SDPAParams(call.q, k, v, None, 0.0, square, grouped)
+    tried = (can_use_flash_attention, can_use_efficient_attention, can_use_cudnn_attention)
+    if any(can_use(given) for can_use in tried):
+        return []
+    return ["no fused kernel of SDPA takes these shapes and dtypes on this card, and its plain form builds the matrix"]
