@@ -17,6 +17,7 @@ from .cases import Case
 from .engines import ENGINES
 from .result import Result
 from .system import Figure
+from .whole import Timed
 
 __all__ = ["as_json", "case_table", "machine_lines", "summary_table", "system_table"]
 
@@ -97,6 +98,19 @@ def limit(case: Case, peak: Peak) -> float:
     if case.task == "decode":
         return peak.read
     return peak.of(case.dtype)
+
+
+def model_table(tasks: Iterable[Timed], overhead: float) -> Table:
+    """Whole models on regard and on SDPA, and what a call costs beside its kernel."""
+    table = blank("a Llama of 8 layers, 512 wide, float32")
+    table.add_column("task")
+    for title in ("regard", "torch SDPA", "×"):
+        table.add_column(title, justify="right")
+    for task in tasks:
+        table.add_row(task.task, duration(task.regard), duration(task.sdpa), ratio(task.ratio))
+    table.add_section()
+    table.add_row("a call of regard.torch.attention beside its kernel", duration(overhead), "", "")
+    return table
 
 
 def system_table(figures: Iterable[Figure]) -> Table:

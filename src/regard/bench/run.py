@@ -12,7 +12,7 @@ from rich.console import Console
 
 from .. import peak
 from ..errors import Refused, refuse
-from . import report, system
+from . import report, system, whole
 from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh import RULES
@@ -30,9 +30,9 @@ FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportErro
 
 
 def run(cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Measure the named cases (kinds, patterns, or `system`; all for an empty list) with the named engines; print, and return it all."""
+    """Measure the named cases (kinds, patterns, `model`, `system`; all for an empty list) with the named engines; print and return it."""
     pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
-    picked = choose(cases, [*pool, "system"], "case")
+    picked = choose(cases, [*pool, "model", "system"], "case")
     chosen = [pool[name] for name in picked if name in pool]
     taking_part = installed(choose(engines, list(ENGINES), "engine"), asked=bool(engines), console=console)
     machine = describe()
@@ -48,6 +48,13 @@ def run(cases: list[str], engines: list[str], quick: bool, console: Console, pro
             console.print(report.case_table(case, [result for result in results if result.case == case.name], top))
         console.print(report.summary_table(chosen, results, top))
         found |= {"peak": top, "cases": [{"name": case.name, **asdict(case)} for case in chosen], "results": results}
+    if "model" in picked and whole.missing():
+        console.print(f"no whole models: {', '.join(whole.missing())} not installed", style="dim")
+    elif "model" in picked:
+        timed = whole.measure(QUICK if quick else FULL, progress, shrink=16 if quick else 1)
+        spent = whole.overhead(QUICK if quick else FULL)
+        console.print(report.model_table(timed, spent))
+        found |= {"model": timed, "overhead": spent}
     if "system" in picked:
         figures = system.measure(list(RULES)[: 1 if quick else None], progress)
         console.print(report.system_table(figures))

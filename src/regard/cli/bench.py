@@ -13,7 +13,10 @@ __all__ = ["bench"]
 
 def bench(
     cases: Annotated[
-        str, typer.Option(help="Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); system is one too.")
+        str,
+        typer.Option(
+            help="Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); model and system are two more."
+        ),
     ] = "",
     engines: Annotated[
         str, typer.Option(help="Which engines, with commas: regard, forward, sdpa, eager, flex, onnxruntime, openvino, jax.")
