@@ -1,4 +1,12 @@
-"""What regard does in the world of torch: attention for tensors, layers, positions, and transformers models on regard."""
+"""What regard does in the world of torch.
+
+functional     attention of tensors, as an operator that torch compiles, transforms and casts
+layers         attention as layers, put together from small parts
+positions      sinusoidal, learned, rotary, ALiBi, T5, relative
+hf             transformers models on regard
+profile        what each attention call of a model costs
+trace          what each attention call of a model was given, and the first that goes wrong
+"""
 
 from __future__ import annotations
 
@@ -6,11 +14,15 @@ import importlib
 
 from .functional import attention, attention_with_lse
 
-__all__ = ["attention", "attention_with_lse", "hf", "layers", "positions"]
+__all__ = ["attention", "attention_with_lse", "hf", "layers", "positions", "profile", "trace"]
+
+# What few need (`hf` loads transformers) is loaded by the first who asks for it.
+FUNCTIONS = {"profile": "profiling", "trace": "tracing"}
 
 
 def __getattr__(name: str):
-    # What few need (`hf` loads transformers) is loaded by the first who asks for it.
+    if name in FUNCTIONS:
+        return getattr(importlib.import_module(f".{FUNCTIONS[name]}", __name__), name)
     if name in __all__:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
