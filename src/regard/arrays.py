@@ -9,7 +9,7 @@ import numpy as np
 
 from .errors import refuse
 
-__all__ = ["as_tensor", "device_of", "is_float", "is_tensor", "like", "outline", "read_array"]
+__all__ = ["as_tensor", "device_of", "elsewhere", "is_float", "is_tensor", "like", "outline", "read_array"]
 
 
 def read_array(array, where: str) -> np.ndarray:
@@ -22,7 +22,7 @@ def read_array(array, where: str) -> np.ndarray:
     try:
         if is_tensor(array):
             array = array.detach()
-            if array.device.type not in ("cpu", "meta") and not array.dtype.is_floating_point:
+            if elsewhere(array) and not array.dtype.is_floating_point:
                 array = array.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
             if array.element_size() == 2 and str(array.dtype) == "torch.bfloat16":  # NumPy has none of its own
                 import ml_dtypes
@@ -55,6 +55,11 @@ _unknown: dict[Any, np.ndarray] = {}  # by torch's dtype: one element of which n
 def device_of(value) -> str:
     """Where the numbers lie, as torch names it; "cpu" for what is no tensor."""
     return str(value.device) if is_tensor(value) else "cpu"
+
+
+def elsewhere(value) -> bool:
+    """Whether the numbers lie on a device, where NumPy cannot read them; "meta" has none."""
+    return is_tensor(value) and value.device.type not in ("cpu", "meta")
 
 
 def is_float(dtype: np.dtype) -> bool:

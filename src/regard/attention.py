@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import like
+from .arrays import elsewhere, like
 from .engines import choose, solve
 from .errors import refuse
 from .problem import Problem
@@ -23,12 +23,13 @@ def attention(
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
 
-    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E), NumPy arrays or CPU torch tensors, H a multiple of G -> out (…, H, Q, E) in
+    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E), NumPy arrays or torch tensors, H a multiple of G -> out (…, H, Q, E) in
     their dtype: float32, float64, float16 or bfloat16 (torch's, or ml_dtypes'). Sums and lse are float32, for float64 float64.
     mask: an expression, a callable mask(b, h, q, kv), or booleans that broadcast to (B, H, Q, K); true means "may attend".
     score: an expression, a callable score(s, b, h, q, kv), or floats that are added to the logits.
     scale: of q·k, by default 1/√D. query_start: the position of the first row on the key axis, by default K - Q.
-    sinks: extra logits in the denominator, (H,) or (H, n). engine: "auto", "jit", "reference" or "sdpa".
+    sinks: extra logits in the denominator, (H,) or (H, n). engine: "auto", "jit", "reference" or "sdpa"; for tensors
+    on a graphics card "auto", "sdpa", "flex" or "tiles".
     dropout: the share of weights that fall out, the others growing by 1 / (1 - dropout); seed alone decides which (0 … 2**64 - 1).
 
     Tensors that want gradients get them: q, k, v, sinks, and what the score reads (once: a second derivative is refused).
@@ -79,10 +80,14 @@ def attention_weights(
     >>> round(float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0)), 6)
     0.1
     """
-    from . import reference
+    given = {"mask": mask, "score": score, "scale": scale, "query_start": query_start, "sinks": sinks, "dropout": dropout, "seed": seed,
+             "where": "attention_weights"}  # fmt: skip
+    call: Any = None
+    if elsewhere(q):
+        from . import gpu
 
-    problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
-                         seed=seed, where="attention_weights")  # fmt: skip
+        call = gpu.Call.of(q, k, None, **given)
+    problem = Problem.of(q, k, None, **given) if call is None else call.problem
     chosen = []
     for name, picked, size in (("rows", rows, problem.dims["Q"]), ("keys", keys, problem.dims["K"])):
         try:
@@ -93,7 +98,13 @@ def attention_weights(
         except (IndexError, TypeError, ValueError) as error:
             raise refuse("attention_weights", f"{name} outside the matrix", f"{name}={picked!r}: {error}",
                          f"positions among {size}", "count from 0, or from the end with negative numbers") from error  # fmt: skip
-    found = reference.weights(problem, *(np.atleast_1d(part) for part in chosen)).astype(problem.dtype)
+    some = [np.atleast_1d(part) for part in chosen]
+    if call is None:
+        from . import reference
+
+        found = reference.weights(problem, *some).astype(problem.dtype)
+    else:
+        found = gpu.weights(call, *some)
     found = found.reshape((*_heads(problem), *chosen[0].shape, *chosen[1].shape))
     return like(q, found)
 
@@ -101,6 +112,11 @@ def attention_weights(
 @watched("regard.attention")
 def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, wanted: int) -> tuple[Any, ...]:
     """out, or out and lse, shaped as the caller's arrays are."""
+    if elsewhere(q):
+        from . import gpu
+
+        return gpu.attention(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
+                             seed=seed, engine=engine, wanted=wanted)  # fmt: skip
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                          seed=seed, gradients=True)  # fmt: skip
     if any(getattr(value, "requires_grad", False) for value in (q, k, v, sinks, *_sources(problem))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .arrays import like
+from .arrays import elsewhere, like
 from .engines import why_not
 from .errors import Reason, Refused, did_you_mean, refuse
 from .measures import Asked, Measure, asked
@@ -61,7 +61,7 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
 
     P = softmax(score(scale · q kᵀ) where mask), and what `of` asks about it.
 
-    q (…, H, Q, D) · k (…, G, K, D), NumPy arrays or CPU torch tensors; mask, score, scale, query_start and sinks as for `attention`.
+    q (…, H, Q, D) · k (…, G, K, D), NumPy arrays or torch tensors; mask, score, scale, query_start and sinks as for `attention`.
     of: one measure or several:
 
     ==================== ============================================================= ============================================
@@ -93,6 +93,10 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
     >>> found.entropy[0, 99].round(4), found.distance.mean[0, 99].round(4), found[first][0, 99].round(4)
     (np.float32(4.6052), np.float32(49.5), np.float32(0.04))
     """
+    if elsewhere(q):
+        from . import gpu
+
+        return Statistics(gpu.stats(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, engine=engine))
     question = asked(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
     if _chosen(question, engine) == "jit":
         from .jit.statistics import statistics

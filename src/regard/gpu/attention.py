@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..arrays import device_of
@@ -27,11 +28,11 @@ def attention(q, k, v, *, engine: str = "auto", wanted: int = 1, **given) -> tup
 
 
 @torch.no_grad()
-def weights(q, k, rows, keys, **given) -> torch.Tensor:
-    """The weights of the rectangle of rows and keys (positions, counted from 0), in q's dtype; arguments as for `attention_weights`."""
-    call = Call.of(q, k, None, where="attention_weights", **given)
-    chosen = (torch.as_tensor(part, device=q.device) for part in (rows, keys))
-    return weights_of(call, *chosen).to(q.dtype).reshape(*call.problem.lead, len(rows), len(keys))
+def weights(call: Call, rows: np.ndarray, keys: np.ndarray) -> torch.Tensor:
+    """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in q's dtype."""
+    return weights_of(call, *(torch.from_numpy(np.ascontiguousarray(part)).to(call.q.device) for part in (rows, keys))).to(
+        call.q.dtype
+    )
 
 
 @torch.no_grad()
