@@ -242,6 +242,43 @@ def test_the_gradient_turns_back():
     )
 
 
+def test_places_that_change_in_place_are_seen():
+    """What is kept between calls belongs to the very places and dtype: a counter that is moved on in place gives new angles."""
+    rotary, x, places = Rotary(DEPTH), normal(1, 2, 3, DEPTH), torch.arange(3)
+    first = rotary.rotate(x, places)
+    places += 1
+
+    assert torch.equal(rotary.rotate(x, places), rotary.rotate(x, torch.arange(3) + 1))
+    assert not torch.equal(rotary.rotate(x, places), first)
+    assert rotary.rotate(x.double(), places).dtype == torch.float64
+
+
+def test_a_rotation_after_inference_can_be_trained():
+    """Angles that were worked out under inference_mode are not handed to autograd, which would refuse them."""
+    rotary, places = Rotary(DEPTH), torch.arange(3)
+    x = normal(1, 2, 3, DEPTH).requires_grad_()
+    with torch.inference_mode():
+        rotary.rotate(x, places)
+    rotary.rotate(x, places).sum().backward()
+
+    assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("scaling", [None, DynamicNTK(2.0, 4)], ids=lambda scaling: type(scaling).__name__)
+def test_a_rotation_can_be_compiled_and_transformed(scaling):
+    """torch.compile takes it as one graph for every length, and torch.func maps and differentiates it."""
+    rotary, x = Rotary(DEPTH, scaling=scaling), normal(2, 3, 7, DEPTH)
+    compiled = torch.compile(rotary.rotate, fullgraph=True, dynamic=True, backend="eager")
+
+    for n in (3, 7):
+        assert torch.equal(compiled(x[:, :, :n], torch.arange(n)), rotary.rotate(x[:, :, :n], torch.arange(n)))
+    mapped = torch.func.vmap(lambda x, places: rotary.rotate(x[None], places)[0])(x, torch.arange(14).view(2, 7))
+    alone = [rotary.rotate(x[b : b + 1], torch.arange(7) + 7 * b) for b in range(2)]
+    assert torch.equal(mapped, torch.cat(alone))
+    gradient = torch.func.grad(lambda x: rotary.rotate(x, torch.arange(7)).square().sum() / 2)(x)
+    assert torch.allclose(gradient, x * rotary.scaling.magnitude**2, atol=1e-5)
+
+
 # ---- added to the scores -----------------------------------------------------------------------------------------------------
 
 

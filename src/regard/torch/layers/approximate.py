@@ -21,6 +21,9 @@ class ApproximateAttention(torch.nn.Module):
     projections of an exact layer load with load_state_dict(…, strict=False).
     """
 
+    keeps: type | None = None  # what is taken as cache
+    keeps_instead = "use LinearAttention or Performer, which keep sums"
+
     def __init__(
         self, d_model: int, heads: int, kv_heads: int | None = None, *, head_dim: int | None = None, value_dim: int | None = None,
         memory_dim: int | None = None, bias: bool = False,
@@ -55,10 +58,12 @@ class ApproximateAttention(torch.nn.Module):
         check = self.checks()
         check.need(positions is None, "the layer has no use for positions", f"positions={positions!r}", "positions=None",
                    "tell the rows where they stand before the first layer: Sinusoidal or Learned")  # fmt: skip
+        check.need(cache is None or (self.keeps is not None and isinstance(cache, self.keeps)), "not what this layer keeps",
+                   f"cache={cache!r}", f"a {self.keeps.__name__}" if self.keeps else "cache=None", self.keeps_instead)  # fmt: skip
         check.need(memory is None or cache is None, "a memory is not appended to a cache", "both memory and cache",
                    "one of them", "leave the cache to the rows' own attention")  # fmt: skip
         check.done()
-        return self.o(join_heads(self.mixed(q, k, v, mask, cache)).to(x.dtype))
+        return self.o(join_heads(self.mixed(q, k, v, mask, cache)))
 
     def mixed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask, cache=None) -> torch.Tensor:
         """`mix` under a mask as layers take it; rows that may attend nothing give 0."""

@@ -109,6 +109,9 @@ class LinearAttention(ApproximateAttention):
     True
     """
 
+    keeps = LinearState
+    keeps_instead = "pass cache=LinearState(): keys are not kept, only sums"
+
     def query_features(self, q: torch.Tensor) -> torch.Tensor:
         """φ of the queries (…, D) -> (…, F)."""
         return _elu_plus_one(q)
@@ -121,8 +124,6 @@ class LinearAttention(ApproximateAttention):
         check = self.checks()
         check.need(not parts.causal or q.shape[2] == k.shape[2], "causal rows over a memory", f"{q.shape[2]} rows, {k.shape[2]} keys",
                    "one key for each row", "leave the mask out: a memory is seen by all rows")  # fmt: skip
-        check.need(cache is None or isinstance(cache, LinearState), "not what this layer keeps", f"cache={cache!r}",
-                   "a LinearState", "pass cache=LinearState(): keys are not kept, only sums")  # fmt: skip
         check.done()
         q, (k, v) = self.query_features(q), parts.hide(self.key_features(k), v)
         found, sums = linear_attention(q, k, v, causal=parts.causal, sums=None if cache is None else cache.sums)

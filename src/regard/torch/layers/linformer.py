@@ -28,6 +28,8 @@ class Linformer(ApproximateAttention):
     torch.Size([2, 300, 32])
     """
 
+    keeps_instead = "use LinearAttention or Performer: here a new key would change every row of A k"
+
     def __init__(
         self, d_model: int, heads: int, kv_heads: int | None = None, *, length: int, rows: int, head_dim: int | None = None,
         value_dim: int | None = None, memory_dim: int | None = None, bias: bool = False,
@@ -48,8 +50,6 @@ class Linformer(ApproximateAttention):
         check = self.checks()
         check.need(not parts.causal, "Linformer cannot be causal", "a causal mask", "rows that may see all keys",
                    "use LinearAttention or Performer: each row of A k mixes keys of every place, later ones too")  # fmt: skip
-        check.need(cache is None, "Linformer keeps no cache", f"cache={cache!r}", "cache=None",
-                   "use LinearAttention or Performer: a new key would change every row of A k")  # fmt: skip
         check.need(k.shape[2] <= self.length, "longer than the projections", f"{k.shape[2]} keys", f"at most {self.length}",
                    "make the layer with a larger length, or cut the text")  # fmt: skip
         check.done()

@@ -61,31 +61,44 @@ class Rotary(Position):
             raise Refused("Rotary", wrong)
         self.depth, self.base, self.interleaved, self.turned = depth, float(base), interleaved, turned
         self.scaling = Scaling() if scaling is None else scaling
+        self._kept: tuple | None = None
         self.register_buffer("frequencies", self._frequencies(torch.get_default_device()), persistent=False)
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if x.shape[-1] != self.depth:
             raise refuse("Rotary", "x has another depth", f"x {tuple(x.shape)}", f"(…, n, {self.depth})",
                          "give Rotary the depth of a head: d_model / heads")  # fmt: skip
-        cos, sin = self._cos_sin(x, fitting("Rotary", x, positions))
+        cos, sin = self._cos_sin(fitting("Rotary", x, positions), x.dtype)
         turning, still = x[..., : self.turned], x[..., self.turned :]
-        if self.interleaved:
-            first, second = turning[..., 0::2], turning[..., 1::2]
-            turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
-        else:
-            first, second = turning.chunk(2, dim=-1)
-            turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        half = self.turned // 2
+        partner = turning.unflatten(-1, (half, 2)).flip(-1).flatten(-2) if self.interleaved else turning.roll(half, -1)
+        turned = turning * cos + partner * sin
         return torch.cat((turned, still), dim=-1) if still.shape[-1] else turned
 
-    def _cos_sin(self, x: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n, d/2), or (B, 1, n, d/2) where positions differ between the entries of a batch, in the dtype of x."""
-        exact = torch.float64 if x.dtype == torch.float64 else torch.float32
+    def _cos_sin(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of these places; kept as long as they are asked for again, as keys do after queries, and all layers of a model."""
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or positions.is_inference():
+            return self._worked_out(positions, dtype)  # nobody would see whether the places were changed in between
+        asked = (positions._version, dtype)
+        if self._kept is None or self._kept[0] is not positions or self._kept[1] != asked:
+            self._kept = positions, asked, self._worked_out(positions, dtype)
+        return self._kept[2]
+
+    def _worked_out(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n, d), or (B, 1, n, d) where positions differ between the entries of a batch; the sine of each pair's first is negative."""
+        exact = torch.float64 if dtype == torch.float64 else torch.float32
         pace = self.scaling.reaching(self.frequencies, self.turned, self.base, positions)
         angles = positions[..., None].to(exact) * pace.to(exact)
         if positions.dim() > 1:
             angles = angles.unsqueeze(-3)
         magnitude = self.scaling.magnitude
-        return (angles.cos() * magnitude).to(x.dtype), (angles.sin() * magnitude).to(x.dtype)
+        cos, sin = (angles.cos() * magnitude).to(dtype), (angles.sin() * magnitude).to(dtype)
+        if self.interleaved:
+            return cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
+        return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+
+    def __getstate__(self):
+        return self.__dict__ | {"_kept": None}  # neither copied nor pickled
 
     def _frequencies(self, device: torch.device) -> torch.Tensor:
         return self.scaling.frequencies(self.turned, self.base).to(device)
@@ -93,7 +106,7 @@ class Rotary(Position):
     def _apply(self, fn, recurse=True):
         # A model that is converted to 16 bits, or made on the meta device, must not lose the digits of its frequencies.
         super()._apply(fn, recurse)
-        self.frequencies = self._frequencies(self.frequencies.device)
+        self.frequencies, self._kept = self._frequencies(self.frequencies.device), None
         return self
 
     def extra_repr(self) -> str:
