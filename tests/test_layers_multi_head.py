@@ -1,0 +1,271 @@
+"""MultiHeadAttention against torch.nn.MultiheadAttention: the same numbers wherever torch has numbers, our laws where it has none."""
+
+import copy
+import itertools
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import regard as rg  # noqa: E402
+from regard.torch.layers import MultiHeadAttention  # noqa: E402
+
+N, L, S, W, H = 3, 5, 7, 8, 2
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Support for mismatched"
+)  # torch, of masks of two kinds, which it adds all the same
+
+
+def pair(dtype=torch.float32, **options):
+    """torch's layer and ours, with the same parameters, none of them at a special value."""
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(W, H, dtype=dtype, **options)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    mine = MultiHeadAttention(W, H, dtype=dtype, **options)
+    mine.load_state_dict(theirs.state_dict())
+    return theirs, mine
+
+
+def rows(layer, dtype=torch.float32, batched=True):
+    """query, key and value in the layer's layout."""
+    sizes = (L, W), (S, layer.kdim), (S, layer.vdim)
+    made = [torch.randn(N, *size, dtype=dtype) if batched else torch.randn(size, dtype=dtype) for size in sizes]
+    return [part if layer.batch_first or not batched else part.transpose(0, 1) for part in made]
+
+
+def masks(dtype=torch.float32):
+    """(key_padding_mask, attn_mask) of every kind, none of which leaves a row empty."""
+    padding = torch.arange(S) >= torch.tensor([[S], [4], [6]])
+    hidden = torch.rand(L, S) < 0.3
+    hidden[:, 0] = False
+    paddings = None, padding, torch.zeros(N, S, dtype=dtype).masked_fill(padding, -math.inf)
+    both = None, hidden, torch.randn(N * H, L, S, dtype=dtype), torch.zeros(L, S, dtype=dtype).masked_fill(hidden, -math.inf)
+    return itertools.product(paddings, both)
+
+
+OPTIONS = [
+    {},
+    {"batch_first": True, "bias": False},
+    {"batch_first": True, "kdim": 6, "vdim": 10},
+    {"kdim": 6, "bias": False, "add_zero_attn": True},
+    {"batch_first": True, "add_bias_kv": True},
+    {"add_bias_kv": True, "add_zero_attn": True, "vdim": 4},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_torch_says_the_same(options):
+    """Output and weights for every kind of mask and every constructor: equal to the last digits in float64."""
+    theirs, mine = pair(torch.float64, **options)
+    given = rows(theirs, torch.float64)
+    number = OPTIONS.index(options)
+    some = itertools.islice(
+        masks(torch.float64), number % 3, None, 3 if number else 1
+    )  # all of them with the plain constructor
+    for (padding, mask), average in zip(some, itertools.cycle([True, False])):
+        asked = {"key_padding_mask": padding, "attn_mask": mask, "average_attn_weights": average}
+        for found, expected in zip(mine(*given, **asked), theirs(*given, **asked)):
+            torch.testing.assert_close(found, expected)
+        out, weights = mine(*given, **asked, need_weights=False)
+        assert weights is None
+        torch.testing.assert_close(out, theirs(*given, **asked, need_weights=False)[0])
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_gradients_are_torchs(options):
+    """Of rows, of every parameter, and of a learned mask, through the output and through the weights."""
+    theirs, mine = pair(torch.float64, **options)
+    mask = torch.randn(L, S, dtype=torch.float64)
+    given = rows(theirs, torch.float64)
+
+    def gradients(layer):
+        wanted = [part.detach().clone().requires_grad_() for part in (*given, mask)]
+        out, weights = layer(*wanted[:3], attn_mask=wanted[3])
+        loss = out.square().sum() + weights.square().sum() * 3
+        return torch.autograd.grad(loss, [*wanted, *layer.parameters()])
+
+    for found, expected in zip(gradients(mine), gradients(theirs)):
+        torch.testing.assert_close(found, expected)
+
+
+def test_state_dicts_load_both_ways():
+    """The same names and shapes in the same order, and with the same seed the same first values."""
+    for options in OPTIONS:
+        torch.manual_seed(5)
+        theirs = torch.nn.MultiheadAttention(W, H, **options)
+        torch.manual_seed(5)
+        mine = MultiHeadAttention(W, H, **options)
+        assert list(mine.state_dict()) == list(theirs.state_dict())
+        assert all(map(torch.equal, mine.state_dict().values(), theirs.state_dict().values()))
+        theirs.load_state_dict(mine.state_dict())
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_rows_without_a_batch(batch_first):
+    """(L, E) without a batch axis, with masks of its shapes: the same outputs and weights, without a batch axis."""
+    theirs, mine = pair(batch_first=batch_first)
+    given = rows(theirs, batched=False)
+    asked = {"key_padding_mask": torch.arange(S) > 4, "attn_mask": torch.randn(H, L, S), "average_attn_weights": False}
+    for found, expected in zip(mine(*given, **asked), theirs(*given, **asked)):
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_causal_hint_is_the_causal_mask():
+    """is_causal with the causal mask, with padding, or alone, where torch wants the mask spelled out."""
+    theirs, mine = pair(batch_first=True)
+    x = torch.randn(N, L, W)
+    causal = torch.nn.Transformer.generate_square_subsequent_mask(L)
+    padding = torch.arange(L) >= torch.tensor([[L], [4], [3]])
+    for asked in ({}, {"key_padding_mask": torch.zeros(N, L).masked_fill(padding, -math.inf)}):
+        for need_weights in (True, False):
+            expected = theirs(x, x, x, attn_mask=causal, is_causal=True, need_weights=need_weights, **asked)
+            for given in ({"attn_mask": causal}, {}):
+                found = mine(x, x, x, is_causal=True, need_weights=need_weights, **given, **asked)
+                torch.testing.assert_close(found[0], expected[0])
+                assert (found[1] is None) == (expected[1] is None)
+                if need_weights:
+                    torch.testing.assert_close(found[1], expected[1])
+
+
+def test_a_rule_as_attn_mask():
+    """A rule of regard says who may attend; the learned and the zero key behind the others are seen by every row, as in torch."""
+    theirs, mine = pair(batch_first=True, add_bias_kv=True, add_zero_attn=True)
+    x = torch.randn(N, L, W)
+    hidden = (torch.arange(L) - torch.arange(L)[:, None]).abs() > 1
+    for found, expected in zip(mine(x, x, x, attn_mask=rg.window(2, 1)), theirs(x, x, x, attn_mask=hidden)):
+        torch.testing.assert_close(found, expected)
+
+
+def test_an_empty_row_gives_zero():
+    """Where torch gives NaN, to the row and to every gradient: zero weights, the output's bias, and gradients without NaN."""
+    theirs, mine = pair(batch_first=True)
+    x = torch.randn(N, S, W, requires_grad=True)
+    padding = torch.zeros(N, S, dtype=torch.bool)
+    padding[1] = True
+    assert theirs(x, x, x, key_padding_mask=padding)[0][1].isnan().all()
+    out, weights = mine(x, x, x, key_padding_mask=padding)
+    assert (weights[1] == 0).all()
+    assert torch.equal(out[1], mine.out_proj.bias.expand(S, W))
+    (out.square().sum() + weights.square().sum()).backward()
+    assert x.grad.isfinite().all() and all(parameter.grad.isfinite().all() for parameter in mine.parameters())
+
+
+def test_what_is_hidden_does_not_reach():
+    """A NaN in a padded key spoils torch's whole entry, and nothing here."""
+    theirs, mine = pair(batch_first=True)
+    query, key, value = rows(theirs)
+    padding = torch.arange(S) >= torch.tensor([[S], [4], [6]])
+    clean, _ = mine(query, key, value, key_padding_mask=padding, need_weights=False)
+    key[1, 5], value[1, 6] = math.nan, math.inf
+    assert theirs(query, key, value, key_padding_mask=padding, need_weights=False)[0][1].isnan().any()
+    assert torch.equal(mine(query, key, value, key_padding_mask=padding, need_weights=False)[0], clean)
+
+
+def test_weights_before_dropout():
+    """In training the weights are those that rows have, not what dropout left of them; the output is of the rest."""
+    _, mine = pair(batch_first=True, dropout=0.5)
+    x = torch.randn(N, L, W)
+    out, weights = mine(x, x, x)
+    calm, same = mine.eval()(x, x, x)
+    assert torch.equal(weights, same) and not torch.equal(out, calm)
+
+
+def encoders():
+    """torch's encoder, and the same one on regard, with a list of its attention calls."""
+    torch.manual_seed(0)
+    theirs = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(W, H, 16, dropout=0.0, batch_first=True), 2)
+    mine, calls = copy.deepcopy(theirs), []
+    for layer in mine.layers:
+        layer.self_attn = MultiHeadAttention.of(layer.self_attn)
+        layer.self_attn.attend = lambda *given, attend=layer.self_attn.attend, **asked: (
+            calls.append(1),
+            attend(*given, **asked),
+        )[1]
+    return theirs, mine, calls
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("with_grad", [True, False])
+def test_inside_torchs_encoder(training, with_grad):
+    """Replacing self_attn: the same rows in every mode, also where torch's fast path would compute with the parameters itself."""
+    theirs, mine, calls = encoders()
+    x, causal = torch.randn(N, L, W), torch.nn.Transformer.generate_square_subsequent_mask(L)
+    padding = torch.arange(L) >= torch.tensor([[L], [4], [3]])
+    theirs.train(training), mine.train(training)
+    with torch.set_grad_enabled(with_grad):
+        for asked in (
+            {},
+            {"mask": causal},
+            {"src_key_padding_mask": padding},
+            {"mask": causal != 0, "src_key_padding_mask": padding},
+        ):
+            calls.clear()
+            found, expected = mine(x, **asked), theirs(x, **asked)
+            seen = ~padding if "src_key_padding_mask" in asked else torch.ones_like(padding)
+            torch.testing.assert_close(found[seen], expected[seen])
+            assert len(calls) == 2
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_inside_torchs_decoder(training):
+    """Replacing self_attn and multihead_attn of a decoder layer: the same rows and the same gradients."""
+    torch.manual_seed(0)
+    theirs = torch.nn.TransformerDecoderLayer(W, H, 16, dropout=0.0, batch_first=True).train(training)
+    mine = copy.deepcopy(theirs)
+    mine.self_attn, mine.multihead_attn = (MultiHeadAttention.of(part) for part in (mine.self_attn, mine.multihead_attn))
+    x, memory, causal = torch.randn(N, L, W), torch.randn(N, S, W), torch.nn.Transformer.generate_square_subsequent_mask(L)
+    asked = {
+        "tgt_mask": causal,
+        "tgt_is_causal": True,
+        "memory_key_padding_mask": torch.arange(S) >= torch.tensor([[S], [4], [3]]),
+    }
+    out = [layer(x, memory, **asked) for layer in (mine, theirs)]
+    torch.testing.assert_close(*out)
+    for found, expected in zip(
+        *(torch.autograd.grad(each.square().sum(), layer.parameters()) for each, layer in zip(out, (mine, theirs)))
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_very_parameters_are_taken_over():
+    """`of` keeps the parameters themselves and the mode, so an optimizer goes on."""
+    theirs = torch.nn.MultiheadAttention(W, H, kdim=4, add_bias_kv=True).eval()
+    mine = MultiHeadAttention.of(theirs)
+    assert [*map(id, mine.parameters())] == [*map(id, theirs.parameters())] and not mine.training
+
+
+def test_rows_of_different_numbers():
+    """A nested tensor gives what padding and a mask give, as a nested tensor."""
+    _, mine = pair(batch_first=True)
+    parts = [torch.randn(size, W) for size in (2, 5)]
+    nested = torch.nested.nested_tensor(parts)
+    out, _ = mine(nested, nested, nested, need_weights=False)
+    for found, part in zip(out.unbind(), parts):
+        torch.testing.assert_close(found, mine(part, part, part)[0])
+
+
+def test_masks_and_shapes_that_do_not_fit():
+    """All of them at once, each in three beats; numbers as masks are refused, because nobody can tell what they mean."""
+    mine = MultiHeadAttention(W, H, batch_first=True)
+    x = torch.zeros(N, L, W)
+    with pytest.raises(rg.Refused) as caught:
+        mine(x, x, x, key_padding_mask=torch.zeros(L, N, dtype=torch.int64), attn_mask=torch.zeros(L, S))
+    assert [reason.what for reason in caught.value.reasons] == [
+        "key_padding_mask is of no known kind", "key_padding_mask does not fit", "attn_mask does not fit",
+    ]  # fmt: skip
+    with pytest.raises(rg.Refused, match="key has another width"):
+        mine(x, x[..., :4], x)
+    with pytest.raises(rg.Refused, match="the arguments differ in axes"):
+        mine(x, x[0], x)
+    with pytest.raises(rg.Refused) as caught:
+        mine(x, x[:2], x[:, :2])
+    assert [reason.what for reason in caught.value.reasons] == [
+        "key and value differ in rows or batch",
+        "query and key differ in batch",
+    ]
