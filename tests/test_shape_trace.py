@@ -62,8 +62,12 @@ WAYS = {
 
 
 @pytest.fixture(autouse=True)
-def _seeded():
+def _quiet():
     torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def rows():

@@ -183,6 +183,8 @@ class Observer(TorchFunctionMode):
             out = function()
             seen.seconds = clock((seen.q,)) - begin
         except Exception as error:  # noted and raised on: what failed is shown
+            seen.seconds = clock((seen.q,)) - begin
+            self.seen.append(seen)
             self.failed(seen, error)
             raise
         finally:

@@ -149,9 +149,11 @@ class Profile:
             return Group(
                 head, Text("no attention call was seen: none of regard, of torch, of FlexAttention, and none written out")
             )
+        rest = len(self.calls) - LISTED
+        hidden = [Text(f"{rest} calls that took less time are not listed")] if rest > 0 else []
         reasons = dict.fromkeys((call.engine, call.why) for call in self.calls)
         return Group(
-            head, self._table(),
+            head, self._table(), *hidden,
             *[Text(f"{engine}: {why}", style="dim") for engine, why in reasons], *[Text(note, style="dim") for note in self.notes],
         )  # fmt: skip
 
@@ -173,12 +175,11 @@ class Profile:
                 _number(call.rate / 1e9, ".3g"), _number(call.share, ".0%"), _bytes(call.measured), _bytes(call.modelled),
                 _number(call.total / self.whole, ".1%"),
             )  # fmt: skip
-        rest = len(self.calls) - len(shown)
         timed = [call for call in self.calls if not math.isnan(call.total)]
         rate = sum(call.flops + (call.backward_flops or 0) for call in timed) / self.seconds if timed else math.nan
         back = [_time(sum(call.backward or 0 for call in timed))] if self.backward else []
         table.add_section()
-        table.add_row("", f"all {len(self.calls)} calls" + (f" ({rest} shorter ones not listed)" if rest else ""), "", "", "",
+        table.add_row("", f"all {len(self.calls)} calls", "", "", "",
                       _time(sum(call.seconds for call in timed)), *back, f"{self.flops / 1e9:.3g}", _number(rate / 1e9, ".3g"), "", "",
                       "", f"{self.share:.1%}")  # fmt: skip
         return table

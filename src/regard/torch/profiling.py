@@ -98,6 +98,9 @@ class _Listing(Observer):
         self.traced.append(self.most)
         self.most = 0
 
+    def failed(self, seen: Seen, error: Exception) -> None:  # checkpointing ends what it computes again by an error
+        self.called(seen)
+
 
 def _step(model, inputs, backward: bool) -> Callable[[], None]:
     """One run of the model, there and perhaps back."""
@@ -167,7 +170,7 @@ def _keys(calls: list[Seen]) -> list[tuple]:
 def _machine():
     from ..peak import measure
 
-    return measure()
+    return measure(memory=False)
 
 
 @functools.cache

@@ -218,7 +218,7 @@ class _Tracer(Observer):
     def _place_of(self, error: Exception) -> tuple[str, str]:
         """The innermost module that the error came through, and the sizes of what it was working on."""
         frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
-        inner = next((held for held in reversed(frames) if id(held.get("self")) in self.names), {})
+        inner: dict[str, Any] = next((held for held in reversed(frames) if id(held.get("self")) in self.names), {})
         sizes = [f"{name} {tuple(value.shape)}" for name, value in inner.items() if isinstance(value, torch.Tensor)]
         return self.names.get(id(inner.get("self")), self.root), ", ".join(sizes[:8]) or "no tensors"
 
