@@ -7,12 +7,10 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
 
 # Rooms on one floor do not import each other. The two doors are at the top: `import regard` and `python -m regard`.
 FLOORS = [
-    {"dropout", "errors", "intervals", "locks", "watch"}, {"arrays", "nodes", "operators", "syntax"}, {"expr"}, {"functions"}, {"readings", "masks"},
-    {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge", "measures"},
-    {"plan", "reference_stats"}, {"cost", "jit", "sdpa"},
-    {"engines", "peak"}, {"gradients"}, {"autograd", "gpu"}, {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens", "models"}, {"bench"},
-    {"cli"},
-    {"__init__", "__main__"},
+    {"dropout", "errors", "intervals", "locks", "watch"}, {"arrays", "nodes", "operators", "syntax"}, {"expr"}, {"functions"},
+    {"readings", "masks"}, {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge", "measures"},
+    {"plan", "reference_stats"}, {"cost", "jit", "sdpa"}, {"engines", "peak"}, {"gradients", "gpu"}, {"autograd"},
+    {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens", "models"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

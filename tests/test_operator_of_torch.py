@@ -172,3 +172,37 @@ def test_a_name_is_the_same_in_every_process():
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert told.stdout.split() == [LOCAL.digest, rg.alibi(8).digest]
+
+
+def test_what_the_mask_reads_gets_no_slope():
+    """A learned table that both the mask and the score read gets the gradient of the score, once."""
+    q, k, v = (part.detach() for part in tensors())
+    learned = torch.linspace(-1, 1, K, requires_grad=True)
+    shown = rg.table(learned, "learned")
+    mask, score = shown[rg.key] < 0.7, rg.score + shown[rg.key]
+    rt.attention(q, k, v, mask=mask, score=score).square().sum().backward()
+    both = learned.grad
+    learned.grad = None
+    rt.attention(q, k, v, mask=rg.table(learned.detach() < 0.7)[rg.key], score=score).square().sum().backward()
+
+    assert torch.equal(both, learned.grad)
+
+
+def test_the_same_operator_on_a_device():
+    """What the operator does for tensors on a card, tried on the CPU: numbers and gradients of the operator here."""
+    from regard import autograd
+
+    sinks = torch.randn(H, requires_grad=True)
+    given = *tensors(torch.float64), sinks.detach().double().requires_grad_(), [SLOPE.detach().double().requires_grad_()]
+    rest = None, None, LOCAL.digest, LEARNED.digest, 0.3, 0.0
+    out, sums = autograd._on_cpu(*given, *rest, "auto")
+    other, others = autograd._elsewhere(*given, *rest, "tiles")
+    slopes = torch.randn_like(out), torch.stack([torch.randn_like(sums[0]), *torch.zeros_like(sums[:2])])
+    mine = autograd._back_on_cpu(*slopes, out, sums, [True] * 5, *given, *rest, "auto")
+    theirs = autograd._back_elsewhere(*slopes, other, others, [True] * 5, *given, *rest, "tiles")
+
+    torch.testing.assert_close(out, other.detach())
+    torch.testing.assert_close(sums[0], others[0].detach())
+    assert len(mine) == len(theirs) == 5
+    for here, there in zip(mine, theirs):
+        torch.testing.assert_close(here, there)

@@ -150,52 +150,80 @@ def _back_of_autograd(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *re
     return list(_once(needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables))
 
 
-def _on_cpu(*given):
-    problem = _asked(*given)
-    engine = given[-1]
+def _on_cpu(q, k, v, *rest):
+    asked, engine, _ = _asked(*rest)
+    problem = Problem.of(q, k, v, gradients=True, **asked)
     saved = engines.keep(problem, engine)
     shape = (*problem.lead, *saved.out.shape[2:])
     return as_tensor(saved.out.reshape(shape)), as_tensor(saved.sums.reshape(3, *shape[:-1]))
 
 
 def _back_on_cpu(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
-    problem = _asked(q, k, v, sinks, tables, *rest)
+    asked, engine, masking = _asked(sinks, tables, *rest)
+    problem = Problem.of(q, k, v, gradients=True, **asked)
     B, H, Q, _ = problem.q.shape
     four = (B, H, Q, problem.v.shape[3])
     saved = engines.Saved(
-        engines.choose(problem, rest[-1])[0], read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q)
+        engines.choose(problem, engine)[0], read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q)
     )
     given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
-    read = {id(table.source): table for table in learned(problem)}
-    wanted = [read[id(tensor)] for tensor, needed in zip(tables, needs[4:], strict=True) if needed]
     dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
+    read = {id(table.source): table for table in learned(problem)}
+    wanted = [read[id(tensor)] for tensor, needed in zip(tables[masking:], needs[4 + masking :], strict=True) if needed]
     found = engines.pull_back(problem, saved, given, dlse, wanted)
 
-    def gradient(name: int, tensor) -> torch.Tensor:
+    def gradient(place: int, tensor) -> torch.Tensor:
         array = read_array(tensor, "attention")
-        if name > 3:
-            return as_tensor(found.tables[read[id(tensor)]].astype(array.dtype))
-        if name == 3:
+        if place < 3:
+            return as_tensor(fitted(found[place], array, problem))
+        if place == 3:
             assert found.sinks is not None
             return as_tensor(found.sinks.astype(array.dtype).reshape(array.shape))
-        return as_tensor(fitted(found[name], array, problem))
+        if place < 4 + masking:  # which keys a row sees has no slope
+            return torch.zeros_like(tensor)
+        return as_tensor(found.tables[read[id(tensor)]].astype(array.dtype))
 
     inputs = enumerate((q, k, v, sinks, *tables))
-    return [gradient(name, tensor) for (name, tensor), needed in zip(inputs, needs, strict=True) if needed]
+    return [gradient(place, tensor) for (place, tensor), needed in zip(inputs, needs, strict=True) if needed]
 
 
-def _asked(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine) -> Problem:
-    """The problem that a call of the operator asks."""
+def _elsewhere(q, k, v, *rest):
+    """The same on a graphics card, by torch's own kernels."""
+    from . import gpu
+
+    asked, engine, _ = _asked(*rest)
+    out, lse = gpu.attention(q, k, v, engine=engine, wanted=2, **asked)
+    return out, torch.stack([lse] * 3).to(_real(q))
+
+
+def _back_elsewhere(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
+    """The forward pass once more, with torch's autograd, and back."""
+    given = [None if tensor is None else tensor.detach().requires_grad_(needed)
+             for tensor, needed in zip((q, k, v, sinks, *tables), needs, strict=True)]  # fmt: skip
+    with torch.enable_grad():
+        again, sums = _elsewhere(*given[:4], given[4:], *rest)
+    ends = [(end, slope) for end, slope in ((again, dout), (sums, dsums)) if slope is not None]
+    wanted = [tensor for tensor, needed in zip(given, needs, strict=True) if needed]
+    if not ends:
+        return [torch.zeros_like(tensor) for tensor in wanted]
+    found = torch.autograd.grad([end for end, _ in ends], wanted, [slope for _, slope in ends], allow_unused=True)
+    return [torch.zeros_like(tensor) if part is None else part for tensor, part in zip(wanted, found, strict=True)]
+
+
+def _asked(sinks, tables, start, seed, mask, score, scale, dropout, engine) -> tuple[dict[str, Any], str, int]:
+    """The arguments of a call besides q, k and v, the engine, and how many of the tables belong to the mask."""
     rest = list(tables)
     rules: list[Any] = []
+    counts: list[int] = []
     for name in (mask, score):
         rule = None if name in ("", ARRAY) else known(name)
         own = [rest.pop(0) for _ in range(len(rule.sources) if rule is not None else name == ARRAY)]
         rules.append(_over(rule, own) if rule is not None else own[0] if own else None)
-    return Problem.of(
-        q, k, v, mask=rules[0], score=rules[1], scale=scale, query_start=None if start is None else start.numpy(), sinks=sinks,
-        dropout=dropout, seed=None if seed is None else int(seed) % 2**64, gradients=True,
-    )  # fmt: skip
+        counts.append(len(own))
+    return {
+        "mask": rules[0], "score": rules[1], "scale": scale, "query_start": None if start is None else start.cpu().numpy(), "sinks": sinks,
+        "dropout": dropout, "seed": None if seed is None else int(seed) % 2**64,
+    }, engine, counts[0]  # fmt: skip
 
 
 def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
@@ -214,7 +242,7 @@ def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
 def _fake(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
     _held.update((name, known(name)) for name in (mask, score) if name not in ("", ARRAY))
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    return out, q.new_empty((3, *q.shape[:-1]), dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    return out, q.new_empty((3, *q.shape[:-1]), dtype=_real(q))
 
 
 def _fake_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
@@ -222,8 +250,14 @@ def _fake_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest)
     return [tensor.new_empty(tensor.shape) for tensor, needed in given if needed]
 
 
-_library.impl("attention", _on_cpu, "CPU")
-_library.impl("attention_backward", _back_on_cpu, "CPU")
+def _real(q) -> torch.dtype:
+    """What sums are made in."""
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
+for _device, _there, _and_back in (("CPU", _on_cpu, _back_on_cpu), ("CUDA", _elsewhere, _back_elsewhere)):
+    _library.impl("attention", _there, _device)
+    _library.impl("attention_backward", _and_back, _device)
 _library.impl("attention", _of_autograd, "Autograd")
 _library.impl("attention_backward", _back_of_autograd, "Autograd")
 torch.library.register_fake("regard::attention", _fake, lib=_library)
