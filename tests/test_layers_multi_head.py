@@ -155,15 +155,34 @@ def test_an_empty_row_gives_zero():
     assert x.grad.isfinite().all() and all(parameter.grad.isfinite().all() for parameter in mine.parameters())
 
 
-def test_what_is_hidden_does_not_reach():
-    """A NaN in a padded key spoils torch's whole entry, and nothing here."""
+@pytest.mark.parametrize("floats", [True, False])
+def test_what_is_hidden_does_not_reach(floats):
+    """A NaN in a padded key spoils torch's whole entry, and here neither the output nor the weights."""
     theirs, mine = pair(batch_first=True)
     query, key, value = rows(theirs)
     padding = torch.arange(S) >= torch.tensor([[S], [4], [6]])
-    clean, _ = mine(query, key, value, key_padding_mask=padding, need_weights=False)
+    padding = torch.zeros(N, S).masked_fill(padding, -math.inf) if floats else padding
+    clean = mine(query, key, value, key_padding_mask=padding)
     key[1, 5], value[1, 6] = math.nan, math.inf
-    assert theirs(query, key, value, key_padding_mask=padding, need_weights=False)[0][1].isnan().any()
-    assert torch.equal(mine(query, key, value, key_padding_mask=padding, need_weights=False)[0], clean)
+    assert theirs(query, key, value, key_padding_mask=padding)[0][1].isnan().any()
+    assert all(map(torch.equal, mine(query, key, value, key_padding_mask=padding), clean))
+
+
+def test_torch_compiles_it_with_masks():
+    """torch.compile(fullgraph=True) with masks of both kinds at once: the same output, weights and gradients."""
+    _, mine = pair(batch_first=True, add_zero_attn=True)
+    x = torch.randn(N, S, W, requires_grad=True)
+    asked = {"key_padding_mask": torch.arange(S) >= torch.tensor([[S], [4], [6]]), "attn_mask": torch.randn(S, S)}
+
+    def call(x):
+        out, weights = mine(x, x, x, **asked)
+        return out, weights, mine(x, x, x, asked["key_padding_mask"], need_weights=False, is_causal=True)[0]
+
+    torch._dynamo.reset()
+    for found, expected in zip(torch.compile(call, fullgraph=True, backend="aot_eager")(x), call(x)):
+        torch.testing.assert_close(found, expected)
+        slopes = (torch.autograd.grad(each.square().sum(), x, retain_graph=True)[0] for each in (found, expected))
+        torch.testing.assert_close(*slopes)
 
 
 def test_weights_before_dropout():

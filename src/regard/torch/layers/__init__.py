@@ -1,11 +1,11 @@
 """Attention as layers: small parts that are put together."""
 
-from .approximate import Deviation, deviation
+from .approximate import deviation
 from .attention import Attention
 from .differential import DifferentialAttention
 from .latent import LatentAttention
 from .latent_cache import LatentCache
-from .linear import LinearAttention, LinearState, linear_attention
+from .linear import LinearAttention, LinearState
 from .linformer import Linformer
 from .multi_head import MultiHeadAttention
 from .performer import Performer
@@ -13,6 +13,6 @@ from .recurrent import SegmentMemory, TransformerXL
 from .self_attention import SelfAttention
 
 __all__ = [
-    "Attention", "Deviation", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
-    "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "deviation", "linear_attention",
+    "Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
+    "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "deviation",
 ]  # fmt: skip

@@ -39,7 +39,7 @@ class TorchMasks(NamedTuple):
         """No mask is laid over another in memory. A float of −inf also goes to the mask, so that the plan leaves it out."""
         mask, score = self._whole(), None
         for part in self._padded():
-            allowed: Expr = dense(~part if part.dtype == torch.bool else part.detach() != -math.inf, query_start=0)
+            allowed: Expr = dense(_allowed(part), query_start=0)
             mask = allowed if mask is None else mask & allowed
             if part.dtype != torch.bool:
                 score = bias(part, query_start=0) if score is None else bias(part, score, query_start=0)
@@ -60,7 +60,7 @@ class TorchMasks(NamedTuple):
         """The same for shape (N, H, L, S + extra): which pairs are allowed, and what is added to their logits."""
         mask, parts = self._whole(), self._padded()
         allowed = [] if mask is None else [allowed_pairs(mask, shape, 0, device)]
-        allowed += [~part for part in parts if part.dtype == torch.bool]
+        allowed += [_allowed(part) for part in parts]
         added = [part for part in parts if part.dtype != torch.bool]
         return functools.reduce(torch.logical_and, allowed) if allowed else None, functools.reduce(
             torch.add, added
@@ -71,3 +71,7 @@ class TorchMasks(NamedTuple):
 
     def _padded(self) -> list[torch.Tensor]:
         return [pad(part, (0, self.extra)) for part in self.given] if self.extra else self.given
+
+
+def _allowed(part: torch.Tensor) -> torch.Tensor:
+    return ~part if part.dtype == torch.bool else part.detach() != -math.inf
