@@ -2,6 +2,8 @@
 
 import copy
 import math
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -314,3 +316,16 @@ def test_what_cannot_be_is_refused_in_three_beats(call, told):
     with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
         call()
     assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)
+
+
+def test_the_table_of_the_documents_is_what_the_example_prints():
+    """docs/approximate.md has the rows of examples/approximate.py, and its figures but for what another machine rounds."""
+    root = Path(__file__).resolve().parent.parent
+    made = runpy.run_path(str(root / "examples" / "approximate.py"))["table"]()
+    text = (root / "docs" / "approximate.md").read_text()
+    kept = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")][2:]
+
+    assert [row[:2] for row in kept] == [row[:2] for row in made]
+    for old, new in zip(kept, made, strict=True):
+        figures = [[float(cell.rstrip("%")) for cell in row[2:]] for row in (old, new)]
+        assert figures[0] == pytest.approx(figures[1], rel=0.1, abs=1.5)
