@@ -1,12 +1,14 @@
 """Profile: operations as torch counts them, times that contain what was planted, memory that is really held, traces that open."""
 
-import doctest
 import gzip
 import json
 import math
 import re
+import runpy
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import regard as rg  # noqa: E402
+import regard.torch  # noqa: E402
 from regard import Refused, watch  # noqa: E402
 from regard.torch import profiling  # noqa: E402
 from regard.torch.profiling import profile  # noqa: E402
@@ -256,7 +259,8 @@ def test_the_text():
     assert re.fullmatch(
         r"TransformerEncoder: [\d.]+ [µm]s a run forward \([\d.]+ [µm]s watched\), median of 1; \d+ threads of torch", lines[0]
     )
-    assert lines[2].split() == "# layer engine q · keys dtype time GFLOP GFLOP/s of peak memory modelled of the run".split()
+    heading = " ".join(lines[2].split())
+    assert heading == "# layer engine q · keys dtype time GFLOP GFLOP/s of peak memory modelled of the run"
     assert lines[4].split()[:8] == ["0", "layers.0.self_attn", "SDPA", "flash", "2×2×6×8", "·", "2×6", "float32"]
     assert any(line.split()[:3] == ["all", "2", "calls"] for line in lines)
     assert "SDPA flash: the kernel that torch chose" in lines and "torch's fused path" in lines[-1]
@@ -310,7 +314,7 @@ def test_tensorboard_finds_its_file(tmp_path):
 def test_what_cannot_be_saved(tmp_path):
     """A folder that is not there, a worker without a name, a file in place of a folder; what stood there stays."""
     found = profile(Rows(F.scaled_dot_product_attention), rows(), **ONCE)
-    with pytest.raises(Refused, match="the trace cannot be written there\n  given     '.*nowhere/trace.json'"):
+    with pytest.raises(Refused, match=r"the trace cannot be written there\n  given     '.*nowhere/trace\.json'"):
         found.save(tmp_path / "nowhere" / "trace.json")
     with pytest.raises(Refused, match="no name of a worker"):
         found.tensorboard(tmp_path, worker="a/b")
@@ -396,6 +400,24 @@ def test_arrays():
     assert (call.engine, call.dtype, call.dims["Q"]) == ("jit", "float32", 5)
 
 
-def test_examples():
-    """What the docstrings show is what happens."""
-    assert doctest.testmod(profiling).failed == 0
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
+    """The example writes timelines that hold its model's layers, and finds the faults that it plants."""
+    pytest.importorskip("transformers", reason="its model comes from transformers")
+    monkeypatch.setattr(sys, "argv", ["profiling.py", str(tmp_path)])
+    runpy.run_path(str(Path(__file__).resolve().parent.parent / "examples" / "profiling.py"))
+    for name, kind in (("sdpa", "torch SDPA"), ("regard", "regard, for transformers")):
+        events = json.loads((tmp_path / f"{name}.json").read_text())["traceEvents"]
+        assert f"model.layers.1.self_attn: {kind} #1" in {event["name"] for event in events}
+    printed = capsys.readouterr().out
+    assert "model.layers.1.mlp.up_proj.weight holds NaN in 1 of 32,768 numbers, first at [7, 3]" in printed
+    assert "the mask array does not fit\n  given     (6, 7)" in printed
+
+
+def test_a_compiled_call_shows_under_the_operators_name():
+    """Inside a compiled graph a call is one operator of torch's trace."""
+    attend = torch.compile(lambda q: regard.torch.attention(q, q, q, mask=rg.causal()), fullgraph=True, backend="aot_eager")
+    q = torch.randn(1, 2, 8, 16)
+    attend(q)
+    with torch.profiler.profile() as profiler:
+        attend(q)
+    assert "regard::attention" in {event.name for event in profiler.events()}

@@ -30,8 +30,8 @@ class ProfiledCall:
     seconds: of the call forward, NaN where it ran inside compiled code; backward: on the way back, or None.
     flops, backward_flops: of the pairs that the mask allows. visited: the pairs a plan in tiles visits as a share of all pairs.
     modelled: bytes besides q, k, v by the cost model: the output, and the matrix of weights where this engine builds one, or else
-    the plan and lse. measured: the most bytes that torch and NumPy held during the call above what was there before; None
-    where the call is no single function. limit: GFLOP/s that the share of peak counts against.
+    the plan and lse. measured: the most bytes that torch held during the call above what was there before, plus the most that
+    NumPy did; None where the call is no single function. limit: GFLOP/s that the share of peak counts against.
     """
 
     index: int
