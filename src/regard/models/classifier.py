@@ -10,7 +10,7 @@ from torch import nn
 
 from ..errors import Reason, Refused
 from ..masks import documents
-from .config import Config
+from .config import TextConfig
 from .encoder import Encoder, real_lengths
 
 __all__ = ["ClassifierConfig", "SequenceClassifier"]
@@ -19,8 +19,8 @@ POOLINGS = ("mean", "first")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(Config):
-    """What `Config` says, of the encoder. classes: labels, at least 2. pooling: the "mean" of a text's rows, or its "first" row.
+class ClassifierConfig(TextConfig):
+    """What `TextConfig` says, of the encoder. classes: labels, at least 2. pooling: the "mean" of a text's rows, or its "first" row.
 
     >>> ClassifierConfig(vocabulary=256, classes=3).pooling
     'mean'

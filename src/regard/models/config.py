@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import Reason, Refused, did_you_mean
 from ..masks import count
 
-__all__ = ["BlockConfig", "Config"]
+__all__ = ["BlockConfig", "Config", "TextConfig"]
 
 NORMS = ("layer", "rms")
 FEED_FORWARDS = ("gelu", "gelu_tanh", "swiglu")
@@ -132,20 +132,20 @@ class BlockConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(BlockConfig):
-    """A language model: what `BlockConfig` says, and tokens.
+class TextConfig(BlockConfig):
+    """What reads tokens: what `BlockConfig` says, and tokens.
 
     vocabulary: how many tokens there are. context: how many it sees in training; "learned" positions end there, the others go
     on. window: a row sees so many tokens, itself included; None is all. positions: "rotary", "learned", "alibi", "sinusoidal"
-    or "none". rotary_base: the base of the angles. tied: the output reads the embedding's own table.
+    or "none". rotary_base: the base of the angles.
 
-    >>> Config(vocabulary=256, d_model=10, heads=3, positions="rotor")
+    >>> TextConfig(vocabulary=256, d_model=10, heads=3, positions="rotor")
     Traceback (most recent call last):
-    regard.errors.Refused: Config: heads do not divide d_model
+    regard.errors.Refused: TextConfig: heads do not divide d_model
       given     d_model=10, heads=3
       expected  d_model to be a multiple of heads
       to mend   heads=2 fits
-    Config: no such positions
+    TextConfig: no such positions
       given     positions='rotor'
       expected  'rotary' or 'learned' or 'alibi' or 'sinusoidal' or 'none'
       to mend   did you mean 'rotary'? choose one of 'rotary', 'learned', 'alibi', 'sinusoidal', 'none'
@@ -156,6 +156,31 @@ class Config(BlockConfig):
     window: int | None = None
     positions: str = "rotary"
     rotary_base: float = 10000.0
+
+    @property
+    def longest(self) -> int | None:
+        """The most positions that it can tell apart; None where they go on."""
+        return self.context if self.positions == "learned" else None
+
+    def reasons(self) -> list[Reason]:
+        found = super().reasons()
+        self._whole(found, "vocabulary", "context", "window")
+        self._known(found, "positions", POSITIONS)
+        self._number(found, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
+        if not found and self.positions == "rotary" and self.d_model // self.heads % 2:
+            found.append(Reason("rotary positions turn pairs of numbers", f"{self.d_model // self.heads} numbers per head",
+                                "an even number per head (d_model / heads)", "change d_model or heads, or positions='alibi'"))  # fmt: skip
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(TextConfig):
+    """A language model: what `TextConfig` says. tied: the output reads the embedding's own table.
+
+    >>> Config(vocabulary=256, d_model=64, kv_heads=2).tied
+    True
+    """
+
     tied: bool = True
 
     @classmethod
@@ -177,18 +202,7 @@ class Config(BlockConfig):
         """
         return cls(vocabulary=vocabulary, **{"tied": False} | parts)
 
-    @property
-    def longest(self) -> int | None:
-        """The most positions that it can tell apart; None where they go on."""
-        return self.context if self.positions == "learned" else None
-
     def reasons(self) -> list[Reason]:
         found = super().reasons()
-        self._whole(found, "vocabulary", "context", "window")
-        self._known(found, "positions", POSITIONS)
         self._truth(found, "tied")
-        self._number(found, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
-        if not found and self.positions == "rotary" and self.d_model // self.heads % 2:
-            found.append(Reason("rotary positions turn pairs of numbers", f"{self.d_model // self.heads} numbers per head",
-                                "an even number per head (d_model / heads)", "change d_model or heads, or positions='alibi'"))  # fmt: skip
         return found

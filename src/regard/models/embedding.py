@@ -7,7 +7,7 @@ from torch import nn
 
 from ..errors import Reason
 from ..torch.positions import ALiBi, Learned, Position, Rotary, Sinusoidal
-from .config import Config
+from .config import TextConfig
 
 __all__ = ["Embedding", "attention_positions", "standing", "unreadable"]
 
@@ -15,30 +15,33 @@ __all__ = ["Embedding", "attention_positions", "standing", "unreadable"]
 class Embedding(nn.Module):
     """x = tokens[t], and the place of t where positions are added to the rows (learned, sinusoidal).
 
-    >>> Embedding(Config(vocabulary=256, d_model=32))(torch.zeros(2, 5, dtype=torch.long), torch.arange(5)).shape
+    std: of fresh weights.
+
+    >>> Embedding(TextConfig(vocabulary=256, d_model=32), std=0.5)(torch.zeros(2, 5, dtype=torch.long), torch.arange(5)).shape
     torch.Size([2, 5, 32])
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: TextConfig, std: float):
         super().__init__()
         self.tokens = nn.Embedding(config.vocabulary, config.d_model)
         self.places = added_positions(config)
         self.dropout = nn.Dropout(config.dropout)
-        nn.init.normal_(self.tokens.weight, std=0.02)
+        for weight in (self.tokens.weight, *self.places.parameters()):
+            nn.init.normal_(weight, std=std)
 
     def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         """tokens (B, n), places (n,) or (B, n) -> (B, n, d_model)."""
         return self.dropout(self.places.embed(self.tokens(tokens), places))
 
 
-def added_positions(config: Config) -> Position:
+def added_positions(config: TextConfig) -> Position:
     """What tells the rows before the first layer where they stand."""
     if config.positions == "learned":
         return Learned(config.context, config.d_model)
     return Sinusoidal(config.d_model) if config.positions == "sinusoidal" else Position()
 
 
-def attention_positions(config: Config) -> Position | None:
+def attention_positions(config: TextConfig) -> Position | None:
     """What tells the attention of every layer where its rows stand."""
     if config.positions == "rotary":
         return Rotary(config.d_model // config.heads, base=config.rotary_base)

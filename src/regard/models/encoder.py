@@ -12,7 +12,7 @@ from ..expr import Expr
 from ..masks import lengths as padding
 from ..masks import window
 from . import blocks
-from .config import Config
+from .config import TextConfig
 from .embedding import Embedding, attention_positions, standing, unreadable
 
 __all__ = ["Encoder", "real_lengths"]
@@ -23,16 +23,16 @@ class Encoder(nn.Module):
 
     Source: Vaswani et al. 2017; Devlin et al. 2019.
 
-    >>> Encoder(Config(vocabulary=256, d_model=32, layers=2))(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
+    >>> Encoder(TextConfig(vocabulary=256, d_model=32, layers=2))(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
     torch.Size([2, 5, 32])
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: TextConfig):
         super().__init__()
         self.config = config
         turned = attention_positions(config)
         self.turns = turned is not None
-        self.embed = Embedding(config)
+        self.embed = Embedding(config, (2 * config.layers) ** -0.5)  # as large as what a part adds
         self.stack = blocks.stack(config, positions=turned)
         self.mask = None if config.window is None else window(config.window, config.window - 1)
 

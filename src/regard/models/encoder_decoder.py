@@ -12,7 +12,7 @@ from torch import nn
 from ..arrays import read_array
 from ..errors import Reason, Refused
 from ..masks import lengths as padding
-from .config import Config
+from .config import Config, TextConfig
 from .encoder import Encoder
 from .language_model import LanguageModel
 
@@ -33,10 +33,10 @@ class TranslationConfig(Config):
     encoder_layers: int | None = None
 
     @property
-    def encoder(self) -> Config:
+    def encoder(self) -> TextConfig:
         """The config of the encoder."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Config)}
-        return Config(
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(TextConfig)}
+        return TextConfig(
             **own | {"vocabulary": self.source_vocabulary or self.vocabulary, "layers": self.encoder_layers or self.layers}
         )
 

@@ -36,7 +36,8 @@ class LanguageModel(nn.Module):
         self.config = config
         turned = attention_positions(config)
         self.turns = turned is not None
-        self.embed = Embedding(config)
+        # A tied table is the output too, and logits begin with deviation 1; otherwise rows begin as large as what a part adds.
+        self.embed = Embedding(config, config.d_model**-0.5 if config.tied else (2 * config.layers) ** -0.5)
         self.stack = blocks.stack(config, positions=turned, memory_dim=memory_dim)
         self.output = None if config.tied else nn.Linear(config.d_model, config.vocabulary, bias=False)
         self.mask = causal() if config.window is None else window(config.window)

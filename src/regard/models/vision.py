@@ -76,7 +76,9 @@ class VisionTransformer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.stack = blocks.stack(config)
         self.head = nn.Linear(config.d_model, config.classes)
-        nn.init.normal_(self.whole, std=0.02)
+        # The whole and the places begin as large as what a part adds.
+        for weight in (self.whole, self.places.weight):
+            nn.init.normal_(weight, std=(2 * config.layers) ** -0.5)
         nn.init.normal_(self.embed.weight, std=pixels**-0.5)
         nn.init.normal_(self.head.weight, std=0.02)
         for layer in (self.embed, self.head):
