@@ -24,4 +24,4 @@ def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> tor
         a, b, c, d = ((third >> 32) & WORD) ^ b ^ low, third & WORD, ((first >> 32) & WORD) ^ d ^ high, first & WORD
     place = torch.remainder(key, 4)
     numbers = torch.where(place < 2, torch.where(place == 0, a, b), torch.where(place == 2, c, d))
-    return torch.where(numbers >= dropout.threshold, dropout.scale, 0.0).to(real)
+    return (numbers >= dropout.threshold).to(real) * dropout.scale

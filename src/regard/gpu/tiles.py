@@ -93,9 +93,10 @@ def block(rules: Rules, rows: Rows, keys: Part, mixed: bool = True) -> Block:
     return Block(s, variables)
 
 
-def tiles(call: Call, height: int = ROWS) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
-    """Each tile of so many query rows, and what it visits by the Plan: (keys, mixed), in the order of the keys."""
+def tiles(call: Call, most: int | None = None) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
+    """Each tile of query rows, ROWS or at most as many as said, and what it visits by the Plan: (keys, mixed), in the order of the keys."""
     H, Q, G = call.q.shape[1], call.q.shape[2], call.k.shape[1]
+    height = min(ROWS, most or ROWS)
     found = plan(call.problem, height, KEYS)
     count = found.order.shape[1]
     for group in range(found.groups):
