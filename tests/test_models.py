@@ -20,6 +20,7 @@ from regard.models import (
     TranslationConfig,
     VisionConfig,
     VisionTransformer,
+    generate,
     load,
     save,
 )  # fmt: skip
@@ -383,16 +384,31 @@ def test_a_compiled_model_is_the_model(parts):
     assert all(map(torch.equal, *found))
 
 
-def test_mixed_precision_is_near():
-    """Under autocast the loss is that of float32 to 16-bit rounding, and gradients are finite."""
-    model = seeded(LanguageModel, Config.llama(**SMALL))
-    tokens, targets = drawn(2, 9), drawn(2, 9, seed=2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_mixed_precision_is_near(kind, recwarn):
+    """Under autocast the loss is that of float32 to 16-bit rounding, norms see float32, and gradients are finite."""
+    model, call = models()[kind]
     with torch.autocast("cpu", torch.bfloat16):
-        _, loss = model(tokens, targets)
+        _, loss = call(model)
     loss.backward()
 
-    assert loss.dtype == torch.float32 and abs(loss - model(tokens, targets)[1]) < 2**-7 * loss
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert loss.dtype == torch.float32 and abs(loss - call(model)[1]) < 2**-6 * loss
+    assert all(parameter.grad.isfinite().all() and parameter.grad.dtype == torch.float32 for parameter in model.parameters())
+    assert not [str(warning.message) for warning in recwarn]
+
+
+@torch.no_grad()
+def test_autocast_writes():
+    """Caches are made in the dtype that autocast computes in, and in that of a model in 16 bits."""
+    model, reading = models()["llama"][0], models()["encoder-decoder"][0].reading(drawn(2, 5), lengths=[5, 2])
+    with torch.autocast("cpu", torch.bfloat16):
+        texts = generate(model, [[1], [2, 3]], tokens=3, greedy=True), generate(reading, [[1], [2, 3]], tokens=3, greedy=True)
+        assert {each.dtype.name for each in model.cache(1)} == {"bfloat16"}
+    assert {each.dtype.name for each in model.half().cache(1)} == {"float16"}
+
+    assert [[len(text) for text in each] for each in (*texts, generate(model, [[1], [2]], tokens=3, greedy=True))] == [
+        [3, 3]
+    ] * 3
 
 
 # ---- copies and files ------------------------------------------------------------------------------------------------------------

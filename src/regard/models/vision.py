@@ -96,6 +96,6 @@ class VisionTransformer(nn.Module):
         if images.ndim != 4 or tuple(images.shape[1:]) != wanted:
             raise refuse("VisionTransformer", "the images do not fit the model", f"{tuple(images.shape)}",
                          f"(B, {', '.join(map(str, wanted))})", "the layout is (batch, channels, height, width)")  # fmt: skip
-        x = self.embed(patches(images, config.patch))
-        x = torch.cat([self.whole.expand(len(x), 1, -1).to(x.dtype), x], dim=1)
+        x = self.embed(patches(images, config.patch)).to(self.whole.dtype)  # under autocast, sums of parts keep their digits
+        x = torch.cat([self.whole.expand(len(x), 1, -1), x], dim=1)
         return self.stack(self.dropout(self.places.embed(x, torch.arange(x.shape[1], device=x.device))))
