@@ -12,6 +12,9 @@ from torch import nn  # noqa: E402
 
 import regard as rg  # noqa: E402
 from regard import Refused, key, query  # noqa: E402
+from regard.engines import solve  # noqa: E402
+from regard.torch.described import problem_of  # noqa: E402
+from regard.torch.observe import Observer  # noqa: E402
 from regard.torch.tracing import trace  # noqa: E402
 
 B, N, WIDE, H = 2, 5, 16, 4
@@ -142,6 +145,15 @@ def test_attention_in_einsum(formula):
     assert [call.q.shape for call in found.calls] == [(2, 3, 3, 8)]
 
 
+def test_heads_in_the_batch():
+    """Products over batch · heads, and a softmax over batch and heads apart, as in BLOOM, with an added bias in the product."""
+    T = pytest.importorskip("transformers", reason="the model comes from transformers")
+    model = T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=WIDE, n_layer=2, n_head=H)).eval()
+    found = trace(model, torch.arange(6)[None])
+    assert [(call.q.shape, call.v.shape) for call in found.calls] == [((H, 6, 4), (H, 6, 4))] * 2
+    assert found.findings == () and "not attended" in found.calls[0].mask
+
+
 def test_other_products_are_no_attention():
     """A product without a softmax (linear attention), a softmax without a product after it (a classifier): no attention call."""
     x = rows()
@@ -171,17 +183,68 @@ def test_regards_own_cache():
 
 
 def test_flex_attention_of_a_model():
-    """FlexAttention is seen, compiled or not, and its mask_mod is read as an expression."""
+    """FlexAttention is seen, compiled or not, and its rules are read as expressions, with what they captured."""
     flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
-    block = flex.create_block_mask(lambda b, h, q, kv: q >= kv, None, None, 128, 128, device="cpu")
-    attend = torch.compile(flex.flex_attention)
-    found = trace(lambda q: attend(q, q, q, block_mask=block), torch.randn(1, 2, 128, 16))
-    assert [(call.kind, call.k.shape, call.out.shape) for call in found.calls] == [
-        ("FlexAttention", (1, 2, 128, 16), (1, 2, 128, 16))
-    ]
-    written = found.calls[0].mask.removesuffix(", over (1, 2, 128, 128)")
-    allowed = [[eval(written, {"query": q, "key": k}) for k in (0, 3, 4)] for q in (0, 3)]
-    assert allowed == [[True, False, False], [True, True, False]]
+    document, slope = torch.arange(128) // 40, torch.tensor([0.5, 0.25])
+    block = flex.create_block_mask(
+        lambda b, h, q, kv: (document[q] == document[kv]) & (q >= kv), None, None, 128, 128, device="cpu"
+    )
+    compiled = torch.compile(flex.flex_attention)
+
+    def attend(q):
+        return compiled(q, q, q, block_mask=block, score_mod=lambda s, b, h, q, kv: s + slope[h] * (kv - q))
+
+    q = torch.randn(1, 2, 128, 16)
+    (call,) = trace(attend, q).calls
+    assert (call.kind, call.k.shape, call.out.shape) == ("FlexAttention", (1, 2, 128, 16), (1, 2, 128, 16))
+    assert call.mask == "(table[query] == table[key]) & (query >= key), over (1, 2, 128, 128)"
+    with torch.compiler.set_stance("force_eager"):
+        assert solved(attend, q) == ["FlexAttention"]
+
+
+class Solver(Observer):
+    """Solves every call once more, as the problem that it was described as."""
+
+    def called(self, seen):
+        out, _ = solve(problem_of(seen, numbers=True), "reference")
+        np.testing.assert_allclose(out.reshape(seen.out.shape), seen.out.detach().numpy(), rtol=0, atol=1e-5)
+
+
+def solved(attend, *given) -> list[str]:
+    """The kinds of the calls, each of which was solved once more."""
+    observer = Solver(attend, describing=True)
+    with torch.no_grad(), observer.watching():
+        attend(*given)
+    return [seen.kind for seen in observer.seen]
+
+
+TRUE = torch.ones(N, N + 2, dtype=torch.bool)
+SAID = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "booleans": {"attn_mask": TRUE.tril()},
+    "booleans per entry and head": {"attn_mask": torch.rand(B, H, N, N + 2, generator=torch.Generator().manual_seed(1)) > 0.4},
+    "floats": {"attn_mask": torch.linspace(-3, 3, N * (N + 2)).view(1, 1, N, N + 2)},
+    "floats that mask": {"attn_mask": torch.zeros(N, N + 2).masked_fill(~TRUE.tril(), -torch.inf)},
+    "the smallest number": {"attn_mask": torch.ones(N, N + 2).masked_fill(~TRUE.tril(), torch.finfo(torch.float32).min)},
+    "scale": {"scale": 0.1},
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+@pytest.mark.parametrize("groups", [H, 2])
+def test_torchs_words_are_understood(said, groups):
+    """The problem that a call of SDPA is described as has the output that SDPA gave: masks, bias, scale, grouped heads."""
+    q, k, v = (torch.randn(B, heads, rows, 8) for heads, rows in ((H, N), (groups, N + 2), (groups, N + 2)))
+    assert solved(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=groups != H, **said)) == ["torch SDPA"]
+
+
+def test_regards_words_are_kept():
+    """So has the problem of a call of regard, with rules, sinks, a start and dropout."""
+    q, k = torch.randn(B, H, N, 8), torch.randn(B, 2, N, 8)
+    rules = {"mask": rg.causal(), "score": rg.softcap(2.0), "scale": 0.3, "query_start": 1, "sinks": torch.ones(H), "dropout": 0.5,
+             "seed": 7}  # fmt: skip
+    assert solved(lambda: rg.attention(q, k, k, **rules)) == ["regard.attention"]
 
 
 # Numbers --------------------------------------------------------------------------------------------------------------------------
@@ -388,6 +451,14 @@ def test_compiled_models_are_traced():
     """A compiled model is run as it was written."""
     found = trace(torch.compile(encoder(1)), rows())
     assert [call.kind for call in found.calls] == ["torch SDPA"]
+
+
+def test_a_method_of_a_model():
+    """A method is a run of its module: the layers of `model.generate` have their names, and every token its calls."""
+    found = trace(llama("regard").generate, {"input_ids": torch.arange(4)[None], "max_new_tokens": 3, "do_sample": False})
+    assert [(call.layer[-11:], call.q.shape[2], call.k.shape[2]) for call in found.calls[::2]] == [
+        ("0.self_attn", 4, 4), ("0.self_attn", 1, 5), ("0.self_attn", 1, 6)
+    ]  # fmt: skip
 
 
 def test_gradients_are_not_asked_for():

@@ -103,8 +103,11 @@ def _of_scores(seen: Seen) -> dict[str, Any]:
     assert seen.trail is not None and seen.trail.scores is not None
     scores = seen.trail.scores[..., : seen.k.shape[-2]]
     allowed = ~(scores <= torch.finfo(scores.dtype).min / 2)
-    sizes = (*seen.q.shape[:-1], seen.k.shape[-2])
-    return {} if bool(allowed.all()) else {"mask": _on_cpu(allowed.broadcast_to(sizes) if allowed.shape != sizes else allowed)}
+    sizes = (
+        *seen.q.shape[:-1],
+        seen.k.shape[-2],
+    )  # batch and heads may have been one axis in the products and two in the softmax
+    return {} if bool(allowed.all()) else {"mask": _on_cpu(allowed.reshape(sizes))}
 
 
 def _of_tensor(mask: torch.Tensor) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..watch import watchers
 from .lineage import Lineage, Trail, tensors_in
 from .recorder import _recordings
 
-__all__ = ["Observer", "Seen", "arguments", "clock", "left_alone"]
+__all__ = ["Observer", "Seen", "arguments", "clock", "left_alone", "module_of"]
 
 REGARD, CACHE, HF = "regard.attention", "regard.KVCache.attend", "regard, for transformers"
 SDPA, FLEX, WRITTEN_OUT = "torch SDPA", "FlexAttention", "softmax(q kᵀ) v, written out"
@@ -79,7 +79,8 @@ class Observer(TorchFunctionMode):
 
     def __init__(self, model, *, describing: bool = False, ranges: bool = False, backward: bool = False):
         super().__init__()
-        self.modules = dict(model.named_modules()) if isinstance(model, torch.nn.Module) else {}
+        owner = module_of(model)
+        self.modules = {} if owner is None else dict(owner.named_modules())
         self.names = {id(module): name or type(module).__name__ for name, module in self.modules.items()}
         self.root = getattr(model, "__name__", type(model).__name__)
         self.describing, self.ranges, self.backward = describing, ranges, backward
@@ -210,6 +211,12 @@ class Observer(TorchFunctionMode):
         self.inside = None
 
 
+def module_of(model) -> torch.nn.Module | None:
+    """The module itself, or the one whose method this is, such as `model.generate`; None of any other function."""
+    owner = getattr(model, "__self__", model)
+    return owner if isinstance(owner, torch.nn.Module) else None
+
+
 def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
     """What a model is called with: a mapping by name, a tuple or list in order, a tensor alone, or a function that makes them anew."""
     if callable(inputs) and not isinstance(inputs, torch.Tensor | Mapping):
@@ -228,7 +235,8 @@ def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
 @contextlib.contextmanager
 def left_alone(model) -> Iterator[None]:
     """Buffers and torch's random numbers are afterwards as they were."""
-    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+    owner = module_of(model)
+    buffers = [] if owner is None else list(owner.buffers())
     kept = [buffer.detach().clone() for buffer in buffers]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):

@@ -179,7 +179,7 @@ class Profile:
         rate = sum(call.flops + (call.backward_flops or 0) for call in timed) / self.seconds if timed else math.nan
         back = [_time(sum(call.backward or 0 for call in timed))] if self.backward else []
         table.add_section()
-        table.add_row("", f"all {len(self.calls)} calls", "", "", "",
+        table.add_row(str(len(self.calls)), "all", "", "", "",
                       _time(sum(call.seconds for call in timed)), *back, f"{self.flops / 1e9:.3g}", _number(rate / 1e9, ".3g"), "", "",
                       "", f"{self.share:.1%}")  # fmt: skip
         return table

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity
 from ..errors import Reason, Refused, refuse
 from .described import Described, describe
 from .lineage import tensors_in
-from .observe import Observer, Seen, arguments, clock, left_alone
+from .observe import Observer, Seen, arguments, clock, left_alone, module_of
 from .profile_result import Profile, ProfiledCall
 from .profile_trace import Timeline
 
@@ -29,11 +29,12 @@ def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) ->
 
     FLOPs of a call = 2 · (D + E) · allowed pairs, and 2 · (3D + 2E) · allowed pairs on the way back (the scores are formed anew).
 
-    model: any torch module or function; every call of regard, of torch's scaled_dot_product_attention and MultiheadAttention, of
-    FlexAttention, and attention written out as products and softmax is seen. inputs: a tensor, a tuple of positional or a dict of
-    named arguments; or a function that makes them anew for every run, where the model changes them (a cache). backward: whether
-    gradients of all outputs' sum are computed too. repeats, warmup: runs that count, and runs before. peak: GFLOP/s to compare
-    with; by default what this machine was measured to reach in each call's dtype.
+    model: any torch module, a method of one (`model.generate`), or a function. Every call of regard, of torch's
+    scaled_dot_product_attention and MultiheadAttention, of FlexAttention, and attention written out as products and softmax is seen.
+    inputs: a tensor, a tuple of positional or a dict of named arguments; or a function that makes them anew for every run, where
+    the model changes them (a cache). backward: whether gradients of the sum of all outputs are computed too. repeats, warmup: runs
+    that count, and runs before. peak: GFLOP/s to compare with; by default what this machine was measured to reach in each call's
+    dtype.
 
     Times are medians over the repeats, in seconds. The model is left as it was: its mode is the caller's, gradients are not
     accumulated, buffers and torch's random numbers are put back. It runs 2 · repeats + warmup + 2 times, without gradients
@@ -114,7 +115,8 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
         args, named = arguments(inputs)
         out = model(*args, **named)
         ends = [tensor for tensor in tensors_in([out]) if tensor.requires_grad]
-        leaves = [parameter for parameter in getattr(model, "parameters", list)() if parameter.requires_grad]
+        owner = module_of(model)
+        leaves = [] if owner is None else [parameter for parameter in owner.parameters() if parameter.requires_grad]
         leaves += [tensor for tensor in tensors_in([args, named]) if tensor.requires_grad and tensor.is_leaf]
         if not ends or not leaves:
             raise refuse("regard.torch.profile", "there is no way back", "backward=True, and an output without gradients",
@@ -196,7 +198,8 @@ def _notes(model, calls: list[ProfiledCall]) -> list[str]:
     """What the reader must know of these figures."""
     notes = []
     fast = (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    owner = module_of(model)
+    modules = () if owner is None else owner.modules()
     if any(isinstance(module, fast) and not module.training for module in modules):
         notes.append("torch's fused path through whole encoder layers is off while calls are watched, and on otherwise")
     if any(math.isnan(found.seconds) for found in calls):
@@ -226,7 +229,8 @@ def _check(model, repeats, warmup, peak) -> None:
             reasons.append(Reason(f"{name} is no number of runs", repr(value), f"a whole number from {least}", "leave it out"))
     if peak is not None and not (isinstance(peak, int | float) and 0 < peak < math.inf):
         reasons.append(Reason("peak is no speed", repr(peak), "GFLOP/s, above 0", "leave it out, and it is measured"))
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    owner = module_of(model)
+    modules = () if owner is None else owner.modules()
     compiled = [type(module).__name__ for module in modules if hasattr(module, "_orig_mod") or module._compiled_call_impl]
     if compiled:
         reasons.append(Reason("a compiled model hides its calls", compiled[0], "the model as it was before torch.compile",

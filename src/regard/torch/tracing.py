@@ -12,7 +12,7 @@ from ..problem import Problem
 from .described import problem_of
 from .faults import Finding, amiss, empty_rows, swapped_axes, wrong_numbers
 from .lineage import tensors_in
-from .observe import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone
+from .observe import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
 from .trace_result import Layout, Trace, TracedCall
 
 __all__ = ["trace"]
@@ -28,9 +28,9 @@ def trace(model, inputs) -> Trace:
     whose output holds one, and which of its arguments did; then q, k, v, tables and output of every call), rows that may attend
     no key, and scores of −infinity that leave none.
 
-    model: any torch module or function, compiled or not (it runs uncompiled here). inputs: a tensor, a tuple of positional or a
-    dict of named arguments, or a function that makes them. The model runs once, without gradients; buffers and torch's random
-    numbers are put back.
+    model: any torch module, a method of one (`model.generate`), or a function; what is compiled runs as it was written. inputs: a
+    tensor, a tuple of positional or a dict of named arguments, or a function that makes them. The model runs once, without
+    gradients; buffers and torch's random numbers are put back.
 
     Refused: a model that stops with an error; the refusal names the call or function that it stopped at, with its shapes and those
     of the call before, and shows the trace up to there.
@@ -73,7 +73,8 @@ class _Tracer(Observer):
         self.broken: list[
             tuple[Exception, str, Any]
         ] = []  # what failed, in which layer, and the call or the function's arguments
-        owned = (*model.named_parameters(), *model.named_buffers()) if isinstance(model, torch.nn.Module) else ()
+        owner = module_of(model)
+        owned = () if owner is None else (*owner.named_parameters(), *owner.named_buffers())
         self.owned = {id(tensor): name for name, tensor in owned}
 
     def result(self) -> Trace:
