@@ -273,6 +273,16 @@ def test_the_projections_of_an_exact_layer_load(name):
     assert torch.equal(again(rows(1, 9, 16)), layer(rows(1, 9, 16)))
 
 
+@pytest.mark.parametrize("name", LAYERS)
+@torch.no_grad()
+def test_a_layer_can_be_compiled(name):
+    """torch.compile takes a layer as one graph."""
+    layer, x, mask = made(name), rows(1, 9, 16), None if name == "linformer" else rg.causal()
+    compiled = torch.compile(lambda x: layer(x, mask=mask), fullgraph=True, backend="eager")
+
+    assert torch.equal(compiled(x), layer(x, mask=mask))
+
+
 @torch.no_grad()
 def test_the_deviation_is_that_of_the_heads():
     """The three figures are those of the formula: the exact result from torch, equal weights as the mean of the values."""

@@ -3,7 +3,9 @@
 import copy
 import math
 import pickle
+import runpy
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,6 +159,9 @@ def test_layers_of_two_kinds_have_angles_of_their_own():
     assert Rotary.from_config(config, layer_type="full").base == 1e6
     with pytest.raises(rg.Refused, match="which kind of layer"):
         Rotary.from_config(config)
+    config.rope_parameters["none"] = None
+    with pytest.raises(rg.Refused, match="layers of this kind have no rotary positions"):
+        Rotary.from_config(config, layer_type="none")
 
 
 SCALINGS = [None, Linear(4), NTK(4), DynamicNTK(4, TRAINED), YaRN(4, TRAINED), Llama3(4, TRAINED),
@@ -420,6 +425,17 @@ def test_positions_train_with_their_layer(name):
     assert all(parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
 
 
+def test_the_example_shows_that_only_distances_count(capsys):
+    """examples/positions.py prints a profile for each kind, and none changes a million places on."""
+    example = runpy.run_path(str(Path(__file__).resolve().parent.parent / "examples" / "positions.py"))
+    example["main"]()
+    printed = capsys.readouterr().out
+
+    assert [name for name in example["KINDS"] if f"\n{name:20}" not in printed] == []
+    for kind in example["KINDS"].values():
+        assert np.allclose(example["profile"](kind), example["profile"](kind, first=1_000_000), atol=1e-9)
+
+
 # ---- refusals ----------------------------------------------------------------------------------------------------------------
 
 REFUSED = {
@@ -447,7 +463,7 @@ REFUSED = {
     "kind": (lambda: Rotary.from_config(llama({"rope_type": "default"}), layer_type=None) and Rotary.from_config(odd("yarm")),
              r"rope_type='yarm'.*did you mean 'yarn'"),
     "mrope": (lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])), "not known here"),
-    "incomplete": (lambda: Rotary.from_config(odd("llama3", factor=2.0)), "does not say low_freq_factor, high_freq_factor"),
+    "incomplete": (lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)), "does not say factor, low_freq_factor"),
 }  # fmt: skip
 
 

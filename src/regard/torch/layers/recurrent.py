@@ -8,6 +8,7 @@ import torch
 
 from ...expr import Expr
 from ..functional import attention
+from ..positions.sinusoidal import waves
 from .checks import Checks
 from .heads import join_heads, split_heads
 from .seeds import dropped
@@ -133,11 +134,8 @@ class TransformerXL(torch.nn.Module):
 
     def _waves(self, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The sines and cosines (m + n, R/2) of all rows; only their differences count, so the first row stands at 0."""
-        exponents = torch.arange(0, self.relative_dim, 2, dtype=torch.float64, device=source.device) / self.relative_dim
-        places = torch.arange(source.shape[1], dtype=torch.float64, device=source.device)
-        angles = places[:, None] * 10000.0**-exponents
-        dtype = self.r.weight.dtype
-        return angles.sin().to(dtype), angles.cos().to(dtype)
+        found = waves(torch.arange(source.shape[1], device=source.device), self.relative_dim).to(self.r.weight.dtype)
+        return found[..., 0::2], found[..., 1::2]
 
     def _towards(self, q: torch.Tensor, sin: torch.Tensor, cos: torch.Tensor) -> torch.Tensor:
         """What the queries (B, H, n, D) look for among the cosines and sines of the keys, (B, H, n, R)."""

@@ -14,6 +14,9 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
     """depth, base, fraction and scaling of the config, as `Rotary` takes them."""
     given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = {name: part for name, part in given.items() if isinstance(part, dict)}
+    if nested and layer_type in given and layer_type not in nested:
+        raise refuse("Rotary.from_config", "layers of this kind have no rotary positions", given=f"{layer_type!r}: {given[layer_type]}",
+                     expected=f"one of {', '.join(map(repr, nested))}", mend="give these layers positions=None")  # fmt: skip
     if nested and layer_type not in nested:
         raise refuse("Rotary.from_config", "which kind of layer?", given=f"layer_type={layer_type!r}",
                      expected=f"one of {', '.join(map(repr, nested))}", mend="name the kind: each has its own angles")  # fmt: skip
@@ -57,7 +60,8 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
         more = some("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate")
         return YaRN(*all_of(**trained_for), **more)
     if kind == "llama3":
-        return Llama3(*all_of(**trained_for), *told("low_freq_factor", "high_freq_factor"))
+        bands = {name: given.get(name) for name in ("low_freq_factor", "high_freq_factor")}
+        return Llama3(*all_of(factor=given.get("factor"), original_max_position_embeddings=trained, **bands))
     if kind == "longrope":
         return LongRoPE(*all_of(**trained_for), *map(tuple, told("short_factor", "long_factor")), **some("attention_factor"))
     known = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
