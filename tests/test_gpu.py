@@ -14,6 +14,7 @@ from torch._dynamo.testing import CompileCounter
 import regard as rg
 from regard import gpu, reference
 from regard.arrays import as_tensor
+from regard.bench import card
 from regard.expr import Op
 from regard.gpu import flex, sdpa
 from regard.gpu.blocks import SIZE, block_mask
@@ -356,3 +357,33 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
         rg.attention(q, k, v, engine="reference")
     with pytest.raises(rg.Refused, match="no such engine for tensors on a device"):
         rg.attention_stats(q.detach(), k.detach(), of="entropy", engine="jit")
+
+
+# ---- the check on a card -----------------------------------------------------------------------------------------------------
+
+
+def test_the_check_on_a_card_finds_everything_right_here(monkeypatch):
+    """The twenty problems of the check, out, lse and gradients, on each engine: FlexAttention in its plain form, SDPA, tiles."""
+    monkeypatch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(flex, "DEVICES", ("cpu",))
+    monkeypatch.setattr(flex, "compiled", lambda *_: torch_flex.flex_attention)
+    lines = list(card.right("cpu", ["float32"], rows=100, depth=8))
+    assert {line["engine"] for line in lines} == {"sdpa", "flex", "tiles"}
+    assert {line["problem"] for line in lines} == card.problems(4, 100).keys()
+    assert [line for line in lines if not line["right"]] == []
+
+
+def test_the_check_says_that_there_is_no_card(monkeypatch):
+    """Without a card there is nothing to measure."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(rg.Refused, match="there is no graphics card"):
+        card.main([])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+def test_everything_is_right_on_this_card():
+    """The same problems on the compiled kernels, in every dtype."""
+    lines = list(card.right("cuda", list(card.DTYPES)))
+    assert {line["engine"] for line in lines} == {"sdpa", "flex", "tiles"}
+    assert [line for line in lines if not line["right"]] == []

@@ -5,6 +5,7 @@ engines  who computes it: one file each
 truth    is the result right? float64, before any timing
 turns    how long does it take? short bursts, one engine after the other
 system   compile time, import time, memory, each in a process of its own (fresh)
+card     the check on a graphics card: right, planning, speed
 whole    a whole model on regard and on SDPA: prefill, training, decoding
 run      all of it in order; a Result for each case and engine
 report   what is printed, and the JSON

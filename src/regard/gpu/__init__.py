@@ -2,6 +2,6 @@
 
 from .attention import attention, stats, weights
 from .call import Call
-from .choice import choose
+from .choice import choose, why_not
 
-__all__ = ["Call", "attention", "choose", "stats", "weights"]
+__all__ = ["Call", "attention", "choose", "stats", "weights", "why_not"]

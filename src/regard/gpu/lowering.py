@@ -89,6 +89,7 @@ def lower(
         return whole if node.kind == "int" else torch.bool
 
     anchor = names.index("batch")
+    captured: list[torch.Tensor] = []
     for node in walk(rule):
         dtype = dtype_of(node)
         if isinstance(node, Var):
@@ -96,7 +97,8 @@ def lower(
         elif isinstance(node, Const):
             place = add(_constant(node.value, dtype), anchor)
         elif isinstance(node, Read):
-            place = add(_read(tables[node.table], dtype), *(cast(found[id(part)], whole) for part in node.index))
+            captured.append(_captured(tables[node.table], dtype, captured))
+            place = add(_read(captured[-1], dtype), *(cast(found[id(part)], whole) for part in node.index))
         else:
             assert isinstance(node, Op)
             wanted = _meeting(node, [found[id(arg)][1] for arg in node.args], dtype, whole)
@@ -144,6 +146,12 @@ def _to(dtype: torch.dtype) -> Callable:
 
 def _constant(value: bool | int | float, dtype: torch.dtype) -> Callable:
     return lambda x: x.new_full((), value, dtype=dtype)
+
+
+def _captured(table: torch.Tensor, dtype: torch.dtype, captured: list[torch.Tensor]) -> torch.Tensor:
+    """What a read captures: floats in its dtype. FlexAttention gives a tensor its gradient through one read only: each has its own."""
+    held = table.to(dtype) if dtype.is_floating_point else table
+    return held.clone() if held.requires_grad and any(held is other for other in captured) else held
 
 
 def _read(table: torch.Tensor, dtype: torch.dtype) -> Callable:

@@ -1,0 +1,278 @@
+"""The check on a graphics card: `python -m regard.bench.card`. Right first, then planning, then speed; one JSON file on request.
+
+    python -m regard.bench.card --json card.json
+
+right     some twenty problems on every engine that takes them: out, lse and gradients against the law in float64
+planning  our blocks against torch's create_block_mask, eager and compiled
+speed     forward and forward with backward, against SDPA and FlexAttention as one writes it by hand
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+
+from .. import gpu, reference
+from ..errors import refuse
+from ..expr import Expr, query, table
+from ..gpu.blocks import block_mask
+from ..gpu.choice import ENGINES
+from ..gpu.flex import rules
+from ..masks import causal, documents, lengths, prefix, strided, window
+from ..problem import Problem
+from ..scores import alibi, bias, relative, softcap, t5_buckets
+from .truth import SUMS, TOLERANCE
+
+__all__ = ["main", "planning", "right", "speed"]
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+LONG = (4096, 16384, 65536)
+WIDTH = 1024  # of the window that is timed
+TOO_LARGE = 2**31  # pairs that an n × n mask may have, for those who need one
+
+
+def noise(*shape: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def problems(heads: int, rows: int) -> dict[str, dict[str, Any]]:
+    """What is checked: masks, scores, starts, sinks and dropout, by name."""
+    near = {
+        name: noise(*shape, seed=5)
+        for name, shape in (("relative", (heads, 65)), ("t5", (32, heads)), ("bias", (heads, rows, rows)))
+    }
+    return {
+        "plain": {}, "causal": {"mask": causal()}, "scale": {"mask": causal(), "scale": 0.3}, "window": {"mask": window(70)},
+        "both sides": {"mask": window(40, 30)}, "prefix": {"mask": prefix([50, 90])}, "strided": {"mask": strided(9)},
+        "documents": {"mask": causal() & documents(lengths=[rows // 3, rows // 5, rows])},
+        "lengths": {"mask": lengths([rows // 2, rows - 3])},
+        "empty rows": {"mask": causal() & (query % 3 != 0)}, "nothing": {"mask": query < 0},
+        "chunk": {"mask": causal(), "query_start": [-20, 17]}, "softcap": {"mask": causal(), "score": softcap(5.0)},
+        "alibi": {"mask": causal(), "score": alibi(heads)}, "relative": {"score": relative(near["relative"])},
+        "t5": {"score": t5_buckets(near["t5"], bidirectional=True)}, "bias": {"score": bias(near["bias"])},
+        "read twice": {"score": softcap(9.0, relative(near["relative"], relative(near["relative"])))},
+        "sinks": {"mask": window(70), "sinks": noise(heads, seed=6)}, "several sinks": {"mask": causal(), "sinks": noise(heads, 3, seed=7)},
+        "dropout": {"mask": causal(), "dropout": 0.2, "seed": 11},
+    }  # fmt: skip
+
+
+def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> Iterator[dict[str, Any]]:
+    """One line for each problem, dtype and engine that takes it: the largest errors of out, lse and gradients against float64."""
+    heads = 4
+    for dtype in dtypes:
+        kind = DTYPES[dtype]
+        q, k, v, dout = (
+            torch.from_numpy(noise(2, groups, rows, depth, seed=seed)).to(kind)
+            for seed, groups in ((1, heads), (2, 2), (3, 2), (4, heads))
+        )
+        dlse = torch.from_numpy(noise(2, heads, rows, seed=8))
+        for name, asked in problems(heads, rows).items():
+            wide = Problem.of(*(x.double() for x in (q, k, v)), **asked)
+            out, lse = reference.forward(wide)
+            wanted = reference.backward(wide, dout.double().numpy(), np.where(np.isfinite(lse), dlse, 0))
+            given = [x.detach().to(device).requires_grad_() for x in (q, k, v)]
+            on_card = asked | ({"sinks": torch.from_numpy(asked["sinks"]).to(device)} if "sinks" in asked else {})
+            call = gpu.Call.of(*given, gradients=True, **on_card)
+            for engine in ENGINES:
+                for whole in (True, False):  # with lse, and where that is refused, without
+                    if gpu.why_not(call, engine, whole) or (not whole and not gpu.why_not(call, engine, True)):
+                        continue
+                    line: dict[str, Any] = {"problem": name, "dtype": dtype, "engine": engine}
+                    found = gpu.attention(*given, engine=engine, wanted=2 if whole else 1, **on_card)
+                    if whole:
+                        expected = wanted
+                        line["lse"] = _error(found[1], lse)
+                        loss = (found[0] * dout.to(device)).sum() + (
+                            torch.where(found[1].isfinite(), found[1], 0) * dlse.to(device)
+                        ).sum()
+                    else:
+                        expected = reference.backward(wide, dout.double().numpy())
+                        loss = (found[0] * dout.to(device)).sum()
+                    line["out"] = _error(found[0], out)
+                    gradients = torch.autograd.grad(loss, given)
+                    line["gradients"] = max(map(_error, gradients, expected[:3]))
+                    limit = TOLERANCE[dtype]
+                    line["right"] = line["out"] <= limit and line.get("lse", 0) <= limit and line["gradients"] <= SUMS * limit
+                    yield line
+
+
+def _error(found: torch.Tensor, wanted: np.ndarray) -> float:
+    """The largest difference; infinite where one is finite and the other is not."""
+    numbers = found.detach().double().cpu().numpy()
+    finite = np.isfinite(wanted)
+    if not (np.isfinite(numbers) == finite).all():
+        return float("inf")
+    return float(np.abs(numbers[finite] - wanted[finite]).max(initial=0))
+
+
+def timed_cases(n: int, heads: int) -> dict[str, tuple[dict[str, Any], Callable | None, Callable | None]]:
+    """What is timed: our arguments, and mask_mod and score_mod as one writes them by hand."""
+    ids = np.repeat(np.arange(8), -(-n // 8))[:n]
+    return {
+        "causal": ({"mask": causal()}, _causal, None),
+        "window": ({"mask": window(WIDTH)}, lambda b, h, q, kv: (q >= kv) & (q - kv < WIDTH), None),
+        "documents": ({"mask": causal() & documents(ids)}, _in_document(ids), None),
+        "softcap": ({"mask": causal(), "score": softcap(30.0)}, _causal, lambda s, b, h, q, kv: 30 * torch.tanh(s / 30)),
+        "alibi": ({"mask": causal(), "score": alibi(heads)}, _causal, _sloped(heads)),
+        "sinks": ({"mask": causal(), "sinks": torch.zeros(heads)}, None, None),
+    }  # fmt: skip
+
+
+def _causal(b, h, q, kv):
+    return q >= kv
+
+
+def _in_document(ids: np.ndarray) -> Callable:
+    document = torch.from_numpy(ids).to(_device())
+
+    def mask(b, h, q, kv):
+        return (q >= kv) & (document[q] == document[kv])
+
+    return mask
+
+
+def _sloped(heads: int) -> Callable:
+    slopes = torch.tensor([2.0 ** (-8 * (i + 1) / heads) for i in range(heads)], device=_device())
+
+    def score(s, b, h, q, kv):
+        return s - slopes[h] * (q - kv)
+
+    return score
+
+
+def planning(device: str, sizes: tuple[int, ...] = LONG) -> Iterator[dict[str, Any]]:
+    """Seconds to the blocks of a mask: ours from the plan, torch's from every pair, eager and compiled. None where it is too large."""
+    compiled = torch.compile(create_block_mask)
+    for n in sizes:
+        q = torch.zeros(1, 1, 1, 64, device=device).expand(1, 1, n, 64)
+        for name in ("causal", "window", "documents"):
+            asked, mask, _ = timed_cases(n, 8)[name]
+
+            def ours(asked=asked, q=q):
+                changing = {
+                    "mask": asked["mask"] & (query >= table(np.zeros(1, np.int64))[0])
+                }  # a table that may change is planned anew
+                call = gpu.Call.of(q, q, q, **changing)
+                mask, _ = rules(call)
+                assert mask is not None
+                return block_mask(call.problem, q.device, mask)
+
+            def theirs(make, mask=mask, n=n):
+                return make(mask, None, None, n, n, device=device)
+
+            yield {
+                "case": name, "rows": n, "ours": _seconds(device, ours),
+                "create_block_mask": _seconds(device, lambda: theirs(create_block_mask)) if n * n < TOO_LARGE else None,
+                "compiled": _seconds(device, lambda: theirs(compiled)) if device != "cpu" else None,
+            }  # fmt: skip
+
+
+def speed(device: str, sizes: tuple[int, ...] = LONG, heads: int = 16, depth: int = 128) -> Iterator[dict[str, Any]]:
+    """Seconds of a call in bfloat16, forward and forward with backward, ours beside SDPA's and FlexAttention's by hand."""
+    for n in sizes:
+        tensors = [torch.randn(1, heads, n, depth, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+        for name, (asked, mask, score) in timed_cases(n, heads).items():
+            on_card = {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in asked.items()}
+            engine = gpu.choose(gpu.Call.of(*tensors, gradients=True, **on_card))[0]
+            line: dict[str, Any] = {"case": name, "rows": n, "engine": engine}
+            for peer, run in _runs(tensors, on_card, mask, score, engine).items():
+                with torch.no_grad():
+                    line[peer] = _seconds(device, run)
+                line[f"{peer}, both ways"] = _seconds(device, functools.partial(_both_ways, run, tensors))
+            yield line
+
+
+def _runs(tensors: list[torch.Tensor], asked: dict[str, Any], mask, score, engine: str) -> dict[str, Callable]:
+    """Who computes a case: regard, regard by the engine's name (which does not look for NaN), SDPA, FlexAttention by hand."""
+    q, k, v = tensors
+    n, device = q.shape[2], q.device
+    runs: dict[str, Callable] = {
+        "regard": lambda: gpu.attention(*tensors, **asked)[0],
+        "regard by name": lambda: gpu.attention(*tensors, engine=engine, **asked)[0],
+    }
+    if mask is _causal and score is None:
+        runs["sdpa"] = lambda: scaled_dot_product_attention(q, k, v, is_causal=True)
+    elif score is None and mask is not None and n * n < TOO_LARGE:
+        dense = torch.from_numpy(_dense(asked["mask"], n)).to(device)
+        runs["sdpa"] = lambda: scaled_dot_product_attention(q, k, v, attn_mask=dense)
+    if mask is not None and n * n < TOO_LARGE:
+        blocks = create_block_mask(mask, None, None, n, n, device=device)
+        torch.compiler.reset()  # or its limit counts all cases together
+        compiled = torch.compile(flex_attention)
+        runs["flex"] = lambda: compiled(*tensors, score_mod=score, block_mask=blocks)
+    return runs
+
+
+def _both_ways(run: Callable, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(run().sum(), tensors)
+
+
+def _dense(mask: Expr, n: int) -> np.ndarray:
+    from ..readings import evaluate
+
+    place = np.arange(n)
+    return np.broadcast_to(evaluate(mask, {"batch": 0, "head": 0, "query": place[:, None], "key": place}), (n, n))
+
+
+def _seconds(device: str, run: Callable) -> float:
+    """The median of seven calls after two that warm up."""
+    times = []
+    for number in range(9):
+        begin = time.perf_counter()
+        run()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        if number > 1:
+            times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def main(arguments: list[str]) -> int:
+    """0 if everything was right."""
+    asked = argparse.ArgumentParser(prog="python -m regard.bench.card", description="Check and time regard on a graphics card.")
+    asked.add_argument("--json", type=Path, help="write everything that was measured to this file")
+    asked.add_argument("--quick", action="store_true", help="whether everything works: few rows, no figures")
+    given = asked.parse_args(arguments)
+    if not torch.cuda.is_available():
+        raise refuse("bench", "there is no graphics card", f"torch {torch.__version__} without CUDA devices",
+                     "a card that torch can use", "run it on a machine that has one, with torch built for CUDA")  # fmt: skip
+    sizes = (512,) if given.quick else LONG
+    found: dict[str, Any] = {"card": torch.cuda.get_device_name(), "torch": torch.__version__}
+    for name, lines in (
+        ("right", right("cuda", list(DTYPES))),
+        ("planning", planning("cuda", sizes)),
+        ("speed", speed("cuda", sizes)),
+    ):
+        found[name] = []
+        for line in lines:
+            found[name].append(line)
+            print(
+                name,
+                *(f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in line.items()),
+                flush=True,
+            )
+        if given.json:
+            given.json.write_text(json.dumps(found, indent=1) + "\n")  # after each part, so that a crash loses little
+    wrong = [line for line in found["right"] if not line["right"]]
+    print(f"{len(found['right'])} checks, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
