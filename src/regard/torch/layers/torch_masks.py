@@ -6,15 +6,18 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from ...expr import Expr, key
+from ...expr import Expr, frozen_table, key
 from ...masks import dense
 from ...scores import bias
 from .weights import allowed_pairs
 
 __all__ = ["TorchMasks"]
+
+SMALL = 1 << 18  # truth values of a mask that is compared by content
 
 
 class TorchMasks(NamedTuple):
@@ -39,9 +42,8 @@ class TorchMasks(NamedTuple):
         """No mask is laid over another in memory. A float of −inf also goes to the mask, so that the plan leaves it out."""
         mask, score = self._whole(), None
         for part in self._padded():
-            allowed: Expr = dense(_allowed(part), query_start=0)
-            mask = allowed if mask is None else mask & allowed
-            if part.dtype != torch.bool:
+            mask = _rule(mask, _allowed(part))
+            if not _hides_only(part):
                 score = bias(part, query_start=0) if score is None else bias(part, score, query_start=0)
         return mask, score
 
@@ -75,3 +77,24 @@ class TorchMasks(NamedTuple):
 
 def _allowed(part: torch.Tensor) -> torch.Tensor:
     return ~part if part.dtype == torch.bool else part.detach() != -math.inf
+
+
+def _hides_only(part: torch.Tensor) -> bool:
+    """Whether a mask adds nothing to any logit: torch's own layers make floats of booleans before they hand them on."""
+    if part.dtype == torch.bool or part.requires_grad or part.device.type != "cpu":
+        return part.dtype == torch.bool
+    return bool(((part == 0) | (part == -math.inf)).all())
+
+
+def _rule(mask: Expr | None, allowed: torch.Tensor) -> Expr:
+    """The mask and one more. The layers of a model are given masks of one content, and what was planned for the first serves all."""
+    if allowed.device.type == "cpu" and allowed.numel() <= SMALL:
+        return _kept(mask, allowed.numpy().tobytes(), tuple(allowed.shape))
+    found = dense(allowed, query_start=0)
+    return found if mask is None else mask & found
+
+
+@functools.lru_cache(32)
+def _kept(mask: Expr | None, content: bytes, shape: tuple[int, ...]) -> Expr:
+    found = dense(frozen_table(np.frombuffer(content, bool).reshape(shape), "mask"), query_start=0)
+    return found if mask is None else mask & found

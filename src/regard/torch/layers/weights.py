@@ -16,17 +16,20 @@ __all__ = ["allowed_pairs", "weights"]
 def weights(q: torch.Tensor, k: torch.Tensor, allowed: torch.Tensor | None, added: torch.Tensor | None = None) -> torch.Tensor:
     """P = softmax over the allowed keys of q kᵀ / √D + added; 0 for a row that may attend nothing.
 
-    q (…, Q, D) · k (…, K, D) · allowed, added: truth values and floats that broadcast to (…, Q, K) -> (…, Q, K). Memory grows
-    with Q·K, which is why a layer computes its output elsewhere.
+    q (…, Q, D) · k (…, K, D) · allowed, added: truth values and floats that broadcast to (…, Q, K), a key of −inf being one that is
+    not allowed -> (…, Q, K). Memory grows with Q·K, which is why a layer computes its output elsewhere.
 
     >>> weights(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.tensor([[True, False], [False, False]])).tolist()
     [[[1.0, 0.0], [0.0, 0.0]]]
     """
-    logits = q @ k.mT / math.sqrt(q.shape[-1])
+    logits = (q / math.sqrt(q.shape[-1])) @ k.mT
     logits = logits if added is None else logits + added
-    logits = logits if allowed is None else logits.masked_fill(~allowed, -math.inf)
-    empty = (logits == -math.inf).all(-1, keepdim=True)
-    return logits.masked_fill(empty, 0).softmax(-1).masked_fill(empty, 0)
+    if allowed is None:
+        return logits.softmax(-1)
+    empty = ~allowed.any(-1, keepdim=True)
+    # An empty row has finite logits until its weights are taken away, or its gradients would be NaN.
+    hidden = torch.zeros(empty.shape, dtype=logits.dtype, device=logits.device).masked_fill(~empty, -math.inf)
+    return torch.where(allowed, logits, hidden).softmax(-1).masked_fill(empty, 0)
 
 
 def allowed_pairs(mask: Expr, shape: tuple[int, int, int, int], query_start: int, device) -> torch.Tensor:
