@@ -9,6 +9,7 @@ The same from the shell: regard train "/usr/lib/python3.11/*.py" --out stdlib-mo
 from __future__ import annotations
 
 import argparse
+import sys
 import sysconfig
 import time
 from pathlib import Path
@@ -22,11 +23,11 @@ RECIPE = {"batch": 12, "learning_rate": 3e-3, "warmup": 50, "eval_every": 100}
 PROMPT = "def "
 
 
-def main() -> None:
+def main(*arguments: str) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--out", type=Path, default=Path("stdlib-model"))
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
 
     if (asked.out / checkpoint.NAME).is_file():
         learning = run.resume(asked.out, [], {"steps": asked.steps})
@@ -56,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -310,6 +310,21 @@ def test_a_training_that_diverges_stops_before_it_spoils_the_weights(rhyme, tmp_
     assert (tmp_path / "run" / checkpoint.NAME).read_bytes() == before
 
 
+def test_one_process_trains_in_a_folder(rhyme, tmp_path):
+    """While a run takes steps no other may; one that has fallen behind is refused; a run that was left is free again."""
+    found = run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4, "eval_every": 1})
+    steps = iter(found)
+    next(steps)
+    other = run.resume(tmp_path / "run", [], {})
+    with pytest.raises(Refused, match="the folder is in use"):
+        next(iter(other))
+    next(steps)
+    steps.close()
+    with pytest.raises(Refused, match=r"the run has gone on elsewhere\n.*step 1 here, 2 in"):
+        next(iter(other))
+    assert [line["step"] for line in run.resume(tmp_path / "run", [], {})] == [3, 4]
+
+
 def test_a_full_disk_is_told_with_what_is_safe(rhyme, tmp_path, monkeypatch):
     """A checkpoint that cannot be written names the last whole one."""
     found = run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4, "eval_every": 2})

@@ -77,9 +77,8 @@ def train(
                 console.print(f"step {line['step']:>6}   loss {loss:.3f}   held out {line['held_out']:.3f} "
                               f"({line['bits_per_byte']:.3f} bits per byte)   {speed:,.0f} tokens/s")  # fmt: skip
             if interrupt.asked:
+                run.save()
                 break
-        if run.saved < run.done:
-            run.save()
     _conclude(console, run, out)
 
 

@@ -5,11 +5,12 @@ One file holds all, so that one rename makes it valid: whoever reads finds the o
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from torch import nn
 from ..errors import Reason, Refused, refuse
 from . import vocabulary as vocabularies
 
-__all__ = ["NAME", "Saved", "build", "check_free", "find", "load", "read", "restore", "save", "tensors_of", "write"]
+__all__ = ["NAME", "Saved", "build", "check_free", "claim", "find", "load", "read", "restore", "save", "tensors_of", "write"]
 
 NAME = "model.safetensors"
+LOCK = ".lock"
 MARK = "regard"  # the key in the file's metadata, and with the version below what makes the file ours
 VERSION = 1
 KINDS = {
@@ -110,13 +112,26 @@ def check_free(folder: Path, where: str, mend: str) -> None:
     other = "choose another with --out"
     if folder.exists() and not folder.is_dir():
         raise refuse(where, "a file is in the way", str(folder), "the name of a folder", other)
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name != f".{NAME}.part") if folder.exists() else []
+    left = (f".{NAME}.part", LOCK)
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name not in left) if folder.exists() else []
     if NAME in found:
         raise refuse(where, "a model is in the way", f"{folder} holds one already", "a new folder", mend)
     if found:
         raise refuse(
             where, "something is in the way", f"{folder} holds {', '.join(found[:3])}", "a new or an empty folder", other
         )
+
+
+@contextmanager
+def claim(folder: Path, where: str) -> Iterator[None]:
+    """Keeps the folder for this process as long as the block runs, or the process: a kill frees it too."""
+    with (folder / LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise refuse(where, "the folder is in use", f"another process trains in {folder}", "one at a time",
+                         "wait for it or stop it, or choose another with --out") from error  # fmt: skip
+        yield
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

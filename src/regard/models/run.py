@@ -96,6 +96,14 @@ class Run:
 
     def __iter__(self) -> Iterator[dict]:
         """The steps that are left. Every `eval_every` steps and at the end: an evaluation, then a checkpoint."""
+        with checkpoint.claim(self.folder, "train"):
+            newest = checkpoint.read(self.folder / checkpoint.NAME, "no tensors", "train")[1]["about"]["done"]
+            if newest != self.saved:
+                raise refuse("train", "the run has gone on elsewhere", f"step {self.saved} here, {newest} in {self.folder}",
+                             "the newest checkpoint", "begin again with --resume")  # fmt: skip
+            yield from self._steps()
+
+    def _steps(self) -> Iterator[dict]:
         recipe = self.settings.recipe
         before = time.monotonic()
         for step in self.training:
@@ -154,7 +162,7 @@ class Run:
         """A fingerprint of the tokens, so that no run goes on with other texts."""
         return [zlib.crc32(tokens.numpy()) for tokens in (self.learned, self.held)]
 
-    def _take_up(self, tensors: dict, about: dict, path: Path) -> None:
+    def _take_up(self, tensors: dict, about: dict) -> None:
         """Back to where the checkpoint was written; what was logged after it will be done again, the same."""
         self.training.restore(tensors, about["done"])
         self.saved = self.done
@@ -216,7 +224,7 @@ def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     if run._print() != about["texts"]:
         raise refuse("train", "the texts have changed", f"{len(documents)} files spell other tokens than when the run began",
                      "the same texts", "put them back as they were, or begin a new run with another --out")  # fmt: skip
-    run._take_up(tensors, about, path)
+    run._take_up(tensors, about)
     return run
 
 
