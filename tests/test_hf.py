@@ -464,3 +464,15 @@ def test_check_and_register():
     hf.check(on(model, "regard"))
     mask = masking_utils.create_bidirectional_mask(model.config, torch.zeros(1, 4, 32), None)
     assert isinstance(mask, LazyMask)
+
+
+def test_check_asks_only_modules_that_could_attend():
+    """Rotary angles keep a configuration of their own, which says eager; they attend nothing, so the model is well."""
+    config = T.GraniteSWAConfig(**GROUPED, sliding_window=4)
+    hf.check(on(T.GraniteSWAForCausalLM(config).eval(), "regard"))
+
+
+def test_a_mask_that_hides_nothing_stretches():
+    """A mask made for one key that lets it be seen serves for more keys, as the models' own mask, which is added, does."""
+    mask = lazy_mask(1, 1, 1, 0, 0, masking_utils.causal_mask_function)
+    assert torch.equal(attend(mask, Q=1)[0], attend(torch.ones(1, 5, dtype=torch.bool), Q=1)[0])

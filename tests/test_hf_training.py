@@ -81,3 +81,145 @@ def test_every_parameter_has_eagers_gradient(name, padding):
     with Doubled():
         exact = learned(model.double(), inputs)
     assert apart(found, exact) <= 4 * apart(usual, exact)
+
+
+def test_models_that_view_the_result_learn():
+    """The result lies as the models' own does, (batch, rows, heads, depth) in a row, with gradients too: some models view it."""
+    q = torch.randn(1, 4, 3, 8, requires_grad=True)
+    out, _ = hf.attend(torch.nn.Identity(), q, q, q, None, is_causal=False)
+    assert out.requires_grad and out.view(1, 3, 32).shape == (1, 3, 32)
+
+
+def test_gradient_checkpointing_repeats_the_dropout():
+    """Computed once more on the way back, attention drops the same weights: the gradients are those without checkpointing."""
+    inputs, found = batch(), []
+    for recompute in (False, True):
+        model = built("llama", attention_dropout=0.3).train()
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(7)
+        found.append(learned(model, inputs))
+    assert apart(*found) == 0
+
+
+def test_dropout_falls_in_training_only():
+    """Training drops weights anew in every step, manual_seed repeats them, and eval() drops nothing."""
+    model, inputs = built("llama", attention_dropout=0.5), batch()
+    exact = built("llama")(**inputs).logits
+    assert torch.equal(model.eval()(**inputs).logits, exact)
+    torch.manual_seed(3)
+    first, second = (model.train()(**inputs).logits for _ in range(2))
+    torch.manual_seed(3)
+    again = model(**inputs).logits
+    assert torch.equal(first, again) and not torch.allclose(first, second) and not torch.allclose(first, exact)
+
+
+def test_dropout_leaves_the_mean():
+    """Over many draws, the attention with dropout is on average the attention without."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 16, 8)
+    module = torch.nn.Identity().train()
+    exact = hf.attend(module, q, k, v, None)[0]
+    draws = torch.stack([hf.attend(module, q, k, v, None, dropout=0.25)[0] for _ in range(400)])
+    error = (draws.mean(0) - exact).abs() / (draws.std(0) / 20).clamp(min=1e-3)
+    assert error.max() < 5
+
+
+def test_packed_documents_learn_as_they_do_alone():
+    """Position ids that start anew keep documents apart, forward and backward."""
+    model = built("llama").eval()
+    ids = batch()["input_ids"][:1]
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    model.zero_grad()
+    model(input_ids=ids, position_ids=positions, use_cache=False).logits.square().sum().backward()
+    packed = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    model.zero_grad()
+    sum(model(input_ids=part).logits.square().sum() for part in (ids[:, :4], ids[:, 4:])).backward()
+    alone = {name: weight.grad for name, weight in model.named_parameters()}
+    assert apart(packed, alone) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_16_bit_gradients(dtype):
+    """Against float32, the gradients of a 16-bit model err no more than twice as much as with the model's own 16-bit code."""
+    inputs = batch()
+    exact = learned(built("llama"), inputs)
+    model = built("llama").to(dtype)
+    found = learned(model, inputs)
+    model.set_attn_implementation("eager")
+    assert apart(found, exact) <= 2 * apart(learned(model, inputs), exact)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_autocast(trains):
+    """Inside autocast queries of float32 and values of bfloat16 meet in bfloat16, as in torch's own attention."""
+    model, inputs = built("llama"), batch()
+    model.set_attn_implementation("sdpa")
+    with torch.set_grad_enabled(trains):
+        exact = model(**inputs).logits
+        with torch.autocast("cpu", torch.bfloat16):
+            usual = model(**inputs).logits
+            model.set_attn_implementation("regard")
+            with hf.record(model) as calls:
+                found = model(**inputs).logits
+    assert {call.q.dtype.name for call in calls} == {"bfloat16"}
+    assert (found - exact).abs().max() <= 2 * (usual - exact).abs().max()
+    if trains:
+        found.float().square().mean().backward()
+        assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
+
+
+def test_weights_on_request_have_gradients():
+    """A loss on the weights themselves (output_attentions) reaches the parameters as it does through eager's."""
+    model, inputs = built("llama").train(), batch()
+    del inputs["labels"]
+
+    def gradients(implementation):
+        model.set_attn_implementation(implementation)
+        model.zero_grad()
+        sum(weights.square().sum() for weights in model(**inputs, output_attentions=True).attentions).backward()
+        return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+    assert apart(gradients("regard"), gradients("eager")) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["llama", "t5, learned position bias"])
+def test_beam_search(name):
+    """Beams, whose caches are reordered at every step, find eager's tokens."""
+    model, inputs = built(name).eval(), batch("left")
+    del inputs["labels"]
+    found = []
+    for implementation in ("regard", "eager"):
+        model.set_attn_implementation(implementation)
+        found.append(
+            model.generate(**inputs, max_new_tokens=8, num_beams=3, do_sample=False, pad_token_id=0, eos_token_id=None)
+        )
+    assert torch.equal(*found) and found[0].shape[1] >= 8
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_compiled_model(trains):
+    """torch.compile of a model runs attention between its graphs, for masks of any kind, and gives what the model gives."""
+    model, inputs = built("gemma2, softcap, windows").eval(), batch()
+    torch.compiler.reset()
+    with torch.set_grad_enabled(trains), hf.record(model) as calls:
+        want = model(**inputs).logits
+        found = torch.compile(model, backend="aot_eager")(**inputs).logits
+    assert torch.equal(found, want) and len(calls) == 4
+
+
+def test_a_few_steps_lead_where_eager_leads():
+    """Ten steps of Adam on regard and on eager: the same losses."""
+    losses = []
+    for implementation in ("regard", "eager"):
+        model = built("llama").train()
+        model.set_attn_implementation(implementation)
+        steps = torch.optim.AdamW(model.parameters(), 1e-3)
+        losses.append([])
+        for _ in range(10):
+            steps.zero_grad()
+            loss = model(**batch()).loss
+            loss.backward()
+            steps.step()
+            losses[-1].append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]

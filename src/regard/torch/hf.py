@@ -21,7 +21,7 @@ from ..scores import bias
 from ..scores import softcap as capped
 from ..watch import watched
 from .functional import attention
-from .lazy_mask import LazyMask, lazy_mask
+from .lazy_mask import LazyMask, between_graphs, lazy_mask
 from .recorder import NAME, Call, implementations, note, record
 
 __all__ = ["Call", "attend", "check", "record", "register"]
@@ -77,6 +77,7 @@ def check(model) -> None:
 
 
 @watched("regard, for transformers")
+@between_graphs
 def attend(
     module, query, key, value, attention_mask, *, engine="auto", dropout=0.0, scaling=None, is_causal=None, sliding_window=None,
     softcap=None, s_aux=None, position_bias=None, output_attentions=False, **kwargs,
@@ -130,7 +131,7 @@ def attend(
     sources = (query, key, value, sinks, position_bias, attention_mask)
     learns = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
     if learns or query.device.type != "cpu":
-        out = attention(query, key, value, **rules, **falling, engine=engine).transpose(1, 2)
+        out = attention(query, key, value, **rules, **falling, engine=engine).transpose(1, 2).contiguous()  # models view it
     else:
         problem = Problem.of(query, key, value, **rules, **falling, where=NAME)
         B, H, Q, _ = grid
@@ -178,6 +179,8 @@ def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) 
                                   "let transformers build the mask: pass attention_mask (batch, keys), or leave it out"))  # fmt: skip
         return (causal(), score, 0) if causes and Q > 1 else (None, score, K - Q)
     if isinstance(mask, LazyMask):
+        if mask.everything and mask.shape[2] in (1, Q) and mask.shape[3] in (1, K):  # stretches as the models' own mask does
+            return None, score, K - Q
         if tuple(mask.shape[2:]) != (Q, K) or mask.shape[0] not in (1, B):
             reasons.append(Reason("the mask was made for another shape", f"{list(mask.shape)}", f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
                                   'report it with the name of the model; until then use attn_implementation="eager"'))  # fmt: skip

@@ -7,6 +7,8 @@ Models that would compute with it do their attention themselves and must not hav
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
 
@@ -17,7 +19,18 @@ from ..intervals import Interval
 from ..readings import bounds
 from ..trace import as_mask
 
-__all__ = ["LazyMask", "lazy_mask"]
+__all__ = ["LazyMask", "between_graphs", "lazy_mask"]
+
+
+def between_graphs(function):
+    """The function as it is; in a model under torch.compile it runs between two compiled graphs, never inside one."""
+    outside = torch.compiler.disable(function)
+
+    @functools.wraps(function)
+    def either(*args, **kwargs):
+        return (outside if torch.compiler.is_compiling() else function)(*args, **kwargs)
+
+    return either
 
 
 class NoSuchAttribute(Refused, AttributeError):
@@ -45,6 +58,11 @@ class LazyMask:
     def __init__(self, rule: Expr, shape: tuple[int, int, int, int], query_start: int, device: torch.device | str = "cpu"):
         self.rule, self.shape, self.query_start = rule, torch.Size(shape), query_start
         self.device = torch.device(device)
+
+    @property
+    def everything(self) -> bool:
+        """Whether every row may attend every key."""
+        return isinstance(self.rule, Const) and self.rule.value is True
 
     def size(self, dim: int | None = None):
         """The shape, or one axis of it."""
@@ -113,6 +131,7 @@ for _name in (
     setattr(LazyMask, _name, _refusing(_name))
 
 
+@between_graphs
 def lazy_mask(
     batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, device="cpu",
     **kwargs,

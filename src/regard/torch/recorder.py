@@ -147,8 +147,11 @@ def note(module, query, key, rules: dict[str, Any]) -> None:
 
 
 def implementations(model) -> set[str]:
-    """The attention implementations that the model and the models inside it are set to."""
-    configs = [getattr(module, "config", None) for module in model.modules()]
+    """The attention implementations that the model and the models inside it are set to.
+
+    A module without parameters, such as rotary angles, attends nothing, whatever its copy of the configuration says.
+    """
+    configs = [getattr(module, "config", None) for module in model.modules() if next(module.parameters(), None) is not None]
     return {name for config in configs if isinstance(name := getattr(config, "_attn_implementation", None), str)}
 
 

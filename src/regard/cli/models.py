@@ -1,0 +1,44 @@
+"""`regard models`: which architectures of transformers run on regard, tried one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["models"]
+
+
+def models(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Architectures by model_type, such as llama.", show_default="all")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", dir_okay=False, help="Write the table into this file, between its two marks.")
+    ] = None,
+) -> None:
+    """Try each architecture of transformers, tiny and random, beside its own attention: outputs, gradients, tokens."""
+    import warnings
+
+    import transformers
+    from rich.console import Console
+
+    from ..errors import refuse
+    from ..torch import architectures
+
+    if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):
+        raise refuse("models", "no place for the table", str(save), f"a file with the lines {architectures.FIRST} and {architectures.LAST}",
+                     "add these two lines where the table should stand")  # fmt: skip
+    transformers.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore")
+    console, rows = Console(highlight=False), []
+    for name in names or sorted(architectures.families()):
+        rows.append(architectures.compare(name))
+        console.print(rows[-1].line(), markup=False, soft_wrap=True)
+    counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in architectures.VERDICTS}
+    console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), markup=False)
+    if save:
+        save.write_text(architectures.placed(save.read_text(encoding="utf-8"), architectures.table(rows)), encoding="utf-8")
+    if counts["differs"]:
+        raise typer.Exit(1)
