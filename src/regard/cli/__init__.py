@@ -12,6 +12,7 @@ from .bench import bench
 from .classify import classify
 from .generate import generate
 from .look import look
+from .models import models
 from .train import train
 
 __all__ = ["app", "main"]
@@ -23,6 +24,7 @@ app.command()(bench)
 app.command()(train)
 app.command()(generate)
 app.command()(classify)
+app.command()(models)
 
 
 @app.callback()
