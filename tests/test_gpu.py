@@ -12,7 +12,7 @@ from strategies import problems
 from torch._dynamo.testing import CompileCounter
 
 import regard as rg
-from regard import gpu, reference
+from regard import autograd, gpu, reference
 from regard.arrays import as_tensor
 from regard.bench import card
 from regard.expr import Op
@@ -357,6 +357,22 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
         rg.attention(q, k, v, engine="reference")
     with pytest.raises(rg.Refused, match="no such engine for tensors on a device"):
         rg.attention_stats(q.detach(), k.detach(), of="entropy", engine="jit")
+
+
+def test_the_operator_goes_back_on_a_device():
+    """Inside an operator torch's autograd is off; the way back on a card, which uses it, gives the gradients of the law all the same."""
+    q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
+    mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
+    score = rg.alibi(slope)
+    rest = (None, None, mask.digest, score.digest, None, 0.0, "tiles")
+    out, sums = autograd._elsewhere(q, k, v, None, [slope], *rest)
+    dout = normal(*out.shape, seed=5, dtype=torch.float64)
+    with torch._C._AutoDispatchBelowAutograd():
+        found = autograd._back_elsewhere(dout, None, out, sums, [True, True, True, False, True], q, k, v, None, [slope], *rest)
+    problem = Problem.of(q, k, v, mask=mask, score=score)
+    wanted = reference.backward(problem, dout.numpy())
+    for gradient, its in zip(found, (*wanted[:3], *wanted.tables.values()), strict=True):
+        np.testing.assert_allclose(gradient, its, rtol=1e-9, atol=1e-9)
 
 
 # ---- the check on a card -----------------------------------------------------------------------------------------------------

@@ -200,14 +200,20 @@ def _back_elsewhere(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest
     """The forward pass once more, with torch's autograd, and back."""
     given = [None if tensor is None else tensor.detach().requires_grad_(needed)
              for tensor, needed in zip((q, k, v, sinks, *tables), needs, strict=True)]  # fmt: skip
-    with torch.enable_grad():
-        again, sums = _elsewhere(*given[:4], given[4:], *rest)
-    ends = [(end, slope) for end, slope in ((again, dout), (sums, dsums)) if slope is not None]
     wanted = [tensor for tensor, needed in zip(given, needs, strict=True) if needed]
-    if not ends:
+    if dout is None and dsums is None:
         return [torch.zeros_like(tensor) for tensor in wanted]
-    found = torch.autograd.grad([end for end, _ in ends], wanted, [slope for _, slope in ends], allow_unused=True)
+    with torch.enable_grad(), _recorded():
+        again, sums = _elsewhere(*given[:4], given[4:], *rest)
+        ends = [(end, slope) for end, slope in ((again, dout), (sums, dsums)) if slope is not None]
+        found = torch.autograd.grad([end for end, _ in ends], wanted, [slope for _, slope in ends], allow_unused=True)
     return [torch.zeros_like(tensor) if part is None else part for tensor, part in zip(wanted, found, strict=True)]
+
+
+def _recorded():
+    """Torch's autograd, which is off inside an operator, on again."""
+    hidden = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutogradFunctionality)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), hidden)
 
 
 def _asked(sinks, tables, start, seed, mask, score, scale, dropout, engine) -> tuple[dict[str, Any], str, int]:
