@@ -462,6 +462,7 @@ REFUSED = {
     "no heads": (lambda: ALiBi(0), "the number of heads"),
     "kind": (lambda: Rotary.from_config(llama({"rope_type": "default"}), layer_type=None) and Rotary.from_config(odd("yarm")),
              r"rope_type='yarm'.*did you mean 'yarn'"),
+    "one set for all": (lambda: Rotary.from_config(odd("default"), layer_type="full"), "all layers have the same angles"),
     "mrope": (lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])), "not known here"),
     "incomplete": (lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)), "does not say factor, low_freq_factor"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Linear attention: a product of features in place of exp(q·k), so that sums over the keys are enough, in parallel or one by one."""
+"""Linear attention: a product of features in place of exp(q·k), so that sums over the keys are enough, in whatever pieces."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class LinearAttention(ApproximateAttention):
 
     out_i = φ(q_i)·Σ φ(k_j) v_jᵀ / φ(q_i)·Σ φ(k_j)
 
-    Sizes and parameters as for `Attention`. It does not approximate softmax attention, it replaces it: weights are flatter, and a
-    model must be trained with it. With mask=rg.causal() and a `LinearState` as cache it is a recurrent network: the same numbers,
-    and a token costs the same however many came before.
+    Sizes and parameters as for `Attention`. It does not approximate softmax attention, it replaces it: weights are flatter, and
+    a model must be trained with it. With mask=rg.causal() and a `LinearState` as cache it is a recurrent network: the same
+    numbers, and a token costs the same however many came before.
 
     Refused: masks that tie single rows to single keys.
 

@@ -1,4 +1,4 @@
-"""A mask taken apart, for layers that never meet a single pair of query and key: an order, and conditions on rows and on keys."""
+"""A mask taken apart, for layers that never meet a pair of query and key: an order, and conditions on rows and on keys."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ class MaskParts:
     """The mask `order & rows & keys`: order is causal or not, rows (B, H, Q, 1) and keys (B, H, K, 1) are booleans or None.
 
     B and H are 1 where a condition is the same for all.
+
+    >>> import regard as rg
+    >>> parts = MaskParts.of("here", rg.causal() & rg.lengths(2), torch.zeros(1, 1, 3, 8), range(3), range(3))
+    >>> parts.causal, parts.rows, parts.keys.flatten().tolist()
+    (True, None, [True, True, False])
     """
 
     causal: bool

@@ -35,8 +35,8 @@ class Performer(LinearAttention):
     exp(q·k / √D) = E[φ(q)·φ(k)],  φ(x) = exp(ω·x′ − |x′|²/2) / √F,  x′ = x / D^(1/4),  ω ~ N(0, I) orthogonal in blocks of D
 
     features (F): how many, by default D·ln D rounded up to a multiple of 8; the error falls as 1/√F, and grows quickly with the
-    length of queries and keys. `redraw` draws them anew, which training does now and then so that nothing is learned about one draw;
-    they are a buffer of the state_dict, because a trained model goes with its draw. All heads share them.
+    length of queries and keys. `redraw` draws them anew, which training does now and then so that nothing is learned about one
+    draw; they are a buffer of the state_dict, because a trained model goes with its draw. All heads share them.
     All else as for `LinearAttention`, `LinearState` included.
 
     A key's features are 0 in float32 where |k|² / (2·√D) passes about 100: such a model needs normalised keys.

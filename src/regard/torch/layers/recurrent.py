@@ -57,8 +57,8 @@ class TransformerXL(torch.nn.Module):
 
     s_ij = [(q_i + u)·k_j + (q_i + w)·W_r r(i − j)] / √D,   r(p) = [sin(p θ_f) …, cos(p θ_f) …],   θ_f = 10000^(−2f/R)
 
-    heads (H); head_dim (D, by default d_model / H); relative_dim (R, by default d_model, as in the paper): the width of r; score:
-    the rule for s_ij; dropout: of the weights, in training. Parameters: q, k, v, r, o (projections, r being W_r), content_bias
+    heads (H); head_dim (D, by default d_model / H); relative_dim (R, by default d_model, as in the paper): the width of r;
+    score: the rule for s_ij; dropout: of the weights, in training. Parameters: q, k, v, r, o (projections, r being W_r), content_bias
     and position_bias (H, D: u and w).
 
     The second term is no table of distances, for it depends on the query. It is a product nevertheless: with a = W_rᵀ (q_i + w)
@@ -66,8 +66,8 @@ class TransformerXL(torch.nn.Module):
         a·r(i − j) = Σ_f (a_f sin iθ_f + a′_f cos iθ_f) cos jθ_f + (a′_f sin iθ_f − a_f cos iθ_f) sin jθ_f,
 
     so R components more in queries and keys are enough, exactly. Nothing of size n × n is built and nothing is shifted. A score
-    costs D + R multiplications, where the paper's two products cost 2·D and a matrix: relative_dim=head_dim costs as little as the
-    paper, the paper's own width more, and memory grows with n.
+    costs D + R multiplications, where the paper's two products cost 2·D and a matrix: relative_dim=head_dim costs as little as
+    the paper, the paper's own width more, and memory grows with n.
 
     Refused, with all reasons at once: sizes that do not fit; with the call, rows that do not fit.
 

@@ -14,6 +14,9 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
     """depth, base, fraction and scaling of the config, as `Rotary` takes them."""
     given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = {name: part for name, part in given.items() if isinstance(part, dict)}
+    if not nested and layer_type is not None:
+        raise refuse("Rotary.from_config", "all layers have the same angles", given=f"layer_type={layer_type!r}",
+                     expected="layer_type=None: rope_parameters are not given per kind of layer", mend="leave it out")  # fmt: skip
     if nested and layer_type in given and layer_type not in nested:
         raise refuse("Rotary.from_config", "layers of this kind have no rotary positions", given=f"{layer_type!r}: {given[layer_type]}",
                      expected=f"one of {', '.join(map(repr, nested))}", mend="give these layers positions=None")  # fmt: skip

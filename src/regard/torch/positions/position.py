@@ -1,4 +1,4 @@
-"""Where tokens stand: the three places at which a model asks, and what every kind of position answers unless it says otherwise."""
+"""Where tokens stand: the three places at which a model asks, and what a kind of position answers unless it says otherwise."""
 
 from __future__ import annotations
 

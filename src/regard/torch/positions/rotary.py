@@ -85,7 +85,7 @@ class Rotary(Position):
         return self._kept[2]
 
     def _worked_out(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n, d), or (B, 1, n, d) where positions differ between the entries of a batch; the sine of each pair's first is negative."""
+        """(n, d), or (B, 1, n, d) where entries of a batch stand elsewhere; the sine of each pair's first component is negative."""
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         pace = self.scaling.reaching(self.frequencies, self.turned, self.base, positions)
         angles = positions[..., None].to(exact) * pace.to(exact)

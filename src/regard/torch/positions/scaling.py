@@ -72,7 +72,7 @@ class Linear(Scaling):
 
 @dataclass(frozen=True)
 class NTK(Scaling):
-    """A larger base, the same for every length: base · factor^(d/(d−2)) slows the slowest pair by factor and leaves the fastest."""
+    """A larger base for every length: base · factor^(d/(d−2)) slows the slowest pair by factor and leaves the fastest."""
 
     factor: float
 
@@ -84,15 +84,15 @@ class NTK(Scaling):
 class DynamicNTK(Scaling):
     """A base that grows with the text: base · (factor · n / trained_length − (factor − 1))^(d/(d−2)) for n > trained_length.
 
-    n is the largest position of the call + 1; the frequencies of one call do not depend on the calls before it. Keys that lie in a
-    cache keep the angle that they were given.
+    n is the largest position of the call + 1; the frequencies of one call do not depend on the calls before it. Keys that lie
+    in a cache keep the angle that they were given.
     """
 
     factor: float
     trained_length: int
 
     def reaching(self, known: torch.Tensor, depth: int, base: float, positions: torch.Tensor) -> torch.Tensor:
-        length = torch.clamp(positions.max() + 1, min=self.trained_length)
+        length = torch.clamp(positions.max() + 1, min=self.trained_length).to(torch.float32)
         larger = larger_base(base, (self.factor * length / self.trained_length) - (self.factor - 1), depth)
         return torch.where(length > self.trained_length, frequencies(depth, larger), known)
 
@@ -102,8 +102,8 @@ class YaRN(Scaling):
     """Fast pairs as they are, slow pairs squeezed, a ramp between; cosines and sines grow a little (Peng et al. 2023).
 
     A pair that turns more than beta_fast times within trained_length keeps θ, one that turns fewer than beta_slow times gets
-    θ / factor. magnitude = attention_factor, by default 0.1 · ln(factor) + 1; with mscale and mscale_all_dim the ratio of the two.
-    truncate: whether the ends of the ramp are whole numbers.
+    θ / factor. magnitude = attention_factor, by default 0.1 · ln(factor) + 1; with mscale and mscale_all_dim the ratio of
+    the two. truncate: whether the ends of the ramp are whole numbers.
     """
 
     factor: float
@@ -146,8 +146,8 @@ class YaRN(Scaling):
 class Llama3(Scaling):
     """Short waves as they are, long waves squeezed, the middle between (Llama 3.1).
 
-    Waves shorter than trained_length / high_frequency_factor keep θ, those longer than trained_length / low_frequency_factor get
-    θ / factor.
+    Waves shorter than trained_length / high_frequency_factor keep θ, those longer than trained_length / low_frequency_factor
+    get θ / factor.
     """
 
     factor: float
