@@ -339,7 +339,7 @@ def test_sdpa_means_what_the_law_says(Q, asked):
 
 def test_the_functions_people_call_go_to_the_device(monkeypatch):
     """attention, lse, weights and statistics of tensors elsewhere are computed here; shapes and gradients are the caller's."""
-    for room in ("attention", "stats"):
+    for room in ("attention", "stats", "explain"):
         monkeypatch.setattr(sys.modules[f"regard.{room}"], "elsewhere", lambda _: True)
     q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
     asked = {"mask": rg.window(9), "score": rg.alibi(4)}
@@ -353,6 +353,11 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     assert weights.shape == (4, 40)
     assert found.entropy.shape == (4, 40)
     assert not isinstance(out, np.ndarray)
+    assert (
+        str(rg.explain(q.detach(), k.detach(), v.detach(), **asked))
+        .splitlines()[3]
+        .startswith("engine  tiles: torch operations, tile by tile; SDPA's kernels know no score")
+    )
     with pytest.raises(rg.Refused, match="computes on the CPU"):
         rg.attention(q, k, v, engine="reference")
     with pytest.raises(rg.Refused, match="no such engine for tensors on a device"):

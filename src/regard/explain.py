@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .arrays import elsewhere
 from .attention import choose
 from .cost import Cost, cost
 from .plan import Plan, plan
@@ -16,13 +17,14 @@ TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What `explain` found; print it, or read its parts. why: the reasons for the engine."""
+    """What `explain` found; print it, or read its parts. why: the reasons for the engine; whole: it visits all pairs, not the plan."""
 
     problem: Problem
     plan: Plan
     cost: Cost
     engine: str
     why: list[str]
+    whole: bool
 
     def __str__(self):
         asked = self.problem
@@ -35,9 +37,7 @@ class Explanation:
             else f"; then {asked.dropout.rate:g} of the weights fall out (seed {asked.dropout.seed})"
         )
         sinks = "" if asked.sinks is None else f", {asked.sinks.shape[1]} in the denominator besides (sinks)"
-        whole = (
-            "" if self.engine == "jit" else " (it visits the whole matrix; the plan is what the compiled engine would visit)"
-        )
+        whole = " (it visits the whole matrix; the plan is what the compiled engine would visit)" if self.whole else ""
         return "\n".join([
             f"asked   q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {asked.dtype}; "
             f"row 0 at position {place}",
@@ -69,13 +69,21 @@ def explain(
     >>> explain(q, k, v, mask=rg.causal()).cost.allowed
     500500
     """
-    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
-                         seed=seed, where="explain")  # fmt: skip
-    name, why = choose(problem, engine)
+    given = {"mask": mask, "score": score, "scale": scale, "query_start": query_start, "sinks": sinks, "dropout": dropout, "seed": seed,
+             "where": "explain"}  # fmt: skip
     rows, keys = TILE
-    if name == "jit":
-        from . import jit
+    if elsewhere(q):
+        from . import gpu
 
-        rows, keys = jit.tile_shape(problem)
+        call = gpu.Call.of(q, k, v, **given)
+        problem, (name, why) = call.problem, gpu.choose(call, engine)
+        rows, keys = gpu.TILE
+    else:
+        problem = Problem.of(q, k, v, **given)
+        name, why = choose(problem, engine)
+        if name == "jit":
+            from . import jit
+
+            rows, keys = jit.tile_shape(problem)
     found = plan(problem, rows, keys)
-    return Explanation(problem, found, cost(problem, found), name, why)
+    return Explanation(problem, found, cost(problem, found), name, why, not elsewhere(q) and name != "jit")
