@@ -1,11 +1,13 @@
 """`regard classify`: tables are read or refused by line, reports are scikit-learn's numbers, and classifiers learn."""
 
+import io
 import random
 
 import numpy as np
 import pytest
-from test_cli import refused, regard
+from test_cli import regard
 
+from regard.cli.classify import classify
 from regard.errors import Refused
 from regard.models import tables
 from regard.models.report import Report
@@ -60,13 +62,25 @@ def test_a_classifier_learns_and_tells_how_well(folder):
     assert torch.allclose(alone, found[:5], atol=1e-5)  # neighbours in the batch change nothing
 
 
-def test_a_classifier_is_asked(folder):
+def test_a_classifier_is_asked(folder, capsys, monkeypatch):
     """A text, lines of standard input, the rows of a table; with the labels named, a table is judged."""
-    ask = ("classify", "--model", "classifier")
-    status, out, err = regard(*ask, "a lovely film", cwd=folder)
-    assert status == 0 and out.startswith("good\t") and out.endswith("\ta lovely film\n"), err
-    status, out, _ = regard(*ask, "-", input=b"a great night\n\nan awful story\n", cwd=folder)
-    assert status == 0 and [line.split("\t")[0] for line in out.splitlines()] == ["good", "bad"]
+    monkeypatch.chdir(folder)
+
+    def told(source: str, **wishes) -> list[str]:
+        classify(source, model=folder / "classifier", **wishes)
+        return capsys.readouterr().out.splitlines()
+
+    [line] = told("a lovely film")
+    assert line.startswith("good\t") and line.endswith("\ta lovely film")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a great night\n\nan awful story\n")))
+    assert [line.split("\t")[0] for line in told("-")] == ["good", "bad"]
+    assert len(told("reviews.csv")) == 200
+    judged = told("reviews.csv", label="sentiment")
+    assert judged[0].endswith("of 200 rows of reviews.csv") and judged[1].startswith("always answering 'good'")
+    for source, wishes, wording in (("text", {"steps": 3, "out": folder / "x"}, r"does not learn\n.*--out, --steps"),
+                                    ("text", {"label": "sentiment"}, "columns without a table"), (" ", {}, "no text")):  # fmt: skip
+        with pytest.raises(Refused, match=wording):
+            classify(source, model=folder / "classifier", **wishes)
     (folder / "new.jsonl").write_text('{"text": "dull, dull", "label": "bad"}\n{"text": "fine", "label": "good"}\n')
     saved = checkpoint.load(folder / "classifier")
     report = classification.judge(saved, tables.read(folder / "new.jsonl"))
@@ -74,7 +88,6 @@ def test_a_classifier_is_asked(folder):
     (folder / "odd.jsonl").write_text('{"text": "dull", "label": "bad"}\n{"text": "fine", "label": "ugly"}\n')
     with pytest.raises(Refused, match=r"a class that was not learned\n.*'ugly' in line 2"):
         classification.judge(saved, tables.read(folder / "odd.jsonl"))
-    assert "a finished classifier does not learn" in refused(*ask, "text", "--steps", "3", "--out", "x", cwd=folder)
 
 
 def test_the_report_has_scikit_learns_numbers():

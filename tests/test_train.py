@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from test_cli import SRC, refused, regard
 
+from regard.cli.generate import generate
 from regard.errors import Refused
 from regard.models import text
 from regard.models.curve import curve
@@ -69,7 +70,7 @@ def test_half_a_run_and_the_other_half_are_the_whole(rhyme, tmp_path):
 def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
     """kill -9 at any moment, twice: the run that is taken up again ends with the bits and the log of one that was left alone."""
     environment = {**os.environ, "PYTHONPATH": SRC, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "regard", "train", "--steps", "60", "--eval-every", "2"]
+    command = [sys.executable, "-m", "regard", "train", "--steps", "30", "--eval-every", "2"]
 
     def start(*arguments):
         return subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -107,8 +108,22 @@ def test_ctrl_c_saves_and_says_how_to_go_on(rhyme, tmp_path):
     assert f"Saved at step {done} of 100000. To go on: regard train --resume --out kept" in out
     status, out, err = regard("train", "--resume", "--out", "kept", "--steps", str(done + 2), cwd=tmp_path)
     assert status == 0 and f"from step {done} on" in out, err
-    status, out, err = regard("generate", "kept", "Round", "--tokens", "5", "--greedy", "-n", "2", cwd=tmp_path)
-    assert status == 0 and out.count("Round") == 2 and "── 2 of 2 ──" in out, err
+
+
+def test_generate_writes(rhyme, tmp_path, capsys):
+    """Continuations stand behind the prompt; greedy ones are equal, a seed repeats itself, a stop ends the text behind its words."""
+    found = run.begin(tmp_path / "run", [rhyme], {**TINY, "dropout": 0.0, "steps": 60, "learning_rate": 0.02, "batch": 8})
+    list(found)
+
+    def written(prompt: str | None = "Round and ", **wishes) -> str:
+        generate(tmp_path / "run", prompt, **wishes)
+        return capsys.readouterr().out
+
+    first, second = written(tokens=12, n=2, greedy=True).split("\n\n── 2 of 2 ──\n")
+    assert first.removeprefix("── 1 of 2 ──\n") == second.rstrip("\n") and len(second) == len("Round and ") + 12 + 1
+    assert written(seed=3) == written(seed=3) != written(seed=4)
+    assert written(tokens=500, seed=0, stop=["r"]).count("r") == 1
+    assert written(None, tokens=3, greedy=True)
 
 
 def test_training_learns(rhyme, tmp_path):
@@ -336,7 +351,17 @@ def test_a_full_disk_is_told_with_what_is_safe(rhyme, tmp_path, monkeypatch):
         next(steps)
 
 
-def test_generate_refuses_what_it_cannot_write(rhyme, tmp_path):
-    """No folder, and a prompt that is not text: one sentence each."""
+def test_generate_refuses_what_it_cannot_write(tmp_path):
+    """No folder, a model that does not write, numbers that cannot work, and a prompt that is not text: one sentence each."""
+    for wishes, wording in (({}, "no model in the folder"), ({"n": 0}, "no continuations"), ({"device": "tpu"}, "no such device"),
+                            ({"prompt": "a\udcff"}, r"not UTF-8\n.*byte 1 of the prompt")):  # fmt: skip
+        with pytest.raises(Refused, match=wording):
+            generate(**{"folder": tmp_path, "prompt": "x", **wishes})
+    from regard.models import VisionConfig, VisionTransformer
+
+    checkpoint.save(
+        tmp_path, VisionTransformer(VisionConfig(height=2, width=2, patch=1, classes=2, d_model=8, layers=1, heads=1))
+    )
+    with pytest.raises(Refused, match="the model does not write"):
+        generate(tmp_path, "x")
     assert "no model in the folder" in refused("generate", str(tmp_path / "nowhere"), "x")
-    assert "not UTF-8: byte 1 of standard input" in refused("generate", str(tmp_path), "-", input=b"a\xff")
