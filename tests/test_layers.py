@@ -125,7 +125,7 @@ def test_copies_and_files(make, call):
     assert torch.equal(call(layer, x), out) and not torch.equal(call(copied, x), out)
 
 
-WHOLE = ["sinks, learned distances", "as torch's", "latent", "differential"]
+WHOLE = ["sinks, learned distances", "latent", "differential"]  # "as torch's" is compiled in tests/test_layers_multi_head.py
 
 
 @pytest.mark.parametrize("make, call", [(LAYERS | MORE)[name] for name in WHOLE], ids=WHOLE)
@@ -139,6 +139,22 @@ def test_torch_compiles_it_whole(make, call):
     found = torch.utils._pytree.tree_leaves(gradients(copy.deepcopy(layer), compiled, x, dout))
     for mine, plain in zip(found, expected):
         torch.testing.assert_close(mine, plain)
+
+
+def test_learned_positions_stay_with_the_layer():
+    """A layer made without numbers (device "meta"), filled, given other parameters or another dtype, reads those it has now."""
+    make, call = MORE["sinks, learned distances"]
+    layer, x = made(make)
+    with torch.device("meta"):
+        empty = make()
+    empty.load_state_dict(layer.state_dict(), assign=True)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # no rule was ever built over these
+        torch.compile(call, fullgraph=True, backend="aot_eager")(empty, x)
+    assert torch.equal(call(empty, x), call(layer, x))
+    layer.positions.weight = torch.nn.Parameter(-layer.positions.weight.detach())
+    assert not torch.equal(call(empty, x), call(layer, x))
+    torch.testing.assert_close(call(layer.double(), x.double()).float(), call(copy.deepcopy(layer).float(), x))
 
 
 DROPPING = {

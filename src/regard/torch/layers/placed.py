@@ -22,6 +22,8 @@ class Placed(torch.nn.Module):
 
     positions: Position | None
     score: Expr | None
+    _rule: Expr | None
+    _over: list[torch.nn.Parameter] | None
 
     def place(self, check: Checks, positions: Position | None, score: Expr | None = None) -> None:
         """Take positions and a score, or refuse with the reasons found so far."""
@@ -35,15 +37,15 @@ class Placed(torch.nn.Module):
                    "numbers that are not learned", "make it a Position: its parameters are saved and copied with the layer")  # fmt: skip
         check.done()
         self.positions, self.score = positions, score
-        self._rule = self._built()
+        self._build()
 
     def rule(self) -> Expr | None:
         """The score of a call; None where it is the logit itself."""
         if self.positions is None:
             return self.score
-        # A compiled program reads a rule that is there already, if it reads the parameters that the layer has now.
+        # A compiled program reads a rule that is there already, if it was built over the parameters that the layer has now.
         if not torch.compiler.is_compiling() or not self._current():
-            self._rule = self._built()
+            self._build()
         return self._rule
 
     def places(self, x: torch.Tensor, cache, positions: torch.Tensor | None) -> torch.Tensor | None:
@@ -67,26 +69,29 @@ class Placed(torch.nn.Module):
         check.need(cache is None or not (self.training and dropout), "dropout over a cache", "a layer in training, with dropout",
                    "a layer that writes, not one that trains", "call layer.eval()")  # fmt: skip
 
-    def _built(self) -> Expr | None:
+    def _build(self) -> None:
+        """The rule over the parameters that the positions have now, unless they have no numbers yet."""
+        self._rule, self._over = self.score, None
         if self.positions is None:
-            return self.score
-        rule = self.positions.score(the_score if self.score is None else self.score)
-        return None if rule is the_score else rule
+            return
+        own = list(self.positions.parameters())
+        if not any(parameter.is_meta for parameter in own):
+            rule = self.positions.score(the_score if self.score is None else self.score)
+            self._rule, self._over = None if rule is the_score else rule, own
 
     def _current(self) -> bool:
         assert self.positions is not None
         own = list(self.positions.parameters())
-        read = [] if self._rule is None else [source for source in self._rule.sources if isinstance(source, torch.nn.Parameter)]
-        return all(any(source is parameter for parameter in own) for source in read)
+        return self._over is not None and len(own) == len(self._over) and all(a is b for a, b in zip(own, self._over))
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
-        self._rule = self._built()  # parameters may lie elsewhere now
+        self._build()  # parameters may lie elsewhere now
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_rule": None}
+        return self.__dict__ | {"_rule": None, "_over": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._rule = self._built()
+        self._build()
