@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import regard as rg  # noqa: E402
-from regard.torch.layers import Attention  # noqa: E402
+from regard.models.blocks import Block  # noqa: E402
+from regard.torch.layers import Attention, SegmentMemory, TransformerXL  # noqa: E402
 from regard.torch.layers.approximate import deviation  # noqa: E402
 from regard.torch.layers.linear import LinearAttention, LinearState, linear_attention  # noqa: E402
 from regard.torch.layers.linformer import Linformer  # noqa: E402
@@ -281,6 +282,18 @@ def test_a_layer_can_be_compiled(name):
     compiled = torch.compile(lambda x: layer(x, mask=mask), fullgraph=True, backend="eager")
 
     assert torch.equal(compiled(x), layer(x, mask=mask))
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "transformer-xl"])
+@torch.no_grad()
+def test_a_layer_stands_in_a_block(name):
+    """A block calls it as it calls `Attention`, with mask and cache, and adds what it gives."""
+    layer = TransformerXL(16, 4).double() if name == "transformer-xl" else made(name)
+    block = Block(layer, torch.nn.Identity(), lambda: torch.nn.Identity())
+    x, mask = rows(1, 9, 16), None if name == "linformer" else rg.causal()
+    cache = None if name == "linformer" else SegmentMemory(4) if name == "transformer-xl" else LinearState()
+
+    assert torch.allclose(block(x, mask=mask, cache=cache), 2 * (x + layer(x, mask=mask)), rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
