@@ -23,8 +23,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import regard as rg  # noqa: E402
 import regard.torch  # noqa: E402
 from regard import Refused, watch  # noqa: E402
-from regard.torch import profiling  # noqa: E402
-from regard.torch.profiling import profile  # noqa: E402
+from regard.torch.observe import profiling  # noqa: E402
+from regard.torch.observe.profiling import profile  # noqa: E402
 
 ONCE = {"repeats": 1, "warmup": 1, "peak": 100.0}
 PLANTED = 0.15  # seconds: more than a busy machine takes from a call of microseconds

@@ -13,9 +13,9 @@ from torch import nn  # noqa: E402
 import regard as rg  # noqa: E402
 from regard import Refused, key, query  # noqa: E402
 from regard.engines import solve  # noqa: E402
-from regard.torch.described import problem_of  # noqa: E402
-from regard.torch.observe import Observer  # noqa: E402
-from regard.torch.tracing import trace  # noqa: E402
+from regard.torch.observe.calls import Observer  # noqa: E402
+from regard.torch.observe.described import problem_of  # noqa: E402
+from regard.torch.observe.tracing import trace  # noqa: E402
 
 B, N, WIDE, H = 2, 5, 16, 4
 

@@ -4,8 +4,7 @@ functional     attention of tensors, as an operator that torch compiles, transfo
 layers         attention as layers, put together from small parts
 positions      sinusoidal, learned, rotary, ALiBi, T5, relative
 hf             transformers models on regard
-profile        what each attention call of a model costs
-trace          what each attention call of a model was given, and the first that goes wrong
+observe        profile: what each attention call of a model costs; trace: what it was given, and the first that goes wrong
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .functional import attention, attention_with_lse
 __all__ = ["attention", "attention_with_lse", "hf", "layers", "positions", "profile", "trace"]
 
 # What few need (`hf` loads transformers) is loaded by the first who asks for it.
-FUNCTIONS = {"profile": "profiling", "trace": "tracing"}
+OBSERVING = ("profile", "trace")
 
 
 def __getattr__(name: str):
-    if name in FUNCTIONS:
-        return getattr(importlib.import_module(f".{FUNCTIONS[name]}", __name__), name)
+    if name in OBSERVING:
+        return getattr(importlib.import_module(".observe", __name__), name)
     if name in __all__:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..errors import refuse
-from ..problem import Problem
-from ..watch import watchers
+from ...errors import refuse
+from ...problem import Problem
+from ...watch import watchers
+from ..recorder import _recordings
 from .lineage import Lineage, Trail, tensors_in
-from .recorder import _recordings
 
 __all__ = ["Observer", "Seen", "arguments", "clock", "left_alone", "module_of"]
 

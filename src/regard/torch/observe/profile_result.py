@@ -12,9 +12,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from .calls import Seen
 from .described import Described
-from .observe import Seen
-from .profile_trace import Timeline
+from .timeline import Timeline
 
 __all__ = ["Profile", "ProfiledCall"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import as_tensor, is_tensor, read_array
-from ..engines import solve
-from ..expr import tables_of
-from ..problem import Problem
-from .observe import CACHE, Seen
+from ...arrays import as_tensor, is_tensor, read_array
+from ...engines import solve
+from ...expr import tables_of
+from ...problem import Problem
+from .calls import CACHE, Seen
 
 __all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]
 

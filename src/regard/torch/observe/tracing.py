@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from ..errors import Reason, Refused, refuse
-from ..problem import Problem
+from ...errors import Reason, Refused, refuse
+from ...problem import Problem
+from .calls import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
 from .described import problem_of
 from .faults import Finding, amiss, empty_rows, swapped_axes, wrong_numbers
 from .lineage import tensors_in
-from .observe import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
 from .trace_result import Layout, Trace, TracedCall
 
 __all__ = ["trace"]

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import is_tensor, read_array
-from ..cost import Cost, cost
-from ..engines import choose
-from ..errors import Refused
-from ..explain import TILE
-from ..expr import Expr
-from ..masks import causal, lengths, window
-from ..plan import plan
-from ..problem import Problem
-from .observe import CACHE, FLEX, HF, REGARD, SDPA, Seen
+from ...arrays import is_tensor, read_array
+from ...cost import Cost, cost
+from ...engines import choose
+from ...errors import Refused
+from ...explain import TILE
+from ...expr import Expr
+from ...masks import causal, lengths, window
+from ...plan import plan
+from ...problem import Problem
+from .calls import CACHE, FLEX, HF, REGARD, SDPA, Seen
 
 __all__ = ["Described", "describe", "problem_of"]
 
@@ -48,7 +48,7 @@ def describe(seen: Seen) -> Described:
     engine, why, matrix = _engine(seen, problem)
     rows, keys = TILE
     if engine == "jit":
-        from .. import jit
+        from ... import jit
 
         rows, keys = jit.tile_shape(problem)
     return Described(problem, engine, why, matrix, cost(problem, plan(problem, rows, keys)))

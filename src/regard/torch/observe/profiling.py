@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from ..errors import Reason, Refused, refuse
+from ...errors import Reason, Refused, refuse
+from .calls import Observer, Seen, arguments, clock, left_alone, module_of
 from .described import Described, describe
 from .lineage import tensors_in
-from .observe import Observer, Seen, arguments, clock, left_alone, module_of
 from .profile_result import Profile, ProfiledCall
-from .profile_trace import Timeline
+from .timeline import Timeline
 
 __all__ = ["profile"]
 
@@ -170,7 +170,7 @@ def _keys(calls: list[Seen]) -> list[tuple]:
 
 @functools.cache
 def _machine():
-    from ..peak import measure
+    from ...peak import measure
 
     return measure(memory=False)
 
