@@ -94,7 +94,7 @@ def _table_on(device: torch.device, table: Table) -> torch.Tensor:
 
 def _copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
     # torch knows little of unsigned numbers; those of 64 bits are no tables.
-    return as_tensor(array.astype(np.int64 if array.dtype.kind == "u" else array.dtype)).to(device)
+    return as_tensor(np.array(array, np.int64 if array.dtype.kind == "u" else array.dtype, order="C")).to(device)
 
 
 def _tensor(name: str, value, q, reasons: list[Reason]) -> None:

@@ -30,22 +30,32 @@ def why_not(call: Call, lse: bool) -> list[str]:
         reasons.append("SDPA's kernels know only the causal mask; another would be a matrix of Q × K")
     elif _keys(call) is None:
         reasons.append("SDPA's causal mask begins at the first key or ends at the last, for all batch entries alike")
-    elif problem.mask is not None and _keys(call) != Q and Q > 1 and H != G:
+    elif H != G and _asked(call)[2] == "to the last key":
         reasons.append("SDPA's kernels for rows that do not begin at the first key want as many key heads as query heads")
     return reasons or _unfused(call)
 
 
 def attend(call: Call) -> tuple[torch.Tensor, None]:
     """softmax(scale · q kᵀ) v, all keys or the causal ones; the plain form, which builds the matrix, is locked out."""
+    k, v, form = _asked(call)
+    given: dict = {"scale": call.problem.scale, "enable_gqa": call.q.shape[1] != k.shape[1]}
+    if form == "from the first key":
+        given["is_causal"] = True
+    elif form == "to the last key":
+        given["attn_mask"] = causal_lower_right(call.q.shape[2], k.shape[2])
+    if call.q.device.type != "cuda":
+        return scaled_dot_product_attention(call.q, k, v, **given), None
+    with sdpa_kernel(FUSED):
+        return scaled_dot_product_attention(call.q, k, v, **given), None
+
+
+def _asked(call: Call) -> tuple[torch.Tensor, torch.Tensor, str]:
+    """The keys and values that the rows see together, and how: all of them, causally from the first key, or to the last."""
     keys, Q = _keys(call), call.q.shape[2]
     k, v = call.k[:, :, :keys], call.v[:, :, :keys]
-    form: dict = {"scale": call.problem.scale, "enable_gqa": call.q.shape[1] != k.shape[1]}
-    if call.problem.mask is not None and Q > 1 and not _sees_all(call):
-        form |= {"is_causal": True} if keys == Q else {"attn_mask": causal_lower_right(Q, keys)}
-    if call.q.device.type != "cuda":
-        return scaled_dot_product_attention(call.q, k, v, **form), None
-    with sdpa_kernel(FUSED):
-        return scaled_dot_product_attention(call.q, k, v, **form), None
+    if call.problem.mask is None or Q == 1 or _sees_all(call):
+        return k, v, "all"
+    return k, v, "from the first key" if keys == Q else "to the last key"
 
 
 def _sees_all(call: Call) -> bool:
@@ -72,11 +82,11 @@ def _unfused(call: Call) -> list[str]:
         can_use_flash_attention,
     )
 
-    keys, grouped = _keys(call), call.q.shape[1] != call.k.shape[1]
-    k, v = call.k[:, :, :keys], call.v[:, :, :keys]
-    square = call.problem.mask is not None and keys == call.q.shape[2]
-    given = SDPAParams(call.q, k, v, None, 0.0, square, grouped)
-    tried = (can_use_flash_attention, can_use_efficient_attention, can_use_cudnn_attention)
+    k, v, form = _asked(call)
+    given = SDPAParams(call.q, k, v, None, 0.0, form == "from the first key", call.q.shape[1] != k.shape[1])
+    tried = [can_use_flash_attention, can_use_efficient_attention]
+    if form != "to the last key":  # which cuDNN would be given as a matrix
+        tried.append(can_use_cudnn_attention)
     if any(can_use(given) for can_use in tried):
         return []
     return ["no fused kernel of SDPA takes these shapes and dtypes on this card, and its plain form builds the matrix"]

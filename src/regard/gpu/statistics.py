@@ -12,7 +12,6 @@ from .call import Call, tables_on
 from .lowering import POSITIONS, lower
 from .tiles import (
     INFINITY,
-    ROWS,
     WIDE,
     Block,
     Denominator,
@@ -22,6 +21,7 @@ from .tiles import (
     denominator,
     left_over,
     positions,
+    rows_at_once,
     shares,
     summed,
     tiles,
@@ -30,14 +30,12 @@ from .tiles import (
 
 __all__ = ["statistics", "weights"]
 
-ROOM = 1 << 26  # weights that are held at once
-
 
 def weights(call: Call, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in the dtype of sums; dropout has fallen on them."""
     rules, (B, H), K = Rules(call), call.q.shape[:2], call.k.shape[2]
     found = torch.zeros(B, H, len(rows), len(keys), dtype=call.real, device=call.q.device)
-    every, copies, most = slice(None), H // max(call.k.shape[1], 1), rows_at_once(call)
+    every, copies, most = slice(None), H // max(call.k.shape[1], 1), rows_at_once(call, WIDE)
     for begin in range(0, len(rows), most):
         some = slice(begin, begin + most)
         own = Rows(every, every, every, copies, rows[some])
@@ -46,13 +44,6 @@ def weights(call: Call, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
             seen = block(rules, own, keys[left : left + WIDE])
             found[:, :, some, left : left + WIDE] = shares(seen.s, below) * left_over(rules, seen.variables)
     return found
-
-
-def rows_at_once(call: Call) -> int:
-    """Rows whose weights over all keys are held at once: a power of two."""
-    B, H, K = call.q.shape[0], call.q.shape[1], call.k.shape[2]
-    most = max(ROOM // max(B * H * K, 1), 1)
-    return min(1 << (most.bit_length() - 1), ROWS)
 
 
 class Seen:
@@ -86,9 +77,7 @@ def statistics(question: Asked, call: Call) -> dict[str, Any]:
     received = call.q.new_zeros((B, H, K), dtype=call.real)
     maps = {each: [received.new_zeros(B, H, each.rows, each.columns) for _ in range(2)] for each in question.of_kind("pooled")}
     found: dict[str, Any] = {}
-    for rows, parts in [*tiles(call, rows_at_once(call))] or [
-        (Rows(slice(None), slice(None), slice(None), 1, slice(0, 0)), [])
-    ]:
+    for rows, parts in [*tiles(call, K)] or [(Rows(slice(None), slice(None), slice(None), 1, slice(0, 0)), [])]:
         seen = Seen(call, rows, _together(rules, rows, parts))
         if parts:
             received[rows.batch, rows.heads, seen.keys] += seen.p.sum(-2)

@@ -17,11 +17,12 @@ from .lowering import mask_of, score_of, whole_of
 
 __all__ = [
     "INFINITY", "ROWS", "WIDE", "Block", "Denominator", "Rows", "Rules", "Sum", "block", "denominator", "hostile", "left_over",
-    "positions", "shares", "summed", "tiles", "with_sinks",
+    "positions", "rows_at_once", "shares", "summed", "tiles", "with_sinks",
 ]  # fmt: skip
 
 ROWS, KEYS = 256, 256  # of a tile of the plan
 WIDE = 2048  # keys of a run that are taken at once
+ROOM = 1 << 26  # scores that are held at once, if a single row has not more
 
 INFINITY = float("inf")
 
@@ -93,10 +94,20 @@ def block(rules: Rules, rows: Rows, keys: Part, mixed: bool = True) -> Block:
     return Block(s, variables)
 
 
-def tiles(call: Call, most: int | None = None) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
-    """Each tile of query rows, ROWS or at most as many as said, and what it visits by the Plan: (keys, mixed), in the order of the keys."""
+def rows_at_once(call: Call, keys: int) -> int:
+    """Rows whose scores over so many keys are held at once: a power of two."""
+    B, H = call.q.shape[:2]
+    most = max(ROOM // max(B * H * keys, 1), 1)
+    return min(1 << (most.bit_length() - 1), ROWS)
+
+
+def tiles(call: Call, keys: int = 0) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
+    """Each tile of query rows, and what it visits by the Plan: (keys, mixed), in the order of the keys.
+
+    keys: over how many keys at once the caller holds the scores of a tile, by default WIDE.
+    """
     H, Q, G = call.q.shape[1], call.q.shape[2], call.k.shape[1]
-    height = min(ROWS, most or ROWS)
+    height = rows_at_once(call, keys or WIDE)
     found = plan(call.problem, height, KEYS)
     count = found.order.shape[1]
     for group in range(found.groups):
