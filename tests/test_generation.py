@@ -39,8 +39,8 @@ def greedily(logits_of, prompt, tokens):
 
 
 @pytest.mark.parametrize("parts", [
-    {}, {"positions": "learned"}, {"positions": "alibi", "kv_heads": 2}, {"positions": "sinusoidal", "softcap": 20.0},
-    {"positions": "none", "norm_first": False}, {"window": 3}, {"window": 5, "positions": "alibi", "kv_heads": 1},
+    {"positions": "learned"}, {"positions": "none", "norm_first": False}, {"window": 3},
+    {"positions": "alibi", "window": 5, "kv_heads": 1},
 ], ids=str)  # fmt: skip
 @torch.no_grad()
 def test_caches_change_nothing(parts):
@@ -54,7 +54,7 @@ def test_caches_change_nothing(parts):
 @torch.no_grad()
 def test_logits_over_a_cache_are_those_of_the_whole(window):
     """In chunks and token by token, in float32: off from float64 by no more than the whole at once is (twice, for luck)."""
-    made = model(window=window, positions="alibi")
+    made = model(window=window)
     tokens = torch.randint(40, (2, 150), generator=torch.Generator().manual_seed(0))
     truth = made(tokens)
     made = made.float()
@@ -233,28 +233,37 @@ def test_what_was_read_is_kept():
 # ---- a cache of tensors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("window", [None, 3, 20])
+@pytest.mark.parametrize("window", [None, 3])
 def test_a_cache_of_tensors_is_the_cache(window):
     """Appended in any lengths, dropped and reordered, it attends as rg.KVCache does, padding included."""
     random = np.random.default_rng(0)
     sizes = {"batch": 3, "window": window}
-    ours, law = TensorCache(2, 8, 4, dtype=torch.float64, **sizes), rg.KVCache(2, 8, 4, dtype="float64", **sizes)
+    ours, law = TensorCache(4, 6, dtype=torch.float64, **sizes), rg.KVCache(4, 6, dtype="float64", **sizes)
     for rows in ([9, 2, 5], None, [0, 4, 1], None, [3, 3, 3], "drop", [2, 6], "reorder", None, [1, 0, 2]):
         if isinstance(rows, str):
             for cache in (ours, law):
                 cache.drop(1) if rows == "drop" else cache.reorder([1, 0, 0])
             continue
         width = 1 if rows is None else max(rows) + 1
-        k, v, q = (
-            torch.from_numpy(random.standard_normal((len(law), *shape)))
-            for shape in ((2, width, 8), (2, width, 4), (4, width, 8))
-        )
+        k, v, q = (torch.from_numpy(random.standard_normal((len(law), *shape))) for shape in [(4, width, 6)] * 3)
         outs = []
         for cache in (ours, law):
             cache.append(k, v, rows=rows)
-            outs.append(cache.attend(q, mask=rg.causal(), score=rg.softcap(5.0), sinks=np.ones((4, 1))))
+            outs.append(cache.attend(q, mask=rg.causal()))
         assert ours.lengths.tolist() == law.lengths.tolist()
         assert torch.allclose(*outs, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_model_writes_over_tensors_alike():
+    """With caches of tensors, as on other devices, the tokens are the same, and the finished leave them too."""
+    made = model(window=3)
+    texts = generate(made, PROMPTS, tokens=8, greedy=True)
+    stop = [texts[1][1:3]]
+    expected = generate(made, PROMPTS, tokens=8, greedy=True, stop=stop)
+    made.cache = lambda batch: [TensorCache(4, 6, batch=batch, dtype=torch.float64, window=3) for _ in range(2)]
+
+    assert generate(made, PROMPTS, tokens=8, greedy=True, stop=stop) == expected != texts
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------------------
