@@ -247,6 +247,9 @@ def test_rows_over_a_memory_see_all_of_it(name):
     layer, x, memory = made(name, memory_dim=5), rows(2, 9, 16), rows(2, 40, 5)
 
     assert torch.allclose(layer(x, memory)[:, 3:4], layer(x[:, 3:4], memory), rtol=1e-9, atol=1e-12)
+    # The rows are the last 9 of the 40 places, as everywhere: 4 of them stand before place 35.
+    nothing = layer.o(torch.zeros(1, layer.o.in_features, dtype=torch.float64))
+    assert (layer(x, memory, mask=rg.lengths(queries=35)) == nothing).all(-1).tolist() == [[False] * 4 + [True] * 5] * 2
 
 
 @pytest.mark.parametrize("name", LAYERS)
