@@ -7,15 +7,16 @@ floats the dtype of the sums; what decides something by a hair is float64, as in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ..expr import Const, Expr, Op, Read, Var, walk
+from ..expr import Const, Expr, Op, Read, Table, Var, tables_of, walk
 from ..intervals import Interval
-from ..memo import Memo
+from ..nodes import known
 from ..problem import Problem
 from ..readings import deciding, ranges_of
 from .call import Tables
@@ -24,8 +25,6 @@ __all__ = ["LOWERED", "lower", "mask_of", "score_of", "whole_of"]
 
 POSITIONS = ("batch", "head", "query", "key")
 LEAST, MOST = -(2.0**31), 2.0**31
-
-_narrow: Memo[bool] = Memo(64)
 
 
 class Step(NamedTuple):
@@ -37,24 +36,41 @@ class Step(NamedTuple):
 
 def whole_of(problem: Problem) -> torch.dtype:
     """The integer type in which nothing overflows: int32 where the bounds of all whole numbers show it."""
-    rules = problem.mask, problem.score
+    names = tuple("" if rule is None else rule.digest for rule in (problem.mask, problem.score))
     B, H, Q, K = (problem.dims[name] for name in "BHQK")
     start = problem.query_start
-    low, high = int(start.min(initial=0)), int(start.max(initial=0)) + Q
+    sizes = B, H, int(start.min(initial=0)), int(start.max(initial=0)) + Q, K
+    read = tables_of(*(rule for rule in (problem.mask, problem.score) if rule is not None))
+    # A digest stands for the numbers too, unless they may change.
+    fits = _fits if all(table.frozen or table.kind != "int" for table in read.values()) else _fits.__wrapped__
+    return torch.int32 if fits(names, sizes) else torch.int64
 
-    def fits() -> bool:
-        sizes = {"batch": (0, B), "head": (0, H), "query": (low, high), "key": (0, K)}
-        ranges = {
-            name: Interval(np.array([float(first)]), np.array([max(last - 1.0, first)]))
-            for name, (first, last) in sizes.items()
-        }
-        ranges["score"] = Interval(np.array([-np.inf]), np.array([np.inf]), True)
-        roots = [rule for rule in rules if rule is not None]
-        found = ranges_of(roots, ranges)
-        whole = [found[id(node)] for node in walk(*roots) if node.kind == "int"]
-        return all(bool(np.all((part.lo > LEAST) & (part.hi < MOST - 1))) for part in whole)
 
-    return torch.int32 if _narrow(rules, (B, H, low, high, K), fits) else torch.int64
+@functools.lru_cache(256)
+def _fits(names: tuple[str, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether all whole numbers of the rules with these digests stay within 32 bits."""
+    B, H, low, high, K = sizes
+    roots = [known(name) for name in names if name]
+    spans = {"batch": (0, B), "head": (0, H), "query": (low, high), "key": (0, K)}
+    ranges = {name: _interval(first, max(last - 1, first)) for name, (first, last) in spans.items()}
+    ranges["score"] = _interval(-np.inf, np.inf)
+    found = ranges_of(roots, ranges, {id(table): Extremes(table) for table in tables_of(*roots).values()})
+    whole = [found[id(node)] for node in walk(*roots) if node.kind == "int"]
+    return all(bool(np.all((part.lo > LEAST) & (part.hi < MOST - 1))) for part in whole)
+
+
+class Extremes:
+    """What is known of a table wherever it is read: of whole numbers the smallest and largest, of floats nothing."""
+
+    def __init__(self, table: Table):
+        self.ends = _interval(-np.inf, np.inf) if table.kind == "float" else _interval(table.array.min(), table.array.max())
+
+    def bounds(self, _: list[Interval]) -> Interval:
+        return self.ends
+
+
+def _interval(low: float, high: float) -> Interval:
+    return Interval(np.array([low], np.float64), np.array([high], np.float64), not np.isfinite(low))
 
 
 def mask_of(problem: Problem, tables: Tables, whole: torch.dtype) -> Callable | None:
