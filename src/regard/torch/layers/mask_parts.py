@@ -41,7 +41,9 @@ class MaskParts:
             return cls(False, None, None)
         if not isinstance(mask, Expr):
             return cls(False, None, _booleans(where, mask, q, len(keys)))
-        order, of_rows, of_keys = False, [], []
+        order = False
+        of_rows: list[tuple[Expr, set[str]]] = []
+        of_keys: list[tuple[Expr, set[str]]] = []
         for part in _conjuncts(mask):
             names = {node.name for node in walk(part) if isinstance(node, Var)}
             if part is causal():
@@ -67,7 +69,7 @@ def _conjuncts(mask: Expr) -> list[Expr]:
     return [mask]
 
 
-def _held(parts, name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
+def _held(parts: list[tuple[Expr, set[str]]], name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
     """Where all the conditions hold."""
     if not parts:
         return None
