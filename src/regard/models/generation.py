@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import Reason, Refused
-from ..masks import count
+from ..masks import count, whole
 from .sampling import Sampling
 from .stops import Stops
 
@@ -63,12 +63,13 @@ def stream(
     sampling = checked(Sampling, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, greedy=greedy)
     ends = checked(Stops, stop, decode)
     most = checked(count, tokens, "generate", "tokens")
+    first = None if seed is None else checked(whole, seed, "generate", "seed")
     texts = checked(_read, model, prompts, most or 0)
     if reasons:
         raise Refused("generate", reasons)
     if greedy:
         return _written(model, texts, most, sampling, ends, [])
-    first = int(torch.randint(1 << 62, ())) if seed is None else seed
+    first = int(torch.randint(1 << 62, ())) if first is None else first
     chances = [torch.Generator().manual_seed((first + number) % (1 << 64)) for number in range(len(texts))]
     return _written(model, texts, most, sampling, ends, chances)
 
@@ -131,8 +132,8 @@ def _read(model, prompts, tokens) -> list[list[int]]:
             given = torch.as_tensor(list(prompt) if isinstance(prompt, bytes) else prompt)
         except (TypeError, ValueError, RuntimeError):
             given = torch.zeros((), dtype=torch.bool)
-        whole = given.ndim == 1 and not given.dtype.is_floating_point and given.dtype != torch.bool
-        if not whole or isinstance(prompt, str):
+        readable = given.ndim == 1 and not given.dtype.is_floating_point and given.dtype != torch.bool
+        if not readable or isinstance(prompt, str):
             mend = "encode the text with the model's vocabulary" if isinstance(prompt, str) else "one prompt alone is [prompt]"
             if given.numel() == 0 and not isinstance(prompt, str):
                 mend = "begin with a token, such as the end of a text"
