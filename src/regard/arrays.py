@@ -78,7 +78,8 @@ def as_tensor(array: np.ndarray):
 
 def is_tensor(value) -> bool:
     """Whether this is a torch tensor, also of the user's own class; torch is not imported to find out."""
-    return _is_kind_of_tensor(type(value))
+    kind: Any = type(value)
+    return _is_kind_of_tensor(kind)
 
 
 @functools.lru_cache(1024)

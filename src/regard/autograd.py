@@ -44,11 +44,12 @@ def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor,
     tables: list[torch.Tensor] = []
     mask, score = (named(rule, tables) for rule in (problem.mask, problem.score))
     falling = problem.dropout
-    out, sums = run(
-        *(each if is_tensor(each) or each is None else as_tensor(read_array(each, "attention")) for each in (q, k, v, sinks)), tables,
-        torch.tensor(problem.query_start), None if falling is None else seed_tensor(falling.seed), mask, score, problem.scale,
-        0.0 if falling is None else falling.rate, engine,
-    )  # fmt: skip
+    q, k, v, sinks = (
+        each if is_tensor(each) or each is None else as_tensor(read_array(each, "attention")) for each in (q, k, v, sinks)
+    )
+    seed, rate = (None, 0.0) if falling is None else (seed_tensor(falling.seed), falling.rate)
+    start = torch.tensor(problem.query_start)
+    out, sums = run(q, k, v, sinks, tables, start, seed, mask, score, problem.scale, rate, engine)
     return out, sums[0]
 
 
@@ -175,7 +176,7 @@ def _back_on_cpu(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
     def gradient(place: int, tensor) -> torch.Tensor:
         array = read_array(tensor, "attention")
         if place < 3:
-            return as_tensor(fitted(found[place], array, problem))
+            return as_tensor(fitted((found.q, found.k, found.v)[place], array, problem))
         if place == 3:
             assert found.sinks is not None
             return as_tensor(found.sinks.astype(array.dtype).reshape(array.shape))

@@ -34,10 +34,10 @@ def attention(
     >>> attention(q, k, v, mask=rg.causal()).round(decimals=2)[0]
     tensor([1., 0., 0.])
     """
-    given = _cast(q, k, v)
+    q, k, v = _cast(q, k, v)
     if _transformed():
-        return _run(*given, mask, score, scale, query_start, sinks, dropout, seed, engine)[0]
-    return eager_attention(*given, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
+        return _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)[0]
+    return eager_attention(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                            seed=_number(seed), engine=engine)  # fmt: skip
 
 
@@ -53,11 +53,11 @@ def attention_with_lse(
     >>> lse.exp().round()
     tensor([4., 4., 4., 4.])
     """
-    given = _cast(q, k, v)
+    q, k, v = _cast(q, k, v)
     if _transformed():
-        out, sums = _run(*given, mask, score, scale, query_start, sinks, dropout, seed, engine)
+        out, sums = _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)
         return out, sums[0]
-    return eager_with_lse(*given, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks,
+    return eager_with_lse(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks,
                                     dropout=dropout, seed=_number(seed), engine=engine)  # fmt: skip
 
 
