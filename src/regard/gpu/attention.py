@@ -20,7 +20,13 @@ __all__ = ["attention", "stats", "weights"]
 
 
 def attention(q, k, v, *, engine: str = "auto", wanted: int = 1, **given) -> tuple[torch.Tensor, ...]:
-    """out, or out and lse, of one call, with gradients; arguments as for `regard.attention`."""
+    """out, or out and lse (wanted=2), of one call, with gradients; arguments as for `regard.attention`, tensors of any one device.
+
+    >>> import regard as rg
+    >>> q = k = v = torch.eye(3)
+    >>> attention(q, k, v, mask=rg.causal(), engine="tiles")[0].round(decimals=2)[0]
+    tensor([1., 0., 0.])
+    """
     call = Call.of(q, k, v, gradients=True, **given)
     name, _ = choose(call, engine, lse=wanted == 2)
     found: tuple[Any, ...] = {"sdpa": sdpa, "flex": flex, "tiles": streamed}[name].attend(call)

@@ -36,7 +36,15 @@ _known: Memo[Blocks] = Memo(16)
 
 
 def block_mask(problem: Problem, device: torch.device, mask: Callable) -> BlockMask:
-    """The plan of the problem as a BlockMask on the device. mask: `mask(batch, head, row, key)`, rows counted from 0."""
+    """The plan of the problem as a BlockMask on the device. mask: `mask(batch, head, row, key)`, rows counted from 0.
+
+    >>> import numpy as np
+    >>> from regard.masks import causal
+    >>> q = np.zeros((384, 8), np.float32)
+    >>> found = block_mask(Problem.of(q, q, None, mask=causal()), torch.device("cpu"), lambda b, h, q, kv: q >= kv)
+    >>> found.kv_num_blocks.flatten().tolist(), found.full_kv_num_blocks.flatten().tolist()
+    ([1, 1, 1], [0, 1, 2])
+    """
     rest = (*problem.dims.values(), problem.query_start.tobytes(), str(device))
     found = _known((problem.mask,), rest, lambda: _blocks(plan(problem, SIZE, SIZE), device))
     (count, index), (full_count, full_index), (row_count, row_index), (full_row_count, full_row_index) = found

@@ -66,7 +66,12 @@ class Call:
 
 
 def stand_in(tensor: torch.Tensor) -> np.ndarray:
-    """An array of the tensor's shape and dtype whose elements are one and the same."""
+    """An array of the tensor's shape and dtype whose elements are one and the same.
+
+    >>> found = stand_in(torch.zeros(1000, 64, device="meta", dtype=torch.float16))
+    >>> found.shape, found.dtype, found.strides
+    ((1000, 64), dtype('float16'), (0, 0))
+    """
     dtype = read_array(torch.empty(0, dtype=tensor.dtype), "attention").dtype
     return np.broadcast_to(np.zeros((), dtype), tuple(tensor.shape))
 

@@ -24,6 +24,11 @@ def choose(call: Call, engine: str = "auto", lse: bool = False) -> tuple[str, li
     The library kernels let NaN and infinity pass through a mask inside the blocks that they visit (0 · NaN is NaN). So where there is a
     mask, "auto" first looks whether all numbers are finite, which reads them once and waits for the device, and takes "tiles" where
     they are not. A named engine does not look.
+
+    >>> import regard as rg
+    >>> q = k = v = torch.eye(3)
+    >>> choose(Call.of(q, k, v, mask=rg.causal()))
+    ('sdpa', ["plain or causal: torch's fused kernels compute it"])
     """
     if engine in ("jit", "reference"):
         raise refuse("attention", f"engine {engine!r} computes on the CPU", f"tensors on {call.q.device}",

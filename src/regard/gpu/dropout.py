@@ -15,6 +15,10 @@ def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> tor
     """What the weights of these pairs are multiplied by, 0 or 1 / (1 - rate); the positions broadcast.
 
     Words are held in 64 bits: a product of two wraps around, and its bits are those of the product without sign.
+
+    >>> zero = torch.zeros(1, dtype=torch.int64)
+    >>> factors(Dropout(0.5, seed=5), torch.float32, zero, zero, zero, torch.arange(8)).tolist()
+    [2.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 0.0]
     """
     a, b, c, d = (word.to(torch.int64) & WORD for word in (torch.div(key, 4, rounding_mode="floor"), query, head, batch))
     for number in range(ROUNDS):

@@ -86,7 +86,13 @@ def score_of(problem: Problem, tables: Tables, real: torch.dtype, whole: torch.d
 def lower(
     rule: Expr, names: tuple[str, ...], tables: Tables, real: torch.dtype, whole: torch.dtype, gives: torch.dtype
 ) -> Callable:
-    """The rule as a function of the named variables, which are tensors that broadcast; its value is given as `gives`."""
+    """The rule as a function of the named variables, which are tensors that broadcast; its value is given as `gives`.
+
+    >>> from regard.masks import window
+    >>> rule = lower(window(2), POSITIONS, {}, torch.float64, torch.int32, torch.bool)
+    >>> rule(torch.tensor(0), torch.tensor(0), torch.arange(3)[:, None], torch.arange(3)).int().tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    """
     exact = deciding(rule) if real != torch.float64 else frozenset()
     steps: list[Step] = []
     found: dict[int, tuple[int, torch.dtype]] = {}  # by node: the place of its value, and the dtype
