@@ -185,6 +185,36 @@ def test_torch_compiles_it_with_masks():
         torch.testing.assert_close(*slopes)
 
 
+def test_gradients_of_each_sample():
+    """torch.func.vmap over torch.func.grad, with a padding mask for each sample: torch's own per-sample gradients."""
+    theirs, mine = pair(torch.float64, batch_first=True)
+    x = torch.randn(N, S, W, dtype=torch.float64)
+    padding = torch.arange(S) >= torch.tensor([[S], [4], [6]])
+
+    def each_sample(layer):
+        def loss(parameters, x, padding):
+            asked = {"key_padding_mask": padding[None], "need_weights": False}
+            return torch.func.functional_call(layer, parameters, (x[None],) * 3, asked)[0].square().sum()
+
+        return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(dict(layer.named_parameters()), x, padding)
+
+    found, expected = each_sample(mine), each_sample(theirs)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+
+
+def test_nothing_is_a_size_too():
+    """No key, no row, no batch entry: the shapes that follow, and a row without keys gives the output's bias."""
+    _, mine = pair(batch_first=True)
+    x, nothing = torch.randn(N, L, W), torch.randn(N, 0, W)
+    out, weights = mine(x, nothing, nothing, torch.zeros(N, 0, dtype=torch.bool), attn_mask=torch.zeros(L, 0))
+    assert torch.equal(out, mine.out_proj.bias.expand(N, L, W)) and weights.shape == (N, L, 0)
+    out, weights = mine(nothing, x, x, average_attn_weights=False)
+    assert out.shape == (N, 0, W) and weights.shape == (N, H, 0, L)
+    out, weights = mine(x[:0], x[:0], x[:0], torch.zeros(0, L, dtype=torch.bool))
+    assert out.shape == (0, L, W) and weights.shape == (0, L, L)
+
+
 def test_weights_before_dropout():
     """In training the weights are those that rows have, not what dropout left of them; the output is of the rest."""
     _, mine = pair(batch_first=True, dropout=0.5)

@@ -143,7 +143,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         if isinstance(mask, torch.Tensor) and not is_causal:
             given.append(mask.view(N, self.num_heads, *mask.shape[1:]) if mask.ndim == 3 else mask[None, None])
         if padding is not None:
-            given.append(padding.reshape(-1, 1, 1, S))
+            given.append(padding.view(N, 1, 1, S))
         return TorchMasks(rule, given, S, (self.bias_k is not None) + self.add_zero_attn)
 
     def _check(self, query, key, value, padding, mask) -> None:

@@ -35,7 +35,8 @@ class TorchMasks(NamedTuple):
 
     def rules(self) -> dict[str, Any]:
         """The arguments mask, score and query_start of attention."""
-        mask, score = self._tensors() if torch.compiler.is_compiling() else self._expressions()
+        transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        mask, score = self._tensors() if transformed else self._expressions()
         return {"mask": mask, "score": score, "query_start": 0}
 
     def _expressions(self) -> tuple[Expr | None, Expr | None]:
@@ -48,7 +49,7 @@ class TorchMasks(NamedTuple):
         return mask, score
 
     def _tensors(self) -> tuple[Expr | torch.Tensor | None, torch.Tensor | None]:
-        """A compiled program takes one mask and one score from outside: a rule, or tensors that it computes."""
+        """What is compiled or transformed takes one mask and one score from outside: a rule, or tensors that it computes."""
         whole, parts = self._whole(), self._padded()
         hidden = [part for part in parts if part.dtype == torch.bool]
         added = [part for part in parts if part.dtype != torch.bool]
@@ -64,15 +65,15 @@ class TorchMasks(NamedTuple):
         allowed = [] if mask is None else [allowed_pairs(mask, shape, 0, device)]
         allowed += [_allowed(part) for part in parts]
         added = [part for part in parts if part.dtype != torch.bool]
-        return functools.reduce(torch.logical_and, allowed) if allowed else None, functools.reduce(
-            torch.add, added
-        ) if added else None
+        both = functools.reduce(torch.logical_and, allowed) if allowed else None
+        return both, functools.reduce(torch.add, added) if added else None
 
     def _whole(self) -> Expr | None:
         return self.rule | (key >= self.keys) if self.rule is not None and self.extra else self.rule
 
     def _padded(self) -> list[torch.Tensor]:
-        return [pad(part, (0, self.extra)) for part in self.given] if self.extra else self.given
+        parts = [part for part in self.given if part.numel()]  # without a key there is no pair to speak of
+        return [pad(part, (0, self.extra)) for part in parts] if self.extra else parts
 
 
 def _allowed(part: torch.Tensor) -> torch.Tensor:
