@@ -238,6 +238,8 @@ def test_keys_that_are_not_there_count_for_nothing(name):
     assert torch.equal(out[0, 190:], nothing.expand(LENGTH - 190, -1))
     booleans = torch.arange(LENGTH)[None, None, None] < torch.tensor(there)[:, None, None, None]
     assert torch.equal(layer(padded, mask=booleans)[0, :190], out[0, :190])
+    there = torch.tensor(there)
+    assert torch.equal(layer(padded, mask=lambda b, h, q, kv: kv < there[b])[0, :190], out[0, :190])
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -323,6 +325,7 @@ REFUSED = {
     "too long": (lambda: Linformer(16, 4, length=5, rows=2)(X), "longer than the projections.*6 keys.*at most 5"),
     "window": (lambda: LAYERS["linear"]()(X, mask=rg.window(3)), "ties single rows to single keys.*query - key < 3"),
     "matrix": (lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()), r"ties single rows.*bool \(1, 1, 6, 6\)|\(6, 6\)"),
+    "a score": (lambda: LAYERS["performer"]()(X, mask=rg.key - 1), "a mask must be a condition"),
     "numbers": (lambda: LAYERS["performer"]()(X, mask=torch.zeros(6)), "float32"),
     "another cache": (lambda: LAYERS["linear"]()(X, mask=rg.causal(), cache=Attention(16, 4)), "not what this layer keeps"),
     "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=rg.causal()), "causal rows over a memory"),

@@ -11,6 +11,7 @@ from ...errors import refuse
 from ...expr import Expr, Op, Var, walk
 from ...masks import causal, everything
 from ...readings import evaluate
+from ...trace import as_mask
 
 __all__ = ["MaskParts"]
 
@@ -33,14 +34,15 @@ class MaskParts:
 
     @classmethod
     def of(cls, where: str, mask, q: torch.Tensor, rows: range, keys: range) -> MaskParts:
-        """A mask as layers take it, for q (B, H, Q, D) at these positions: None, an expression, or booleans (…, 1, K).
+        """A mask as layers take it, for q (B, H, Q, D) at these positions: None, a rule, or booleans (…, 1, K).
 
         Refused: a condition that ties single rows to single keys, other than rg.causal().
         """
+        if isinstance(mask, list) or hasattr(mask, "shape"):
+            return cls(False, None, _booleans(where, mask, q, len(keys)))
+        mask = as_mask(mask)
         if mask is None or mask is everything():
             return cls(False, None, None)
-        if not isinstance(mask, Expr):
-            return cls(False, None, _booleans(where, mask, q, len(keys)))
         order = False
         of_rows: list[tuple[Expr, set[str]]] = []
         of_keys: list[tuple[Expr, set[str]]] = []
