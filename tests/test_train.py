@@ -250,6 +250,18 @@ def test_the_curve_shows_the_losses():
     assert curve([]) == [] and len(curve([(1, 2.0)])) == 13 and len(curve([(1, 2.0), (2, 2.0)])) == 13
 
 
+def test_the_picture_is_drawn(tmp_path):
+    """A PNG of the size that was asked for, and no draft beside it; the running mean of a constant is the constant."""
+    pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
+    from regard.models.picture import picture, smooth
+
+    picture(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
+    content = (tmp_path / "loss.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n") and [entry.name for entry in tmp_path.iterdir()] == ["loss.png"]
+    assert int.from_bytes(content[16:20], "big") == 1040
+    assert smooth([2.0] * 5, memory=0.9) == pytest.approx([2.0] * 5)
+
+
 def test_what_cannot_train_is_refused(tmp_path, rhyme):
     """Empty, binary, missing and short texts, a vocabulary too small, settings that cannot work: each a sentence, and no folder."""
     (tmp_path / "empty.txt").write_text(" \n")
@@ -297,6 +309,10 @@ def test_nothing_is_written_over(tmp_path, rhyme):
         run.resume(tmp_path / "run", [], {})
     assert (tmp_path / "run" / checkpoint.NAME).read_bytes() == before
     rhyme.write_text(RHYME)
+    (tmp_path / "run" / run.LOG).write_text('{"step": 1}\n{step}\n')
+    with pytest.raises(Refused, match="the log cannot be read"):
+        run.resume(tmp_path / "run", [], {})
+    (tmp_path / "run" / run.LOG).write_text('{"step": 1}\n{"st')  # half a line, as a kill leaves it
     list(run.resume(tmp_path / "run", [], {}))
     with pytest.raises(Refused, match="nothing is left to do"):
         run.resume(tmp_path / "run", [], {})

@@ -68,7 +68,7 @@ def train(
     with interruptible() as interrupt, bar(console, ("loss", "held", "speed"), recipe.steps, run.done) as show:
         loss = speed = None
         for line in run:
-            loss = line["loss"] if loss is None else 0.95 * loss + 0.05 * line["loss"]
+            loss = line["loss"] if loss is None else 0.9 * loss + 0.1 * line["loss"]
             now = run.tokens_per_step / line["seconds"]
             speed = now if speed is None else 0.9 * speed + 0.1 * now
             show(line["step"], loss=f"loss {loss:.3f}", speed=f"{speed:,.0f} tokens/s")

@@ -18,7 +18,7 @@ def picture(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) ->
     axes = figure.subplots()
     steps, losses = zip(*learned)
     axes.plot(steps, losses, color="#9bb7d4", linewidth=0.8, label="each step")
-    axes.plot(steps, smooth(losses), color="#1f5a96", linewidth=1.8, label="running mean")
+    axes.plot(steps, smooth(losses, max(0.0, 1 - 20 / len(losses))), color="#1f5a96", linewidth=1.8, label="running mean")
     if held:
         axes.plot(*zip(*held), color="#c8501e", marker="o", linewidth=1.2, label="held out")
     axes.set_xlabel("step")
@@ -31,7 +31,7 @@ def picture(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) ->
     draft.replace(path)
 
 
-def smooth(losses: Sequence[float], memory: float = 0.95) -> list[float]:
+def smooth(losses: Sequence[float], memory: float) -> list[float]:
     """The running mean with a memory that fades, unbiased from the first step on.
 
     >>> [round(value, 2) for value in smooth([2.0, 1.0, 1.0], memory=0.5)]

@@ -134,8 +134,7 @@ class Run:
             checkpoint.save(self.folder, self.model, vocabulary=self.vocabulary, tensors=self.training.state(), done=self.done,
                             settings=self.settings.flat(), files=self.files, texts=self._print())  # fmt: skip
         except OSError as error:
-            raise refuse("train", "the checkpoint cannot be written", f"{self.folder}: {error.strerror}", "a folder with room in it",
-                         f"make room, then go on with --resume: the checkpoint of step {self.saved} is whole") from error  # fmt: skip
+            raise self._unwritten("checkpoint", error) from error
         self.saved = self.done
 
     @torch.no_grad()
@@ -155,8 +154,15 @@ class Run:
 
     def _note(self, line: dict) -> None:
         self.metrics.append(line)
-        with (self.folder / LOG).open("a", encoding="utf-8") as log:
-            log.write(json.dumps(line) + "\n")
+        try:
+            with (self.folder / LOG).open("a", encoding="utf-8") as log:
+                log.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise self._unwritten("log", error) from error
+
+    def _unwritten(self, what: str, error: OSError) -> Refused:
+        return refuse("train", f"the {what} cannot be written", f"{self.folder}: {error.strerror}", "a folder with room in it",
+                      f"make room, then go on with --resume: the checkpoint of step {self.saved} is whole")  # fmt: skip
 
     def _print(self) -> list[int]:
         """A fingerprint of the tokens, so that no run goes on with other texts."""
@@ -167,8 +173,12 @@ class Run:
         self.training.restore(tensors, about["done"])
         self.saved = self.done
         lines = (self.folder / LOG).read_bytes().splitlines() if (self.folder / LOG).is_file() else []
-        whole = [json.loads(line) for line in lines if line.endswith(b"}")]
-        self.metrics = [line for line in whole if line["step"] <= self.done]
+        try:
+            whole = [json.loads(line) for line in lines if line.endswith(b"}")]  # a kill may leave half a line
+            self.metrics = [line for line in whole if line["step"] <= self.done]
+        except (ValueError, KeyError, TypeError) as error:
+            raise refuse("train", "the log cannot be read", f"{self.folder / LOG}: {error}", "the lines that regard train wrote",
+                         "move the log away: the checkpoint is whole without it") from error  # fmt: skip
         draft = self.folder / f".{LOG}.part"
         draft.write_text("".join(json.dumps(line) + "\n" for line in self.metrics), encoding="utf-8")
         draft.replace(self.folder / LOG)

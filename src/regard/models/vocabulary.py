@@ -69,8 +69,7 @@ class Pairs:
         if size < Bytes.size:
             raise refuse("train", "a vocabulary that is too small", f"{size} tokens", f"at least {Bytes.size}: every byte, and the end of "
                          "a document", "raise --vocabulary, or use --tokenizer bytes")  # fmt: skip
-        import tokenizers
-
+        tokenizers = _library()
         made = tokenizers.Tokenizer(tokenizers.models.BPE())
         made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         made.decoder = tokenizers.decoders.ByteLevel()
@@ -114,9 +113,17 @@ def from_dict(found: dict) -> Vocabulary:
     """The vocabulary that `to_dict` described."""
     if found["kind"] == "bytes":
         return Bytes()
-    import tokenizers
-
+    tokenizers = _library()
     return Pairs(tokenizers.Tokenizer.from_str(json.dumps(found["tokenizer"])))
+
+
+def _library():
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise refuse("vocabulary", "byte pairs without their library", str(error), "the package tokenizers",
+                     "pip install 'regard[train]'") from error  # fmt: skip
+    return tokenizers
 
 
 def _letters() -> list[str]:
