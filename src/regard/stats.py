@@ -96,7 +96,9 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
     if elsewhere(q):
         from . import gpu
 
-        return Statistics(gpu.stats(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, engine=engine))
+        return Statistics(
+            gpu.stats(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, engine=engine)
+        )
     question = asked(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
     if _chosen(question, engine) == "jit":
         from .jit.statistics import statistics
