@@ -28,7 +28,7 @@ test: $(VENV)/.stamp-test ## lint, check types, run every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto # the workers share the cores: waiting threads must not spin
 
 format: $(VENV)/.stamp-test ## put the code into its usual form
 	$(BIN)/ruff check --fix .

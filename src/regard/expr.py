@@ -23,7 +23,7 @@ from .arrays import elsewhere, is_float, is_tensor, outline, read_array
 from .errors import refuse
 from .locks import lock
 from .nodes import known, name_of_array, share, walk
-from .operators import CALL, COMPARE, OPERATORS, UNARY
+from .operators import CALL, COMPARE, MIRRORED, OPERATORS, UNARY
 from .syntax import Syntax
 
 __all__ = [
@@ -240,9 +240,6 @@ class Read(Expr):
 
     def __reduce__(self):
         return Read, (self.table, *self.index)
-
-
-MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 class Op(Expr):

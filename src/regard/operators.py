@@ -131,3 +131,11 @@ _ROWS = [
 ]  # fmt: skip
 
 OPERATORS = {row.name: row for row in _ROWS}
+MIRRORED = {
+    "lt": "gt",
+    "le": "ge",
+    "gt": "lt",
+    "ge": "le",
+    "eq": "eq",
+    "ne": "ne",
+}  # the same comparison, seen from the other side
