@@ -3,7 +3,7 @@
 A fifth of them is held out, evenly over the digits; the model is judged once, at the end. Half of the pictures it learns from are
 shifted by a pixel, so that it learns shapes and not places.
 
-    python examples/digits.py    # about 20 seconds on one core; 99 % and more
+    python examples/digits.py    # well below a minute on two cores; 97 % and more
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shifted(images: torch.Tensor, chance: torch.Generator) -> torch.Tensor:
 
 def main(*arguments: str) -> Report:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
 
@@ -42,7 +42,9 @@ def main(*arguments: str) -> Report:
     )
 
     torch.manual_seed(asked.seed)
-    model = VisionTransformer(VisionConfig(height=8, width=8, patch=2, channels=1, classes=10, d_model=64, layers=2, heads=4))
+    model = VisionTransformer(
+        VisionConfig(height=8, width=8, patch=2, channels=1, classes=10, d_model=64, layers=2, heads=4, dropout=0.1)
+    )
     torch.nn.init.normal_(model.places.weight)  # where a patch lies says as much as its four pixels
 
     def loss(number: int) -> torch.Tensor:
@@ -55,7 +57,9 @@ def main(*arguments: str) -> Report:
         f"{len(learned)} pictures to learn from, {len(held)} held out; {sum(w.numel() for w in model.parameters()):,} weights"
     )
     began = time.monotonic()
-    for step in Training(model, Recipe(steps=asked.steps, learning_rate=3e-3, warmup=asked.steps // 10, seed=asked.seed), loss):
+    # So few pictures are soon known by heart; strong decay of the weights keeps to what they share.
+    recipe = Recipe(steps=asked.steps, learning_rate=3e-3, warmup=asked.steps // 10, weight_decay=1.0, seed=asked.seed)
+    for step in Training(model, recipe, loss):
         if step.number % 100 == 0:
             print(f"step {step.number}  loss {step.loss:.3f}  {time.monotonic() - began:.0f} s")
 
