@@ -7,6 +7,7 @@ turns    how long does it take? short bursts, one engine after the other
 system   compile time, import time, memory, each in a process of its own (fresh)
 card     the check on a graphics card: right, planning, speed
 whole    a whole model on regard and on SDPA: prefill, training, decoding
+learning a language model on a text, on regard and on SDPA
 run      all of it in order; a Result for each case and engine
 report   what is printed, and the JSON
 """

@@ -15,6 +15,7 @@ from rich.text import Text
 from ..peak import Peak
 from .cases import Case
 from .engines import ENGINES
+from .learning import Learned
 from .result import Result
 from .system import Figure
 from .whole import Timed
@@ -110,6 +111,17 @@ def model_table(tasks: Iterable[Timed], overhead: float) -> Table:
         table.add_row(task.task, duration(task.regard), duration(task.sdpa), ratio(task.ratio))
     table.add_section()
     table.add_row("a call of regard.torch.attention beside its kernel", duration(overhead), "", "")
+    return table
+
+
+def learning_table(models: Iterable[Learned]) -> Table:
+    """How fast the same model learns, and how well."""
+    table = blank("a language model on the source of the standard library")
+    table.add_column("attention")
+    for title in ("tokens/s", "loss", "held out"):
+        table.add_column(title, justify="right")
+    for model in models:
+        table.add_row(model.name, f"{model.tokens:,.0f}", f"{model.loss:.4f}", f"{model.held_out:.4f}")
     return table
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from .. import peak
 from ..errors import Refused, refuse
-from . import report, system, whole
+from . import learning, report, system, whole
 from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh import RULES
@@ -30,9 +30,9 @@ FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportErro
 
 
 def run(cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Measure the named cases (kinds, patterns, `model`, `system`; all for an empty list) with the named engines; print and return it."""
+    """Measure the named cases (kinds, patterns, model, learning, system; all for an empty list) with these engines; print, return it."""
     pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
-    picked = choose(cases, [*pool, "model", "system"], "case")
+    picked = choose(cases, [*pool, "model", "learning", "system"], "case")
     chosen = [pool[name] for name in picked if name in pool]
     taking_part = installed(choose(engines, list(ENGINES), "engine"), asked=bool(engines), console=console)
     machine = describe()
@@ -55,6 +55,12 @@ def run(cases: list[str], engines: list[str], quick: bool, console: Console, pro
         spent = whole.overhead(QUICK if quick else FULL)
         console.print(report.model_table(timed, spent))
         found |= {"model": timed, "overhead": spent}
+    if "learning" in picked and whole.missing():
+        console.print(f"nothing learns: {', '.join(whole.missing())} not installed", style="dim")
+    elif "learning" in picked:
+        learned = learning.measure(4 if quick else 200, progress)
+        console.print(report.learning_table(learned))
+        found["learning"] = learned
     if "system" in picked:
         figures = system.measure(list(RULES)[: 1 if quick else None], progress)
         console.print(report.system_table(figures))
