@@ -255,6 +255,9 @@ def test_a_memory_is_remembered():
 
 def test_one_head_with_masks_of_its_shapes():
     """(batch, 1, n) and (batch, n, n) masks and rules: output and weights of the plain formula; an empty row gives 0."""
+    assert {name: tuple(value.shape) for name, value in SelfAttention(W, 4).named_parameters()} == {
+        "q.weight": (4, W), "k.weight": (4, W), "v.weight": (4, W), "o.weight": (W, 4),
+    }  # fmt: skip
     layer, x = made(lambda: SelfAttention(W, 4, 3), torch.float64)
     padding = torch.arange(N) < torch.tensor([[4], [N]])
     square = torch.rand(2, N, N) < 0.5

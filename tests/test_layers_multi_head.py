@@ -43,7 +43,8 @@ def masks(dtype=torch.float32):
     hidden = torch.rand(L, S) < 0.3
     hidden[:, 0] = False
     paddings = None, padding, torch.zeros(N, S, dtype=dtype).masked_fill(padding, -math.inf)
-    both = None, hidden, torch.randn(N * H, L, S, dtype=dtype), torch.zeros(L, S, dtype=dtype).masked_fill(hidden, -math.inf)
+    added = torch.randn(N * H, L, S, dtype=dtype), -torch.rand(L, S, dtype=dtype)
+    both = None, hidden, *added, torch.zeros(L, S, dtype=dtype).masked_fill(hidden, -math.inf)
     return itertools.product(paddings, both)
 
 

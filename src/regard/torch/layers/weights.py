@@ -26,10 +26,9 @@ def weights(q: torch.Tensor, k: torch.Tensor, allowed: torch.Tensor | None, adde
     logits = logits if added is None else logits + added
     if allowed is None:
         return logits.softmax(-1)
+    # The softmax of an empty row is NaN; neither its weights nor its gradients get past the two fills.
     empty = ~allowed.any(-1, keepdim=True)
-    # An empty row has finite logits until its weights are taken away, or its gradients would be NaN.
-    hidden = torch.zeros(empty.shape, dtype=logits.dtype, device=logits.device).masked_fill(~empty, -math.inf)
-    return torch.where(allowed, logits, hidden).softmax(-1).masked_fill(empty, 0)
+    return logits.masked_fill(~allowed, -math.inf).softmax(-1).masked_fill(empty, 0)
 
 
 def allowed_pairs(mask: Expr, shape: tuple[int, int, int, int], query_start: int, device) -> torch.Tensor:
