@@ -29,6 +29,7 @@ SIZES: list[tuple[re.Pattern, int]] = [(re.compile(pattern), size) for pattern, 
     r"per_tok$|top_?k$|moe_k$": 2,
     r"experts$": 4,
     r"n_group$|topk_group$": 1,
+    r"query_pre_attn_scalar": 8,
     r"(key_value|kv)_heads?$|multi_query_group_num": 2,
     r"heads?$": 4,
     r"head_dim$|head_size$|d_kv$|dim_head$|d_head$|rotary_dim$": 8,
@@ -123,6 +124,8 @@ def _small(name: str, value: Any, own: dict[str, Any]) -> Any:
         return value
     if isinstance(value, list | tuple) and name in LISTS:
         return [min(part, LISTS[name]) for part in value]
+    if "attn" in name and "softcap" in name and value is not None:
+        return 1.0  # so that small scores feel it
     if value is None:
         return OPEN.get(name)
     if not isinstance(value, int):
