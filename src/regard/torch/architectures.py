@@ -102,10 +102,10 @@ def compare(name: str, seed: int = 0) -> Row:
         raise refuse("compare", "no such architecture", name, "a model_type that transformers knows",
                      "list them: regard.torch.architectures.families()")  # fmt: skip
     hf.register()
-    kind = model_class(name)
     torch.manual_seed(seed)
-    row = functools.partial(Row, name, "", kind.__name__)
+    row = functools.partial(Row, name, families()[name][0], "")
     try:
+        kind = model_class(name)
         row = functools.partial(Row, name, _family(name, kind), kind.__name__)
         if not kind._can_set_attn_implementation():
             return row("refused", "does its attention itself, beside transformers' interface")
