@@ -13,15 +13,23 @@ import importlib
 
 from .functional import attention, attention_with_lse
 
-__all__ = ["attention", "attention_with_lse", "hf", "layers", "positions", "profile", "trace"]
-
 # What few need (`hf` loads transformers) is loaded by the first who asks for it.
-OBSERVING = ("profile", "trace")
+ROOMS = ("hf", "layers", "positions")
+NAMES = {"profile": "observe", "trace": "observe", **dict.fromkeys(
+    ("Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer", "MultiHeadAttention",
+     "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "deviation"), "layers"
+)}  # fmt: skip
+
+__all__ = [
+    "Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer", "MultiHeadAttention",
+    "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "attention", "attention_with_lse", "deviation", "hf", "layers",
+    "positions", "profile", "trace",
+]  # fmt: skip
 
 
 def __getattr__(name: str):
-    if name in OBSERVING:
-        return getattr(importlib.import_module(".observe", __name__), name)
-    if name in __all__:
+    if name in NAMES:
+        return getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
+    if name in ROOMS:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
