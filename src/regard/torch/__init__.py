@@ -16,13 +16,13 @@ from .functional import attention, attention_with_lse
 # What few need (`hf` loads transformers) is loaded by the first who asks for it.
 ROOMS = ("hf", "layers", "positions")
 NAMES = {"profile": "observe", "trace": "observe", **dict.fromkeys(
-    ("Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer", "MultiHeadAttention",
-     "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "deviation"), "layers"
+    ("Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
+     "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "deviation"), "layers"
 )}  # fmt: skip
 
 __all__ = [
-    "Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer", "MultiHeadAttention",
-    "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "attention", "attention_with_lse", "deviation", "hf", "layers",
+    "Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
+    "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "attention", "attention_with_lse", "deviation", "hf", "layers",
     "positions", "profile", "trace",
 ]  # fmt: skip
 
