@@ -22,8 +22,8 @@ NAMES = {"profile": "observe", "trace": "observe", **dict.fromkeys(
 
 __all__ = [
     "Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
-    "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "attention", "attention_with_lse", "deviation", "hf", "layers",
-    "positions", "profile", "trace",
+    "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "attention", "attention_with_lse", "deviation",
+    "hf", "layers", "positions", "profile", "trace",
 ]  # fmt: skip
 
 
