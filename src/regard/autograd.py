@@ -6,6 +6,7 @@ that it reads travel beside it, so that torch sees them.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -41,15 +42,9 @@ _held: dict[str, Expr] = {}  # rules that are part of a compiled graph, which kn
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (…, H, Q, E), lse (…, H, Q)) of which gradients lead back to the tensors that want them."""
-    tables: list[torch.Tensor] = []
-    mask, score = (named(rule, tables) for rule in (problem.mask, problem.score))
-    falling = problem.dropout
-    q, k, v, sinks = (
-        each if is_tensor(each) or each is None else as_tensor(read_array(each, "attention")) for each in (q, k, v, sinks)
-    )
-    seed, rate = (None, 0.0) if falling is None else (seed_tensor(falling.seed), falling.rate)
-    start = torch.tensor(problem.query_start)
-    out, sums = run(q, k, v, sinks, tables, start, seed, mask, score, problem.scale, rate, engine)
+    rules = [() if rule is None else rule.sources for rule in (problem.mask, problem.score)]
+    given = [each if is_tensor(each) else None for each in (q, k, v, sinks)]
+    out, sums = _Here.apply(problem, engine, len(rules[0]), *given, *rules[0], *rules[1])
     return out, sums[0]
 
 
@@ -77,7 +72,30 @@ def run(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine
     return _apply(*rest)
 
 
+class _Here(torch.autograd.Function):
+    """One call where nothing looks on: the checked problem goes straight to its engine."""
+
+    @staticmethod
+    def forward(ctx, problem: Problem, engine: str, masking: int, *tensors):
+        found = _kept(problem, engine)
+        ctx.call = problem, engine, masking
+        ctx.save_for_backward(*tensors, *found)  # torch then sees whether one of them was changed in between
+        ctx.set_materialize_grads(False)
+        return found
+
+    @staticmethod
+    def backward(ctx, dout, dsums):
+        *tensors, out, sums = ctx.saved_tensors
+        needs = ctx.needs_input_grad[3:]
+        work = functools.partial(_pulled, *ctx.call, needs)
+        given = dout, dsums, out, sums, *tensors
+        found = iter(_once(work, *given) if torch.is_grad_enabled() else work(*given))
+        return None, None, None, *(next(found) if needed else None for needed in needs)
+
+
 class _Attention(torch.autograd.Function):
+    """The operator as torch's compiler and transforms see it."""
+
     @staticmethod
     def forward(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables):
         with torch._C._AutoDispatchBelowAutograd():
@@ -87,15 +105,15 @@ class _Attention(torch.autograd.Function):
     def setup_context(ctx, inputs, output):
         start, seed, *ctx.rest = inputs[:7]
         ctx.rules = [known(name) for name in ctx.rest[:2] if name not in ("", ARRAY)]  # which then stay until the way back
-        ctx.save_for_backward(start, seed, *inputs[7:], *output)  # torch then sees whether one of them was changed in between
+        ctx.save_for_backward(start, seed, *inputs[7:], *output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, dout, dsums):
-        start, seed, q, k, v, sinks, *tables, out, sums = ctx.saved_tensors
+        start, seed, *tensors, out, sums = ctx.saved_tensors
         needs = list(ctx.needs_input_grad[7:])
         once = _Once.apply if torch._C._are_functorch_transforms_active() else _once
-        found = iter(once(needs, (start, seed, *ctx.rest), dout, dsums, out, sums, q, k, v, sinks, *tables))
+        found = iter(once(functools.partial(_operate, needs, ctx.rest), dout, dsums, out, sums, start, seed, *tensors))
         return *[None] * 7, *(next(found) if needed else None for needed in needs)
 
     @staticmethod
@@ -104,12 +122,11 @@ class _Attention(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """The way back, which itself has none."""
+    """The way back, which itself has none: work(…) gives the gradients of the tensors that need them."""
 
     @staticmethod
-    def forward(needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables):
-        with torch._C._AutoDispatchBelowAutograd():
-            return tuple(_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest))
+    def forward(work, *tensors):
+        return tuple(work(*tensors))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -147,26 +164,40 @@ def _of_autograd(q, k, v, sinks, tables, start, seed, mask, score, scale, dropou
     return _apply(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
 
 
-def _back_of_autograd(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
-    return list(_once(needs, rest, dout, dsums, out, sums, q, k, v, sinks, *tables))
+def _back_of_autograd(dout, dsums, out, sums, needs, q, k, v, sinks, tables, start, seed, *rest):
+    work = functools.partial(_operate, needs, rest)
+    return list(_once(work, dout, dsums, out, sums, start, seed, q, k, v, sinks, *tables))
+
+
+def _operate(needs, rest, dout, dsums, out, sums, start, seed, q, k, v, sinks, *tables):
+    """The operator's way back, below autograd."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return _backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, start, seed, *rest)
 
 
 def _on_cpu(q, k, v, *rest):
     asked, engine, _ = _asked(*rest)
-    problem = Problem.of(q, k, v, gradients=True, **asked)
-    saved = engines.keep(problem, engine)
-    shape = (*problem.lead, *saved.out.shape[2:])
-    return as_tensor(saved.out.reshape(shape)), as_tensor(saved.sums.reshape(3, *shape[:-1]))
+    return _kept(Problem.of(q, k, v, gradients=True, **asked), engine)
 
 
 def _back_on_cpu(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
     asked, engine, masking = _asked(sinks, tables, *rest)
     problem = Problem.of(q, k, v, gradients=True, **asked)
+    return _pulled(problem, engine, masking, needs, dout, dsums, out, sums, q, k, v, sinks, *tables)
+
+
+def _kept(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, sums) as the caller's tensors lie."""
+    _, out, sums = engines.keep(problem, engine)
+    return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(sums.reshape(3, *problem.lead, out.shape[2]))
+
+
+def _pulled(problem: Problem, engine: str, masking: int, needs, dout, dsums, out, sums, q, k, v, sinks, *tables):
+    """The gradients of the tensors that need them; the first `masking` tables belong to the mask."""
     B, H, Q, _ = problem.q.shape
     four = (B, H, Q, problem.v.shape[3])
-    saved = engines.Saved(
-        engines.choose(problem, engine)[0], read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q)
-    )
+    name, _ = engines.choose(problem, engine)
+    saved = engines.Saved(name, read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q))
     given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
     dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
     read = {id(table.source): table for table in learned(problem)}

@@ -87,8 +87,7 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
     if name == "jit":
         from . import jit
 
-        out, *sums = jit.keep(problem) if found is None else jit.kept(problem, *found)
-        return Saved(name, out, np.stack(sums))
+        return Saved(name, *(jit.keep(problem) if found is None else jit.kept(problem, *found)))
     out, lse = solve(problem, name) if found is None else found
     return Saved(name, out, np.stack([lse] * 3))
 
@@ -98,7 +97,7 @@ def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray
     if saved.engine == "jit":
         from . import jit
 
-        return jit.pull_back(problem, jit.Saved(saved.out, *saved.sums), dout, dlse, wanted)
+        return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted)
     from . import reference
 
     found = reference.backward(problem, dout, dlse)

@@ -54,12 +54,13 @@ class Prepared(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A forward pass and what a backward pass needs of it: a weight is 2**(exponent · (s - top)) / total, s in the kernel's units."""
+    """A forward pass and what a backward pass needs of it: a weight is 2**(exponent · (s - top)) / total, s in the kernel's units.
+
+    sums (3, B, H, Q): lse, top and total.
+    """
 
     out: np.ndarray
-    lse: np.ndarray
-    top: np.ndarray
-    total: np.ndarray
+    sums: np.ndarray
 
 
 class Recipe(NamedTuple):
@@ -99,7 +100,8 @@ def tile_shape(problem: Problem) -> tuple[int, int]:
 
 def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(out (B, H, Q, E) in the problem's dtype, lse (B, H, Q)). `out` may be given, with any strides."""
-    return keep(problem, out)[:2]
+    found, sums = keep(problem, out)
+    return found, sums[0]
 
 
 def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
@@ -109,7 +111,7 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
         out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype)
     real = problem.real
     sums = np.empty((3, B, H, Q), real)
-    saved = Saved(out, *sums)
+    saved = Saved(out, sums)
     if 0 in (B, H, Q):
         return saved
     arrays = q, k, v, out = problem.q, problem.k, problem.v, out

@@ -34,14 +34,32 @@ LINE, CROWDED = 8, 128  # float64 in a cache line, and in rows so far apart that
 NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
 
 
+class Recipe(NamedTuple):
+    """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
+
+    block: the argument block, in which addresses are filled in at the `place` of their names. tiles of queries, units of keys.
+    apart: the tables whose gradients are gathered in copies. held: what the block points to.
+    """
+
+    ready: Prepared
+    block: np.ndarray
+    place: dict[str, int]
+    tiles: int
+    units: int
+    workers: int
+    apart: list[Table]
+    held: tuple
+
+
 _prepared: Memo[Prepared] = Memo(64)
+_recipes: Memo[Recipe] = Memo(64)
 
 
 def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
     """What a forward pass would have saved, from its results alone: each weight is exp(score - lse)."""
     lse = np.ascontiguousarray(lse, problem.real)
     top = lse / problem.real.type(factors(problem)[2])  # in units of the kernel's scores
-    return Saved(out, lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real))
+    return Saved(out, np.stack([lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real)]))
 
 
 def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
@@ -61,62 +79,77 @@ def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray
 
 
 def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndarray], rest, found: dict) -> None:
-    B, H, G, Q, K, D = (problem.dims[name] for name in "BHGQKD")
+    B, H, G, Q, D = (problem.dims[name] for name in "BHGQD")
     real = problem.real
     arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
-    rows = _rows(problem)
-    seen = plan(problem, rows, PLAN_KEYS)
-    ready = _prepare(problem, rows, arrays, list(tables))
-    form, tiles, units = Format(problem.dtype.name, host()), seen.order.shape[1], -(-K // KEYS)
-    workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
-    apart = [table for table, (_, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True) if not direct]
-    numbers = sum(table.array.size for table in apart)
-    offsets = dict(zip(apart, np.cumsum([0, *(table.array.size for table in apart)]).tolist(), strict=False))
+    kind = (*(part for array in arrays.values() for part in (array.shape, array.strides)), problem.dtype, problem.scale,
+            problem.query_start.tobytes(), problem.dropout is None, tuple(map(id, tables)), threads.count(), host())  # fmt: skip
+    recipe = _recipes((problem.mask, problem.score), kind, lambda: _recipe(problem, arrays, list(tables)))
+    ready, tiles, rows = recipe.ready, recipe.tiles, recipe.ready.spec.rows
+    numbers = sum(table.array.size for table in recipe.apart)
+    counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64)  # tasks taken, and how far the others are
     given: dict[str, Any] = {
-        "top": saved.top, "total": saved.total, "rest": rest,
+        **arrays, "top": saved.sums[1], "total": saved.sums[2], "rest": rest,
         "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
-        "softmax": aligned(B * H * tiles * 3 * rows, real), "work": _zeros(B * H * tiles * padded(D, form) * rows, real),
-        "H": H, "group": H // G, "groups": B * G, "G": G, "Q": Q, "K": K, "scale": float(problem.scale),
-        "score_factor": factors(problem)[0], "exponent": factors(problem)[1], "start": problem.query_start,
-        "offsets": seen.offsets, "runs": seen.runs, "visitors": visitors(seen, KEYS), "key_tiles": units, "tiles": tiles,
-        "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0, "plan_head": int(seen.per_head),
-        "progress": np.zeros(B * G * units, np.int64), "finished": np.zeros(B * G, np.int64), "flushed": np.zeros(1, np.int64),
-        "gathered": np.zeros(numbers), "copies": np.empty(numbers * workers), "numbers": numbers, "ring": workers,
-        "dropout_seed": 0, "dropout_threshold": 0, "dropout_scale": 1.0,
+        "softmax": aligned(B * H * tiles * 3 * rows, real),
+        "work": _zeros(B * H * tiles * padded(D, Format(problem.dtype.name, host())) * rows, real),
+        "progress": counters[len(PHASES) :], "finished": counters[len(PHASES) + B * G * recipe.units :], "flushed": counters[-1:],
+        "gathered": np.zeros(numbers), "copies": np.empty(numbers * recipe.workers),
     }  # fmt: skip
+    offset = 0
+    for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
+        given[f"gradient{number}"] = tables[table] if direct else 8 * offset
+        given[f"width{number}"] = tables[table].strides[-2] // 8 if direct else table.array.shape[-1]
+        offset += 0 if direct else table.array.size
     if problem.dropout is not None:
         given |= dropout.slots(problem.dropout)
-    for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
-        given[f"gradient{number}"] = tables[table] if direct else 8 * offsets[table]
-        given[f"width{number}"] = tables[table].strides[-2] // 8 if direct else table.array.shape[-1]
-    for phase, tasks in zip(PHASES, (B * H * tiles, B * G * units, B * H * tiles), strict=True):
-        block = _block(ready, arrays, given | {"next": np.zeros(1, np.int64), "tasks": tasks, "phase": PHASES.index(phase)})
-        launch(ready.kernel, block.slots, ready.scratch, workers, (problem, saved, arrays, block, ready))
-    for table in apart:
-        tables[table][...] = given["gathered"][offsets[table] :][: table.array.size].reshape(table.array.shape)
+    block = recipe.block.copy()
+    for name, value in given.items():
+        block[recipe.place[name]] = _slot(value)
+    for phase, tasks in enumerate((B * H * tiles, B * G * recipe.units, B * H * tiles)):
+        block[recipe.place["next"]] = address(counters) + 8 * phase
+        block[recipe.place["tasks"]], block[recipe.place["phase"]] = tasks, phase
+        launch(ready.kernel, block, ready.scratch, recipe.workers, (problem, saved, given, recipe))
+    gathered = given["gathered"]
+    for table in recipe.apart:
+        tables[table][...] = gathered[: table.array.size].reshape(table.array.shape)
+        gathered = gathered[table.array.size :]
+
+
+def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]) -> Recipe:
+    """What has to be thought about once for all calls of a kind."""
+    B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
+    rows = _rows(problem)
+    seen = plan(problem, rows, PLAN_KEYS)
+    ready = _prepare(problem, rows, arrays, wanted)
+    units = -(-K // KEYS)
+    workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
+    apart = [table for table, (_, direct) in zip(_numbered(ready, wanted), ready.spec.tables, strict=True) if not direct]
+    given: dict[str, Any] = {
+        "H": H, "group": H // G, "groups": B * G, "G": G, "Q": Q, "K": K, "scale": float(problem.scale),
+        "score_factor": factors(problem)[0], "exponent": factors(problem)[1], "start": problem.query_start,
+        "offsets": seen.offsets, "runs": seen.runs, "visitors": visitors(seen, KEYS), "key_tiles": units,
+        "tiles": seen.order.shape[1], "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,
+        "plan_head": int(seen.per_head), "numbers": sum(table.array.size for table in apart), "ring": workers,
+        "dropout_scale": 1.0,
+    }  # fmt: skip
+    for name in ARRAYS:
+        given |= zip((f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True)
+    names = fixed_slots(ready.spec)
+    block = np.array([_slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
+    place = {name: number for number, name in enumerate(names)}
+    return Recipe(ready, block, place, seen.order.shape[1], units, workers, apart, tuple(given.values()))
+
+
+def _slot(value) -> int:
+    """What stands in a slot for an array, a float or a whole number."""
+    return address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
 
 
 def _spaced(shape: tuple[int, ...]) -> np.ndarray:
     """Zeros whose rows are not a power of two apart: a tile writes to a column of them, which would all share one place in the cache."""
     apart = shape[-1] + (LINE if shape[-1] % CROWDED == 0 else 0)
     return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
-
-
-class _Block(NamedTuple):
-    slots: np.ndarray
-    given: dict
-
-
-def _block(ready: Prepared, arrays: dict, given: dict) -> _Block:
-    """The argument block, and what its addresses point to."""
-    given = dict(given)
-    for name in ARRAYS:
-        given[name] = arrays[name]
-        given |= zip((f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True)
-    values = [given[name] for name in fixed_slots(ready.spec)]
-    numbers = [address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
-               for value in values]  # fmt: skip
-    return _Block(np.array(numbers + leaves(ready.constants, ready.tables), np.int64), given)
 
 
 def _zeros(count: int, dtype: np.dtype) -> np.ndarray:
@@ -213,7 +246,7 @@ def _sinks(problem: Problem, saved: Saved, rest: np.ndarray) -> np.ndarray | Non
     """d sinks = Σ over rows of exp(sink - lse) · rest."""
     if problem.sinks is None:
         return None
-    lse = saved.lse.astype(np.float64)[..., None]
+    lse = saved.sums[0].astype(np.float64)[..., None]
     with np.errstate(all="ignore"):
         share = np.exp(problem.sinks[:, None].astype(np.float64) - lse)
     return (share * rest[..., None].astype(np.float64)).sum((0, 2))

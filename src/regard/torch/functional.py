@@ -62,8 +62,10 @@ def attention_with_lse(
 
 
 def _transformed() -> bool:
-    """Whether this call is read or transformed instead of run, so that only torch's own operations may look at the numbers."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Whether this call is read, transformed or watched instead of just run, so that it must be one operation of torch."""
+    return (
+        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack() > 0
+    )
 
 
 def _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine):
@@ -74,7 +76,7 @@ def _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)
     start = None if query_start is None else torch.as_tensor(query_start)
     if seed is not None and not isinstance(seed, torch.Tensor):
         seed = seed_tensor(seed)
-    if torch.compiler.is_compiling():
+    if not torch._C._are_functorch_transforms_active():
         return torch.ops.regard.attention(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
     return run(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
 
