@@ -20,21 +20,22 @@ def read_array(array, where: str) -> np.ndarray:
         raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
                      expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip
     try:
-        if is_tensor(array):
-            array = array.detach()
-            if elsewhere(array) and not array.dtype.is_floating_point:
-                array = array.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
-            if array.element_size() == 2 and str(array.dtype) == "torch.bfloat16":  # NumPy has none of its own
-                import ml_dtypes
-                import torch
-
-                return array.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-            return array.numpy()
-        return np.asarray(array)
+        return _of_tensor(array.detach()) if is_tensor(array) else np.asarray(array)
     except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, other devices and layouts; lists of uneven length
         raise refuse(where, "the array cannot be read", given=str(error).split("\n")[0],
                      expected="numbers in CPU memory that NumPy knows",
                      mend="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length") from error  # fmt: skip
+
+
+def _of_tensor(tensor) -> np.ndarray:
+    if not tensor.is_cpu and elsewhere(tensor) and not tensor.dtype.is_floating_point:
+        tensor = tensor.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
+    if tensor.element_size() == 2 and str(tensor.dtype) == "torch.bfloat16":  # NumPy has none of its own
+        import ml_dtypes
+        import torch
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
 
 
 def outline(array, where: str) -> np.ndarray:
@@ -59,7 +60,7 @@ def device_of(value) -> str:
 
 def elsewhere(value) -> bool:
     """Whether the numbers lie on a device, where NumPy cannot read them; "meta" has none."""
-    return is_tensor(value) and value.device.type not in ("cpu", "meta")
+    return is_tensor(value) and not value.is_cpu and value.device.type != "meta"
 
 
 def is_float(dtype: np.dtype) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import elsewhere, like
+from .arrays import elsewhere, is_tensor, like
 from .engines import choose, solve
 from .errors import refuse
 from .problem import Problem
@@ -119,18 +119,15 @@ def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine
                              seed=seed, engine=engine, wanted=wanted)  # fmt: skip
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                          seed=seed, gradients=True)  # fmt: skip
-    if any(getattr(value, "requires_grad", False) for value in (q, k, v, sinks, *_sources(problem))):
-        from . import autograd
+    sources = () if problem.score is None else problem.score.sources
+    for value in (q, k, v, sinks, *sources):
+        if is_tensor(value) and value.requires_grad:
+            from . import autograd
 
-        if autograd.torch.is_grad_enabled():
-            return autograd.attend(problem, q, k, v, sinks, engine)[:wanted]
+            if autograd.torch.is_grad_enabled():
+                return autograd.attend(problem, q, k, v, sinks, engine)[:wanted]
     heads = _heads(problem)
     return tuple([like(q, each.reshape(*heads, *each.shape[2:])) for each in solve(problem, engine)[:wanted]])
-
-
-def _sources(problem: Problem) -> tuple:
-    """The tensors that the score reads."""
-    return () if problem.score is None else problem.score.sources
 
 
 def _heads(problem: Problem) -> tuple[int, ...]:

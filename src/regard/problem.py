@@ -98,7 +98,7 @@ class Problem:
         if not gradients:
             for name, value in (("q", q), ("k", k), ("v", v)):
                 _wants_gradients(name, value, reasons)
-        q_, k_ = (_array(name, array, reasons) for name, array in (("q", q), ("k", k)))
+        q_, k_ = _array("q", q, reasons), _array("k", k, reasons)
         v_ = _array("v", v, reasons) if v is not None else None
         if q_ is None or k_ is None or (v is not None and v_ is None):
             raise Refused(where, reasons)
@@ -117,18 +117,18 @@ class Problem:
         falling = _dropout(dropout, seed, reasons)
         rule = _rule(mask, as_mask, "mask", (B, H, Q, K), start, reasons)
         logit = _rule(score, as_score, "score", (B, H, Q, K), start, reasons)
-        if 0 not in (B, H, Q, K):
-            _check_reads([part for part in (rule, logit) if part is not None], (B, H, Q, K), start, reasons)
-        read = tables_of(*(part for part in (rule, logit) if part is not None))
-        given = tables_of(logit).values() if gradients and logit is not None else ()
+        reading = [part for part in (rule, logit) if part is not None and part.tables]
+        if reading and 0 not in (B, H, Q, K):
+            _check_reads(reading, (B, H, Q, K), start, reasons)
+        given = logit.tables if gradients and logit is not None else ()
         _wants_gradients("scale", scale, reasons)
         if not gradients:
             _wants_gradients("sinks", sinks, reasons)
-        for name, held in read.items():
+        for name, held in tables_of(*reading).items():
             if device_of(held.source) not in ("cpu", device):
                 reasons.append(Reason(f"table {name!r} lies on another device", device_of(held.source), f"{device}, or the CPU",
                                       "move it to the device of q: tensor.to(q.device)"))  # fmt: skip
-            if not any(held is other for other in given):
+            if held not in given:
                 _wants_gradients(f"table {name!r}", held.source, reasons)
         if reasons:
             raise Refused(where, reasons)
@@ -149,7 +149,7 @@ def _shape(array: np.ndarray) -> str:
 
 def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason added."""
-    if is_tensor(value) and (value.device.type != "cpu" or value.dtype not in _torch_dtypes()):
+    if is_tensor(value) and not (value.is_cpu and value.dtype in _torch_dtypes()):
         reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", f"{FLOATS} on the CPU",
                               f"convert it: {name}.float().cpu()"))  # fmt: skip
         return None
@@ -361,8 +361,6 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
 
 def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
     """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and meant."""
-    if not any(rule.tables for rule in rules):
-        return
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
     exact, least = {batch: (B, "batch entries"), head: (H, "heads")}, {key: (K, "keys"), query: (last, "query positions")}

@@ -90,6 +90,8 @@ def _rule(rule: Any, *symbols: Expr):
 
 def _cast(*given):
     """Queries, keys and values in the dtype of autocast."""
+    if not torch._C._is_any_autocast_enabled():
+        return given
     kind = given[0].device.type if isinstance(given[0], torch.Tensor) else "cpu"
     if not torch.is_autocast_enabled(kind):
         return given
