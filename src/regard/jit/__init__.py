@@ -9,7 +9,8 @@ code/       expressions and loops as machine code
 run/        a kernel on several threads
 """
 
-from .engine import Saved, keep, solve, tile_shape, why_not
+from .engine import Recipe, Saved, keep, recipe_of, run, solve, tile_shape, why_not
 from .gradients import kept, pull_back
+from .run import threads
 
-__all__ = ["Saved", "keep", "kept", "pull_back", "solve", "tile_shape", "why_not"]
+__all__ = ["Recipe", "Saved", "keep", "kept", "pull_back", "recipe_of", "run", "solve", "threads", "tile_shape", "why_not"]

@@ -11,10 +11,11 @@ import dataclasses
 
 import numpy as np
 
+from ..arrays import address
 from ..plan import Plan, plan
 from ..problem import Problem
 from .code import build
-from .code.arguments import FIXED, NO_RUNS, address, pack
+from .code.arguments import FIXED, NO_RUNS, pack
 from .code.emit import signature
 from .code.target import host
 from .engine import SMALL, aligned, rules, specify, work

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import readings
+from ..arrays import address
 from ..expr import Const, Table, walk
 from ..expr import score as the_score
 from ..intervals import Interval
@@ -14,7 +15,7 @@ from ..memo import Memo
 from ..plan import Plan, plan, plan_step
 from ..problem import Problem
 from .code import build
-from .code.arguments import FIXED, address, bits, pack, plain
+from .code.arguments import FIXED, pack, plain, slot
 from .code.emit import signature
 from .code.target import host
 from .kernels import dropout, forward
@@ -31,7 +32,9 @@ __all__ = [
     "keep",
     "needs_64_bits",
     "prepare",
+    "recipe_of",
     "rules",
+    "run",
     "solve",
     "specify",
     "tile_shape",
@@ -82,9 +85,7 @@ class Recipe(NamedTuple):
 _prepared: Memo[Prepared] = Memo(256)
 _recipes: Memo[Recipe] = Memo(64)
 
-_NEXT, _LEFT, _PARTS, _SINKS, *_ARRAYS = (
-    FIXED.index(name) for name in ("next", "left", "parts", "sinks", "q", "k", "v", "out")
-)
+_NEXT, _LEFT, _PARTS, *_ARRAYS = (FIXED.index(name) for name in ("next", "left", "parts", "q", "k", "v", "out"))
 _SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total lie side by side, there and here
 
 
@@ -122,27 +123,32 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
         problem.query_start.tobytes(), sinks if sinks is None else sinks.shape, problem.dropout is None, threads.count(), host(),
     )  # fmt: skip
     recipe = _recipes(
-        (problem.mask, problem.score), kind, lambda: _recipe(problem, out, 0 if sinks is None else sinks.shape[1])
+        (problem.mask, problem.score), kind, lambda: recipe_of(problem, out, 0 if sinks is None else sinks.shape[1])
     )
+    rest: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
+    if problem.dropout is not None:
+        rest |= dropout.slots(problem.dropout)
+    run(recipe, tuple(map(address, arrays)), sums, (problem, saved, sinks), rest)
+    return saved
+
+
+def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None) -> None:
+    """A call of a known kind: where q, k, v and out lie, room for lse, top and total, and slots by name that are its own."""
     block = recipe.block.copy()
     counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
     block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
     parts = None
     if recipe.room:
-        parts = aligned(recipe.room, real)
+        parts = aligned(recipe.room, sums.dtype)
         block[_PARTS] = address(parts)
-    for place, array in zip(_ARRAYS, arrays):
-        block[place] = address(array)
-    if sinks is not None:
-        block[_SINKS] = address(sinks)
-    if problem.dropout is not None:
-        for name, value in dropout.slots(problem.dropout).items():
-            block[FIXED.index(name)] = bits(value) if isinstance(value, float) else value
-    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (problem, recipe, saved, parts, sinks))
-    return saved
+    for place, where in zip(_ARRAYS, addresses):
+        block[place] = where
+    for name, value in (rest or {}).items():
+        block[FIXED.index(name)] = slot(value)
+    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, sums, parts, held))
 
 
-def _recipe(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
+def recipe_of(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
     """What has to be thought about once for all calls of a kind."""
     B, H, Q, _ = problem.q.shape
     shape = tiling(problem)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import address
 from ..expr import Const, Expr, Op, Read, Table, Var
 from ..expr import score as the_score
 from ..memo import Memo
@@ -16,7 +17,7 @@ from ..plan import Plan, plan
 from ..problem import Gradients, Problem
 from ..readings import adjoints
 from .code import build
-from .code.arguments import address, bits, factors, leaves
+from .code.arguments import factors, leaves, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
@@ -105,7 +106,7 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
         given |= dropout.slots(problem.dropout)
     block = recipe.block.copy()
     for name, value in given.items():
-        block[recipe.place[name]] = _slot(value)
+        block[recipe.place[name]] = slot(value)
     for phase, tasks in enumerate((B * H * tiles, B * G * recipe.units, B * H * tiles)):
         block[recipe.place["next"]] = address(counters) + 8 * phase
         block[recipe.place["tasks"]], block[recipe.place["phase"]] = tasks, phase
@@ -136,14 +137,9 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
     for name in ARRAYS:
         given |= zip((f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True)
     names = fixed_slots(ready.spec)
-    block = np.array([_slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
+    block = np.array([slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
     place = {name: number for number, name in enumerate(names)}
     return Recipe(ready, block, place, seen.order.shape[1], units, workers, apart, tuple(given.values()))
-
-
-def _slot(value) -> int:
-    """What stands in a slot for an array, a float or a whole number."""
-    return address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
 
 
 def _spaced(shape: tuple[int, ...]) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import address
 from ..expr import Expr
 from ..masks import everything
 from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
@@ -19,7 +20,7 @@ from ..plan import Plan, plan
 from ..problem import Problem
 from . import engine
 from .code import build
-from .code.arguments import address, factors, leaves, pack, plain
+from .code.arguments import factors, leaves, pack, plain
 from .code.emit import signature
 from .code.target import host
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory

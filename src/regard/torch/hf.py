@@ -10,6 +10,7 @@ import functools
 
 import torch
 
+from .. import again
 from ..arrays import read_array
 from ..attention import attention_weights, solve
 from ..errors import Reason, Refused
@@ -133,10 +134,13 @@ def attend(
     if learns or query.device.type != "cpu":
         out = attention(query, key, value, **rules, **falling, engine=engine).transpose(1, 2).contiguous()  # models view it
     else:
-        problem = Problem.of(query, key, value, **rules, **falling, where=NAME)
         B, H, Q, _ = grid
         out = torch.empty(B, Q, H, value.shape[3], dtype=query.dtype)
-        solve(problem, engine, out=read_array(out.transpose(1, 2), "out"))
+        rest = None if falling or sinks is not None else again.attend(
+            query, key, value, mask, rules["score"], scaling, start, engine, out=out.transpose(1, 2))  # fmt: skip
+        if rest is None:
+            problem = Problem.of(query, key, value, **rules, **falling, where=NAME)
+            solve(problem, engine, out=read_array(out.transpose(1, 2), "out"))
     note(module, query, key, rules)
     return out, _weights(query, key, rules | falling, learns, engine) if output_attentions else None
 

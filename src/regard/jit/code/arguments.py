@@ -7,20 +7,20 @@ address and (size, stride in bytes) of each axis.
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
+from ...arrays import address
 from ...expr import Const, Table
 from ...plan import Plan
 from ...problem import Problem
 from .ir import F32, F64, I32, I64, PTR, Code
 from .special import LOG2E
 
-__all__ = ["FIXED", "Block", "address", "bits", "factors", "leaves", "pack", "plain"]
+__all__ = ["FIXED", "Block", "bits", "factors", "leaves", "pack", "plain", "slot"]
 
 FIXED = (
     "next", "tasks",
@@ -58,9 +58,7 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
                 for part, stride in zip(("_batch", "_head", "_row", "_depth"), array.strides, strict=True)
             }
     assert slots.keys() == set(FIXED), slots.keys() ^ set(FIXED)
-    numbers = [address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
-               for value in slots.values()]  # fmt: skip
-    return np.array(numbers + leaves(constants, tables), np.int64)
+    return np.array([*map(slot, slots.values()), *leaves(constants, tables)], np.int64)
 
 
 def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
@@ -89,9 +87,9 @@ def factors(problem: Problem) -> tuple[float, float, float]:
     return (1.0, scale * LOG2E, scale) if plain(problem) else (scale, LOG2E, 1.0)
 
 
-def address(array: np.ndarray) -> int:
-    """array.ctypes.data, read where NumPy's public headers put it: it is an array's first field. This takes a fifth of the time."""
-    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value
+def slot(value) -> int:
+    """What stands in a slot for an array, a float or a whole number."""
+    return address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
 
 
 def bits(value: float) -> int:
