@@ -98,8 +98,11 @@ def test_a_copy_is_never_mistaken_for_the_array():
 
 
 def test_refused_again():
-    """A call that is refused is refused each time."""
+    """A call that is refused is refused each time, also where it equals a good one in Python's eyes."""
     q, k, v = arrays(0)
+    rg.attention(q, k, v, query_start=2)
     for _ in range(2):
+        with pytest.raises(rg.Refused, match="query_start is not a position"):
+            rg.attention(q, k, v, query_start=2.0)
         with pytest.raises(rg.Refused, match="k and v differ in rows"):
             rg.attention(q, k[:, :, 1:], v)

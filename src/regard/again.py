@@ -7,6 +7,7 @@ call, which are Python, would take longer than a small kernel.
 from __future__ import annotations
 
 import sys
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +31,6 @@ class Kind(NamedTuple):
     real: np.dtype
 
 
-NUMBERS = {type(None), int, float}
-
 _kinds: Memo[Kind] = Memo(64)
 
 
@@ -44,7 +43,9 @@ def attend(q, k, v, mask, score, scale, query_start, engine: str, wanted: int = 
     looks = _looks(arrays)
     if looks is None or type(engine) is not str or engine not in ("auto", "jit"):
         return None
-    if not {type(scale), type(query_start)} <= NUMBERS or not all(isinstance(rule, Expr | None) for rule in (mask, score)):
+    if type(scale) not in (float, int, NoneType) or type(query_start) not in (int, NoneType):
+        return None
+    if not all(isinstance(rule, Expr | None) for rule in (mask, score)):
         return None
     from . import jit
 

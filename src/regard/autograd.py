@@ -65,11 +65,8 @@ def seed_tensor(seed: int) -> torch.Tensor:
 
 
 def run(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
-    """(out, sums) of the operator; torch.func sees it as one step."""
-    rest = (start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
-    if torch._C._are_functorch_transforms_active():
-        return _Attention.apply(*rest)
-    return _apply(*rest)
+    """(out, sums) of the operator inside a transform of torch.func, which then sees it as one step."""
+    return _Attention.apply(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
 
 
 class _Here(torch.autograd.Function):
