@@ -106,3 +106,22 @@ def test_refused_again():
             rg.attention(q, k, v, query_start=2.0)
         with pytest.raises(rg.Refused, match="k and v differ in rows"):
             rg.attention(q, k[:, :, 1:], v)
+
+
+def test_another_machine_is_another_kind():
+    """A call that is limited to narrower vectors, or to one thread, does not take the way that was found before the limit."""
+    from regard.jit.code.target import limited
+    from regard.jit.run import threads
+
+    q, k, v = arrays(0)
+
+    def ways():
+        rg.attention(q, k, v)
+        return len(again._kinds.results)
+
+    before = ways()
+    assert ways() == before
+    with threads.limit(1 if threads.count() > 1 else 2):
+        assert ways() == before + 1
+    with limited("portable"):
+        assert ways() == before + 2

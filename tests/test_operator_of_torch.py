@@ -206,3 +206,37 @@ def test_the_same_operator_on_a_device():
     assert len(mine) == len(theirs) == 5
     for here, there in zip(mine, theirs):
         torch.testing.assert_close(here, there)
+
+
+class Attended(torch.utils.data.Dataset):
+    """Samples that are made by attention, in the worker."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, number):
+        x = torch.full((2, 40, 8), 0.1 * number)
+        return rt.attention(x, x.cumsum(-1), x.cumsum(-2), mask=LOCAL)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_in_workers_of_a_data_loader(start):
+    """Attention in the processes of a DataLoader gives the numbers that it gives here, also after it was used here."""
+    data = Attended()
+    here = torch.stack([data[number] for number in range(len(data))])
+    loader = torch.utils.data.DataLoader(data, batch_size=3, num_workers=2, multiprocessing_context=start)
+
+    assert torch.equal(torch.cat(list(loader)), here)
+
+
+def test_a_parameter_that_was_given_other_memory():
+    """A rule over a tensor whose numbers lie elsewhere since, as after module.to(…), reads the new ones under the compiler."""
+    q, k, v = (part.detach() for part in tensors())
+    slope = torch.rand(H)
+    rule = rg.alibi(slope)
+    call = torch.compile(lambda: rt.attention(q, k, v, score=rule), fullgraph=True, backend="aot_eager")
+    before = call()
+    slope.data = slope * 5
+
+    assert not torch.equal(call(), before)
+    assert torch.equal(call(), rt.attention(q, k, v, score=rg.alibi(slope)))

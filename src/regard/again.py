@@ -49,7 +49,7 @@ def attend(q, k, v, mask, score, scale, query_start, engine: str, wanted: int = 
         return None
     from . import jit
 
-    rest = (looks, scale, query_start, engine, jit.threads.count())
+    rest = (looks, scale, query_start, engine, jit.threads.count(), jit.host())
     kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, mask, score, scale, query_start, engine, out))
     if kind.recipe is None:
         return None

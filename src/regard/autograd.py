@@ -263,9 +263,9 @@ def _asked(sinks, tables, start, seed, mask, score, scale, dropout, engine) -> t
 
 def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
     """The rule, reading these tensors instead of those that it was built over."""
-    if all(given is source for given, source in zip(tensors, rule.sources, strict=True)):
-        return rule
     instead = {id(source): as_table(given) for given, source in zip(tensors, rule.sources, strict=True)}
+    if all(instead.get(id(table.source), table) is table for table in rule.tables):  # also in the same memory
+        return rule
 
     def read(node, *index):
         made = instead.get(id(node.table.source), node.table)

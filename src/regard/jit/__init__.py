@@ -9,8 +9,22 @@ code/       expressions and loops as machine code
 run/        a kernel on several threads
 """
 
+from .code.target import host
 from .engine import Recipe, Saved, keep, recipe_of, run, solve, tile_shape, why_not
 from .gradients import kept, pull_back
 from .run import threads
 
-__all__ = ["Recipe", "Saved", "keep", "kept", "pull_back", "recipe_of", "run", "solve", "threads", "tile_shape", "why_not"]
+__all__ = [
+    "Recipe",
+    "Saved",
+    "host",
+    "keep",
+    "kept",
+    "pull_back",
+    "recipe_of",
+    "run",
+    "solve",
+    "threads",
+    "tile_shape",
+    "why_not",
+]
