@@ -230,13 +230,17 @@ def test_in_workers_of_a_data_loader(start):
 
 
 def test_a_parameter_that_was_given_other_memory():
-    """A rule over a tensor whose numbers lie elsewhere since, as after module.to(…), reads the new ones under the compiler."""
+    """A rule over a tensor whose numbers lie elsewhere since, as after module.to(…), reads the new ones, compiled or not."""
     q, k, v = (part.detach() for part in tensors())
     slope = torch.rand(H)
     rule = rg.alibi(slope)
     call = torch.compile(lambda: rt.attention(q, k, v, score=rule), fullgraph=True, backend="aot_eager")
-    before = call()
+    before, plain = call(), rt.attention(q, k, v, score=rule)
     slope.data = slope * 5
 
-    assert not torch.equal(call(), before)
+    assert not torch.equal(call(), before) and torch.equal(plain, before)
+    assert torch.equal(rt.attention(q, k, v, score=rule), call())
     assert torch.equal(call(), rt.attention(q, k, v, score=rg.alibi(slope)))
+    slope.data = torch.ones(H, dtype=torch.int64)
+    with pytest.raises(rg.Refused, match="the slope table became another kind of array"):
+        rt.attention(q, k, v, score=rule)

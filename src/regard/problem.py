@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import device_of, is_float, is_tensor, outline, read_array
+from .arrays import address, device_of, is_float, is_tensor, outline, read_array
 from .dropout import Dropout
 from .errors import Reason, Refused
 from .expr import Const, Expr, Read, Table, Var, batch, head, key, query, tables_of, walk
 from .expr import score as the_score
+from .expr import table as as_table
 from .masks import LIMIT
 from .trace import as_mask, as_score
 
@@ -118,6 +119,7 @@ class Problem:
         rule = _rule(mask, as_mask, "mask", (B, H, Q, K), start, reasons)
         logit = _rule(score, as_score, "score", (B, H, Q, K), start, reasons)
         reading = [part for part in (rule, logit) if part is not None and part.tables]
+        _follow(reading, reasons)
         if reading and 0 not in (B, H, Q, K):
             _check_reads(reading, (B, H, Q, K), start, reasons)
         given = logit.tables if gradients and logit is not None else ()
@@ -357,6 +359,20 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
     except Refused as refused:
         reasons.extend(refused.reasons)
         return None
+
+
+def _follow(rules: list[Expr], reasons: list[Reason]) -> None:
+    """Tables stay with their tensors, which may have been given other memory since: tensor.data = …, module.to(…)."""
+    for held in {held for rule in rules for held in rule.tables}:
+        for source in held.sources:
+            if not source.is_cpu or source.data_ptr() == address(held.array):
+                continue
+            now = as_table(source, held.name)
+            if (now.kind, now.array.ndim) != (held.kind, held.array.ndim):
+                reasons.append(Reason(f"the {held.name} table became another kind of array", f"{now.array.dtype} {_shape(now.array)}",
+                                      f"{held.array.ndim} axes of {held.kind}", "build the rule anew"))  # fmt: skip
+            else:
+                held.array = now.array
 
 
 def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
