@@ -1,8 +1,7 @@
-"""The lens: statistics of attention, and a page on which it can be seen and clicked."""
+"""The lens: attention as it was, at any length: recorded runs, their figures and tiles, and a page to look at them."""
 
-from .page import page
-from .run import Layer, Run
-from .stats import Statistics, statistics
-from .survey import Survey, survey
+from .axis import Axis, Segment
+from .call import Call, Overview
+from .run import Run, Step
 
-__all__ = ["Layer", "Run", "Statistics", "Survey", "page", "statistics", "survey"]
+__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step"]

@@ -1,72 +1,63 @@
-"""Run: one text through one model, as data: its tokens, and the weights of every layer by blocks of rows."""
+"""Run: one pass of a model as data: the axes, every attention call, and what is known about where they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
+from ..errors import Reason, Refused
+from .axis import Axis
+from .call import Call
 
-from ..errors import refuse
-
-__all__ = ["Layer", "Run"]
-
-CELLS = 1 << 22  # weights held at once while a layer is read: 32 MB in float64
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The attention of one layer, computed for the rows that are asked for.
-
-    weights(rows) -> (H, rows, K) exact weights · allowed(rows) -> booleans that broadcast to (H, rows, K), or None when every
-    row may see every key.
-    """
-
-    name: str
-    heads: int
-    weights: Callable[[slice], np.ndarray]
-    allowed: Callable[[slice], np.ndarray] | None = None
-
-    @classmethod
-    def of(cls, weights, allowed=None, name: str = "attention") -> Layer:
-        """A layer whose weights (H, Q, K) are there already, with optional booleans that broadcast to the same shape."""
-        held = np.asarray(weights)
-        if held.ndim != 3:
-            raise refuse("Layer.of", "weights of the wrong shape", f"{held.shape}", "(heads, queries, keys)",
-                         "give one batch entry, with its heads first")  # fmt: skip
-        seen = None if allowed is None else np.broadcast_to(np.asarray(allowed, bool), held.shape)
-        return cls(name, held.shape[0], lambda rows: held[:, rows], None if seen is None else lambda rows: seen[:, rows])
-
-    def blocks(self, rows: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """(rows, weights (H, r, K) in float64, allowed (H, r, K)) from top to bottom, a bounded number of cells at a time."""
-        step = max(1, CELLS // max(1, self.heads * rows))
-        for first in range(0, rows, step):
-            yield self.part(slice(first, min(first + step, rows)))
-
-    def part(self, rows: slice) -> tuple[slice, np.ndarray, np.ndarray]:
-        """(rows, weights (H, r, K) in float64, allowed (H, r, K)) of some rows."""
-        weights = np.asarray(self.weights(rows), np.float64)
-        seen = np.bool_(True) if self.allowed is None else self.allowed(rows)
-        return rows, weights, np.broadcast_to(seen, weights.shape)
+__all__ = ["Run", "Step"]
 
 
 @dataclass(frozen=True)
+class Step:
+    """One token that a model wrote: its position on the axis, and the likeliest tokens with their probabilities, falling."""
+
+    position: int
+    candidates: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
-    """Self-attention of one text: token i is query row i and key column i of every layer.
+    """Every attention call of one text (picture, pair of texts, arrays) through one model.
 
-    tokens: as they should be read, still untrusted · special: true where the tokenizer, not the text, put the token.
+    axes: by name · calls: in the order in which they were made · steps: what was generated, one entry per written token; the rows
+    of a generated run are joined, so a call has the rows of the prompt and one for each step · facts: plain JSON: versions of the
+    libraries, the hash of the weights, when, what was left out and why, and what is exact, sampled or pooled.
     """
 
     model: str
     text: str
-    tokens: tuple[str, ...]
-    special: tuple[bool, ...]
-    layers: tuple[Layer, ...]
+    axes: Mapping[str, Axis]
+    calls: tuple[Call, ...]
+    steps: tuple[Step, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        if not self.tokens or not self.layers:
-            raise refuse("Run", "nothing to look at", f"{len(self.tokens)} tokens, {len(self.layers)} layers",
-                         "at least one of each", "give a text, and a model that attends")  # fmt: skip
-        if len(self.special) != len(self.tokens):
-            raise refuse("Run", "flags that do not fit the tokens", f"{len(self.special)} flags, {len(self.tokens)} tokens",
-                         "one flag per token", "mark each token as special or not")  # fmt: skip
+        reasons = []
+        if not self.calls:
+            reasons.append(Reason("nothing to look at", "no attention call", "at least one", "give a model that attends"))
+        for call in self.calls:
+            for name, size in ((call.queries, call.shape[1]), (call.keys, call.shape[2])):
+                axis = self.axes.get(name)
+                if axis is None or len(axis) != size:
+                    known = ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
+                    reasons.append(Reason("a call that does not fit its axes", f"{call.name}: {name} of {size}", known or "axes",
+                                          "give every axis its tokens"))  # fmt: skip
+        if reasons:
+            raise Refused("Run", reasons)
+
+    def call(self, at: int | str) -> Call:
+        """A call by its number, or by the name of its layer (the first of that name)."""
+        if isinstance(at, str):
+            found = next((call for call in self.calls if call.name == at), None)
+            if found is not None:
+                return found
+        elif -len(self.calls) <= at < len(self.calls):
+            return self.calls[at]
+        raise Refused("Run.call", [Reason("no such call", f"{at!r}", f"0 to {len(self.calls) - 1}, or a name such as "
+                                          f"{self.calls[0].name!r}", "list them: [call.name for call in run.calls]")])  # fmt: skip
