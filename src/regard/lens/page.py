@@ -6,71 +6,71 @@ import base64
 import hashlib
 import html
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from typing import Any
 
-from ..errors import refuse
-from .codes import COARSE_ERROR, FINE_ERROR, Coded, packed, percent
+from ..errors import Reason, Refused, refuse
+from . import embed
+from .answers import about
+from .codes import FINE_ERROR, percent
 from .labels import visible
 from .ramp import ramp
 from .run import Run
-from .stats import Statistics
-from .survey import Survey, survey
 
-__all__ = ["page"]
+__all__ = ["json_for_html", "page", "policy"]
+
+SCRIPTS = ("base", "source", "state", "atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings", "share", "keys", "main")
+STYLES = ("page", "screens")
+THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 
 
-def page(run: Run, surveys: Sequence[Survey] | None = None, *, layer: int = 0, head: int = 0, token: int = 0) -> str:
-    """The run as one self-contained HTML page, which first shows the given layer, head and token.
+def page(
+    run: Run, other: Run | None = None, *, findings: Sequence[Mapping[str, Any]] = (), start: Mapping[str, int] | None = None,
+    served: bool = False,
+) -> str:  # fmt: skip
+    """The run as one self-contained HTML page.
 
-    surveys: what `survey(run)` gave, where it is at hand. Refused: more than 100 million weights; a layer, head or token that
-    is not there.
+    other: a second run over axes of the same sizes, to compare with · findings: of an audit, as JSON · start: what is shown first:
+    {"call", "head", "query"} · served: leave the numbers out; the page asks the server that sent it.
+    Refused: more than 60 million weights unless served; a place that is not there; runs that cannot be compared.
 
     >>> import numpy as np
-    >>> from regard.lens import Layer, Run
-    >>> run = Run("toy", "a b", ("a", " b"), (False, False), (Layer.of(np.full((1, 2, 2), 0.5)),))
-    >>> page(run).startswith("<!doctype html>")
+    >>> from regard.lens.look import of_arrays
+    >>> page(of_arrays(*np.ones((2, 1, 4, 8)))).startswith("<!doctype html>")
     True
     """
-    n = len(run.tokens)
-    for name, value, count in (("layer", layer, len(run.layers)), ("token", token, n)):
-        _within(name, value, count)
-    _within("head", head, run.layers[layer].heads)
-    found = survey(run) if surveys is None else surveys
-    codes = [part.codes for part in found]
-    fine = codes[0].fine is not None
-    blobs = [blob for number, part in enumerate(codes) for blob in _blobs(number, part)]
+    runs = [run] if other is None else [run, other]
+    if other is not None:
+        _comparable(run, other)
+    if not served and not all(map(embed.fits, runs)):
+        raise refuse("page", "too much for one page", f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of "
+                     f"{max(call.shape[1:] for call in run.calls)}", f"at most {embed.MOST:,} weights",
+                     "serve it (regard look --serve), or record fewer layers")  # fmt: skip
+    begin = {"call": 0, "head": 0, "query": 0} | dict(start or {})
+    _there(run, begin)
     data = {
-        "model": visible_text(run.model),
-        "text": visible_text(run.text[:200]),
-        "tokens": [visible(spelled) for spelled in run.tokens],
-        "gap": [spelled.startswith(" ") or any(run.special[max(0, i - 1) : i + 1]) for i, spelled in enumerate(run.tokens)],
-        "special": [bool(flag) for flag in run.special],
-        "layers": [
-            {"name": visible_text(part.name), "heads": part.heads, "statistics": _numbers(kept.figures)}
-            for part, kept in zip(run.layers, found, strict=True)
-        ],
-        "start": {"layer": layer, "head": head, "token": token},
-        "side": codes[0].pictures.shape[-1],
-        "fine": fine,
-        "broken": any(bool((part.coarse == 2).any()) for part in codes),
-        "error": percent(FINE_ERROR if fine else COARSE_ERROR),
-        "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in ("light", "dark")},
-    }
-    script = _part("draw.js") + _part("viewer.js")
-    style = _part("viewer.css")
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-    blobs.append(f'<script type="application/json" id="data">{json_for_html(data)}</script>')
-    parts = {"policy": policy, "title": html.escape(f"regard · {data['text']}"), "style": style, "script": script,
-             "data": "\n".join(blobs)}  # fmt: skip
+        "runs": [about(each) | {"kept": None if served else embed.kept(each)} for each in runs],
+        "findings": list(findings), "start": begin, "served": served, "error": percent(FINE_ERROR),
+        "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in THEMES},
+    }  # fmt: skip
+    parts = {
+        "policy": html.escape(policy(served)), "title": html.escape(f"regard · {visible(run.model)}"), "style": _style(),
+        "script": _script(), "data": "\n".join(_blocks(data, () if served else runs)),
+    }  # fmt: skip
     # One walk over the template: what was filled in is never looked at again, whatever it contains.
-    first, *rest = _part("viewer.html").split("{{")
+    first, *rest = _part("page.html").split("{{")
     made = [first]
     for piece in rest:
         name, after = piece.split("}}", 1)
         made += [parts[name], after]
     return "".join(made)
+
+
+def policy(served: bool) -> str:
+    """What the page may do: its own script and style, pictures that it draws, and the server that sent it."""
+    return (f"default-src 'none'; script-src {_hash(_script())}; style-src {_hash(_style())}; img-src data: blob:; "
+            f"connect-src {"'self'" if served else "'none'"}; base-uri 'none'; form-action 'none'")  # fmt: skip
 
 
 def json_for_html(data) -> str:
@@ -82,30 +82,29 @@ def json_for_html(data) -> str:
     return json.dumps(data, allow_nan=False).translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"})
 
 
-def visible_text(text: str) -> str:
-    """A line of text with nothing hidden in it; spaces stay spaces."""
-    return " ".join(visible(word) for word in text.split())
+def _blocks(data, runs: Sequence[Run]):
+    for number, run in enumerate(runs):
+        for name, text in embed.blocks(number, run):
+            yield f'<script type="text/plain" id="{name}">{text}</script>'
+    yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
 
 
-def _within(name: str, value: int, count: int) -> None:
-    if not 0 <= value < count:
-        raise refuse("page", f"no such {name}", f"{name}={value}", f"0 to {count - 1}", "count from 0")
+def _there(run: Run, start: Mapping[str, int]) -> None:
+    reasons = []
+    shape = run.calls[start["call"]].shape if 0 <= start["call"] < len(run.calls) else (0, 0, 0)
+    for name, count in (("call", len(run.calls)), ("head", shape[0]), ("query", shape[1])):
+        if not 0 <= start[name] < count:
+            reasons.append(Reason(f"no such {name}", f"{name}={start[name]}", f"0 to {count - 1}", "count from 0"))
+    if reasons:
+        raise Refused("page", reasons[:1])
 
 
-def _blobs(number: int, codes: Coded) -> list[str]:
-    """The codes of one layer as data blocks: one for the pictures, one or two per head."""
-    parts = {f"pictures-{number}": codes.pictures}
-    for head in range(len(codes.coarse)):
-        parts[f"coarse-{number}-{head}"] = codes.coarse[head]
-        if codes.fine is not None:
-            parts[f"fine-{number}-{head}"] = codes.fine[head]
-    return [f'<script type="text/plain" id="{name}">{packed(part)}</script>' for name, part in parts.items()]
-
-
-def _numbers(figures: Statistics) -> dict[str, list[float | None]]:
-    """Five figures of each statistic of each head; None where there is no number."""
-    return {name: [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
-            for name, values in vars(figures).items()}  # fmt: skip
+def _comparable(run: Run, other: Run) -> None:
+    ours, theirs = ([(call.shape[1:], call.queries, call.keys) for call in each.calls] for each in (run, other))
+    if ours != theirs:
+        sizes = [", ".join(f"{name} of {len(axis)}" for name, axis in each.axes.items()) for each in (run, other)]
+        raise refuse("page", "runs that cannot be laid over each other", f"{len(ours)} calls over {sizes[0]}; {len(theirs)} over {sizes[1]}",
+                     "as many calls, over axes of the same names and sizes", "record both from the same text")  # fmt: skip
 
 
 def _hash(text: str) -> str:
@@ -113,4 +112,12 @@ def _hash(text: str) -> str:
 
 
 def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    return "".join(_part(f"{name}.js") for name in SCRIPTS)
+
+
+def _style() -> str:
+    return "".join(_part(f"{name}.css") for name in STYLES)

@@ -15,6 +15,8 @@ __all__ = ["ramp"]
 # Lightness, chroma, hue in degrees: from the paper to the strongest colour.
 PATHS = {
     "light": [(0.975, 0.008, 100), (0.86, 0.085, 105), (0.70, 0.125, 165), (0.50, 0.105, 225), (0.22, 0.105, 290)],
+    "diverging-light": [(0.38, 0.13, 250), (0.68, 0.10, 240), (0.965, 0.008, 100), (0.68, 0.13, 45), (0.38, 0.13, 30)],
+    "diverging-dark": [(0.80, 0.11, 230), (0.50, 0.10, 245), (0.225, 0.018, 275), (0.52, 0.13, 40), (0.82, 0.13, 65)],
     "dark": [(0.225, 0.018, 275), (0.38, 0.115, 285), (0.56, 0.155, 345), (0.76, 0.145, 50), (0.965, 0.085, 100)],
 }
 
@@ -30,7 +32,8 @@ RGB = np.array(
 
 @cache
 def ramp(theme: str) -> np.ndarray:
-    """(256, 3) uint8 sRGB, from no weight to all of it. theme: "light" or "dark".
+    """(256, 3) uint8 sRGB, from no weight to all of it. theme: "light" or "dark"; "diverging-light" and "diverging-dark" have their
+    neutral colour in the middle, for what is less and more than something.
 
     >>> ramp("light")[[0, -1]].tolist()
     [[248, 247, 241], [29, 9, 70]]

@@ -1,0 +1,218 @@
+// Where numbers come from: blocks inside the page, or the server that sent it. Every screen asks here and nowhere else.
+//
+//   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
+//   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
+//   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
+//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received}
+//   picture(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
+//
+// n is the number of the run, 1 for the one that is compared. `exact` says in words what the numbers are, such as "exact" or
+// "sampled 1 row of 8"; it is shown beside them. Where `sure` is there, cells in which it is 0 are means of their surroundings.
+
+const TILE = 256;
+
+class Memory {
+  constructor(most) { this.most = most; this.held = new Map(); }
+  /** What is there under this name, otherwise what `make` promises; the oldest go first. */
+  get(name, make) {
+    let found = this.held.get(name);
+    if (found !== undefined) this.held.delete(name);
+    else {
+      found = make();
+      Promise.resolve(found).catch(() => this.held.delete(name));
+    }
+    this.held.set(name, found);
+    if (this.held.size > this.most) this.held.delete(this.held.keys().next().value);
+    return found;
+  }
+}
+
+/** The bytes of a block of the page. */
+async function block(id) {
+  const node = $(id);
+  if (!node) throw new Error(`the page has no block ${id}`);
+  const stream = new Blob([bytes(node.textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+const DTYPES = { uint8: Uint8Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array };
+/** An answer of the server, or a block in the same form: four bytes say how long the JSON header is, then the parts. */
+function unframed(buffer) {
+  const length = new DataView(buffer).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  let at = 4 + length;
+  const found = { ...header };
+  for (const part of header.parts) {
+    at = (at + 3) & ~3;
+    const kind = DTYPES[part.dtype];
+    const count = part.shape.reduce((product, size) => product * size, 1);
+    found[part.name] = new kind(buffer, at, count);
+    at += count * kind.BYTES_PER_ELEMENT;
+  }
+  return found;
+}
+
+/** Numbers that the page holds itself: runs[n].kept is "whole" (every weight) or "part" (the strongest keys, and a picture). */
+class Embedded {
+  constructor() { this.heads = new Memory(64); this.rest = new Memory(256); }
+
+  framed(id) { return this.rest.get(id, async () => unframed((await block(id)).buffer)); }
+
+  /** Codes of a whole head: {coarse, fine, exact}. */
+  head(n, call, head) {
+    return this.heads.get(`${n}-${call}-${head}`, async () => {
+      const found = unframed((await block(`head-${n}-${call}-${head}`)).buffer);
+      return runs[n].kept === "whole" ? found : opened(found, runs[n].calls[call]);
+    });
+  }
+
+  async tile(n, call, head, pool, level, row, column) {
+    const { Q, K } = runs[n].calls[call];
+    const { coarse, fine, exact } = await this.head(n, call, head);
+    const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
+    return { rows, columns, exact, ...gathered(coarse, fine, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
+  }
+
+  async row(n, call, head, i) {
+    const { K } = runs[n].calls[call];
+    const { exact, ...codes } = await this.head(n, call, head);
+    const part = (name) => codes[name]?.subarray(i * K, (i + 1) * K);
+    return { coarse: part("coarse"), fine: part("fine"), sure: part("sure"), exact };
+  }
+
+  async column(n, call, head, j) {
+    const { Q, K } = runs[n].calls[call];
+    const { exact, ...codes } = await this.head(n, call, head);
+    const pick = (name) => codes[name] && Uint8Array.from({ length: Q }, (_, i) => codes[name][i * K + j]);
+    return { coarse: pick("coarse"), fine: pick("fine"), sure: pick("sure"), exact };
+  }
+
+  async pair(n, queries, keys, i, j) {
+    const asked = runs[n].calls.map((call, number) => ({ call, number })).filter(({ call }) => call.queries === queries && call.keys === keys);
+    return Promise.all(asked.map(async ({ call, number }) => {
+      const heads = await Promise.all(Array.from({ length: call.heads }, (_, head) => this.head(n, number, head)));
+      const pick = (name) => (heads[0][name] ? Uint8Array.from(heads, (codes) => codes[name][i * call.K + j]) : undefined);
+      return { call: number, coarse: pick("coarse"), fine: pick("fine"), sure: pick("sure"), exact: heads[0].exact };
+    }));
+  }
+
+  async tracks(n, call, head) {
+    const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // a byte each, in shares of the largest of its kind
+    const { Q, K, heads } = runs[n].calls[call];
+    const found = {};
+    let at = 0;
+    names.forEach((name, number) => {
+      const size = name === "received" ? K : Q;
+      const part = tracks.subarray(at + head * size, at + (head + 1) * size);
+      found[name] = Float32Array.from(part, (byte) => (byte / 255) * most[number]);
+      at += heads * size;
+    });
+    return found;
+  }
+
+  picture(n, call) { return this.framed(`picture-${n}-${call}`); }
+
+  /** Computed from what was kept of q, k, v, x and out; null where nothing was. */
+  async walk(n, call, head, i) {
+    if (!$(`walk-${n}-${call}`)) return null;
+    return walked(await this.framed(`walk-${n}-${call}`), await this.row(n, call, head, i), runs[n].calls[call], head, i);
+  }
+}
+
+/** Numbers that the server computes from q, k and lse when they are asked for. */
+class Served {
+  constructor() { this.answers = new Memory(600); }
+
+  ask(path) {
+    return this.answers.get(path, async () => {
+      const reply = await fetch(path);
+      if (!reply.ok) throw new Error((await reply.text()).slice(0, 300) || `the server says ${reply.status}`);
+      return reply.headers.get("content-type").startsWith("application/json") ? reply.json() : unframed(await reply.arrayBuffer());
+    });
+  }
+
+  async tile(n, call, head, pool, level, row, column) {
+    const found = await this.ask(`tile/${n}/${call}/${head}/${pool}/${level}/${row}/${column}`);
+    const [rows, columns] = found.parts[0].shape;
+    return { ...found, rows, columns };
+  }
+  row(n, call, head, i) { return this.ask(`row/${n}/${call}/${head}/${i}`); }
+  column(n, call, head, j) { return this.ask(`column/${n}/${call}/${head}/${j}`); }
+  async pair(n, queries, keys, i, j) {
+    const found = await this.ask(`pair/${n}/${encodeURIComponent(queries)}/${encodeURIComponent(keys)}/${i}/${j}`);
+    let at = 0;
+    return found.calls.map((call) => {
+      const heads = runs[n].calls[call].heads;
+      at += heads;
+      return { call, coarse: found.coarse.subarray(at - heads, at), fine: found.fine.subarray(at - heads, at), exact: found.exact };
+    });
+  }
+  tracks(n, call, head) { return this.ask(`tracks/${n}/${call}/${head}`); }
+  async picture(n, call) {
+    const found = await this.ask(`picture/${n}/${call}/44`);
+    const [, rows, columns] = found.parts[0].shape;
+    return { ...found, rows, columns };
+  }
+  walk(n, call, head, i) { return this.ask(`walk/${n}/${call}/${head}/${i}`); }
+}
+
+/** A head of which the strongest keys of each row were kept, and the mean of the others by blocks, as codes of all its pairs. */
+async function opened({ keys, coarse: kept, fine: low, rest, restRows, restColumns, mask, exact }, { Q, K }) {
+  const [coarse, fine, sure] = [new Uint8Array(Q * K), new Uint8Array(Q * K).fill(128), new Uint8Array(Q * K)];
+  const allowed = mask ? await block(mask) : null; // a bit per pair
+  for (let i = 0; i < Q; i++) {
+    const line = Math.floor((i * restRows) / Q) * restColumns;
+    for (let j = 0; j < K; j++) {
+      const at = i * K + j;
+      if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) sure[at] = 1; // and the code of masked is 0
+      else coarse[at] = rest[line + Math.floor((j * restColumns) / K)];
+    }
+    for (let place = i * (keys.length / Q); place < (i + 1) * (keys.length / Q); place++) {
+      if (keys[place] === 65535) continue; // the row has fewer keys
+      const at = i * K + keys[place];
+      [coarse[at], fine[at], sure[at]] = [kept[place], low[place], 1];
+    }
+  }
+  return { coarse, fine, sure, exact };
+}
+
+/** Cells of 2^level × 2^level pairs out of the codes of a whole head. */
+function gathered(coarse, fine, Q, K, pool, level, top, left, rows, columns) {
+  const out = new Uint8Array(rows * columns);
+  const low = fine && level === 0 ? new Uint8Array(rows * columns) : undefined;
+  const size = 2 ** level;
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < columns; c++) {
+      const [i, j] = [(top + r) * size, (left + c) * size];
+      if (level === 0) {
+        out[r * columns + c] = coarse[i * K + j];
+        if (low) low[r * columns + c] = fine[i * K + j];
+      } else out[r * columns + c] = pooled(coarse, fine, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
+    }
+  }
+  return { coarse: out, fine: low };
+}
+
+/** The code of one cell: what is wrong in it wins; masked only where all of it is. */
+function pooled(coarse, fine, K, pool, top, left, bottom, right) {
+  let sum = 0, most = 0, seen = false, zero = true;
+  for (let i = top; i < bottom; i++) {
+    for (let j = left; j < right; j++) {
+      const code = coarse[i * K + j];
+      if (code === NAN || code === LEAK || code === OUT) return code;
+      if (code === MASKED) continue;
+      seen = true;
+      zero &&= code === ZERO;
+      const p = weight(code, fine?.[i * K + j]);
+      sum += p;
+      if (p > most) most = p;
+    }
+  }
+  if (!seen) return MASKED;
+  const p = pool === "largest" ? most : sum / (bottom - top);
+  return p > 0 ? coded(p) : zero ? ZERO : TINY;
+}
+
+const coded = (p) => (p < 1e-6 ? TINY : clamp(FIRST + Math.round((Math.log10(Math.min(p, 1)) / 6 + 1) * 249), FIRST, 255));
+
+const source = data.served ? new Served() : new Embedded();

@@ -1,0 +1,2 @@
+// (to come) walk
+function walked() { return null; }
