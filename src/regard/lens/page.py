@@ -20,8 +20,9 @@ from .run import Run
 
 __all__ = ["json_for_html", "page", "policy"]
 
-SCRIPTS = ("base", "source", "state", "atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings", "share", "keys", "main")
-STYLES = ("page", "screens")
+SCREENS = ("atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings")
+SCRIPTS = ("base", "source", "state", "legend", *SCREENS, "share", "keys", "main")
+STYLES = ("page", *SCREENS)
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 
 
@@ -55,7 +56,7 @@ def page(
         "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in THEMES},
     }  # fmt: skip
     parts = {
-        "policy": html.escape(policy(served)), "title": html.escape(f"regard · {visible(run.model)}"), "style": _style(),
+        "policy": html.escape(policy(served), quote=True), "title": html.escape(f"regard · {visible(run.model)}"), "style": _style(),
         "script": _script(), "data": "\n".join(_blocks(data, () if served else runs)),
     }  # fmt: skip
     # One walk over the template: what was filled in is never looked at again, whatever it contains.
@@ -69,8 +70,9 @@ def page(
 
 def policy(served: bool) -> str:
     """What the page may do: its own script and style, pictures that it draws, and the server that sent it."""
+    server = "'self'" if served else "'none'"
     return (f"default-src 'none'; script-src {_hash(_script())}; style-src {_hash(_style())}; img-src data: blob:; "
-            f"connect-src {"'self'" if served else "'none'"}; base-uri 'none'; form-action 'none'")  # fmt: skip
+            f"connect-src {server}; base-uri 'none'; form-action 'none'")  # fmt: skip
 
 
 def json_for_html(data) -> str:
