@@ -4,6 +4,7 @@ import os
 import shutil
 
 import pytest
+from browser import chromium, kept_open, opened  # noqa: F401, fixtures
 from hypothesis import settings
 
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
