@@ -1,0 +1,107 @@
+"""Rules in files: expressions as a list of nodes in JSON, their tables beside it. Reading one checks it and runs nothing.
+
+    {"const": 256} · {"var": "query"} · {"op": "sub", "of": [1, 2]} · {"read": 0, "at": [1]}
+
+Nodes stand after those that they are made of, and are named by their place in the list; "read" names a table by its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import Reason, Refused, did_you_mean
+from ..expr import Const, Expr, Op, Read, Table, Var, fold_all
+from ..operators import OPERATORS
+
+__all__ = ["pack", "unpack"]
+
+SHAPES = ({"const"}, {"var"}, {"op", "of"}, {"read", "at"})
+
+
+def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]:
+    """(rules as JSON, the tables that they read, in order). What several rules share stands there once.
+
+    >>> from regard.expr import key, query
+    >>> pack({"mask": key <= query, "score": None})[0]
+    {'nodes': [{'var': 'key'}, {'var': 'query'}, {'op': 'le', 'of': [0, 1]}], 'mask': 2, 'score': None}
+    """
+    nodes: list[dict[str, Any]] = []
+    tables: list[Table] = []
+
+    def place(described: dict[str, Any]) -> int:
+        nodes.append(described)
+        return len(nodes) - 1
+
+    def read(node: Read, *index: int) -> int:
+        if node.table not in tables:
+            tables.append(node.table)
+        return place({"read": tables.index(node.table), "at": list(index)})
+
+    places: dict[int, int] = fold_all(
+        [rule for rule in rules.values() if rule is not None], lambda node: place({"const": node.value}),
+        lambda node: place({"var": node.name}), read, lambda node, *args: place({"op": node.name, "of": list(args)}), {},
+    )  # fmt: skip
+    return {"nodes": nodes, **{name: None if rule is None else places[id(rule)] for name, rule in rules.items()}}, tables
+
+
+def unpack(described: Mapping[str, Any], tables: Sequence[Table], where: str) -> dict[str, Expr | None]:
+    """The rules that `pack` described. Refused, with every reason: anything that no rule of regard's could have become."""
+    reasons: list[Reason] = []
+    made: list[Expr | None] = []
+    nodes = described["nodes"]
+    for number, node in enumerate(nodes):
+        try:
+            made.append(_node(node, made, tables, f"node {number}"))
+        except Refused as refused:
+            reasons.extend(refused.reasons)
+            made.append(None)
+    roots: dict[str, Expr | None] = {}
+    for name, place in described.items():
+        if name != "nodes" and place is not None:
+            reasons += _earlier([place], made, f"{name}")
+            roots[name] = made[place] if not reasons else None
+    if reasons:
+        raise Refused(where, reasons)
+    return {name: None for name in described if name != "nodes"} | roots
+
+
+def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: str) -> Expr | None:
+    """The node, or None where one that it is made of was refused already."""
+    if not isinstance(node, dict) or set(node) not in SHAPES:
+        raise _refused("no node of a rule", f"{at}: {str(node)[:80]}", "const, var, op with of, or read with at")
+    if "const" in node:
+        if type(node["const"]) not in (bool, int, float):
+            raise _refused("no constant", f"{at}: {str(node['const'])[:80]}", "a number, true or false")
+        return Const(node["const"])
+    if "var" in node:
+        return Var(node["var"])
+    places = node.get("of", node.get("at"))
+    if not isinstance(places, list):
+        raise _refused("no list of nodes", f"{at}: {str(places)[:80]}", "places of earlier nodes")
+    if wrong := _earlier(places, made, at):
+        raise Refused("rules", wrong)
+    parts = [made[place] for place in places]
+    whole = all(part is not None for part in parts)
+    if "op" in node:
+        row = OPERATORS.get(node["op"]) if isinstance(node["op"], str) else None
+        if row is None:
+            raise Refused("rules", [Reason("an unknown operator", f"{at}: {str(node['op'])[:80]}", "an operator of regard's",
+                                           did_you_mean(str(node["op"])[:80], OPERATORS))])  # fmt: skip
+        if len(parts) != len(row.takes):
+            raise _refused("the wrong number of arguments", f"{at}: {row.name} of {len(parts)}", f"{len(row.takes)}")
+        return Op(row.name, *parts) if whole else None
+    if type(node["read"]) is not int or not 0 <= node["read"] < len(tables):
+        raise _refused("a table that is not there", f"{at}: table {str(node['read'])[:80]}", f"one of {len(tables)}")
+    return Read(tables[node["read"]], *parts) if whole else None
+
+
+def _earlier(places: Sequence[Any], made: Sequence[Any], at: str) -> list[Reason]:
+    return [
+        Reason("a node that is not there", f"{at}: {str(place)[:80]}", f"a place before {len(made)}", "use the file as it was written")
+        for place in places if type(place) is not int or not 0 <= place < len(made)
+    ]  # fmt: skip
+
+
+def _refused(what: str, given: str, expected: str) -> Refused:
+    return Refused("rules", [Reason(what, given, expected, "use the file as it was written")])
