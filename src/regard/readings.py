@@ -1,4 +1,4 @@
-"""Readings of an expression: its value, what it can be over a tile, its derivative."""
+"""Readings of an expression: its value, what it can be over a tile, its derivative, itself with other variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import intervals
 from .expr import Const, Expr, Op, Read, Table, fold, fold_all, score, walk
 from .operators import OPERATORS
 
-__all__ = ["adjoints", "affine", "bounds", "clamped", "deciding", "evaluate", "ranges_of"]
+__all__ = ["adjoints", "affine", "bounds", "clamped", "deciding", "evaluate", "ranges_of", "substituted"]
 
 ONE = Const(1.0)
 WRAPPING = ("add", "sub", "mul", "neg", "abs", "floordiv")  # integer operators that can leave 64 bits
@@ -46,6 +46,17 @@ def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
 
     with np.errstate(all="ignore"):
         return fold(root, const, lambda node: np.asarray(values[node.name]), read, op)
+
+
+def substituted(root: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """The expression with others in place of its variables.
+
+    >>> from regard.expr import key, query
+    >>> substituted(key <= query, {key: key + 4})
+    key + 4 <= query
+    """
+    return fold(root, lambda node: node, lambda node: values.get(node, node), lambda node, *index: Read(node.table, *index),
+                lambda node, *args: Op(node.name, *args))  # fmt: skip
 
 
 def bounds(root: Expr, ranges: Mapping[str, intervals.Interval], tables: dict | None = None) -> intervals.Interval:

@@ -32,7 +32,7 @@ from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
 
-__all__ = ["statistics"]
+__all__ = ["Call", "Cells", "called", "pooled_by_lse", "statistics"]
 
 
 class Call(NamedTuple):
@@ -54,20 +54,32 @@ class Call(NamedTuple):
 
 def statistics(question: Asked) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B, H)."""
-    problem, shape = question.problem, tiling(question.problem)
-    if shape.folded:  # keys are counted per head, so heads do not share lanes
-        shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
-    call = Call(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
+    problem = question.problem
+    call = called(problem)
     with np.errstate(all="ignore"):
         rows = RowSums(call, question)
         found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
         received = [measure.name for measure in question.of_kind("received")]
         maps: list[PooledMap | None] = list(question.of_kind("pooled"))
         for picture in maps or [None] * len(received):  # one pass each; the first also counts what keys receive
-            columns, cells = by_keys(call, rows, bool(received), picture)
-            found |= dict.fromkeys(received, columns) | ({picture.name: cells} if picture else {})
+            cells = Cells(picture.rows, picture.columns, problem.dims["Q"], problem.dims["K"]) if picture else None
+            columns, total, most = by_keys(call, rows.top_room, rows.peak, bool(received), cells)
+            found |= dict.fromkeys(received, columns)
+            if picture:
+                area = np.outer(
+                    np.diff(edges(problem.dims["Q"], picture.rows)), np.diff(edges(problem.dims["K"], picture.columns))
+                )
+                found[picture.name] = Pooled(total / area, most)
             received = []
     return {measure.name: found[measure.name] for measure in question.measures}
+
+
+def called(problem: Problem) -> Call:
+    """The problem with its plan."""
+    shape = tiling(problem)
+    if shape.folded:  # keys are counted per head, so heads do not share lanes
+        shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
+    return Call(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
 
 
 _frames: Memo[Frame] = Memo(64)
@@ -212,31 +224,56 @@ OF_ROWS: dict[str, Callable[[RowSums, Any], Any]] = {
 CELL = 1024  # keys: the columns of a coarse map are computed in parts no smaller, so that there are tasks enough
 
 
-def by_keys(call: Call, rows: RowSums, received: bool, picture: PooledMap | None) -> tuple[np.ndarray, Pooled]:
-    """What each key receives, and a map: a second pass. Zeros where the one or the other is not asked."""
+class Cells(NamedTuple):
+    """A map of rows × columns cells laid over height × width pairs, whose last cells may reach beyond the matrix.
+
+    Cell (r, c) holds the query rows ⌊r·height/rows⌋ … ⌊(r+1)·height/rows⌋ − 1 and the keys likewise.
+    """
+
+    rows: int
+    columns: int
+    height: int
+    width: int
+
+
+def by_keys(call: Call, top: np.ndarray, peak: np.ndarray, received: bool, cells: Cells | None) -> tuple[np.ndarray, ...]:
+    """What each key receives (B, H, K), and sums and maxima in cells (B, H, rows, columns); zeros where one is not asked.
+
+    A weight is exp((s − top) · unit) · peak, s in the kernel's units: top (B, H, whole tiles) in real, peak (B, H, Q).
+    """
     B, H, Q, K = (call.problem.dims[letter] for letter in "BHQK")
     real = call.problem.real
-    height, width = (picture.rows, picture.columns) if picture else (0, 0)
-    parts = max(1, K // (CELL * max(width, 1)))
-    fine = parts * width  # ⌊part · K / fine⌋ is the edge of a column whenever it should be
-    columns, total, most = np.zeros((B, H, K)), np.zeros((B, H, height, fine)), np.zeros((B, H, height, fine), real)
-    peak = np.zeros((B, H, call.room), real)
-    peak[..., :Q] = rows.peak
+    lines, columns, height, width = cells or Cells(0, 0, Q, K)
+    parts = max(1, width // (CELL * max(columns, 1)))
+    fine = parts * columns  # ⌊part · width / fine⌋ is the edge of a column whenever it should be
+    sums, total, most = np.zeros((B, H, K)), np.zeros((B, H, lines, fine)), np.zeros((B, H, lines, fine), real)
+    room = np.zeros((B, H, call.room), real)
+    room[..., :Q] = peak
     # Every range holds whole columns, and enough keys to be worth a task.
-    borders = edges(K, fine)[:: -(-BLOCK * fine // K)] if fine else np.arange(0, K, BLOCK)
+    borders = edges(width, fine)[:: -(-BLOCK * fine // width)] if fine else np.arange(0, K, BLOCK)
     borders = np.append(borders[borders < K], K)
     own = {
-        "row_top": some_number(rows.top_room), "row_peak": peak, "ranges": len(borders) - 1, "borders": borders,
-        "visitors": visitors(call.plan, BLOCK), "received": columns, "map_rows": height, "map_columns": fine,
-        "cell_total": total, "cell_most": most,
+        "row_top": some_number(top), "row_peak": room, "ranges": len(borders) - 1, "borders": borders,
+        "visitors": visitors(call.plan, BLOCK), "received": sums, "map_rows": lines, "map_columns": fine,
+        "map_height": height, "map_width": width, "cell_total": total, "cell_most": most,
     }  # fmt: skip
     assert tuple(own) == SLOTS
-    frame, pooled = framed(call, ()), picture is not None
+    frame, pooled = framed(call, ()), cells is not None
     tasks = B * H * (len(borders) - 1)
     run(call, frame, "keys", (received, pooled), lambda: keys_kernel(frame, received, pooled), keys_memory(frame), tasks, own)
-    if not picture:
-        return columns, Pooled(total, most)
-    total, most = (array.reshape(B, H, height, width, parts) for array in (total, most))
-    total, most = total.sum(-1), most.max(-1)
-    area = np.outer(np.diff(edges(Q, height)), np.diff(edges(K, width)))
-    return columns, Pooled(total / area, np.where(np.isnan(total), np.nan, most))
+    total, most = (array.reshape(B, H, lines, columns, parts) for array in (total, most))
+    total, most = total.sum(-1), most.max(-1, initial=0)
+    return sums, total, np.where(np.isnan(total), np.nan, most)
+
+
+def pooled_by_lse(call: Call, lse: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and maxima of the weights exp(score − lse) in each cell, where the logarithms of the denominators, (B, H, Q), are known.
+
+    One pass. Rows with lse −inf have no weights; those with NaN or +inf are NaN wherever they attend.
+    """
+    top = np.zeros((*lse.shape[:2], call.room), call.problem.real)
+    with np.errstate(all="ignore"):
+        top[..., : lse.shape[2]] = np.where(np.isfinite(lse), lse, 0).astype(np.float64) / factors(call.problem)[2]
+        peak = np.where(np.isneginf(lse), 0, np.where(np.isfinite(lse), 1, np.nan))
+        _, total, most = by_keys(call, top, peak, False, cells)
+    return total, most

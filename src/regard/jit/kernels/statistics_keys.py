@@ -32,6 +32,8 @@ SLOTS = (
     "received",
     "map_rows",
     "map_columns",
+    "map_height",
+    "map_width",
     "cell_total",
     "cell_most",
 )
@@ -46,7 +48,8 @@ def keys_kernel(frame: Frame, received: bool, pooled: bool) -> ir.Module:
     """The kernel `keys(arguments, scratch, budget)`. Its own slots (`SLOTS`):
 
     row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; visitors, of tiles of
-    BLOCK keys; received (B, H, K) float64; a map's size, and its sums (float64) and maxima (B, H, map_rows, map_columns).
+    BLOCK keys; received (B, H, K) float64; a map's cells, the rows and keys that they would cover in all (the last cells may reach
+    beyond Q and K), and its sums (float64) and maxima (B, H, map_rows, map_columns).
     """
     return _KeysKernel(frame, received, pooled).written()
 
@@ -125,11 +128,11 @@ class _KeysKernel(Sweep):
             with code.loop(code.index(0), code.sub(stop, found)) as key:
                 self.collect(code.add(code.sub(found, first), key.index), self.weights(key.index))
             return
-        column = self.cell(found, "K", "map_columns")
+        column = self.cell(found, "map_width", "map_columns")
         nothing = [code.number(0.0, tile.type)] * (2 * tile.vectors)
         with code.repeat(lambda begin, _: code.icmp_signed("<", begin, stop), [found, column]) as cell:
             begin, column = cell.carried
-            border = code.sdiv(code.mul(code.add(column, code.index(1)), self.arg["K"]), self.arg["map_columns"])
+            border = code.sdiv(code.mul(code.add(column, code.index(1)), self.arg["map_width"]), self.arg["map_columns"])
             end = code.smaller_int(border, stop)
             with code.loop(code.sub(begin, found), code.sub(end, found), 1, nothing) as key:
                 p = self.weights(key.index)
@@ -190,9 +193,9 @@ class _KeysKernel(Sweep):
             code.put(value, code.at(cells, step * at), align=step)
         row = self.row
         with code.repeat(lambda lane, _: code.icmp_signed("<", lane, tile.count),
-                         [code.index(0), self.cell(row, "Q", "map_rows")]) as walk:  # fmt: skip
+                         [code.index(0), self.cell(row, "map_height", "map_rows")]) as walk:  # fmt: skip
             lane, which = walk.carried
-            border = code.sdiv(code.mul(code.add(which, code.index(1)), arg["Q"]), arg["map_rows"])
+            border = code.sdiv(code.mul(code.add(which, code.index(1)), arg["map_height"]), arg["map_rows"])
             stop = code.smaller_int(code.sub(border, row), tile.count)
             place = code.add(code.mul(code.add(code.mul(self.pair, arg["map_rows"]), which), arg["map_columns"]), column)
             total_at = code.at(arg.address("cell_total"), code.mul(place, code.index(8)))

@@ -1,0 +1,235 @@
+"""Tiles: any part of a call's weights as a small picture, from the single pair to the whole matrix, computed when it is asked for.
+
+    share    = mean over a cell's rows of Σ p over its keys        largest  = the largest p of the cell
+
+Small parts come from `Call.weights`, in float64; large ones stream through the compiled engine, which knows every denominator
+already: p = exp(score − lse). Nothing that the mask rules out is visited.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import Reason, Refused
+from ..expr import frozen_table, head, key, query
+from ..intervals import Interval
+from ..measures import edges
+from ..readings import bounds, substituted
+from .call import Call, Overview
+
+__all__ = ["Tile", "overview", "tile"]
+
+SMALL = 1 << 18  # pairs that NumPy looks at sooner than a kernel is planned
+BLOCK = 1 << 20  # pairs that NumPy looks at together
+PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; what takes longer is sampled
+GIVEN = 1 << 25  # the same for given weights, in pairs
+GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly and follow no pattern of the text
+
+
+class Tile(NamedTuple):
+    """Cells of 2^level × 2^level pairs: share and largest (r, c) float32, and whether some pair of the cell may be attended.
+
+    A cell in which a weight stands where the mask forbids it counts as forbidden, so that it shows at every level.
+    exact: how the numbers came about: "exact", or "sampled 1 row of 8".
+    """
+
+    share: np.ndarray
+    largest: np.ndarray
+    allowed: np.ndarray
+    exact: str
+
+
+class Part(NamedTuple):
+    """What a picture shows: rows (increasing) and keys of some heads, in cells; the last cells may reach beyond the matrix.
+
+    Cell (r, c) holds the rows number ⌊r·height/lines⌋ … ⌊(r+1)·height/lines⌋ − 1 of `rows`, and keys likewise.
+    """
+
+    heads: range
+    rows: np.ndarray
+    keys: range
+    lines: int
+    columns: int
+    height: int
+    width: int
+
+    @property
+    def row_edges(self) -> np.ndarray:
+        return np.minimum(edges(self.height, self.lines), len(self.rows))
+
+    @property
+    def key_edges(self) -> np.ndarray:
+        return np.minimum(edges(self.width, self.columns), len(self.keys))
+
+    @property
+    def pairs(self) -> int:
+        return len(self.heads) * len(self.rows) * len(self.keys)
+
+
+def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 256) -> Tile:
+    """One tile of a head's map: cells of 2^level × 2^level pairs, the first at cell (row · size, column · size).
+
+    At level 0 share and largest are the weight itself. The last tile of a line may be smaller. Where a tile would take longer than
+    about a second, a row in so many is looked at, and `exact` says so. Refused: a tile outside the matrix.
+
+    >>> import numpy as np, regard as rg
+    >>> call = Call("attention", 0, "text", "text", np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), rg.causal())
+    >>> tile(call, 0, 1, 0, 0).share.round(2).tolist()
+    [[1.0, 0.0], [0.67, 0.33]]
+    """
+    H, Q, K = call.shape
+    step = 1 << level if 0 <= level < 64 else 0
+    top, left = row * size * step, column * size * step
+    if not (0 <= head < H and step and size > 0 and 0 <= top < Q and 0 <= left < K and row >= 0 and column >= 0):
+        raise Refused("tile", [Reason("no such tile", f"head {head}, level {level}, row {row}, column {column}, size {size}",
+                                      f"a tile of {H} heads, {Q} rows and {K} keys", "count from 0")])  # fmt: skip
+    keys = range(left, min(left + size * step, K))
+    bottom = min(top + size * step, Q)
+
+    def part(every: int) -> Part:
+        rows = sampled(top, bottom, every)
+        lines, columns = -(-(bottom - top) // step), -(-len(keys) // step)
+        return Part(range(head, head + 1), rows, keys, lines, columns, lines * (step // every), columns * step)
+
+    every, ready = 1, None
+    if call.given is not None or part(1).pairs <= SMALL:
+        every = halvings(part(1).pairs / GIVEN, step)
+    else:
+        ready = called(call, part(1))
+        every = halvings(work(ready) / PATIENCE, step)
+    chosen = part(every)
+    if ready is None:
+        total, largest, allowed = looked(call, chosen)
+    else:
+        total, largest = streamed(ready if every == 1 else called(call, chosen), call, chosen)
+        allowed = seen(call, chosen, largest)
+    share = total / np.diff(chosen.row_edges)[:, None]
+    how = "exact" if every == 1 else f"sampled 1 row of {every}"
+    return Tile(share[0].astype(np.float32), largest[0].astype(np.float32), allowed[0], how)
+
+
+def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
+    """The whole matrix of every head (or of some) in cells × cells, cut as `pooled` cuts: exact, or from one row in `sample`.
+
+    A side with fewer positions than cells has a cell for each.
+    """
+    H, Q, K = call.shape
+    lines, columns = min(cells, Q), min(cells, K)
+    rows, height = np.arange(Q), Q
+    per = Q // lines if sample is None else math.ceil(Q / lines / sample)
+    if sample is not None and per < Q // lines:
+        begins, sizes = edges(Q, lines)[:-1, None], np.diff(edges(Q, lines))[:, None]
+        rows = (begins + ((np.arange(per) + GOLDEN) / per * sizes).astype(np.int64)).ravel()
+        height = lines * per
+    part = Part(range(H) if heads is None else heads, rows, range(K), lines, columns, height, K)
+    if call.given is not None or part.pairs <= SMALL:
+        total, largest, _ = looked(call, part)
+    else:
+        total, largest = streamed(called(call, part), call, part)
+    share = total / np.diff(part.row_edges)[:, None]
+    exact = "exact" if height == Q else f"sampled 1 row of {Q // height}"
+    return Overview(share.astype(np.float32), largest.astype(np.float32), exact)
+
+
+def halvings(ratio: float, most: int) -> int:
+    """The power of two that brings a ratio to 1 or below, as far as it may go."""
+    return min(1 << max(0, math.ceil(math.log2(ratio))) if ratio > 0 else 1, most)
+
+
+def sampled(first: int, stop: int, every: int) -> np.ndarray:
+    """One row of every so many, each at another place among its neighbours."""
+    group = np.arange(-(-(stop - first) // every))
+    return np.minimum(first + group * every + (group * GOLDEN % 1 * every).astype(np.int64), stop - 1)
+
+
+def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums, maxima and what is allowed, in float64 from the weights themselves, a block of rows at a time."""
+    shape = len(part.heads), part.lines, part.columns
+    total, largest, allowed, leaked = np.zeros(shape), np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
+    begins, line = part.key_edges[:-1], np.searchsorted(part.row_edges, np.arange(len(part.rows)), "right") - 1
+    keys = np.arange(part.keys.start, part.keys.stop)
+    some = max(1, BLOCK // len(keys))
+    for number, h in enumerate(part.heads):
+        for first in range(0, len(part.rows), some):
+            rows, mine = part.rows[first : first + some], line[first : first + some]
+            lines = np.unique(mine)
+            starts = np.searchsorted(mine, lines)
+            p, free = (found(rows, keys, [h])[0] for found in (call.weights, call.allowed))
+            pooled = [
+                ufunc.reduceat(ufunc.reduceat(values, begins, 1), starts, 0)
+                for ufunc, values in ((np.add, p), (np.maximum, p), (np.logical_or, free), (np.logical_or, (p != 0) & ~free))
+            ]
+            total[number, lines] += pooled[0]
+            largest[number, lines] = np.maximum(largest[number, lines], pooled[1])
+            allowed[number, lines] |= pooled[2]
+            leaked[number, lines] |= pooled[3]
+    return total, largest, allowed & ~leaked
+
+
+def called(call: Call, part: Part, shown: bool = False) -> Any:
+    """A part of the call, planned for the compiled engine; shown: with equal scores, which show what the mask allows.
+
+    The rules count from the part's own first head, row and key: constants of a kernel are arguments, so all parts share one.
+    """
+    from ..jit.statistics import called
+    from ..problem import Problem
+
+    assert call.q is not None and call.k is not None
+    heads, rows, keys = part.heads, part.rows, part.keys
+    even = len(rows) == rows[-1] - rows[0] + 1
+    position = query + int(call.start + rows[0]) if even else frozen_table(call.start + rows, "rows")[query]
+    places = {head: head + heads.start, query: position, key: key + keys.start}
+    mask, score = (None if rule is None else substituted(rule, places) for rule in (call.mask, call.score))
+    share = call.shape[0] // call.groups
+    groups = range(heads.start // share, (heads.stop - 1) // share + 1)
+    if len(heads) % len(groups):  # heads that begin in the middle of a group
+        raise Refused("tiles", [Reason("heads that share keys unevenly", f"heads {heads.start} … {heads.stop - 1}",
+                                       f"whole groups of {share} heads, or one head", "ask head by head")])  # fmt: skip
+    q = call.q[heads.start : heads.stop]
+    q, k = q[:, slice(rows[0], rows[-1] + 1) if even else rows], call.k[groups.start : groups.stop, keys.start : keys.stop]
+    if shown:
+        q, k, score = np.zeros((*q.shape[:2], 1), np.float32), np.zeros((*k.shape[:2], 1), np.float32), None
+    scale = 1.0 if shown else call.scale
+    return called(Problem.of(q[None], k[None], None, mask=mask, score=score, scale=scale, query_start=0, where="tiles"))
+
+
+def work(ready) -> int:
+    """Pairs that would be visited, weighted by what each of them costs."""
+    from ..jit.tiling import visited
+
+    H, _, D = ready.problem.q.shape[1:]
+    return H // len(ready.plan.order) * visited(ready.plan) * ready.plan.rows * (D + 64)
+
+
+def streamed(ready, call: Call, part: Part, shown: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and maxima of every cell, (heads, lines, columns) float64 and real."""
+    from ..jit.statistics import Cells, pooled_by_lse
+
+    lse = np.asarray(call.lse[part.heads.start : part.heads.stop])[:, part.rows]
+    cells = Cells(part.lines, part.columns, part.height, part.width)
+    total, most = pooled_by_lse(ready, (np.zeros_like(lse) if shown else lse)[None], cells)
+    return total[0], most[0]
+
+
+def seen(call: Call, part: Part, largest: np.ndarray) -> np.ndarray:
+    """In which cells some pair may be attended. What has weight may be; the others are asked by bounds, the rest one by one."""
+    found = largest != 0  # where it is NaN, something is attended as well
+    if call.mask is None or found.all():
+        return np.ones(found.shape, bool)
+    h, line, column = np.nonzero(~found)
+    positions = call.start + part.rows.astype(np.float64)
+    tops, lefts = part.row_edges, part.keys.start + part.key_edges.astype(np.float64)
+    which = part.heads.start + h.astype(np.float64)
+    verdict = bounds(call.mask, {
+        "batch": Interval(0 * which, 0 * which), "head": Interval(which, which), "key": Interval(lefts[column], lefts[column + 1] - 1),
+        "query": Interval(positions[tops[line]], positions[tops[line + 1] - 1]),
+    })  # fmt: skip
+    surely, perhaps = (np.broadcast_to(each, h.shape) for each in (verdict.lo >= 1, verdict.hi > 0))
+    found[h, line, column] = surely
+    if (perhaps & ~surely).any():
+        _, most = streamed(called(call, part, shown=True), call, part, shown=True)
+        found[h, line, column] = most[h, line, column] > 0
+    return found
