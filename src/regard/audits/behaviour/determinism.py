@@ -1,0 +1,43 @@
+"""Whether two identical runs agree, and whether the model is still in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..finding import Finding, Passed, Result
+from ..gap import gap
+from ..subject import Subject
+
+__all__ = ["determinism", "training"]
+
+NORMS = ("BatchNorm", "SyncBatchNorm")
+
+
+def training(modes: dict[str, object]) -> Iterator[Result]:
+    """No module is in training mode; `modes`: those that were, by name, before the audit set them to evaluation."""
+    drops = {name: p for name, module in modes.items() if isinstance(p := getattr(module, "p", None), float) and 0 < p}
+    norms = [name for name, module in modes.items() if any(word in type(module).__name__ for word in NORMS)]
+    if not modes:
+        yield Passed("training-mode", "no module is in training mode")
+        return
+    acts = [f"{len(drops)} with dropout ({', '.join(f'{p:g}' for p in sorted(set(drops.values())))})"] if drops else []
+    acts += [f"{len(norms)} with statistics of the batch"] if norms else []
+    yield Finding(
+        "training-mode", "fault" if acts else "note", next(iter([*drops, *norms, *modes])) or "the model",
+        f"{len(modes)} modules in training mode: {' and '.join(acts) or 'none with dropout or statistics of the batch'}",
+        "model.eval() was not called, or model.train() came after it", "model.eval()",
+        numbers={"modules": len(modes), "dropout": len(drops), "batch_norm": len(norms)},
+    )  # fmt: skip
+
+
+def determinism(subject: Subject) -> Iterator[Result]:
+    """Two runs with the same inputs, but other random numbers, differ by no more than rounding."""
+    between = gap(subject, subject.run(subject.given, seed=1), subject.run(subject.given, seed=2))
+    if not between.open:
+        yield Passed("determinism", "two runs agree" + (" bit for bit" if not between.size else f": {between}"))
+        return
+    yield Finding(
+        "determinism", "fault", between.output, f"two identical runs: {between}",
+        "random numbers in evaluation mode: torch.nn.functional.dropout without training=self.training, noise, or random keys",
+        "pass training=self.training to dropout; draw random numbers only while training", numbers=between.numbers(),
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""What a model declares about itself: whether it looks into the past only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["causality"]
+
+# They have a head that writes, and attend in both directions all the same: their configuration or their way of writing says so.
+BOTH_WAYS = ("xlnet", "xlm", "flaubert")
+
+
+def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
+    """(whether outputs may depend on earlier positions only, who says so); None where nobody does."""
+    if told is not None:
+        return told, "the caller (causal=)"
+    config = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        return True, "it is an encoder–decoder, whose decoder writes"
+    if getattr(config, "is_decoder", False) is True:
+        return True, "its configuration (is_decoder)"
+    if getattr(config, "model_type", "") not in BOTH_WAYS and _writes(model):
+        return True, f"it can generate ({type(model).__name__})"
+    flags = {flag for module in _modules(model) if isinstance(flag := getattr(module, "is_causal", None), bool)}
+    if flags == {True}:
+        return True, "its attention layers (is_causal)"
+    if flags == {False}:
+        return False, "its attention layers (is_causal is False)"
+    return None, "neither the model nor the caller"
+
+
+def _writes(model) -> bool:
+    return bool(getattr(model, "can_generate", bool)())
+
+
+def _modules(model) -> Any:
+    return model.modules() if hasattr(model, "modules") else ()

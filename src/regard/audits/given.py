@@ -1,0 +1,165 @@
+"""What an audit was given, as a Subject: a model of transformers and a text, or any torch module and its inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import refuse
+from .declared import causality
+from .subject import Mask, Subject
+
+__all__ = ["DRAWN", "of_module", "of_transformers"]
+
+DRAWN, WRITTEN = 23, 19  # tokens that are drawn where no text is given: primes, so that no other axis is as long
+
+# Inputs that say which positions count, by name: (seen, padding).
+MASKS: dict[str, tuple[bool | int, bool | int]] = {
+    "attention_mask": (1, 0), "padding_mask": (True, False), "key_padding_mask": (False, True),
+    "src_key_padding_mask": (False, True),
+}  # fmt: skip
+
+
+def of_transformers(
+    model, tokenizer=None, text: str | None = None, inputs=None, causal: bool | None = None, name: str = ""
+) -> Subject:
+    """A model of transformers with a text, with inputs as its forward takes them, or with tokens drawn at random.
+
+    Refused: a text without a tokenizer, and a model that runs with none of the inputs that are known for its kind.
+    """
+    takes = frozenset(inspect.signature(model.forward).parameters)
+    fixed = {"use_cache": False} if "use_cache" in takes else {}
+    ids = _ordinary(model, tokenizer)
+    declared, why = causality(model, causal)
+    rest = {
+        "fixed": fixed,
+        "ids": ids,
+        "causal": declared,
+        "why": why,
+        "takes": takes,
+        "whole": True,
+        "pad": _pad(model, tokenizer),
+    }
+    if text is not None and tokenizer is None:
+        raise refuse("audit", "a text without a tokenizer", f"{text[:20]!r} for {type(model).__name__}", "a tokenizer that goes with the model",
+                     "give tokenizer=, or inputs= as the model's forward takes them")  # fmt: skip
+    tried = [_named(inputs)] if inputs is not None else [_tokenized(tokenizer, text, takes, ids)] if text is not None else _drawn(
+        model, takes, ids)  # fmt: skip
+    failed: Exception | None = None
+    for given in tried:
+        moved = {key: part.to(model.device) for key, part in given.items()}
+        sequence = next((key for key in ("decoder_input_ids", "input_ids", "inputs_embeds") if key in moved), None)
+        source = next((key for key in ("input_ids", "inputs_embeds") if key in moved), None)
+        mask = Mask("attention_mask", source) if source and "attention_mask" in takes else None
+        made = Subject(model, name or type(model).__name__, moved, sequence=sequence, mask=mask, **rest)
+        try:
+            made.run(made.given)
+        except Exception as error:  # somebody else's code: it may refuse an input with any error
+            failed = failed or error
+        else:
+            return made
+    raise refuse("audit", "the model does not run", f"{type(model).__name__}: {_first_line(failed)}", "inputs that its forward takes",
+                 "give inputs=, tensors by name, batch first") from failed  # fmt: skip
+
+
+def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Subject:
+    """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name; batch first.
+
+    The sequence is the first tensor of the shape (1, positions, …). Refused: no tensor, and batches of more than one entry.
+    """
+    import torch
+
+    given = _named(inputs)
+    takes = frozenset(inspect.signature(getattr(module, "forward", module)).parameters)
+    tensors = {key: part for key, part in given.items() if isinstance(part, torch.Tensor)}
+    if not tensors:
+        raise refuse("audit", "no inputs", f"{type(inputs).__name__} for {type(module).__name__}", "tensors, batch first",
+                     "give inputs=x, inputs=(x, y) or inputs={'x': x}")  # fmt: skip
+    sequence = next((key for key, part in tensors.items() if part.ndim > 1 and part.shape[0] == 1 and key not in MASKS), None)
+    found = next((key for key in MASKS if key in tensors or key in takes), None)
+    mask = None if found is None or sequence is None else Mask(found, sequence, *MASKS[found])
+    ids = None
+    if sequence is not None and not tensors[sequence].is_floating_point():
+        ids = tensors[sequence].unique().cpu()
+        ids = ids if len(ids) > 1 else None
+    declared, why = causality(module, causal)
+    fixed = {key: part for key, part in given.items() if key not in tensors}
+    return Subject(module, name or getattr(module, "__name__", type(module).__name__), tensors, fixed, sequence, mask, ids, 0,
+                   declared, why, takes)  # fmt: skip
+
+
+def _named(inputs) -> dict[str, Any]:
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    parts = inputs if isinstance(inputs, list | tuple) else [inputs]
+    return {str(number): part for number, part in enumerate(parts)}
+
+
+def _tokenized(tokenizer, text: str, takes: frozenset[str], ids) -> dict[str, Any]:
+    """The text as the tokenizer cuts it; a decoder beside it gets tokens that are drawn."""
+    encoded = tokenizer(text, return_tensors="pt")
+    given = {key: part for key, part in encoded.items() if key in takes}
+    if not given or not given["input_ids"].numel():
+        raise refuse("audit", "no text", f"{text[:20]!r}, in which the tokenizer finds no token", "a text", "give some words")
+    if "decoder_input_ids" in takes:
+        given["decoder_input_ids"] = _tokens(ids, WRITTEN)
+    return given
+
+
+def _drawn(model, takes: frozenset[str], ids) -> list[dict[str, Any]]:
+    """What the model may take: tokens at random, then what is known of pictures and sound; one batch entry each."""
+    from ..torch import tiny_models
+
+    text = {}
+    if "input_ids" in takes:
+        longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        count = min(DRAWN, longest // 2) if isinstance(longest, int) and longest > 3 else DRAWN
+        text = {"input_ids": _tokens(ids, count)}
+        if "decoder_input_ids" in takes:
+            text["decoder_input_ids"] = _tokens(ids, min(WRITTEN, count))
+    other = [
+        {key: part[:1] if part.shape[0] == 2 else part for key, part in each.items()} for each in tiny_models.inputs(model)
+    ]
+    return [text, *other] if text else other
+
+
+def _tokens(ids, count: int):
+    import torch
+
+    return ids[torch.randint(len(ids), (1, count), generator=torch.Generator().manual_seed(0))]
+
+
+def _ordinary(model, tokenizer):
+    """The tokens that stand for words: all but those that the configuration or the tokenizer gives another meaning."""
+    import torch
+
+    config = model.config.get_text_config()
+    size = getattr(config, "vocab_size", None) or 50
+    table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+    size = min(size, getattr(table, "num_embeddings", size))
+    special = set(getattr(tokenizer, "all_special_ids", ())) | set(_marks(model.config.to_dict()))
+    return torch.tensor([number for number in range(min(3, size - 2), size) if number not in special] or list(range(size)))
+
+
+def _marks(config: Mapping[str, Any]) -> list[int]:
+    """Every number that a configuration calls a token."""
+    found: list[int] = []
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found += _marks(value)
+        elif isinstance(key, str) and key.endswith(("token_id", "token_index", "token_ids")):
+            found += [number for number in (value if isinstance(value, list | tuple) else [value]) if isinstance(number, int)]
+    return found
+
+
+def _pad(model, tokenizer) -> int:
+    for owner, name in ((tokenizer, "pad_token_id"), (model.config.get_text_config(), "pad_token_id")):
+        found = getattr(owner, name, None)
+        if isinstance(found, int) and found >= 0:
+            return found
+    return 0
+
+
+def _first_line(error: Exception | None) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
