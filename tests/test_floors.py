@@ -10,7 +10,7 @@ FLOORS = [
     {"dropout", "errors", "intervals", "locks", "watch"}, {"arrays", "nodes", "operators", "syntax"}, {"expr"}, {"functions"},
     {"readings", "masks"}, {"scores"}, {"trace"}, {"problem"}, {"reference", "scalar", "memo", "merge", "measures"},
     {"plan", "reference_stats"}, {"cost", "jit", "sdpa"}, {"engines", "peak"}, {"again", "gradients", "gpu"}, {"autograd"},
-    {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens", "models"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
+    {"attention", "stats"}, {"explain", "cache"}, {"torch"}, {"lens", "models"}, {"audits"}, {"bench"}, {"cli"}, {"__init__", "__main__"},
 ]  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 
-HEAVY = {"torch", "llvmlite", "transformers", "typer", "rich", "jax", "onnxruntime", "openvino", "playwright"}
+HEAVY = {"torch", "llvmlite", "transformers", "typer", "rich", "jax", "onnxruntime", "openvino", "playwright",
+         "matplotlib", "safetensors", "starlette", "uvicorn"}  # fmt: skip
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -16,6 +17,11 @@ def loaded_by(statement: str) -> set[str]:
 def test_importing_regard_loads_numpy_only():
     """A fresh `import regard` loads none of the heavy packages."""
     assert loaded_by("import regard") == set()
+
+
+def test_the_lens_itself_loads_numpy_only():
+    """Runs, calls and their weights are data: they need no engine."""
+    assert loaded_by("import regard.lens") == set()
 
 
 def test_building_expressions_loads_numpy_only():

@@ -6,6 +6,8 @@
 (8, 128, 64)
 """
 
+import importlib
+
 from .attention import attention, attention_weights, attention_with_lse
 from .cache import KVCache
 from .errors import Refused
@@ -26,11 +28,20 @@ from .stats import Statistics, attention_stats
 
 __version__ = "0.1.0"
 
+# What needs a whole room is loaded by the first who asks for it.
+ROOMS = {"Run": "lens", "audit": "audits", "heatmap": "lens", "look": "lens"}
+
 __all__ = [
-    "Explanation", "KVCache", "Refused", "Statistics", "alibi", "alibi_slopes", "atan", "attention", "attention_backward",
-    "attention_stats", "attention_weights", "attention_with_lse", "batch", "bias", "blocks", "causal", "ceil", "clip", "cos",
+    "Explanation", "KVCache", "Refused", "Run", "Statistics", "alibi", "alibi_slopes", "atan", "attention", "attention_backward",
+    "attention_stats", "attention_weights", "attention_with_lse", "audit", "batch", "bias", "blocks", "causal", "ceil", "clip", "cos",
     "dense", "dilated", "documents", "erf", "everything", "exp", "exp2", "explain", "expm1", "floor", "gate", "global_tokens",
-    "head", "key", "lengths", "log", "log1p", "log2", "mass", "maximum", "merge", "minimum", "pooled", "pow", "prefix",
+    "head", "heatmap", "key", "lengths", "log", "log1p", "log2", "look", "mass", "maximum", "merge", "minimum", "pooled", "pow", "prefix",
     "query", "relative", "relu", "round_even", "rsqrt", "score", "sigmoid", "sign", "sin", "softcap", "softplus", "sqrt",
     "square", "strided", "t5_buckets", "table", "tan", "tanh", "to_float", "to_int", "top", "trunc", "where", "window",
 ]  # fmt: skip
+
+
+def __getattr__(name: str):
+    if name not in ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{ROOMS[name]}", __name__), name)

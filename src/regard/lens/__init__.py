@@ -2,6 +2,7 @@
 
 from .axis import Axis, Segment
 from .call import Call, Overview
+from .heatmap import heatmap
 from .run import Run, Step
 
-__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step"]
+__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap"]

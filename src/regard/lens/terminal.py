@@ -1,57 +1,161 @@
-"""The summary in the terminal: a table of figures for all heads, and what one token attends to."""
+"""The summary in the terminal: figures of all heads, the matrix of one, and what one token attends to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.cells import cell_len, set_cell_size
 from rich.columns import Columns
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from .choice import Choice
+from .axis import Axis
+from .call import Call
+from .codes import FIRST, LEAK, MASKED, NAN, OUT, encode
 from .labels import visible
+from .picture import Picture, picture
 from .ramp import ramp
 from .run import Run
-from .stats import Statistics
-from .survey import Survey
 
-__all__ = ["summary"]
+if TYPE_CHECKING:
+    from .choice import Choice
 
-BLOCKS = {"spread": "entropy, % of the maximum", "special": "weight on special tokens, %", "distance": "mean distance, tokens"}
+__all__ = ["matrix", "summary"]
+
+BLOCKS = {
+    "spread": "entropy, % of the maximum",
+    "special": "weight on special tokens, %",
+    "first": "weight on the first key, %",
+    "distance": "distance, tokens",
+}
 LISTED = 8
+NAMED = 40  # rows that get a line and a name each
+SHADES = " .:-=+*#%@"  # for terminals without colours, six decades of weight
+SIGNS = {MASKED: "·", NAN: "N", OUT: "!", LEAK: "L"}
+ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
 
 
-def summary(console: Console, run: Run, surveys: Sequence[Survey], choice: Choice) -> None:
-    """Prints the run: figures per layer and head, then the chosen token's row in the chosen head."""
-    heads = max(part.heads for part in run.layers)
-    figures = [found.figures for found in surveys]
-    console.print(_line(f"{run.model} · {len(run.layers)} layers × {heads} heads · {len(run.tokens)} tokens", bold=True))
+def summary(console: Console, run: Run, choice: Choice) -> None:
+    """Prints the run: figures of every call and head, then the chosen head's matrix and the chosen token's row."""
+    heads = max(call.shape[0] for call in run.calls)
+    sizes = " · ".join(f"{len(axis)} {name if name != 'text' else 'tokens'}" for name, axis in run.axes.items())
+    console.print(
+        _line(
+            f"{visible(run.model)} · {len(run.calls)} attention {'call' if len(run.calls) == 1 else 'calls'} × {heads} heads · {sizes}",
+            bold=True,
+        )
+    )
     console.print()
-    blocks = [block for name in BLOCKS for block in _blocks(name, figures, len(run.tokens), console.width)]
+    shown = [name for name in BLOCKS if name != ("first" if _marked(run) else "special")]
+    blocks = [block for name in shown for block in _blocks(name, run.calls, console.width)]
     console.print(Columns(blocks, padding=(1, 3)))
-    console.print(_line("rows are layers, columns are heads", dim=True))
+    console.print(_line("rows are attention calls (layers), columns are heads", dim=True))
     console.print()
-    figure = figures[choice.layer]
-    console.print(Text.assemble(
-        (f"layer {choice.layer}, head {choice.head}", "bold"),
-        f" · entropy {figure.entropy[choice.head]:.2f} nats · special {figure.special[choice.head]:.0%}"
-        f" · distance {figure.distance[choice.head]:.1f}"))  # fmt: skip
+    call = run.calls[choice.call]
+    told = " · ".join(f"{name} {_figure(name, value[choice.head])}" for name, value in call.figures.items() if name in BLOCKS)
+    console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), f" · {told}"))
     console.print(_line(choice.why, dim=True))
     console.print()
-    console.print(_row(run, choice, "█" if console.encoding.startswith("utf") else "#"))
+    shown_matrix, row = matrix(run, choice.call, choice.head, console), _row(run, choice, "█" if _drawn(console) else "#")
+    widest = max(len(line) for line in shown_matrix.plain.splitlines())
+    if widest + 62 <= console.width:
+        beside = Table.grid(padding=(0, 4))
+        beside.add_row(shown_matrix, row)
+        console.print(beside)
+    else:
+        console.print(shown_matrix)
+        console.print(row)
+
+
+def matrix(run: Run, call: int, head: int, console: Console) -> Text:
+    """The matrix of a head as letters: in colour, or in shades where the terminal has no colours.
+
+    A longer side is pooled to what fits; masked pairs are dots, alarming ones letters. The last line is the legend.
+    """
+    shown = run.calls[call]
+    _, Q, K = shown.shape
+    drawn = _drawn(console) and console.color_system in ("256", "truecolor")
+    named = max(Q, K) <= NAMED and console.width >= 12 + (2 if drawn else 1) * K
+    most = NAMED if named else max(8, min(64, console.width - 2))
+    found = picture(shown, head, range(Q), range(K), most, run.axes[shown.queries].tokens if named else None)
+    codes, _ = encode(found.share, found.allowed)
+    text = Text(no_wrap=True)
+    (_in_colours if drawn else _in_letters)(text, found, codes)
+    text.append(f"{'each cell is one weight' if found.exact == 'exact' else found.exact}; ", style="dim")
+    if drawn:
+        text.append("10⁻⁶ ", style="dim")
+        for part in range(16):
+            text.append(" ", style=_colour(part / 15))
+        text.append(" 100 %", style="dim")
+    else:
+        text.append(f"10^-6 {SHADES[1:]} 1, {SIGNS[MASKED]} masked", style="dim")
+    return text
+
+
+def _in_colours(text: Text, found: Picture, codes: np.ndarray) -> None:
+    """A line for each row where they have names; otherwise an upper half block is one row over another."""
+    colours = np.full(codes.shape, "", object)
+    for (i, j), code in np.ndenumerate(codes):
+        red, green, blue = ramp("dark")[round(255 * max(0, int(code) - FIRST) / 249)]
+        colours[i, j] = ALARM.get(int(code), "" if code == MASKED else f"#{red:02x}{green:02x}{blue:02x}")
+    if found.queries is not None:
+        for name, line in zip(found.queries, colours):
+            _label(text, name)
+            for colour in line:
+                text.append("  " if colour else f"{SIGNS[MASKED]} ", style=Style(bgcolor=colour) if colour else "dim")
+            text.append("\n")
+        return
+    for line in range(0, len(colours), 2):
+        for above, below in zip(colours[line], colours[line + 1] if line + 1 < len(colours) else np.full(colours.shape[1], "")):
+            if not above and not below:
+                text.append(SIGNS[MASKED], style="dim")
+            elif not above:
+                text.append("▄", style=Style(color=below))
+            else:
+                text.append("▀", style=Style(color=above, bgcolor=below or None))
+        text.append("\n")
+
+
+def _in_letters(text: Text, found: Picture, codes: np.ndarray) -> None:
+    for number, line in enumerate(codes):
+        if found.queries is not None:
+            _label(text, found.queries[number])
+        steps = np.ceil(np.maximum(0, line.astype(int) - FIRST) / 249 * (len(SHADES) - 1)).astype(int)
+        text.append("".join(SIGNS.get(code, SHADES[step]) for code, step in zip(line.tolist(), steps.tolist())))
+        text.append("\n")
+
+
+def _label(text: Text, word: str) -> None:
+    """The name of a row, in ten columns of the terminal, whatever its letters take."""
+    shown = set_cell_size(visible(word), 10) if cell_len(visible(word)) > 10 else visible(word)
+    text.append(" " * (10 - cell_len(shown)) + shown + " ", style="dim")
+
+
+def _drawn(console: Console) -> bool:
+    return console.encoding.startswith("utf")
 
 
 def _line(words: str, **style) -> Text:
     return Text(words, style=Style(**style))
 
 
-def _blocks(name: str, figures: Sequence[Statistics], n: int, width: int) -> list[Text]:
-    """One line per layer, one cell per head: the figure, on the colour of its size. As many blocks as the width asks for."""
-    unit, most = (1, max(1, n // 2)) if name == "distance" else (100, 1)
-    shown = [[f"{unit * value:.0f}" if np.isfinite(value) else "·" for value in getattr(figure, name)] for figure in figures]
+def _marked(run: Run) -> bool:
+    return any(any(axis.special) for axis in run.axes.values())
+
+
+def _figure(name: str, value: float) -> str:
+    return "—" if not np.isfinite(value) else f"{value:.1f}" if name == "distance" else f"{value:.0%}"
+
+
+def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
+    """One line per call, one cell per head: the figure, on the colour of its size. As many blocks as the width asks for."""
+    unit, most = (1, max(1, max(call.shape[2] for call in calls) // 2)) if name == "distance" else (100, 1)
+    figures = [call.figures[name] for call in calls]
+    shown = [[f"{unit * value:.0f}" if np.isfinite(value) else "·" for value in figure] for figure in figures]
     cell = max(3, 1 + max(len(figure) for line in shown for figure in line))
     heads, at_once = max(map(len, shown)), max(1, (width - 4) // cell)
     blocks = []
@@ -62,10 +166,9 @@ def _blocks(name: str, figures: Sequence[Statistics], n: int, width: int) -> lis
         for number, line in enumerate(shown):
             block.append(f"\n{number:>2} ", style="dim")
             for head in some:
-                value = getattr(figures[number], name)[head] if head < len(line) else np.nan
-                block.append(
-                    f"{line[head] if head < len(line) else '':>{cell}}", style=_colour(float(np.nan_to_num(value)) / most)
-                )
+                value = figures[number][head] if head < len(line) else np.nan
+                words = line[head] if head < len(line) else ""
+                block.append(f"{words:>{cell}}", style=_colour(float(np.nan_to_num(value)) / most))
         blocks.append(block)
     return blocks
 
@@ -78,25 +181,28 @@ def _colour(share: float) -> Style:
 
 def _row(run: Run, choice: Choice, brick: str) -> Table:
     """The keys that the chosen token gives most to."""
-    _, found, seen = run.layers[choice.layer].part(slice(choice.token, choice.token + 1))
-    weights, seen = found[choice.head, 0], seen[choice.head, 0]
+    call = run.calls[choice.call]
+    weights = call.weights(heads=choice.head, rows=choice.query)[0, 0]
+    seen = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
+    queries, keys = (run.axes[name] for name in (call.queries, call.keys))
     order = np.flatnonzero(seen)[np.argsort(-weights[seen], kind="stable")]
     table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
-    table.add_column(
-        Text.assemble("“", (visible(run.tokens[choice.token]), "bold"), "” attends to"), max_width=34, no_wrap=True
-    )
+    table.add_column(Text.assemble("“", (_named(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True)
     table.add_column("", justify="right")
     table.add_column("")
     for key in order[:LISTED]:
-        table.add_row(
-            Text.assemble(visible(run.tokens[key]), (f"  {key}", "dim")), f"{weights[key]:.1%}", _bar(weights[key], brick)
-        )
+        name = Text.assemble(_named(keys, key), (f"  {key}", "dim"))
+        table.add_row(name, f"{weights[key]:.1%}", _bar(weights[key], brick))
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
         table.add_row(Text(f"{len(order) - LISTED} others", style="dim"), f"{rest:.1%}", _bar(rest, brick))
     if not seen.all():
         table.add_row(Text(f"{(~seen).sum()} are masked", style="dim"))
     return table
+
+
+def _named(axis: Axis, position: int) -> str:
+    return visible(axis.tokens[position])
 
 
 def _bar(share: float, brick: str, width: int = 30) -> Text:

@@ -1,0 +1,143 @@
+"""Pictures for papers and terminals: what they show is what the weights are."""
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import regard as rg
+from regard.lens import Axis, Call, Run
+from regard.lens.picture import picture
+from regard.lens.ramp import ramp
+from regard.lens.terminal import matrix
+
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+WORDS = ["[CLS]", "a", "$x$", "</script>", "\u202eb", "lo ng", "🦊", "z"]
+
+
+def weights(n=8, heads=2, mask=None):
+    q, k = np.random.default_rng(0).standard_normal((2, heads, n, 16))
+    return rg.attention_weights(q, k, mask=mask)
+
+
+def run_of(given, mask=None, words=None):
+    H, Q, K = given.shape
+    rule = None if mask is None else rg.dense(mask[None, None], query_start=0)
+    call = Call("layer", 0, "text", "text", np.zeros((H, Q)), given=given, mask=rule)
+    return Run("toy", "", {"text": Axis.of(words or K)}, (call,))
+
+
+def image_of(figure, place=0):
+    return np.asarray(figure.axes[place].images[0].get_array())
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_colours_are_those_of_the_legend(scale):
+    """Each cell has the colour that the ramp gives its weight, on a domain that does not move with the data."""
+    p = weights()
+    place = 1 + np.log10(p) / 6 if scale == "log" else p
+    expected = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
+    figure = rg.heatmap(p, scale=scale)
+    for head in range(2):
+        np.testing.assert_allclose(image_of(figure, head)[..., :3], expected[head])
+
+
+def test_what_is_no_plain_weight_looks_different():
+    """Masked, zero, not a number, out of range and forbidden weight have five looks, and each is named in the legend."""
+    p = weights(heads=1, mask=rg.causal())
+    p[0, 3, 1], p[0, 4, 2], p[0, 5, 3], p[0, 2, 6] = 0, np.nan, 1.5, 0.2
+    figure = rg.heatmap(p, mask=np.tri(8, dtype=bool))
+    shown = image_of(figure)
+    looks = {tuple(shown[at].round(6)) for at in ((3, 1), (4, 2), (5, 3), (2, 6))}
+    assert len(looks) == 4 and shown[0, 7, 3] == 0 and all(look[3] == 1 for look in looks)
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
+
+
+def test_a_pooled_picture_adds_up():
+    """Cells of a pooled picture are means over rows of sums over keys: its rows sum to 1, and the title's text says how large they are."""
+    p = weights(n=50, heads=1)
+    found = picture(run_of(p).calls[0], 0, range(50), range(50), 7)
+    np.testing.assert_allclose(found.share.sum(1), 1)
+    np.testing.assert_allclose(found.share[0, 0], p[0, :7, :7].sum(1).mean())
+    assert "pairs" in found.exact and "pairs" in rg.heatmap(p, cells=7).axes[0].get_xlabel()
+
+
+def test_pictures_are_made_in_blocks(monkeypatch):
+    """A picture is the same however few weights are held at once."""
+    call = run_of(weights(n=33, heads=1, mask=rg.causal()), np.tri(33, dtype=bool)).calls[0]
+    whole = picture(call, 0, range(3, 33), range(30), 8)
+    monkeypatch.setattr("regard.lens.picture.AT_ONCE", 40)
+    part = picture(call, 0, range(3, 33), range(30), 8)
+    np.testing.assert_allclose(part.share, whole.share)
+    np.testing.assert_array_equal(part.allowed, whole.allowed)
+
+
+def test_a_part_of_a_run_names_its_tokens(tmp_path):
+    """Rows and keys that are cut out keep their words, hostile ones are only text, and the file is made."""
+    figure = rg.heatmap(run_of(weights(), words=WORDS), "layer", 1, rows=slice(2, 5), keys=slice(0, 4), title="a $ b")
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["[CLS]", "a", r"\$x\$", "</script>"]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [r"\$x\$", "</script>", "⟨U+202E⟩b"]
+    figure.savefig(tmp_path / "picture.pdf")
+    assert (tmp_path / "picture.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_place_of_somebody_elses_is_drawn_into():
+    """`ax` is used, and only it."""
+    figure, places = matplotlib.pyplot.subplots(1, 2)
+    assert rg.heatmap(weights(heads=1), ax=places[0]) is figure
+    assert len(places[0].images) == 1 and not places[1].images
+
+
+def test_what_cannot_be_drawn_is_refused_with_every_reason():
+    """All reasons at once, each with what was given and what to do."""
+    with pytest.raises(rg.Refused) as refused:
+        rg.heatmap(weights(), 3, heads=[2], scale="cubic", cells=0, tokens=["a"], rows=slice(9, 12))
+    what = [reason.what for reason in refused.value.reasons]
+    assert what == ["no such scale", "cells are counted", "a call of what has none", "no such head", "tokens that do not fit",
+                    "rows outside the matrix"]  # fmt: skip
+    with pytest.raises(rg.Refused, match="several heads in one place"):
+        rg.heatmap(weights(), ax=matplotlib.pyplot.subplots()[1])
+    with pytest.raises(rg.Refused, match="not weights"):
+        rg.heatmap(np.ones(4))
+    with pytest.raises(rg.Refused, match="a mask that does not fit"):
+        rg.heatmap(weights(), mask=np.ones((7, 7), bool))
+    with pytest.raises(rg.Refused, match="a mask for what has one"):
+        rg.heatmap(run_of(weights()), mask=np.ones((8, 8), bool))
+
+
+def printed(run, width=120, colours="truecolor"):
+    console = Console(file=io.StringIO(), width=width, color_system=colours, force_terminal=colours is not None)
+    return matrix(run, 0, 0, console), console
+
+
+def test_the_terminal_shows_a_line_for_each_row():
+    """In colour, a named row is ten columns of name and two of ground for each key, coloured as the ramp says; masked pairs are dots."""
+    p = weights(heads=1, mask=rg.causal())
+    text, _ = printed(run_of(p, np.tri(8, dtype=bool), WORDS))
+    lines = text.split("\n")
+    assert len(lines) == 9 and "each cell is one weight" in lines[-1].plain
+    assert [line.plain.count("·") for line in lines[:8]] == [7, 6, 5, 4, 3, 2, 1, 0]
+    ground = [span.style.bgcolor.name for span in lines[2].spans if getattr(span.style, "bgcolor", None)]
+    code = np.floor((np.log10(p[0, 2, :3]) / 6 + 1) * 249 + 0.5).astype(int)
+    assert ground == ["#%02x%02x%02x" % tuple(ramp("dark")[round(255 * step / 249)]) for step in code.tolist()]
+    assert "</script>" in lines[3].plain and "⟨U+202E⟩" in lines[4].plain
+
+
+def test_the_terminal_without_colours_has_shades():
+    """Without colours the letters grow with the weight, and alarming cells are letters of their own."""
+    p = np.array([[[0.9, 0.1, 0.0], [1e-5, 0.5, 0.4], [np.nan, 0.2, 1.7]]])
+    text, _ = printed(run_of(p, np.array([[1, 1, 0], [1, 1, 0], [1, 1, 1]], bool)), colours=None)
+    rows = [line.plain[11:] for line in text.split("\n")[:3]]
+    assert rows[0][2] == "·" and rows[1][2] == "L" and rows[2][0] == "N" and rows[2][2] == "!"
+    shades = " .:-=+*#%@"
+    assert shades.index(rows[0][0]) > shades.index(rows[0][1]) > shades.index(rows[1][0])
+
+
+def test_the_terminal_fits_its_width():
+    """Whatever the number of tokens, no line is wider than the terminal."""
+    for n in (3, 39, 41, 200):
+        for width in (40, 80, 200):
+            text, console = printed(run_of(weights(n=n, heads=1)), width=width)
+            assert all(line.cell_len <= console.width for line in text.split("\n")[:-1])
