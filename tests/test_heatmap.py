@@ -121,7 +121,7 @@ def test_the_terminal_shows_a_line_for_each_row():
     assert [line.plain.count("·") for line in lines[:8]] == [7, 6, 5, 4, 3, 2, 1, 0]
     ground = [span.style.bgcolor.name for span in lines[2].spans if getattr(span.style, "bgcolor", None)]
     code = np.floor((np.log10(p[0, 2, :3]) / 6 + 1) * 249 + 0.5).astype(int)
-    assert ground == ["#%02x%02x%02x" % tuple(ramp("dark")[round(255 * step / 249)]) for step in code.tolist()]
+    assert ground == ["#" + ramp("dark")[round(255 * step / 249)].tobytes().hex() for step in code.tolist()]
     assert "</script>" in lines[3].plain and "⟨U+202E⟩" in lines[4].plain
 
 
