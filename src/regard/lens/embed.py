@@ -6,7 +6,6 @@ part, it is the strongest keys of each row to within 0.011 %, and the mean of th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,9 +13,10 @@ import numpy as np
 from ..measures import edges
 from .call import Call
 from .codes import encode, packed
+from .frames import frame
 from .run import Run
 
-__all__ = ["PICTURE", "blocks", "fits", "frame", "kept"]
+__all__ = ["PICTURE", "blocks", "fits", "kept"]
 
 WHOLE = 2_500_000  # weights that are kept whole: two bytes each before packing
 MOST = 60_000_000  # weights that are kept in part: a page of more would pass 8 MB by much
@@ -24,16 +24,6 @@ STRONGEST, REST = 16, 64  # keys per row, and blocks along a side of the coarse 
 PICTURE = 44  # cells along the side of a picture in the atlas
 WALKED = 400_000  # numbers of q, k, v, x and out that are kept for the walk
 TRACKS = ("entropy", "spread", "special", "maximum", "attended", "received")
-
-
-def frame(header: dict, **parts: np.ndarray) -> bytes:
-    """Four bytes with the length of the JSON header, the header, then the arrays, each at a multiple of four."""
-    described = [{"name": name, "dtype": part.dtype.name, "shape": part.shape} for name, part in parts.items()]
-    begin = json.dumps(header | {"parts": described}, allow_nan=False).encode()
-    made = len(begin).to_bytes(4, "little") + begin
-    for part in parts.values():
-        made += bytes(-len(made) % 4) + np.ascontiguousarray(part).tobytes()
-    return made
 
 
 def _weights(run: Run) -> int:
