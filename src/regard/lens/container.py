@@ -222,7 +222,9 @@ def open_run(folder: Path | str, *, verify: bool = False) -> Run:
 def _run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, verify: bool = False) -> Run:
     """The run that a manifest describes; the axes, every call and the whole are looked through before anything is refused."""
     reasons: list[Reason] = []
-    axes, calls, files = {}, [], []
+    axes: dict[str, Axis] = {}
+    calls: list[Call] = []
+    files: list[dict[str, np.ndarray]] = []
     for name, described in found["axes"].items():
         try:
             axes[name] = manifest.axis_of(name, described, where)

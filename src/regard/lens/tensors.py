@@ -76,7 +76,7 @@ def blocks(array: np.ndarray) -> Iterator[memoryview]:
     """The bytes of an array in the order and byte order of the format, copied in parts where they lie otherwise."""
     for part in array if array.ndim > 1 else (array,):
         packed = np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False))
-        yield memoryview(packed.reshape(-1).view(np.uint8))
+        yield packed.reshape(-1).view(np.uint8).data
 
 
 def opened(path: Path) -> int:
