@@ -1,17 +1,61 @@
-"""Checks that read a recorded run: what each attention call was given, and what came out of it."""
+"""Checks that read a recorded run: what each attention call was given, and what came out of it.
+
+told · suspects · verdict    whether an output follows from what its call was told, and which mistake explains it if not
+declared · asked · carried   what the layers declare, against what their calls were told and did
+numbers · weights · heads · arrival   the other families of checks
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...lens import Run
-from ..finding import Result
+from ..finding import Finding, Result
+from .arrival import arrived, implementation
+from .asked import ASKED
+from .badges import badges
+from .carried import explained, unexplained
+from .heads import dead, duplicate, saturated, sink, uniform
+from .numbers import empty_rows, numbers, overflow
+from .weights import weights
+from .words import concluded
 
-__all__ = ["CHECKS", "checks"]
+__all__ = ["CHECKS", "badges", "checks"]
+
+RULES = ("scale", "mask", "alignment", "groups", "heads", "softcap", "bias", "sinks", "softmax")
+
+
+def _rule(name: str, run: Run, module=None) -> Iterator[Result]:
+    """One rule of the calls: whether they were told it as their layers declare it, and did as they were told."""
+    answers = list(explained(name, run))
+    asked = ASKED.get(name)
+    if asked is not None:
+        answers += [asked(run, number, call, module) for number, call in enumerate(run.calls)]
+    read = sum(answer is True for answer in answers[: len(run.calls)])
+    of = sum(answer is True for answer in answers[len(run.calls) :])
+    measured = f"{read} of {len(run.calls)} outputs follow from what their calls were told" + (
+        f"; {of} calls were told what their layers declare" if asked is not None else "")  # fmt: skip
+    yield from concluded(name, [answer for answer in answers if isinstance(answer, Finding)], read + of, measured,
+                         "no values and outputs were kept, and no layer declares it")  # fmt: skip
+
+
+def _output(run: Run, module=None) -> Iterator[Result]:
+    answers = list(unexplained(run, module))
+    read = sum(answer is True for answer in answers)
+    measured = f"{read} of {len(run.calls)} outputs are softmax(scores) · v, or are explained"
+    found = [answer for answer in answers if isinstance(answer, Finding)]
+    yield from concluded("output", found, read, measured, "no values and outputs were kept")
+
 
 # Every check by its name: (run, module or None) -> what it found, or that it found nothing, or why it did not apply.
-CHECKS: dict[str, Callable[[Run, Any], Iterable[Result]]] = {}
+CHECKS: dict[str, Callable[[Run, Any], Iterable[Result]]] = {
+    **{name: functools.partial(_rule, name) for name in RULES},
+    "output": _output, "numbers": numbers, "overflow": overflow, "empty-rows": empty_rows, "weights": weights,
+    "implementation": implementation, "arrived": arrived, "saturated": saturated, "uniform": uniform, "dead": dead,
+    "duplicate": duplicate, "sink": sink,
+}  # fmt: skip
 
 
 def checks(run: Run, module=None, names: Iterable[str] | None = None) -> Iterator[Result]:

@@ -1,0 +1,98 @@
+"""Told: the output that follows from what a call was told, on some of its rows, and how far rounding may take it from that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...lens.call import Call
+
+__all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read"]
+
+ELEMENTS = 1 << 20  # weights computed at once
+EARLY = 8  # rows at the top are always read: there a mask that is off by one shows most
+
+# How scores (H, R, K), what may be attended (H, R, K) and sinks (H, S) or None become weights.
+Weigh = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
+
+
+class Answer(NamedTuple):
+    """out (H, R, E): what follows · noise (H, R, E): how far the same computation in the call's dtype may err · sure (H, R): rows
+    that attend something and are finite, the only ones of which all implementations say the same.
+    """
+
+    out: np.ndarray
+    noise: np.ndarray
+    sure: np.ndarray
+
+
+def roundoff(call: Call) -> float:
+    """The largest relative error of rounding once in the coarsest dtype of the call.
+
+    >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=np.ones((1, 1, 1), np.float16), k=np.ones((1, 1, 1))))
+    2048.0
+    """
+    from ml_dtypes import finfo
+
+    names = [str(array.dtype) for array in (call.q, call.v, call.out) if array is not None] + [
+        str(call.notes.get("dtype", "float64"))
+    ]
+    return max(float(finfo(name.removeprefix("torch.")).eps) / 2 for name in names)
+
+
+def rows_to_read(call: Call) -> np.ndarray:
+    """The first rows, and as many evenly spread to the last as one look can take."""
+    H, Q, K = call.shape
+    count = min(Q, max(EARLY, ELEMENTS // max(1, H * K)))
+    spread = np.linspace(0, Q - 1, max(1, count)).round().astype(int) if Q else np.zeros(0, int)
+    return spread if count == Q else np.unique(np.concatenate([np.arange(min(EARLY, Q)), spread]))
+
+
+def normalised(scores: np.ndarray, allowed: np.ndarray, sinks: np.ndarray | None) -> np.ndarray:
+    """The softmax over allowed keys and sinks; NaN where nothing is allowed."""
+    with np.errstate(all="ignore"):
+        kept = np.where(allowed, scores, -np.inf)
+        top = kept.max(-1, initial=-np.inf, keepdims=True)
+        if sinks is not None:
+            top = np.maximum(top, sinks.max(-1)[:, None, None])
+        weights = np.exp(kept - top)
+        total = weights.sum(-1, keepdims=True)
+        if sinks is not None:
+            total = total + np.where(np.isneginf(top), 0, np.exp(sinks[:, None, :] - top)).sum(-1, keepdims=True)
+        return weights / total
+
+
+def answer(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised) -> Answer:
+    """What follows from q, k, v and the rules of the call, computed in float64.
+
+    The noise bounds, to first order, what one pass in the call's dtype may add: to each score, to each weight, and to the sum.
+    """
+    assert call.q is not None and call.k is not None and call.v is not None
+    u, wide = roundoff(call), min(roundoff(call), 2.0**-24)  # 16-bit products are summed in float32
+    D, K = call.q.shape[2], call.k.shape[1]
+    with np.errstate(all="ignore"):
+        logits, scores, allowed = (part(rows, None, heads) for part in (call.logits, call.scores, call.allowed))
+        sinks = None if call.sinks is None else np.asarray(call.sinks[heads], np.float64)
+        weights = weigh(scores, allowed, sinks)
+        share = heads // (call.shape[0] // call.groups)
+        v = np.asarray(call.v[heads // (call.shape[0] // call.v.shape[0])], np.float64)
+        size = np.abs(np.asarray(call.q[heads][:, rows], np.float64)) @ np.abs(np.asarray(call.k[share], np.float64)).swapaxes(
+            1, 2
+        )
+        off = 4 * u * (np.abs(logits) + np.abs(scores)) + 4 * (math.sqrt(D) + 1) * wide * abs(call.scale) * size
+        off = np.where(weights > 0, off, 0)
+        mean = (weights * off).sum(-1, keepdims=True)
+        grown = np.expm1(off + mean) + 4 * u + 4 * (math.sqrt(K) + 1) * wide
+        least = tiny(u)
+        noise = (weights * grown + least) @ np.abs(v) + 2 * u * np.abs(weights @ v) + least
+        out = weights @ v
+    seen = np.asarray(allowed.any(-1)) if sinks is None else np.ones(allowed.shape[:2], bool)
+    return Answer(out, noise, seen & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
+
+
+def tiny(u: float) -> float:
+    """The least step of the dtype that rounds by u: what is smaller is lost."""
+    return {2.0**-11: 2.0**-24, 2.0**-8: 2.0**-126, 2.0**-24: 2.0**-126}.get(u, 2.0**-1022)

@@ -1,0 +1,178 @@
+"""Verdict: whether the output that came is what the call was told to compute, and if not, which mistake explains it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...lens.call import Call
+from .suspects import Suspect, scaled, suspects
+from .told import Answer, Weigh, answer, normalised, rows_to_read
+
+__all__ = ["Verdict", "fits", "verdict"]
+
+MARGIN = 4  # times the noise, within which an output fits
+DOUBT = 16  # times the noise, up to which nothing is said
+FEW = 1 << 15  # weights computed for each pair of suspects
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """Of one call.
+
+    ruled: "fits", "explained" (by the suspect), "unexplained", or "open" (it could not be told, and why says so)
+    error: the largest difference between the output and what follows · noise: what rounding may make there · heads: which differ ·
+    row: the first · left: the error that the suspect leaves · rows: how many rows were read
+    """
+
+    ruled: str
+    why: str = ""
+    error: float = 0.0
+    noise: float = 0.0
+    heads: tuple[int, ...] = ()
+    row: int = 0
+    rows: int = 0
+    suspect: Suspect | None = None
+    left: float = 0.0
+
+
+_known: WeakKeyDictionary[Call, Verdict] = WeakKeyDictionary()
+
+
+def verdict(call: Call) -> Verdict:
+    """The verdict on a call; computed once."""
+    if call not in _known:
+        _known[call] = _judged(call)
+    return _known[call]
+
+
+def fits(call: Call, rows: np.ndarray | None = None) -> bool | None:
+    """Whether the output follows from these rules; None where it cannot be told."""
+    if call.out is None or call.v is None or call.q is None:
+        return None
+    rows = rows_to_read(call) if rows is None else rows
+    ratio, _ = _compared(call, rows, np.arange(call.shape[0]))
+    return None if np.isnan(ratio).all() else not bool((ratio > MARGIN).any())
+
+
+def _judged(call: Call) -> Verdict:
+    missing = [name for name in ("q", "v", "out") if getattr(call, name) is None]
+    if missing:
+        return Verdict("open", f"{', '.join(missing)} not kept")
+    if 0 in call.shape:
+        return Verdict("open", "no rows or no keys")
+    rows, heads = rows_to_read(call), np.arange(call.shape[0])
+    ratio, error = _compared(call, rows, heads)
+    if np.isnan(ratio).all():
+        return Verdict("open", "no row that attends something and is finite")
+    wrong = ratio > DOUBT
+    worst = int(np.nanargmax(np.where(np.isnan(ratio), -1, ratio)))
+    found = Verdict(
+        "fits", error=float(np.nanmax(error)), noise=float(error.flat[worst] / max(ratio.flat[worst], 1e-300)), rows=len(rows)
+    )
+    if not wrong.any():
+        doubtful = bool((ratio > MARGIN).any())
+        return replace(found, ruled="open", why="beyond the noise, but not clearly") if doubtful else found
+    at = np.flatnonzero(wrong.any(1))
+    found = replace(found, ruled="unexplained", error=float(error.flat[worst]), heads=tuple(at.tolist()),
+                    row=int(rows[np.argwhere(wrong)[:, 1].min()]))  # fmt: skip
+    explained = _explained(call, rows, at)
+    if explained is None:
+        return found
+    suspect, left = explained
+    return replace(found, ruled="explained", suspect=suspect, left=left)
+
+
+def _compared(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised) -> tuple[np.ndarray, np.ndarray]:
+    """(largest difference as a multiple of the noise, largest difference), (heads, rows) each; NaN for rows that say nothing."""
+    return _against(call, answer(call, rows, heads, weigh), rows, heads)
+
+
+def _against(call: Call, found: Answer, rows: np.ndarray, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    came = np.asarray(call.out[heads][:, rows], np.float64)  # type: ignore[index]
+    with np.errstate(all="ignore"):
+        error = np.abs(came - found.out)
+        ratio = (error / found.noise).max(-1)
+    sure = found.sure & np.isfinite(came).all(-1)
+    return np.where(sure, ratio, np.nan), np.where(sure, error.max(-1), np.nan)
+
+
+def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect, float] | None:
+    """The first suspect that explains the heads that are wrong, and the error that it leaves: a usual mistake alone, a scale that
+    fits, heads that changed places, two mistakes at once.
+    """
+    clears = functools.partial(_clears, rows=rows, heads=heads)
+    alone = list(suspects(call))
+    found = next((suspect for suspect in alone if clears(suspect)), None) or next(
+        filter(clears, _fitted(call, rows, heads)), None
+    )
+    if found is None:
+        moved = _permuted(call, rows, heads)
+        if moved is not None:
+            return moved
+        count = max(2, FEW // max(1, len(heads) * call.shape[2]))
+        few = functools.partial(_clears, rows=rows[:count], heads=heads)
+        pairs = (second.after(first) for first in alone if first.weigh is normalised for second in suspects(first.told)
+                 if not set(first.checks) & set(second.checks))  # fmt: skip
+        found = next((pair for pair in pairs if few(pair) and clears(pair)), None)
+    return None if found is None else (found, float(np.nanmax(_compared(found.told, rows, heads, found.weigh)[1])))
+
+
+def _clears(suspect: Suspect, rows: np.ndarray, heads: np.ndarray) -> bool:
+    ratio, _ = _compared(suspect.told, rows, heads, suspect.weigh)
+    known = ~np.isnan(ratio)
+    return bool(known.sum() * 2 > known.size and not (ratio[known] > MARGIN).any())
+
+
+def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray):
+    """The scale that comes nearest to the output, by a coarse search over its size and a fine one around the best."""
+    few = rows[-max(4, FEW // max(1, len(heads) * call.shape[2])) :]
+
+    def off(power: float) -> float:
+        error = _compared(replace(call, scale=call.scale * 2.0**power), few, heads)[1]
+        return float(np.nansum(error**2)) if not np.isnan(error).all() else np.inf
+
+    coarse = np.linspace(-8, 8, 65)
+    best = coarse[int(np.argmin([off(power) for power in coarse]))]
+    low, high = best - 0.25, best + 0.25
+    golden = (5**0.5 - 1) / 2
+    for _ in range(60):
+        a, b = high - golden * (high - low), low + golden * (high - low)
+        low, high = (low, b) if off(a) < off(b) else (a, high)
+    factor = 2.0 ** ((low + high) / 2)
+    yield scaled(call, call.scale * factor, f"a scale {factor:.4g} times as large", "the scale is another one")
+
+
+def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect, float] | None:
+    """Outputs that are those of other heads, or of which heads and rows changed places."""
+    assert call.out is not None
+    every, (H, Q, _) = np.arange(call.shape[0]), call.shape
+    found = answer(call, rows, every)
+    sources, left = [], 0.0
+    for head in heads:
+        moved = replace(call, out=np.broadcast_to(call.out[head], call.out.shape))
+        ratio, error = _against(moved, found, rows, every)
+        source = next((int(h) for h in every if h != head and _within(ratio[h])), None)
+        if source is None:
+            break
+        sources.append(source)
+        left = max(left, float(np.nanmax(error[source])))
+    if len(sources) == len(heads):
+        shown = ", ".join(f"{source} in place of {head}" for head, source in list(zip(heads.tolist(), sources))[:8])
+        return Suspect(("heads",), f"other heads ({shown})", "heads are put back in another order than they were taken apart",
+                       "split and join the heads with the same view and transpose", call), left  # fmt: skip
+    if len(rows) < Q or 1 in (H, Q):
+        return None
+    mixed = found._replace(
+        out=found.out.swapaxes(0, 1).reshape(found.out.shape), noise=found.noise.swapaxes(0, 1).reshape(found.out.shape)
+    )
+    ratio, error = _against(call, mixed, rows, every)
+    return (Suspect(("heads",), "heads and rows that changed places", "a reshape stands where a transpose belongs",
+                    "transpose(1, 2) before reshape", call), float(np.nanmax(error))) if _within(ratio) else None  # fmt: skip
+
+
+def _within(ratio: np.ndarray) -> bool:
+    return not (ratio > MARGIN).any() and not np.isnan(ratio).all()
