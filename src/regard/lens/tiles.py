@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import Reason, Refused
-from ..expr import frozen_table, head, key, query
+from ..expr import Expr, frozen_table, head, key, query
 from ..intervals import Interval
 from ..measures import edges
 from ..readings import bounds, substituted
@@ -130,7 +130,7 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
     else:
         total, largest = streamed(called(call, part), call, part)
     share = total / np.diff(part.row_edges)[:, None]
-    exact = "exact" if height == Q else f"sampled 1 row of {Q // height}"
+    exact = "exact" if height == Q else f"sampled 1 row of {round(Q / height)}"
     return Overview(share.astype(np.float32), largest.astype(np.float32), exact)
 
 
@@ -181,7 +181,7 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
     heads, rows, keys = part.heads, part.rows, part.keys
     even = len(rows) == rows[-1] - rows[0] + 1
     position = query + int(call.start + rows[0]) if even else frozen_table(call.start + rows, "rows")[query]
-    places = {head: head + heads.start, query: position, key: key + keys.start}
+    places: dict[Expr, Expr] = {head: head + heads.start, query: position, key: key + keys.start}
     mask, score = (None if rule is None else substituted(rule, places) for rule in (call.mask, call.score))
     share = call.shape[0] // call.groups
     groups = range(heads.start // share, (heads.stop - 1) // share + 1)
