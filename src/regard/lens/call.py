@@ -1,6 +1,6 @@
 """Call: one attention call as data, so that any part of its weights can be computed at any time.
 
-    p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
+p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
 """
 
 from __future__ import annotations
@@ -102,20 +102,32 @@ class Call:
         h, i, j = self._places(heads, rows, keys)
         if self.given is not None:
             return np.asarray(self.given[np.ix_(h, i, j)], np.float64)
+        scores, below = self._scored(h, i, j), self._lse(h, i)[:, :, None]
+        # A row that attends nothing has lse −inf; one that attends NaN or +inf has weights that are no numbers.
+        below = np.where(np.isneginf(below), 0, np.where(np.isposinf(below), np.nan, below))
         with np.errstate(over="ignore", invalid="ignore"):
-            found = np.exp(self._scored(h, i, j) - np.where(np.isneginf(below := self._lse(h, i)), 0, below)[:, :, None])
-        return np.where(self._allowed(h, i, j), found, 0)
+            found = scores - below
+            np.exp(found, out=found)
+        if np.isnan(below).any():
+            found[np.isneginf(scores)] = 0
+        if self.mask is not None:
+            found[~self._allowed(h, i, j)] = 0
+        return found
 
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The scores before mask and softmax, (heads, rows, keys) float64. Refused: a call of which only the weights are known."""
         if self.given is not None:
-            raise refuse("scores", "only the weights of this call are known", self.name, "a call with q and k", "record the model")
+            raise refuse(
+                "scores", "only the weights of this call are known", self.name, "a call with q and k", "record the model"
+            )
         return self._scored(*self._places(heads, rows, keys))
 
     def logits(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """scale · q·k, before the score rule, (heads, rows, keys) float64; refused as `scores` is."""
         if self.given is not None:
-            raise refuse("logits", "only the weights of this call are known", self.name, "a call with q and k", "record the model")
+            raise refuse(
+                "logits", "only the weights of this call are known", self.name, "a call with q and k", "record the model"
+            )
         return self._logits(*self._places(heads, rows, keys))
 
     def allowed(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
@@ -125,8 +137,8 @@ class Call:
     def _logits(self, h, i, j) -> np.ndarray:
         assert self.q is not None and self.k is not None
         group = self.shape[0] // self.groups
-        q = np.asarray(self.q[h][:, i], np.float64)
-        k = np.asarray(self.k[h // group][:, j], np.float64)
+        q = np.asarray(self.q[np.ix_(h, i)], np.float64)
+        k = np.asarray(self.k[np.ix_(h // group, j)], np.float64)
         with np.errstate(all="ignore"):
             return self.scale * (q @ np.swapaxes(k, 1, 2))
 
@@ -146,7 +158,7 @@ class Call:
                 "key": j[None, None, :]}  # fmt: skip
 
     def _lse(self, h, i) -> np.ndarray:
-        return np.asarray(self.lse[h][:, i], np.float64)
+        return np.asarray(self.lse[np.ix_(h, i)], np.float64)
 
     def _places(self, heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
         found = []

@@ -22,7 +22,7 @@ from .codes import encode
 from .frames import frame
 from .labels import visible
 from .run import Run
-from .tiles import PATIENCE, Tile, halvings, overview, tile
+from .tiles import PATIENCE, Tile, allowed_in, halvings, overview, tile
 
 __all__ = ["QUESTIONS", "Desk"]
 
@@ -84,7 +84,7 @@ class Desk:
 
     def _walk(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
-        return json.dumps(answers.walk(self._run(n), at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
+        return json.dumps(answers.walk(at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
 
     def _picture(self, n: str, call: str, cells: str) -> bytes:
         at, side = self._call(n, call), _number("cells", cells, CELLS + 1)
@@ -93,7 +93,7 @@ class Desk:
         found: Overview = self.kept.get(
             ("picture", n, call, cells), lambda: at.overview or overview(at, side, sample=_sample(at, side))
         )
-        return frame({"exact": found.exact}, codes=encode(found.share, found.largest != 0)[0])
+        return frame({"exact": found.exact}, codes=encode(found.share, allowed_in(at, found))[0])
 
     def _run(self, n: str) -> Run:
         return self.runs[_number("run", n, len(self.runs))]

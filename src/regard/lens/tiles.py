@@ -20,7 +20,7 @@ from ..measures import edges
 from ..readings import bounds, substituted
 from .call import Call, Overview
 
-__all__ = ["Tile", "overview", "tile"]
+__all__ = ["Tile", "allowed_in", "overview", "tile"]
 
 SMALL = 1 << 18  # pairs that NumPy looks at sooner than a kernel is planned
 BLOCK = 1 << 20  # pairs that NumPy looks at together
@@ -132,6 +132,13 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
     share = total / np.diff(part.row_edges)[:, None]
     exact = "exact" if height == Q else f"sampled 1 row of {round(Q / height)}"
     return Overview(share.astype(np.float32), largest.astype(np.float32), exact)
+
+
+def allowed_in(call: Call, picture: Overview) -> np.ndarray:
+    """In which cells of an overview of all heads some pair may be attended, (H, R, C) booleans, as for a tile."""
+    (H, Q, K), (_, lines, columns) = call.shape, picture.share.shape
+    part = Part(range(H), np.arange(Q), range(K), lines, columns, Q, K)
+    return looked(call, part)[2] if call.given is not None else seen(call, part, picture.largest)
 
 
 def halvings(ratio: float, most: int) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from .call import Call
-from .run import Run
 
 __all__ = ["walk"]
 
@@ -16,7 +15,7 @@ BEFORE, AFTER = 7, 1  # of them around the row's own position
 DIGITS = 6
 
 
-def walk(run: Run, call: int, head: int, i: int) -> dict[str, Any]:
+def walk(call: Call, head: int, i: int) -> dict[str, Any]:
     """The walk of row i of a head, as JSON: null where something was not kept, numbers of six digits, "NaN", "inf" and "-inf".
 
         x → q, k    scaled = scale · q·k → scores (the score rule) → p = exp(scores − lse) where allowed → sum = Σ p v
@@ -24,26 +23,25 @@ def walk(run: Run, call: int, head: int, i: int) -> dict[str, Any]:
     x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, rising · k (keys, D) · scaled, scores, allowed, p (keys) ·
     lse · sinks · v (keys, E) · sum (E), over all keys · out (E): what the model had · Q, K, D, E, scale.
     """
-    at = run.calls[call]
-    H, Q, K = at.shape
-    p = at.weights([i], None, [head])[0, 0]
-    keys = shown(p, at.start + i)
+    H, Q, K = call.shape
+    p = call.weights([i], None, [head])[0, 0]
+    keys = shown(p, call.start + i)
     found: dict[str, Any] = dict.fromkeys(("x", "q", "k", "scaled", "scores", "sinks", "v", "sum", "out", "D", "E"))
-    found |= {"keys": keys.tolist(), "allowed": at.allowed([i], keys, [head])[0, 0].tolist(), "p": numbers(p[keys]),
-              "lse": numbers(at.lse[head, i]), "Q": Q, "K": K, "scale": numbers(at.scale)}  # fmt: skip
-    if at.q is not None and at.k is not None:
-        k = at.k[head // (H // at.groups)]
-        found |= {"q": numbers(at.q[head, i]), "k": numbers(k[keys]), "scaled": numbers(at.logits([i], keys, [head])[0, 0]),
-                  "scores": numbers(at.scores([i], keys, [head])[0, 0]), "D": k.shape[1]}  # fmt: skip
-    if at.v is not None:
-        v = at.v[head // (H // len(at.v))]
-        found |= {"v": numbers(v[keys]), "sum": numbers(mixed(at, head, i, p, v)), "E": v.shape[1]}
-    if at.x is not None:
-        found["x"] = numbers(at.x[i])
-    if at.out is not None:
-        found |= {"out": numbers(at.out[head, i]), "E": at.out.shape[2]}
-    if at.sinks is not None:
-        found["sinks"] = numbers(at.sinks[head])
+    found |= {"keys": keys.tolist(), "allowed": call.allowed([i], keys, [head])[0, 0].tolist(), "p": numbers(p[keys]),
+              "lse": numbers(call.lse[head, i]), "Q": Q, "K": K, "scale": numbers(call.scale)}  # fmt: skip
+    if call.q is not None and call.k is not None:
+        k = call.k[head // (H // call.groups)]
+        found |= {"q": numbers(call.q[head, i]), "k": numbers(k[keys]), "scaled": numbers(call.logits([i], keys, [head])[0, 0]),
+                  "scores": numbers(call.scores([i], keys, [head])[0, 0]), "D": k.shape[1]}  # fmt: skip
+    if call.v is not None:
+        v = call.v[head // (H // len(call.v))]
+        found |= {"v": numbers(v[keys]), "sum": numbers(mixed(call, head, i, p, v)), "E": v.shape[1]}
+    if call.x is not None:
+        found["x"] = numbers(call.x[i])
+    if call.out is not None:
+        found |= {"out": numbers(call.out[head, i]), "E": call.out.shape[2]}
+    if call.sinks is not None:
+        found["sinks"] = numbers(call.sinks[head])
     return found
 
 
