@@ -2,33 +2,225 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..arrays import read_array
+from ..arrays import is_tensor, read_array
+from ..errors import Reason, Refused, refuse
 from ..problem import Problem
+from . import figures
 from .axis import Axis
 from .call import Call
-from .figures import measure
 from .run import Run
 
-__all__ = ["of_arrays"]
+__all__ = ["look", "of_arrays", "of_weights"]
+
+# Which arguments each kind of thing to look at takes besides itself.
+RULES = ("mask", "score", "scale", "query_start", "sinks")
+RECORDED = ("layers", "entry", "values", "limit", "into")
+TAKES = {
+    "a recorded run": (),
+    "a model": ("text", "target", "picture", "inputs", "tokenizer", "generate", *RECORDED),
+    "a module": ("inputs", "tokens", *RECORDED),
+    "q and k": ("k", "v", "tokens", "special", *RULES),
+    "weights": ("weights", "mask", "query_start", "tokens", "special", "entry"),
+}
+
+
+def look(
+    what: Any = None, text: str | Sequence[str] | None = None, *, target: str | Sequence[str] | None = None, picture: Any = None,
+    inputs: Any = None, tokenizer: Any = None, generate: int = 0, layers: Sequence[int | str] | int | str | None = None, entry: int = 0,
+    values: bool | None = None, limit: int | str = "2GB", into: str | Path | None = None,
+    k: Any = None, v: Any = None, weights: Any = None, mask: Any = None, score: Any = None, scale: float | None = None,
+    query_start: int | None = None, sinks: Any = None, tokens: Sequence[str] | None = None, special: Any = None,
+) -> Run:  # fmt: skip
+    """Attention as it was, to be looked at: every attention call of a model that runs once, as a `Run`.
+
+    p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows
+
+    what: a folder of a model, a hub id, or None for MiniLM; a loaded model of transformers; any torch module or function; the folder
+    of a recorded run; q (H, Q, D) with k (G, K, D); or None with weights (H, Q, K).
+
+    =================== ==============================================================================================================
+    of a model          text, or several, of which `entry` is looked at · target, for the decoder of an encoder–decoder · picture:
+                        a path, an image or an array (rows, columns, 3) · inputs: its arguments by name instead · tokenizer: what
+                        reads texts or pictures for a loaded model · generate: how many tokens it writes greedily, each step a row
+    of a module         inputs: a tensor, a tuple, a dict, or a function that makes them · tokens: the words of the rows
+    of q and k          v, and the rules of `attention`: mask, score, scale, query_start, sinks · tokens and special: of the keys
+    of weights          one array or a list, one for each layer · mask: what they should keep to · tokens and special
+    =================== ==============================================================================================================
+
+    layers: those to keep, by number or by name with wildcards: [0, 5], "*.attn" · values: whether what the layer was given (Q, d),
+    v (G, K, E) and what came out (H, Q, E) are kept as well; None keeps them where the whole stays below 64 MB · limit: the most
+    that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one, instead of memory.
+
+    A model that is opened here runs on regard, in float32, from safetensors, and no code of its own is run. A loaded one runs as it
+    is, without gradients, and is left as it was. What comes out of every call is compared with its recorded numbers
+    (notes["difference"], a share of the largest). Attention that is written out is recorded as rules where every step is known
+    and they give the weights that the model used, otherwise as these weights. What cannot be kept stands in facts["left_out"].
+
+    Refused, with all reasons: arguments that do not belong to what is given, texts that are too long, files that are not there or not
+    safe, layers that are not there, runs beyond the limit, models in which no attention is seen.
+
+    >>> import numpy as np, regard as rg
+    >>> run = look(*np.random.default_rng(0).standard_normal((1, 2, 5, 8)), k=np.ones((2, 5, 8)), mask=rg.causal())
+    >>> run.calls[0].weights(rows=[0]).round(2)[0]
+    array([[1., 0., 0., 0., 0.]])
+    """
+    given = {name: value for name, value in {
+        "text": text, "target": target, "picture": picture, "inputs": inputs, "tokenizer": tokenizer, "layers": layers, "values": values,
+        "into": into, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale, "query_start": query_start,
+        "sinks": sinks, "tokens": tokens, "special": special, "generate": generate or None, "entry": entry or None,
+        "limit": None if limit == "2GB" else limit}.items() if value is not None}  # fmt: skip
+    kind = _kind(what, given)
+    _check(kind, what, given)
+    if kind == "a recorded run":
+        from .container import open_run
+
+        return open_run(what)
+    if kind == "q and k":
+        return of_arrays(what, k, v, tokens=tokens, special=special, **{name: given.get(name) for name in RULES})
+    if kind == "weights":
+        return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
+    try:
+        from .recording import doors
+    except ImportError as error:
+        raise refuse("look", "models cannot be run", f"{error}", "torch", "pip install 'regard[hf]'") from error
+    asked = doors.Asked(_layers(layers), entry, values, limit, into)
+    if kind == "a module":
+        return doors.of_module(what, inputs, tokens, asked)
+    return doors.of_model(what, text, target, picture, inputs, tokenizer, generate, asked)
+
+
+def _kind(what: Any, given: Mapping[str, Any]) -> str:
+    """Which of the kinds above this is."""
+    if what is None or isinstance(what, str | Path):
+        if what is None and "weights" in given:
+            return "weights"
+        return "a recorded run" if what is not None and (Path(what).expanduser() / "run.json").is_file() else "a model"
+    if any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
+        return "a model"
+    if is_tensor(what) or hasattr(what, "__array__") or isinstance(what, list | tuple):
+        return "q and k"
+    if callable(what):
+        return "a module"
+    raise refuse("look", "nothing that can be looked at", type(what).__name__,
+                 "a model, a folder or hub id, a torch module, a recorded run, or q with k=", "see help(regard.look)")  # fmt: skip
+
+
+def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
+    """Every argument that this kind does not take, and what it lacks."""
+    takes = TAKES[kind]
+    reasons = [Reason(f"{name}= has no meaning for {kind}", f"{name}={_short(value)}", ", ".join(takes) or "the folder alone",
+                      "leave it out") for name, value in given.items() if name not in takes]  # fmt: skip
+    if kind == "q and k" and "k" not in given:
+        reasons.append(
+            Reason("q without k", type(what).__name__, "both", "pass k=, or weights= where only the weights are known")
+        )
+    if kind == "a module" and "inputs" not in given:
+        reasons.append(
+            Reason("nothing to run", f"{type(what).__name__} without inputs", "what it is called with", "pass inputs=")
+        )
+    if kind == "a model":
+        sources = [name for name in ("text", "picture", "inputs") if name in given]
+        if not sources:
+            reasons.append(Reason("nothing to run", "no text, picture or inputs", "one of them", "pass a text"))
+        if "inputs" in given and len(sources) > 1:
+            reasons.append(Reason("two inputs", " and ".join(f"{name}=" for name in sources), "inputs, or what they are made of",
+                                  "leave one of them out"))  # fmt: skip
+    if reasons:
+        raise Refused("look", reasons)
+
+
+def _short(value: Any) -> str:
+    shown = repr(value) if isinstance(value, str | int | float) else type(value).__name__
+    return shown if len(shown) <= 60 else shown[:60] + " …"
+
+
+def _layers(layers) -> tuple[int | str, ...] | None:
+    if layers is None:
+        return None
+    listed = (layers,) if isinstance(layers, int | str) else tuple(layers)
+    wrong = [part for part in listed if isinstance(part, bool) or not isinstance(part, int | str)]
+    if wrong or not listed:
+        raise refuse("look", "no choice of layers", f"layers={layers!r}", "numbers, names, or patterns such as '*.attn'",
+                     "leave it out for all layers")  # fmt: skip
+    return listed
 
 
 def of_arrays(
     q, k, v=None, *, tokens: Sequence[str] | None = None, special=None, mask=None, score=None, scale=None, query_start=None,
     sinks=None, name: str = "attention",
 ) -> Run:  # fmt: skip
-    """A run of one call from its q (H, Q, D) and k (G, K, D), with the rules that `attention` takes."""
-    problem = Problem.of(read_array(q, "q")[None], read_array(k, "k")[None], None, mask=mask, score=score, scale=scale,
-                         query_start=query_start, sinks=sinks, where="look")  # fmt: skip
-    Q, K = problem.dims["Q"], problem.dims["K"]
-    words = [str(i) for i in range(K)] if tokens is None else list(tokens)
-    keys = Axis.of(words, special, "keys")
-    axes = {"keys": keys} if Q == K else {"queries": Axis.of(Q, None, "queries"), "keys": keys}
-    rules = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": int(problem.query_start[0])}
-    lse, rows, received = measure(problem.q[0], problem.k[0], np.array(keys.special), **rules, sinks=problem.sinks)
-    call = Call(name, 0, "keys" if Q == K else "queries", "keys", lse, problem.q[0], problem.k[0], **rules, sinks=problem.sinks,
-                rows=rows, received=received, v=None if v is None else read_array(v, "v"))  # fmt: skip
+    """A run of one call from its q (H, Q, D) and k (G, K, D), with the rules that `attention` takes.
+
+    >>> import numpy as np
+    >>> of_arrays(*np.zeros((2, 1, 4, 8))).calls[0].weights(rows=[0])
+    array([[[0.25, 0.25, 0.25, 0.25]]])
+    """
+    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where="look")
+    if len(problem.q) != 1:
+        raise refuse(
+            "look", "several batch entries", f"q {list(np.shape(q))}", "one: (heads, rows, depth)", "pass q[0] and k[0]"
+        )
+    axes = _axes(problem.dims["Q"], problem.dims["K"], tokens, special)
+    rules: dict[str, Any] = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": int(problem.query_start[0]),
+                             "sinks": problem.sinks}  # fmt: skip
+    found = figures.measured(problem.q[0], problem.k[0], np.array(axes["keys"].special), **rules)
+    call = Call(name, 0, next(iter(axes)), "keys", q=problem.q[0], k=problem.k[0], **rules,
+                v=None if v is None else problem.v[0], **found)  # fmt: skip
     return Run("arrays", "", axes, (call,))
+
+
+def of_weights(
+    weights, *, mask=None, query_start=None, tokens: Sequence[str] | None = None, special=None, entry: int = 0
+) -> Run:
+    """A run of weights as they are: (Q, K), (H, Q, K) or (B, H, Q, K) of one layer, or a list of them, one for each.
+
+    >>> import numpy as np, regard as rg
+    >>> call = of_weights(np.full((1, 2, 2), 0.5), mask=rg.causal()).calls[0]
+    >>> float(call.rows["forbidden"][0, 0])
+    0.5
+    """
+    layers = list(weights) if isinstance(weights, list | tuple) else [weights]
+    held = [_of_entry(read_array(each, "weights"), entry) for each in layers]
+    sizes = {each.shape[1:] for each in held}
+    if not held or len(sizes) != 1:
+        raise refuse("look", "weights of several sizes", ", ".join(map(str, sorted(sizes))) or "none", "the same rows and keys in all layers",
+                     "look at them one by one")  # fmt: skip
+    Q, K = sizes.pop()
+    axes = _axes(Q, K, tokens, special)
+    calls = []
+    for number, each in enumerate(held):
+        empty = np.zeros((len(each), 1), np.float32)
+        rule = Problem.of(np.broadcast_to(empty[:, None], (len(each), Q, 1)), np.broadcast_to(empty[:, None], (len(each), K, 1)), None,
+                          mask=mask, query_start=query_start, where="look")  # fmt: skip
+        start = int(rule.query_start[0])
+        found = figures.of_weights(each, np.array(axes["keys"].special), mask=rule.mask, start=start)
+        calls.append(
+            Call(f"layer {number}", number, next(iter(axes)), "keys", mask=rule.mask, start=start, given=each, **found)
+        )
+    return Run("weights", "", axes, tuple(calls))
+
+
+def _of_entry(weights: np.ndarray, entry: int) -> np.ndarray:
+    if weights.ndim == 4 and 0 <= entry < len(weights):
+        return weights[entry]
+    if weights.ndim in (2, 3) and not entry:
+        return weights.reshape(-1, *weights.shape[-2:])
+    raise refuse("look", "no weights", f"{list(weights.shape)} with entry={entry}", "(H, Q, K), or (B, H, Q, K) with an entry of it",
+                 "give one array for each layer, heads before rows before keys")  # fmt: skip
+
+
+def _axes(Q: int, K: int, tokens: Sequence[str] | None, special) -> dict[str, Axis]:
+    """The axis of the keys, which is that of the rows too where there are as many."""
+    words = [str(i) for i in range(K)] if tokens is None else list(tokens)
+    if len(words) != K:
+        raise refuse(
+            "look", "words that do not fit the keys", f"{len(words)} tokens for {K} keys", "one for each", "check the tokens"
+        )
+    keys = Axis.of(words, special, "keys")
+    return {"keys": keys} if Q == K else {"queries": Axis.of(Q, None, "queries"), "keys": keys}

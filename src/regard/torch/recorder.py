@@ -21,7 +21,7 @@ from ..errors import refuse
 from ..expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ..problem import Problem
 
-__all__ = ["NAME", "Call", "implementations", "note", "record"]
+__all__ = ["NAME", "Call", "implementations", "layer_number", "note", "record"]
 
 NAME = "regard"  # as attn_implementation=; transformers gives words such as "flash", "sdpa" and "/" in a name a meaning
 
@@ -88,7 +88,7 @@ class Recording:
         if id(module) not in self.names:
             return
         name = self.names[id(module)]
-        self.calls.append(Call(len(self.calls), _layer(module, name), name, problem.q.copy(), problem.k.copy(),
+        self.calls.append(Call(len(self.calls), layer_number(module, name), name, problem.q.copy(), problem.k.copy(),
                                self._kept(problem.mask), self._kept(problem.score), problem.scale, problem.query_start,
                                None if problem.sinks is None else problem.sinks.copy()))  # fmt: skip
 
@@ -155,7 +155,8 @@ def implementations(model) -> set[str]:
     return {name for config in configs if isinstance(name := getattr(config, "_attn_implementation", None), str)}
 
 
-def _layer(module, name: str) -> int | None:
+def layer_number(module, name: str) -> int | None:
+    """The module's own number, or the first number in its name."""
     known: Any = getattr(module, "layer_idx", None)
     if isinstance(known, int):
         return known

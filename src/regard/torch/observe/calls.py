@@ -12,7 +12,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +70,15 @@ class Seen:
         return self.given.get("v")
 
 
+class Running(NamedTuple):
+    """A module while it runs: its path, its range in a torch profile, and what it was given."""
+
+    name: str
+    span: Any
+    args: tuple
+    kwargs: dict[str, Any]
+
+
 class Observer(TorchFunctionMode):
     """`with observer.watching():` every attention call of the model in this thread is kept in `seen`, in order.
 
@@ -85,7 +94,7 @@ class Observer(TorchFunctionMode):
         self.root = getattr(model, "__name__", type(model).__name__)
         self.describing, self.ranges, self.backward = describing, ranges, backward
         self.seen: list[Seen] = []
-        self.stack: list[tuple[str, Any]] = []
+        self.stack: list[Running] = []
         self.lineage = Lineage()
         self.inside: Seen | None = None
         self.thread = threading.get_ident()
@@ -106,13 +115,13 @@ class Observer(TorchFunctionMode):
     @property
     def layer(self) -> str:
         """The path of the module that is running."""
-        return self.stack[-1][0] if self.stack else self.root
+        return self.stack[-1].name if self.stack else self.root
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Observer]:
         handles: list[Any] = []
         for module in self.modules.values():
-            handles.append(module.register_forward_pre_hook(self._entered))
+            handles.append(module.register_forward_pre_hook(self._entered, with_kwargs=True))
             handles.append(module.register_forward_hook(self._left, always_call=True))
         watchers.append(self._told)
         token = _recordings.set((*_recordings.get(), self)) if self.describing else None
@@ -131,12 +140,12 @@ class Observer(TorchFunctionMode):
         if self.inside is not None:
             self.inside.asked = problem
 
-    def _entered(self, module, _) -> None:
+    def _entered(self, module, args: tuple, kwargs: dict[str, Any]) -> None:
         name = self.names[id(module)]
-        self.stack.append((name, _range(name) if self.ranges else None))
+        self.stack.append(Running(name, _range(name) if self.ranges else None, args, kwargs))
 
     def _left(self, *_) -> None:
-        span = self.stack.pop()[1]
+        span = self.stack.pop().span
         if span is not None:
             span.__exit__(None, None, None)
 

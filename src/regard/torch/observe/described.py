@@ -20,7 +20,7 @@ from ...plan import plan
 from ...problem import Problem
 from .calls import CACHE, FLEX, HF, REGARD, SDPA, Seen
 
-__all__ = ["Described", "describe", "problem_of"]
+__all__ = ["Described", "describe", "engine_of", "problem_of"]
 
 RULES = ("mask", "score", "scale", "query_start", "sinks", "dropout", "seed")
 
@@ -45,7 +45,7 @@ def describe(seen: Seen) -> Described:
         problem = problem_of(seen)
     except Refused as refused:
         return Described(None, seen.kind, str(refused).replace("\n", " "), False, None)
-    engine, why, matrix = _engine(seen, problem)
+    engine, why, matrix = engine_of(seen, problem)
     rows, keys = TILE
     if engine == "jit":
         from ... import jit
@@ -139,7 +139,7 @@ def _of_cache(seen: Seen, read) -> Problem:
     return dataclasses.replace(problem, mask=mask)
 
 
-def _engine(seen: Seen, problem: Problem) -> tuple[str, str, bool]:
+def engine_of(seen: Seen, problem: Problem) -> tuple[str, str, bool]:
     """Who computes the call, why, and whether the whole matrix is built."""
     if seen.kind in (REGARD, CACHE, HF):
         name, why = choose(problem, seen.given.get("engine", "auto"))

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Lineage", "Trail", "tensors_in"]
+__all__ = ["Lineage", "Step", "Trail", "tensors_in"]
 
 PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # where the two factors begin among the arguments
+
+
+class Step(NamedTuple):
+    """One function of torch on the way. args, kwargs: as given, with None in place of the scores themselves. sizes: of its output."""
+
+    name: str
+    args: tuple
+    kwargs: dict[str, Any]
+    sizes: tuple[int, ...]
 
 
 @dataclass(eq=False)
 class Trail:
     """What became of a product q kᵀ. q (…, Q, D) · k (…, K, D). outside: all tensors that came in, such as a mask or a bias.
 
-    seconds: of all operations so far. scores: what the softmax was given; None before it.
+    seconds: of all operations so far. scores: what the softmax was given; None before it. steps: what was done to the product,
+    first the product itself, in order. weights: what the values were multiplied by; None before that.
     """
 
     q: torch.Tensor
@@ -25,6 +35,8 @@ class Trail:
     outside: list[torch.Tensor] = field(default_factory=list)
     seconds: float = 0.0
     scores: torch.Tensor | None = None
+    steps: list[Step] = field(default_factory=list)
+    weights: torch.Tensor | None = None
 
 
 class Lineage:
@@ -44,9 +56,12 @@ class Lineage:
             if trail is not None and trail.scores is not None:
                 trail.seconds += seconds
                 trail.outside += tensors_in(args)[1:]
+                trail.weights = left
                 return trail, right
             if not isinstance(right, torch.nn.Parameter) and left.ndim > 1 and right.ndim > 1:
                 self.trails[out] = Trail(left, right.transpose(-2, -1), tensors_in((*args, *kwargs.values())), seconds)
+                added = args[: PRODUCTS.get(name, 0)]
+                self.trails[out].steps.append(Step(name, added, _numbers(kwargs), tuple(out.shape)))
             return None
         given = tensors_in((*args, *kwargs.values()))
         source = next((part for part in given if part in self.trails and _alike(part, out)), None)
@@ -55,10 +70,30 @@ class Lineage:
         trail = self.trails[source]
         trail.seconds += seconds
         trail.outside += [part for part in given if part not in self.trails]
+        trail.steps.append(Step(name, _without(source, args), _without(source, kwargs), tuple(out.shape)))
         if name in ("softmax", "_softmax"):
             trail.scores = source
         self.trails[out] = trail
         return None
+
+    def forget(self, trail: Trail) -> None:
+        """Lets go of an attention that has ended, with everything that it was made of."""
+        for tensor in [tensor for tensor, found in self.trails.items() if found is trail]:
+            del self.trails[tensor]
+
+
+def _without(source: torch.Tensor, given: Any) -> Any:
+    """Arguments with None in place of the scores: who held them would keep them from being let go."""
+    if given is source:
+        return None
+    if isinstance(given, dict):
+        return {name: _without(source, part) for name, part in given.items()}
+    return type(given)(_without(source, part) for part in given) if type(given) in (tuple, list) else given
+
+
+def _numbers(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that are no tensors, such as the factors of a product."""
+    return {name: part for name, part in given.items() if not isinstance(part, torch.Tensor)}
 
 
 def tensors_in(values) -> list[torch.Tensor]:

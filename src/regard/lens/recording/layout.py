@@ -1,0 +1,61 @@
+"""Layout: where the batch and the heads are in the tensors of a call, and how one batch entry is cut out of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...arrays import is_tensor, read_array
+
+__all__ = ["Layout", "numbers"]
+
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
+
+
+def numbers(value: Any) -> np.ndarray:
+    """A tensor or array in this machine's memory; a view where it is there already."""
+    return read_array(value.detach().cpu() if is_tensor(value) else value, "recording")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A call whose tensors are (B, H, rows, depth), or (B·H, rows, depth) as batched products want them.
+
+    entry: which batch entry is looked at.
+    """
+
+    batch: int
+    heads: int
+    entry: int
+
+    @classmethod
+    def of(cls, sizes: tuple[int, ...], module: Any, batch: int | None, entry: int) -> Layout:
+        """sizes: of q. module: of the layer, which may tell its heads. batch: of the model, where it is known."""
+        lead = sizes[:-2]
+        if len(lead) != 1:
+            return cls(lead[0] if lead else 1, math.prod(lead[1:]), entry)
+        config = getattr(module, "config", None)
+        known = next(
+            (found for owner in (module, config) for name in HEADS if type(found := getattr(owner, name, None)) is int), None
+        )
+        heads = known if known and lead[0] % known == 0 else lead[0] // batch if batch and lead[0] % batch == 0 else lead[0]
+        return cls(lead[0] // heads, heads, entry)
+
+    def cut(self, value: Any, depth: int = 2) -> np.ndarray:
+        """(heads, rows, depth) of the batch entry, a view; the heads may be those of the keys."""
+        array = numbers(value)
+        lead, inner = array.shape[:-depth], array.shape[-depth:]
+        if len(lead) == 1:
+            array = array.reshape(self.batch, -1, *inner) if lead[0] % self.batch == 0 else array[None]
+        elif not lead:
+            array = array[None, None]
+        found = array[min(self.entry, array.shape[0] - 1)]
+        return found.reshape(-1, *inner)
+
+    def beside(self, operand: torch.Tensor, sizes: tuple[int, ...]) -> np.ndarray:
+        """What stands beside scores of these sizes, as (H, Q, K) of the batch entry; repeated axes have stride 0."""
+        return self.cut(operand.detach().expand(sizes))

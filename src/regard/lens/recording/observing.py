@@ -1,0 +1,220 @@
+"""Observing: every attention call of a running model, taken as it happens and cut to one batch entry."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import Refused
+from ...problem import Problem
+from ...torch.observe.calls import CACHE, HF, WRITTEN_OUT, Observer, Seen, module_of
+from ...torch.observe.described import engine_of, problem_of
+from ...torch.recorder import layer_number
+from .layout import Layout, numbers
+from .rules import entry_mask, entry_score, mask_of
+from .taken import Taken
+from .written import read_steps
+
+__all__ = ["Recorder"]
+
+ELSEWHERE = ("key_value_states", "encoder_hidden_states")  # what layers of transformers are given keys of another text by
+
+
+class Recorder(Observer):
+    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Taken`; what cannot be kept stands in `left_out`.
+
+    batch: entries that the model is given, where it is known. entry: the one that is looked at. wanted: which layers, by name and
+    number.
+    """
+
+    def __init__(
+        self, model, take: Callable[[Taken], None], *, batch: int | None, entry: int, wanted: Callable[[str, int | None], bool]
+    ):
+        super().__init__(model, describing=True)
+        self.take, self.batch, self.entry, self.wanted = take, batch, entry, wanted
+        self.top = module_of(model)
+        self.turn = -1
+        self.counted: Counter[tuple[int, str]] = Counter()
+        self.left_out: list[dict[str, str]] = []
+        self.passed_over: set[str] = set()
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Recorder]:
+        """Without gradients; compiled modules run as they were written."""
+        handle = None if self.top is None else self.top.register_forward_pre_hook(self._begun)
+        compiled = "torch._dynamo" in sys.modules  # loading it takes a second, and without it nothing is compiled
+        stance = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
+        try:
+            with torch.no_grad(), stance, self.watching():
+                yield self
+        finally:
+            if handle is not None:
+                handle.remove()
+
+    def _begun(self, *_) -> None:
+        self.turn += 1
+
+    def called(self, seen: Seen) -> None:
+        module = self.modules.get(seen.name) if seen.name in self.modules else self.top
+        number = layer_number(module, seen.name)
+        if self.wanted(seen.name, number):
+            turn = max(self.turn, 0)
+            nth = self.counted[turn, seen.name]
+            self.counted[turn, seen.name] += 1
+            try:
+                found = self._taken(seen, module, number, turn, nth)
+            except Refused as refused:
+                self._leave_out(seen, "; ".join(f"{reason.what}: {reason.given}" for reason in refused.reasons))
+            else:
+                if found is not None:
+                    self.take(found)
+        else:
+            self.passed_over.add(seen.name)
+        if seen.trail is not None:
+            self.lineage.forget(seen.trail)
+        seen.given, seen.out, seen.asked, seen.trail, seen.outside = {"q": None}, None, None, None, []
+
+    def _leave_out(self, seen: Seen, reason: str) -> None:
+        self.left_out.append({"call": f"{seen.name}: {seen.kind}", "reason": reason})
+
+    def _taken(self, seen: Seen, module, number: int | None, turn: int, nth: int) -> Taken | None:
+        held = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
+        if seen.q is None or held[0] is None or held[1] is None:
+            self._leave_out(seen, "it has no keys or values of its own")
+            return None
+        layout = Layout.of(tuple(seen.q.shape), module, self.batch, self.entry)
+        if self.batch is None:
+            self.batch = layout.batch
+        if self.batch != layout.batch and min(self.batch, layout.batch) > 1:
+            self._leave_out(
+                seen, f"its batch is {layout.batch}, where the model was given {self.batch}: windows or parts of an entry"
+            )
+            return None
+        q, k, v = layout.cut(seen.q), layout.cut(held[0]), layout.cut(held[1])
+        k, v = _grouped(k, v, module)
+        common: dict[str, Any] = {
+            "name": seen.name, "layer": number, "turn": turn, "nth": nth, "q": q.copy(), "k": k.copy(), "v": v.copy(),
+            "out": _out(seen, layout, q.shape[:2]), "x": self._given(layout, q.shape[1]), "cross": self._crosses(),
+        }  # fmt: skip
+        notes = {"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)}
+        if seen.kind == WRITTEN_OUT:
+            return self._written(seen, layout, common, notes)
+        problem = problem_of(seen, numbers=True) if seen.asked is None else seen.asked
+        if problem.dropout is not None or seen.given.get("dropout_p"):
+            notes["dropout"] = problem.dropout.rate if problem.dropout is not None else seen.given["dropout_p"]
+        entry = min(self.entry, len(problem.query_start) - 1)
+        start = int(problem.query_start[entry])
+        sizes = (q.shape[0], q.shape[1], k.shape[1])
+        return Taken(**common, mask=entry_mask(problem.mask, entry, sizes, start), score=entry_score(problem.score, entry, sizes, start),
+                     scale=problem.scale, start=start, sinks=None if problem.sinks is None else np.array(problem.sinks),
+                     engine=_ran(seen, problem), notes=notes)  # fmt: skip
+
+    def _written(self, seen: Seen, layout: Layout, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
+        """Rules where every step between the product and the softmax is known; the weights go along, to be compared."""
+        trail: Any = seen.trail
+        q, k = common["q"], common["k"]
+        start = k.shape[1] - q.shape[1]
+        weights = layout.cut(trail.weights)[..., : k.shape[1]].copy()
+        rules = read_steps(trail, layout.beside, layout.heads, start)
+        notes |= {} if rules is not None else {"unread": "a step between product and softmax is not known"}
+        if rules is None:
+            return Taken(**common, weights=weights, engine="written out", notes=notes)
+        mask = None if rules.allowed is None else mask_of(rules.allowed, start)
+        return Taken(**common, mask=mask, score=None if rules.score.scored and not rules.score.children else rules.score,
+                     scale=rules.scale, start=start, sinks=rules.sinks, weights=weights, engine="written out", notes=notes)  # fmt: skip
+
+    def _keys_of_cache(self, seen: Seen) -> tuple[Any, Any]:
+        cache = seen.given["cache"]
+        held = cache.held(self.entry)
+        return (cache.keys(self.entry)[None], cache.values(self.entry)[None]) if held.start == 0 else (None, None)
+
+    def _given(self, layout: Layout, rows: int) -> np.ndarray | None:
+        """What the layer was given: the first (B, Q, d) among the arguments of the innermost module that has one, as (Q, d)."""
+        for running in reversed(self.stack):
+            for value in (running.kwargs.get("hidden_states"), *running.args, *running.kwargs.values()):
+                if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                    continue
+                if value.ndim == 3 and tuple(value.shape[:2]) == (layout.batch, rows):
+                    return numbers(value[layout.entry]).copy()
+                if value.ndim == 3 and tuple(value.shape[:2]) == (rows, layout.batch):
+                    return numbers(value[:, layout.entry]).copy()
+                if value.ndim == 2 and value.shape[0] == rows and layout.batch == 1:
+                    return numbers(value).copy()
+        return None
+
+    def _crosses(self) -> bool:
+        """Whether the layer was given keys of another text."""
+        running = self.stack[-1] if self.stack else None
+        if running is None:
+            return False
+        if any(isinstance(running.kwargs.get(name), torch.Tensor) for name in ELSEWHERE):
+            return True
+        given = [value for value in running.args[:2] if isinstance(value, torch.Tensor)]
+        named = [running.kwargs.get(name) for name in ("query", "key")]
+        pair = given if len(given) == 2 else [value for value in named if isinstance(value, torch.Tensor)]
+        return len(pair) == 2 and pair[0].ndim == pair[1].ndim == 3 and pair[0] is not pair[1]
+
+
+def _grouped(k: np.ndarray, v: np.ndarray, module) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and values without the copies that a model makes of them, one for each head of a group."""
+    copies = getattr(module, "num_key_value_groups", 1)
+    if type(copies) is not int or copies < 2 or len(k) % copies:
+        return k, v
+    parts = [array.reshape(-1, copies, *array.shape[1:]) for array in (k, v)]
+    if all((part == part[:, :1]).all() for part in parts) and _told(module, len(k)):
+        return parts[0][:, 0], parts[1][:, 0]
+    return k, v
+
+
+def _told(module, heads: int) -> bool:
+    """Whether this many heads of keys are as many as the layer has of queries, so that they are copies."""
+    config = getattr(module, "config", None)
+    return heads == getattr(config, "num_attention_heads", heads)
+
+
+def _out(seen: Seen, layout: Layout, sizes: tuple[int, int]) -> np.ndarray | None:
+    """What came out, (H, Q, E)."""
+    if not hasattr(seen.out, "shape"):
+        return None
+    out = seen.out.transpose(1, 2) if seen.kind == HF else seen.out
+    if layout.batch * layout.heads * sizes[1] * out.shape[-1] != np.prod(out.shape):
+        return None
+    return layout.cut(out).copy()
+
+
+def _ran(seen: Seen, problem: Problem) -> str:
+    """The engine that ran, as it calls itself."""
+    name = engine_of(seen, problem)[0]
+    return name if seen.kind not in (HF, CACHE) and not seen.kind.startswith("regard") else f"regard {name}"
+
+
+def _declared(module) -> dict[str, Any]:
+    """What the layer says of itself."""
+    config = getattr(module, "config", None)
+    depth = getattr(module, "head_dim", None)
+    told = {
+        "scale": _first(module, "scaling", "scale", "softmax_scale"),
+        "softcap": _first(module, "attn_logit_softcapping") or _first(config, "attn_logit_softcapping"),
+        "window": _first(module, "sliding_window"),
+        "groups": _first(module, "num_key_value_heads") or _first(config, "num_key_value_heads"),
+    }
+    if told["scale"] is None and type(depth) is int and depth > 0:
+        told["scale"] = depth**-0.5
+    found = {name: value for name, value in told.items() if value is not None}
+    if isinstance(getattr(module, "is_causal", None), bool):
+        found["causal"] = module.is_causal
+    if isinstance(getattr(module, "sinks", None), torch.Tensor):
+        found["sinks"] = True
+    return found | ({"training": True} if getattr(module, "training", False) else {})
+
+
+def _first(owner, *names: str) -> float | int | None:
+    """The first of these attributes that is a number."""
+    values = (getattr(owner, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int | float) and not isinstance(value, bool)), None)

@@ -1,0 +1,91 @@
+"""Models of transformers: one pass over what they are given, or a text that they write, recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...errors import Refused, refuse
+from ..axis import Axis
+from ..run import Run, Step
+from .giving import Given
+from .opening import Opened
+from .session import Asked, Keeper, on_regard, record_module, takes
+from .spelling import spelled
+
+__all__ = ["record_model"]
+
+LIKELIEST = 8  # candidates that are kept for every written token
+
+
+def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
+    """The run of a model as it is; one that is set to an implementation that cannot be seen runs on regard instead."""
+    if not opened.own:
+        try:
+            return _recorded(opened, given, asked, writes)
+        except Refused as refused:
+            unseen = any("no attention call was seen" in reason.given for reason in refused.reasons)
+            if not unseen or not hasattr(opened.model, "set_attn_implementation"):
+                raise
+        with on_regard(opened.model):
+            return _recorded(opened, given, asked, writes)
+    return _recorded(opened, given, asked, writes)
+
+
+def _recorded(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
+    model = opened.model
+    common: dict[str, Any] = {"name": opened.name, "text": given.text, "axes": given.axes, "batch": given.batch, "asked": asked}
+    if not writes:
+        once = {"use_cache": False} if takes(model, "use_cache") else {}
+        return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
+    written = _Written(opened, given, asked.entry, writes)
+    return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
+
+
+class _Written:
+    """A text that the model writes greedily. One token more is asked for than is looked at, so that the last one has its row too."""
+
+    def __init__(self, opened: Opened, given: Given, entry: int, writes: int):
+        self.opened, self.given, self.entry, self.writes = opened, given, entry, writes
+        if not getattr(opened.model, "can_generate", lambda: False)():
+            raise refuse("look", "a model that does not write", f"generate={writes} for {type(opened.model).__name__}",
+                         "a model with a language head", "load it with AutoModelForCausalLM, or leave generate= out")  # fmt: skip
+        self.prompt = 1 if "source" in given.axes else given.inputs["input_ids"].shape[1]
+        self.rows = self.prompt + writes
+        if opened.longest is not None and self.rows > opened.longest:
+            raise refuse("look", "the text is too long for the model", f"{self.prompt} tokens and {writes} more",
+                         f"at most {opened.longest} for {opened.name}", "write fewer tokens")  # fmt: skip
+
+    def generate(self):
+        config = self.opened.model.generation_config
+        pad = config.pad_token_id if config.pad_token_id is not None else getattr(self.opened.tokenizer, "pad_token_id", None)
+        end = config.eos_token_id
+        filled = pad if pad is not None else (end[0] if isinstance(end, list) else end)
+        return self.opened.model.generate(
+            **self.given.inputs, max_new_tokens=self.writes + 1, do_sample=False, num_beams=1, return_dict_in_generate=True,
+            output_scores=True, use_cache=True, pad_token_id=0 if filled is None else filled,
+        )  # fmt: skip
+
+    def after(self, came, keeper: Keeper) -> tuple[str, tuple[Step, ...], dict[str, Any]]:
+        """The axes with what was written, its steps, and whether the model stopped by itself."""
+        ids = came.sequences[self.entry].tolist()
+        kept = ids[: len(ids) - 1]  # the last token was never read
+        new = kept[self.prompt :]
+        axes = keeper.axes.known
+        name = "target" if "source" in axes else next(iter(axes))
+        begins = self._tokens(ids[: self.prompt]) if name == "target" else axes[name].tokens
+        special = (True,) * self.prompt if name == "target" else axes[name].special
+        ends = set(getattr(self.opened.tokenizer, "all_special_ids", ()))
+        axes[name] = Axis(name, (*begins, *self._tokens(kept)[self.prompt :]), (*special, *(token in ends for token in new)))
+        steps = tuple(Step(self.prompt + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
+        stopped = {"stopped": f"the model ended its text after {len(new)} tokens"} if len(new) < self.writes else {}
+        return self.given.text, steps, {"generated": len(new), **stopped}
+
+    def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
+        found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))
+        return tuple(zip((self._tokens([token])[0] for token in found.indices.tolist()), found.values.tolist(), strict=True))
+
+    def _tokens(self, ids: list[int]) -> tuple[str, ...]:
+        tokenizer = self.opened.tokenizer
+        return tuple(map(str, ids)) if tokenizer is None else spelled(tokenizer, ids, None)
