@@ -1,1 +1,175 @@
-// (to come) reader
+// The reader: the text itself, each token on the ground of what the pinned row gives it, or of what it gives the pinned key.
+
+const reader = {
+  name: "reader", line: null, turn: 0, seen: {},
+
+  build() {
+    const title = element("h2", null, { id: "reader-title" });
+    const ways = element("span", null, { className: "choice" });
+    ways.setAttribute("role", "radiogroup");
+    ways.setAttribute("aria-label", "Which weights colour the text");
+    this.ways = Object.entries({ to: "attends to", from: "attended by" }).map(([direction, name]) => {
+      const made = element("button", name, { type: "button", id: `reader-${direction}` });
+      made.setAttribute("role", "radio");
+      made.addEventListener("click", () => choose({ direction }));
+      made.addEventListener("keydown", (event) => {
+        if (!event.key.startsWith("Arrow")) return;
+        event.preventDefault();
+        choose({ direction: direction === "to" ? "from" : "to" }).then(() => this.ways.find((way) => way.tabIndex === 0).focus());
+      });
+      return made;
+    });
+    ways.append(...this.ways);
+    const search = element("div", null, { className: "bar find" });
+    search.setAttribute("role", "search");
+    find.build(search);
+    const box = (id) => {
+      const made = element("div", null, { id, className: "text", tabIndex: 0 });
+      made.setAttribute("role", "listbox");
+      made.setAttribute("aria-multiselectable", "true");
+      made.addEventListener("keydown", (event) => this.key(event, id === "words" ? this.main : this.other));
+      made.addEventListener("pointerover", (event) => this.hover(event.target.closest("[data-token]"), id === "words" ? this.main : this.other));
+      made.addEventListener("pointerleave", () => this.say());
+      return made;
+    };
+    this.otherTitle = element("h3", null, { id: "other-title" });
+    this.mainTitle = element("h3", null, { id: "words-title" });
+    const [words, other] = [box("words"), box("other-words")];
+    this.picture = element("div", null, { id: "patches", hidden: true });
+    this.readout = element("p", null, { className: "note", id: "reader-readout" });
+    this.pins = element("p", null, { className: "note", id: "reader-pins", hidden: true });
+    this.pinsText = element("span");
+    const clear = element("button", "only the row", { type: "button" });
+    clear.addEventListener("click", () => choose({ pins: [] }));
+    this.pins.append(this.pinsText, " ", clear);
+    const side = element("div", null, { id: "strongest" });
+    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.picture, this.readout, side);
+    this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
+    this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
+    patches.build(this.picture, (i, event) => this.pick(this.main, i, event));
+    strongest.build(side);
+    this.say();
+  },
+
+  async draw(changed) {
+    if (!["run", "call", "head", "query", "key", "pins", "direction", "scale", "hideSpecial", "step", "theme"].some((name) => changed.has(name))) return;
+    const turn = ++this.turn;
+    const again = !this.line || ["run", "call", "head", "query", "pins", "direction", "hideSpecial", "step"].some((name) => changed.has(name));
+    const line = again || state.direction === "from" ? await reading() : this.line;
+    if (turn !== this.turn) return; // a later choice has overtaken this one
+    this.line = line;
+    this.head();
+    const cross = callNow().queries !== callNow().keys;
+    $("other-words").hidden = this.otherTitle.hidden = this.mainTitle.hidden = !cross;
+    const grid = Boolean(line.of.grid);
+    $("words").hidden = grid;
+    this.picture.hidden = !grid;
+    document.querySelector("#reader .find").hidden = grid;
+    if (grid) patches.show(line);
+    this.main.show(line.of, line.to ? "The keys, coloured by the weights" : "The rows, coloured by the weights");
+    if (cross) {
+      this.other.show(line.to ? queryAxis() : keyAxis(), line.to ? "The rows: choose one" : "The keys: choose one");
+      this.otherTitle.textContent = line.to ? `rows: ${callNow().queries}` : `keys: ${callNow().keys}`;
+      this.mainTitle.textContent = line.to ? `keys: ${callNow().keys}` : `rows: ${callNow().queries}`;
+    }
+    strongest.show(line);
+    this.reveal(cross);
+    this.say();
+  },
+
+  head() {
+    const { to, places, of } = this.line;
+    const name = element("bdi", clip(quote(to ? queryAxis() : keyAxis(), places[0]), 24));
+    $("reader-title").replaceChildren(...(to ? [name, ` (${places[0].toLocaleString("en")}) attends to`] : ["attends to ", name, ` (${places[0].toLocaleString("en")})`]));
+    for (const way of this.ways) {
+      const on = way.id === `reader-${state.direction}`;
+      way.setAttribute("aria-checked", on);
+      way.tabIndex = on ? 0 : -1;
+    }
+    const parts = [];
+    if (places.length > 1) parts.push(to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`);
+    if (state.hideSpecial && of.special.includes(true)) {
+      parts.push(to ? "Special tokens are left out and the others counted as 100 %: not the model's own numbers." : "Special tokens are left out; the shares of the others stay as they are.");
+    }
+    this.pinsText.textContent = parts.join(" ");
+    this.pins.hidden = !parts.length;
+    this.pins.lastChild.hidden = places.length < 2;
+  },
+
+  list(places, of) { return places.slice(0, 6).map((i) => `\u2068${clip(quote(of, i), 18)}\u2069 (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
+
+  /** The token that keys of the keyboard start from. */
+  here(flow = this.main) { return flow.of === queryAxis() && (flow === this.other || callNow().queries === callNow().keys || state.direction === "from") ? state.query : columnChosen(); },
+
+  paint(node, i) {
+    ground(node, this.line, i);
+    node.classList.toggle("found", find.marked.has(i));
+    node.classList.toggle("unsure", !this.line.sure[i]);
+    node.classList.toggle("later", i >= rowsNow() && this.line.of === axis(written()) && state.step !== null);
+    this.mark(node, i, this.main);
+  },
+
+  mark(node, i, flow) {
+    const rows = flow.of === queryAxis() && (callNow().queries === callNow().keys || (flow === this.other) === (state.direction === "to"));
+    const keys = flow.of === keyAxis() && (callNow().queries === callNow().keys || (flow === this.other) === (state.direction === "from"));
+    node.classList.toggle("row", rows && i === state.query);
+    node.classList.toggle("pin", rows && state.pins.includes(i));
+    node.classList.toggle("key", keys && i === state.key);
+    node.setAttribute("aria-selected", node.matches(".row, .pin, .key"));
+    if (i === this.here(flow)) flow.box.setAttribute("aria-activedescendant", node.id);
+    const told = flow === this.main ? this.told(i) : "";
+    node.setAttribute("aria-label", [wordOf(flow.of, i).slice(0, 200), i, told, rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""].filter((part) => part !== "").join(", "));
+  },
+
+  told(i) { return told(this.line, i); },
+
+  /** A click: the row; with Shift one more row; with Alt, Ctrl or ⌘ the key. On the text of the keys alone: the key. */
+  pick(flow, i, event = {}) {
+    const same = callNow().queries === callNow().keys;
+    const rows = same || (flow === this.other) === (state.direction === "to");
+    if (!rows || event.altKey || event.ctrlKey || event.metaKey) return rows && !same ? undefined : choose({ key: i });
+    if (!event.shiftKey) return choose({ query: i });
+    if (i === state.query) return state.pins.length ? choose({ query: state.pins[0], pins: state.pins.slice(1) }) : undefined;
+    return choose({ pins: state.pins.includes(i) ? state.pins.filter((pin) => pin !== i) : [...state.pins, i] });
+  },
+
+  /** Arrows move the row, with Shift they leave it pinned, with Alt they move the key; up and down go by lines. */
+  key(event, flow) {
+    const lines = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 }[event.key];
+    const ends = { Home: 0, End: flow.of.tokens.length - 1 }[event.key];
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if ((lines ?? ends ?? by) === undefined || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const from = event.altKey ? (state.key ?? state.query) : this.here(flow);
+    const to = clamp(lines ? flow.vertical(from, lines) : ends ?? from + by, 0, flow.of.tokens.length - 1);
+    if (!event.shiftKey || event.altKey) this.pick(flow, to, { altKey: event.altKey });
+    else if (to !== state.query) choose({ query: to, pins: state.pins.includes(to) ? state.pins.filter((pin) => pin !== to) : [...state.pins, state.query] });
+  },
+
+  /** Scrolls to what was chosen since the last time; what is chosen by a click is on the screen already. */
+  reveal(cross) {
+    const before = this.seen;
+    this.seen = { query: state.query, key: state.key, of: this.line.of };
+    const fresh = before.of !== this.line.of;
+    const rowsFlow = cross && state.direction === "to" ? this.other : this.main;
+    const keysFlow = cross && state.direction === "from" ? this.other : this.main;
+    if (fresh || before.query !== state.query) rowsFlow.reveal(state.query);
+    if (state.key !== null && (fresh || before.key !== state.key)) keysFlow.reveal(state.key);
+  },
+
+  hover(node, flow) {
+    if (!node) return;
+    const i = Number(node.dataset.token);
+    this.readout.replaceChildren(element("bdi", clip(quote(flow.of, i), 60)), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.told(i)}` : ""}`);
+  },
+  say() { this.readout.textContent = "Click: the row. Shift-click: one more row. Alt-click: the key."; },
+
+  find() { find.open(); },
+  strongest(by) { return strongest.go(by); },
+};
+
+/** The key that stands out: the chosen one, otherwise the one at the row's place. */
+const columnChosen = () => state.key ?? Math.min(state.query, callNow().K - 1);
+
+screens.push(reader);
+keys.push({ keys: ["/"], label: "/", what: "search the text, or go to a position", run: () => find.open() });

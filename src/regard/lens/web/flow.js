@@ -1,0 +1,100 @@
+// The text of an axis, broken into lines here, so that a text of any length scrolls: only the lines on the screen exist.
+
+const LINE = 27; // pixels from line to line
+const LETTERS = 80; // of a token that are shown
+const PADDING = 3, SPACE = 5; // pixels beside a token, and for a space before it
+
+class Flow {
+  /** paint(node, i) gives a token its look; pick(i, event) is what a click does. */
+  constructor(box, paint, pick) {
+    Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0 });
+    this.lines = new Lines(box, LINE, (number) => this.line(number));
+    box.addEventListener("click", (event) => {
+      const node = event.target.closest("[data-token]");
+      if (node) pick(Number(node.dataset.token), event);
+    });
+    box.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); }); // no text is marked
+    new ResizeObserver(() => { if (this.of && this.box.clientWidth !== this.width) this.show(this.of, this.name); }).observe(box);
+  }
+
+  /** Shows an axis; the lines are broken anew where the axis or the room is another one. */
+  show(of, name) {
+    const width = this.box.clientWidth;
+    if (of !== this.of || width !== this.width) {
+      Object.assign(this, { of, name, width });
+      this.starts = this.broken(width - 14 - this.gutter());
+      this.box.setAttribute("aria-label", name);
+    }
+    this.lines.reset(this.starts.length - 1);
+  }
+
+  /** Room for the position at which a line begins, where there are many lines. */
+  gutter() { return this.of.tokens.length > 300 ? 46 : 0; }
+
+  /** Where the lines begin: greedily filled, and broken where the text is. */
+  broken(room) {
+    const context = (this.canvas ??= document.createElement("canvas")).getContext("2d");
+    const { fontSize, fontFamily } = getComputedStyle(this.box);
+    context.font = `${fontSize} ${fontFamily}`;
+    const widths = new Map();
+    const { tokens, gap, special } = this.of;
+    const starts = [0];
+    let used = 0;
+    for (let i = 0; i < tokens.length; i++) {
+      const shown = clip(tokens[i], LETTERS);
+      let width = widths.get(shown);
+      if (width === undefined) widths.set(shown, (width = context.measureText(shown).width + 2 * PADDING));
+      const before = used && gap[i] ? SPACE : 0;
+      if (used && used + before + width > room) {
+        starts.push(i);
+        used = width;
+      } else used += before + width;
+      if (tokens[i].includes("⏎") && !special[i] && i + 1 < tokens.length) {
+        if (/⏎.*⏎/.test(tokens[i])) starts.push(i + 1); // an empty line
+        starts.push(i + 1);
+        used = 0;
+      }
+    }
+    return Int32Array.from([...starts, tokens.length]);
+  }
+
+  line(number) {
+    const node = element("div", null, { className: "line" });
+    node.setAttribute("role", "presentation");
+    const [first, last] = [this.starts[number], this.starts[number + 1]];
+    if (this.gutter() && last > first) node.append(element("i", first, { className: "position", ariaHidden: "true" }));
+    node.classList.toggle("numbered", this.gutter() > 0);
+    for (let i = first; i < last; i++) {
+      const token = element("span", clip(wordOf(this.of, i), LETTERS), { className: "token", id: `${this.box.id}-${i}` });
+      token.dataset.token = i;
+      token.setAttribute("role", "option");
+      token.setAttribute("aria-setsize", this.of.tokens.length);
+      token.setAttribute("aria-posinset", i + 1);
+      token.classList.toggle("gap", this.of.gap[i] && i > first);
+      token.classList.toggle("special", this.of.special[i]);
+      this.paint(token, i);
+      node.append(token);
+    }
+    return node;
+  }
+
+  /** The line that a token stands on. */
+  lineOf(i) {
+    let [low, high] = [0, this.starts.length - 2];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.starts[middle] <= i) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  reveal(i) { this.lines.reveal(this.lineOf(i)); }
+
+  /** The first token on the line that is `by` lines further, near the same place on it. */
+  vertical(i, by) {
+    const line = this.lineOf(i);
+    const [from, to] = [line, clamp(line + by, 0, this.starts.length - 2)];
+    return clamp(this.starts[to] + i - this.starts[from], this.starts[to], Math.max(this.starts[to], this.starts[to + 1] - 1));
+  }
+}

@@ -1,0 +1,51 @@
+// Rows of one height of which only those on the screen exist, so that a list may be as long as it likes.
+
+class Lines {
+  /** box is what scrolls, height that of a row in pixels, make(number) gives the element of a row. */
+  constructor(box, height, make) {
+    Object.assign(this, { box, height, make, count: 0, shown: new Map() });
+    this.sheet = element("div", null, { className: "lines" });
+    this.sheet.setAttribute("role", "presentation");
+    box.append(this.sheet);
+    box.addEventListener("scroll", () => this.draw(), { passive: true });
+    new ResizeObserver(() => this.draw()).observe(box);
+  }
+
+  /** So many rows from now on, each made anew. */
+  reset(count) {
+    this.count = count;
+    this.sheet.style.height = `${count * this.height}px`;
+    this.sheet.replaceChildren();
+    this.shown.clear();
+    this.draw();
+  }
+
+  draw() {
+    const first = Math.max(0, Math.floor(this.box.scrollTop / this.height) - 3);
+    const last = Math.min(this.count, Math.ceil((this.box.scrollTop + this.box.clientHeight) / this.height) + 3);
+    for (const [number, node] of this.shown) {
+      if (number >= first && number < last) continue;
+      node.remove();
+      this.shown.delete(number);
+    }
+    let next = null;
+    for (let number = last - 1; number >= first; number--) {
+      let node = this.shown.get(number);
+      if (!node) {
+        node = this.make(number);
+        node.style.top = `${number * this.height}px`;
+        this.shown.set(number, node);
+        this.sheet.insertBefore(node, next); // in reading order, also when scrolling up
+      }
+      next = node;
+    }
+  }
+
+  /** Scrolls as far as it takes to see a row; one that was far away comes to the middle. */
+  reveal(number) {
+    const [top, room] = [number * this.height, this.box.clientHeight];
+    if (top >= this.box.scrollTop && top + this.height <= this.box.scrollTop + room) return;
+    this.box.scrollTop = top - (room - this.height) / 2;
+    this.draw();
+  }
+}

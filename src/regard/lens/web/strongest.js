@@ -1,0 +1,162 @@
+// Beside the text: the strongest tokens with bars and numbers, and how many of them it takes for a share of the whole.
+
+const LISTED = 1000; // of the strongest
+const SHARES = [0.5, 0.8, 0.9, 0.95, 0.99];
+
+const strongest = {
+  line: null, order: [], share: 0.8,
+
+  build(box) {
+    this.note = element("p", null, { className: "note", id: "strongest-note" });
+    this.curve = element("canvas", null, { id: "strongest-curve", tabIndex: 0 });
+    for (const [name, value] of Object.entries({ role: "slider", "aria-valuemin": 50, "aria-valuemax": 99, "aria-label": "how many hold what share" })) this.curve.setAttribute(name, value);
+    this.list = element("div", null, { id: "strongest-list", tabIndex: 0 });
+    this.list.setAttribute("role", "listbox");
+    this.back = element("button", "◂", { type: "button", title: "the next stronger", ariaLabel: "the next stronger" });
+    this.on = element("button", "▸", { type: "button", title: "the next weaker", ariaLabel: "the next weaker" });
+    this.title = element("h3", null, { id: "strongest-title" });
+    box.append(element("div", null, { className: "bar" }, this.title, element("span", null, { className: "pair-of-buttons" }, this.back, this.on)), this.list, this.note, this.curve);
+    this.lines = new Lines(this.list, 26, (place) => this.entry(place));
+    this.back.addEventListener("click", () => this.go(-1));
+    this.on.addEventListener("click", () => this.go(1));
+    this.list.addEventListener("click", (event) => {
+      const place = event.target.closest("[data-place]")?.dataset.place;
+      if (place !== undefined) this.choose(Number(place));
+    });
+    this.list.addEventListener("keydown", (event) => {
+      const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity }[event.key];
+      if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      this.go(by);
+    });
+    this.curve.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      this.mark(SHARES[clamp(SHARES.indexOf(this.share) + by, 0, SHARES.length - 1)]);
+    });
+    this.curve.addEventListener("pointerdown", (event) => {
+      const { top, height } = this.curve.getBoundingClientRect();
+      const at = 1 - (event.clientY - top) / height;
+      this.mark(SHARES.reduce((best, share) => (Math.abs(share - at) < Math.abs(best - at) ? share : best)));
+    });
+    new ResizeObserver(() => this.line && this.drawCurve()).observe(this.curve);
+  },
+
+  /** The token that the list has chosen: a key of the pinned row, or a row of the pinned key. */
+  chosen() { return this.line.to ? state.key : null; },
+  choose(place) {
+    const j = this.order[place];
+    return choose(this.line.to ? { key: j } : { query: j, key: this.line.places[0], direction: "to" }); // the same pair, from its row
+  },
+  go(by) {
+    if (!this.order.length || !this.line.to) return undefined;
+    const now = this.order.indexOf(this.chosen());
+    return this.choose(clamp(now < 0 ? 0 : now + by, 0, this.order.length - 1));
+  },
+  mark(share) {
+    this.share = share;
+    this.drawCurve();
+  },
+
+  show(line) {
+    const same = this.line && this.line.p === line.p;
+    this.line = line;
+    this.order = ranked(line, LISTED);
+    if (!same) this.list.scrollTop = 0;
+    this.lines.reset(this.order.length + (line.sorted.length > this.order.length ? 1 : 0));
+    const what = line.to ? "keys" : "rows";
+    this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
+    this.back.disabled = this.on.disabled = !this.order.length || !line.to;
+    const at = this.order.indexOf(this.chosen());
+    if (at >= 0) {
+      this.lines.reveal(at);
+      this.list.setAttribute("aria-activedescendant", `strongest-${at}`);
+    } else this.list.removeAttribute("aria-activedescendant");
+    this.list.setAttribute("aria-label", this.title.textContent);
+    this.drawCurve();
+  },
+
+  entry(place) {
+    const { line } = this;
+    if (place === this.order.length) return element("div", `and ${(line.sorted.length - place).toLocaleString("en")} weaker ones`, { className: "entry note" });
+    const j = this.order[place];
+    const bar = element("i", null, { className: "ground" });
+    ground(bar, line, j);
+    bar.style.width = `${clamp(100 * line.p[j] / (line.to ? 1 : Math.max(1, line.p[this.order[0]])), 0.5, 100)}%`;
+    const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
+      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bar-box" }, bar), element("data", told(line, j), { value: line.p[j], className: "number" }));
+    made.dataset.place = place;
+    made.dataset.token = j;
+    made.setAttribute("role", "option");
+    made.setAttribute("aria-selected", j === this.chosen());
+    made.setAttribute("aria-setsize", this.order.length);
+    made.setAttribute("aria-posinset", place + 1);
+    return made;
+  },
+
+  /** The share that the n strongest hold, n on a logarithmic scale. */
+  drawCurve() {
+    const { sorted, total, to } = this.line;
+    const [width, height, density] = [this.curve.clientWidth, this.curve.clientHeight, devicePixelRatio];
+    const count = needed(this.line, this.share);
+    const [what, share] = [to ? "the weight" : "what it receives", Math.round(100 * this.share)];
+    const one = to ? "key" : "row";
+    const said = !sorted.length ? "nothing to add up" : count === null ? `${share} % of ${what} takes more than the ${sorted.length.toLocaleString("en")} ${one}s that have a number here`
+      : `${share} % of ${what} in ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
+    this.note.textContent = `${said}${this.line.exact && this.line.exact !== "exact" ? ` (${this.line.exact})` : ""}`;
+    this.curve.setAttribute("aria-valuenow", share);
+    this.curve.setAttribute("aria-valuetext", said);
+    if (!width) return;
+    [this.curve.width, this.curve.height] = [width * density, height * density];
+    const context = this.curve.getContext("2d");
+    context.scale(density, density);
+    const [soft, line, accent] = [css("--soft"), css("--line"), css("--accent")];
+    const [left, bottom] = [34, height - 16];
+    const most = Math.max(2, sorted.length);
+    const x = (n) => left + ((width - left - 8) * Math.log(Math.max(1, n))) / Math.log(most);
+    const y = (p) => bottom - (bottom - 6) * Math.min(1, p);
+    context.font = `11px ${getComputedStyle(this.curve).fontFamily}`;
+    context.fillStyle = soft;
+    context.strokeStyle = line;
+    context.textBaseline = "middle";
+    for (const [p, name] of [[0, "0 %"], [0.5, "50 %"], [1, "100 %"]]) {
+      context.textAlign = "right";
+      context.fillText(name, left - 5, y(p));
+      context.beginPath();
+      context.moveTo(left, y(p));
+      context.lineTo(width - 8, y(p));
+      context.stroke();
+    }
+    context.textBaseline = "top";
+    for (let n = 1, last = -40; n <= most; n *= 10) {
+      context.textAlign = n === 1 ? "left" : "center";
+      if (x(n) - last > 36 && x(n) < width - 24) context.fillText(n.toLocaleString("en"), x(n), bottom + 4);
+      last = x(n);
+    }
+    if (!sorted.length || !total) return;
+    context.strokeStyle = css("--ink");
+    context.lineWidth = 1.5;
+    context.beginPath();
+    for (let n = 0, sum = 0, last = -1; n < sorted.length; n++) {
+      sum += sorted[n] / total;
+      if (n === 0) context.moveTo(x(1), y(sum));
+      else if (x(n + 1) - last > 0.7 || n === sorted.length - 1) context.lineTo((last = x(n + 1)), y(sum));
+    }
+    context.stroke();
+    if (count === null) return;
+    context.strokeStyle = accent;
+    context.fillStyle = accent;
+    context.lineWidth = 1;
+    context.setLineDash([3, 3]);
+    context.beginPath();
+    context.moveTo(left, y(this.share));
+    context.lineTo(x(count), y(this.share));
+    context.lineTo(x(count), bottom);
+    context.stroke();
+    context.setLineDash([]);
+    context.beginPath();
+    context.arc(x(count), y(this.share), 3.5, 0, 7);
+    context.fill();
+  },
+};
