@@ -21,7 +21,9 @@ from .run import Run
 __all__ = ["json_for_html", "page", "policy"]
 
 SCREENS = ("atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings")
-SCRIPTS = ("base", "source", "state", "legend", *SCREENS, "share", "keys", "main")
+READER = ("lines", "flow", "reading", "strongest", "find", "patches")  # parts of the reader
+HEADS = ("metrics", "thumbnails", "headtable")  # parts of the atlas
+SCRIPTS = ("base", "source", "state", "legend", *HEADS, *READER, *SCREENS, "share", "keys", "main")
 STYLES = ("page", *SCREENS)
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 

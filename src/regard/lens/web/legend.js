@@ -1,1 +1,108 @@
-// (to come) legend
+// What the colours mean, what the chosen row does in a sentence, and how the numbers came about.
+
+const SWATCHES = [["masked", "hatch"], ["exactly 0", "zero"], ["not a number", "nan"], ["out of range", "out"], ["forbidden weight", "leak"]];
+
+const legend = {
+  name: "legend",
+
+  build() {
+    const { model, text, calls, axes } = runs[0];
+    const several = (values, one, many = `${one}s`) => {
+      const all = [...new Set(values)];
+      return all.length > 1 ? `${Math.min(...all)} to ${Math.max(...all)} ${many}` : `${all[0]} ${all[0] === 1 ? one : many}`;
+    };
+    const lengths = Object.values(axes).map((of) => of.tokens.length);
+    const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
+    $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · ", element("bdi", `“${clip(text, 120)}”`)] : []));
+    document.title = `regard · ${clip(model, 40)}${text ? ` · ${clip(text, 40)}` : ""}`;
+    $("swatches").replaceChildren(...SWATCHES.map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name)));
+    for (const [id, options] of [["scale", SCALES], ["pool", POOLS]]) {
+      $(id).replaceChildren(...Object.entries(options).map(([value, option]) => element("option", option.title ?? option, { value })));
+      $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
+    }
+    $("hide-special").addEventListener("change", (event) => choose({ hideSpecial: event.target.checked }));
+    this.facts();
+  },
+
+  async draw(changed) {
+    if (changed.has("scale") || changed.has("theme")) this.ramp();
+    for (const id of ["scale", "pool"]) $(id).value = state[id];
+    $("hide-special").checked = state.hideSpecial;
+    $("hide-special-box").hidden = !keyAxis().special.includes(true);
+    if (["run", "call", "head", "query", "key", "pins", "direction", "hideSpecial", "step", "theme"].some((name) => changed.has(name))) await this.sentence();
+  },
+
+  ramp() {
+    const context = $("ramp").getContext("2d");
+    for (let at = 0; at < 256; at++) {
+      context.fillStyle = colour(at, state.scale);
+      context.fillRect(at, 0, 1, 1);
+    }
+    const { ticks } = SCALES[state.scale];
+    $("ticks").replaceChildren(...ticks.map((name, i) => {
+      const tick = element("span", name);
+      tick.style.left = `${(100 * i) / (ticks.length - 1)}%`;
+      return tick;
+    }));
+  },
+
+  async sentence() {
+    const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key, direction: state.direction, hideSpecial: state.hideSpecial };
+    const line = await reading();
+    if (overtaken(place)) return;
+    const pinned = line.to ? queryAxis() : keyAxis();
+    const start = [`${capital(callTitle())}, head ${state.head}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
+    if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
+    $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
+    $("exactness").textContent = `${capital(line.exact)}; each number is shown to within ${data.error} of its value.`;
+  },
+
+  /** What rows give, in words. */
+  given(line) {
+    const several = line.places.length > 1;
+    const strong = ranked(line, 3);
+    if (!strong.length) return [several ? " attend to nothing." : " attends to nothing: every key is masked, or gets too little to show."];
+    const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
+    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " give on average " : " gives ", `${told(line, j)} to `, ...(itself(j) ? ["itself"] : named(line.of, j))]);
+    const enough = needed(line, 0.8);
+    parts.push(enough > 1 ? `; 80 % of the weight lies on ${enough.toLocaleString("en")} keys.` : ".");
+    if (state.hideSpecial) parts.push(" Special tokens are left out and the others counted as 100 %: these are not the model’s own numbers.");
+    else if (callNow().formula.sinks) parts.push(` The sinks take ${percent(Math.max(0, 1 - line.total), 2)}.`);
+    return parts;
+  },
+
+  /** What keys receive, in words. */
+  received(line) {
+    const strong = ranked(line, 3);
+    const several = line.places.length > 1;
+    if (!strong.length) return [several ? " are attended by nothing." : " is attended by nothing."];
+    const itself = (i) => line.of === keyAxis() && !several && i === line.places[0];
+    return [...strong.flatMap((i, at) => [at ? ", " : several ? " get " : " gets ", `${told(line, i)} of the row of `, ...(itself(i) ? ["itself"] : named(line.of, i))]), "."];
+  },
+
+  /** What must not be there. */
+  wrong({ wrong, leaks }) {
+    const said = [[wrong, "not a number between 0 and 1"], [leaks, "where the mask forbids weight"]].filter(([count]) => count);
+    return said.map(([count, what]) => element("strong", ` ${count} ${count === 1 ? "weight is" : "weights are"} ${what}.`, { className: "alarm" }));
+  },
+
+  /** Where the run comes from. */
+  facts() {
+    const lines = runs.flatMap((run, n) => Object.entries(run.facts).map(([name, value]) => [runs.length > 1 ? `${n ? "compared with" : "first"}: ${name}` : name, plain(value)]));
+    const engines = [...new Set(runs[0].calls.map((call) => call.engine).filter(Boolean))];
+    if (engines.length) lines.push(["computed by", engines.join(", ")]);
+    const list = element("dl", undefined, {}, ...lines.flatMap(([name, value]) => [element("dt", name.replaceAll("_", " ")), element("dd", undefined, {}, element("bdi", value))]));
+    $("facts").replaceChildren(...(lines.length ? [element("summary", "Where this run comes from"), list] : []));
+  },
+};
+screens.push(legend);
+
+/** A token in quotes, and its place. */
+const named = (of, i) => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${i.toLocaleString("en")})`];
+
+/** JSON as a line that can be read. */
+function plain(value) {
+  if (Array.isArray(value)) return value.map(plain).join(", ") || "nothing";
+  if (value && typeof value === "object") return Object.entries(value).map(([name, part]) => `${name.replaceAll("_", " ")} ${plain(part)}`).join(", ") || "nothing";
+  return value === null ? "—" : String(value);
+}

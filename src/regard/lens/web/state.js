@@ -15,14 +15,29 @@ const state = {
 };
 
 const screens = []; // {name, build(), draw(changed)}: draw is told the names that changed, and may be async
+const keys = []; // {keys, label, what, run}: every screen adds the keys it knows; keys.js listens to all of them and explains them
 const callNow = () => runs[state.run].calls[state.call];
 const axis = (name) => runs[state.run].axes[name];
 const queryAxis = () => axis(callNow().queries);
 const keyAxis = () => axis(callNow().keys);
 const wordOf = (of, i) => of.tokens[i] ?? "∅";
 const quote = (of, i) => `“${wordOf(of, i)}”`;
+/** What each call of a run is called: its layer, with the axes where calls are of several kinds; its name where that is not enough. */
+const TITLES = runs.map(({ calls }) => {
+  const kind = ({ queries, keys }) => (queries === keys ? queries : `${queries} → ${keys}`);
+  const several = new Set(calls.map(kind)).size > 1;
+  const titles = calls.map((call) => (call.layer === null ? call.name : `${several ? `${kind(call)}, ` : ""}layer ${call.layer}`));
+  return titles.map((title, number) => (titles.indexOf(title) === titles.lastIndexOf(title) ? title : calls[number].name));
+});
+const callTitle = (number = state.call, n = state.run) => TITLES[n][number];
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+/** The axis on which a generated run was written: the rows of its last call. */
+const written = () => runs[state.run].calls.at(-1).queries;
 /** How many rows there are to see: a generated run has more with every step. */
-const rowsNow = () => (state.step === null || !runs[state.run].steps.length ? callNow().Q : Math.min(callNow().Q, runs[state.run].steps[state.step].position));
+const rowsNow = () => (state.step === null || callNow().queries !== written() ? callNow().Q : Math.min(callNow().Q, runs[state.run].steps[state.step].position));
+
+/** The key whose column is looked at: the one at the row's own place, and on another axis the one that was chosen. */
+const columnNow = () => (callNow().queries === callNow().keys ? state.query : state.key ?? Math.min(state.query, callNow().K - 1));
 
 const round = (value, count) => ((value % count) + count) % count;
 
@@ -36,6 +51,7 @@ function choose(change) {
   at.head = change.head === undefined ? Math.min(at.head, call.heads - 1) : round(at.head, call.heads);
   const moved = call.queries !== calls[Math.min(before.call, calls.length - 1)].queries || call.keys !== calls[Math.min(before.call, calls.length - 1)].keys;
   if (moved) Object.assign(at, { view: null, key: null, pins: [] });
+  at.step = at.step === null || !runs[at.run].steps.length ? null : clamp(at.step, 0, runs[at.run].steps.length - 1);
   at.query = clamp(at.query, 0, call.Q - 1);
   at.key = at.key === null ? null : clamp(at.key, 0, call.K - 1);
   at.pins = at.pins.filter((pin) => pin !== at.query && pin < call.Q);
@@ -96,10 +112,11 @@ function asked(hash) {
     else if (Object.hasOwn(WORDS, name) && Object.hasOwn(WORDS[name], value)) found[name] = value;
     else if (name === "hide") found.hideSpecial = value === "special";
     else if (name === "pins" && /^\d{1,9}(,\d{1,9}){0,63}$/.test(value)) found.pins = list(value);
-    else if (["metric", "sort"].includes(name) && /^[a-z]{1,20}$/.test(value)) found[name] = value;
-    else if (name === "filter" && /^[a-z]{1,20},-?[\d.]{1,12},-?[\d.]{1,12}$/.test(value)) {
+    else if (name === "metric" && Object.hasOwn(METRICS, value)) found.metric = value;
+    else if (name === "sort" && Object.hasOwn(SORTS, value)) found.sort = value;
+    else if (name === "filter" && /^[a-z]{1,20},[\d.]{1,12},[\d.]{1,12}$/.test(value)) {
       const [metric, low, high] = value.split(",");
-      found.filter = { metric, low: Number(low), high: Number(high) };
+      if (Object.hasOwn(METRICS, metric) && metric !== "picture") found.filter = { metric, low: Number(low), high: Number(high) };
     } else if (name === "view" && /^[\d.]{1,12},[\d.]{1,12},[\d.]{1,12}$/.test(value)) {
       const [row, column, span] = list(value);
       if (span >= 1) found.view = { row, column, span };

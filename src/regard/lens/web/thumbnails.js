@@ -1,0 +1,147 @@
+// The canvas of the atlas: a picture, or a colour and a number, for every head; pictures only of the calls that are in sight.
+
+const thumbnails = {
+  strips: new Memory(200), // the coloured pictures of all heads of a call, beside each other
+  round: 0, // of painting; answers that arrive for an earlier one are dropped
+  done: new Set(), // calls whose pictures stand in this round
+
+  /** Paints the canvas anew, or what has come into sight since; resolves when all of it stands. */
+  async paint(anew) {
+    const canvas = $("atlas-canvas");
+    if (anew) {
+      this.round++;
+      this.done.clear();
+      const ratio = Math.min(devicePixelRatio || 1, 3);
+      Object.assign(canvas, { width: Math.ceil(atlas.width * ratio), height: Math.ceil(atlas.height * ratio) });
+      canvas.style.cssText = `width:${atlas.width}px;height:${atlas.height}px`;
+      this.context = canvas.getContext("2d");
+      this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      this.brackets();
+      if (state.metric !== "picture") for (const cell of atlas.cells) this.figure(cell);
+      else for (const cell of atlas.cells) this.ground(cell);
+    }
+    if (state.metric === "picture") await Promise.all(this.inSight().map((call) => this.pictures(call, this.round)));
+  },
+
+  inSight() {
+    const box = $("atlas-box");
+    const seen = ({ y }) => y + atlas.size > box.scrollTop - 200 && y < box.scrollTop + box.clientHeight + 200;
+    const calls = new Set(atlas.cells.filter(seen).map(({ call }) => call));
+    return [...calls].filter((call) => !this.done.has(call));
+  },
+
+  async pictures(call, round) {
+    this.done.add(call);
+    const { run, scale } = state;
+    const { strip, columns, rows } = await this.strips.get(`${run} ${call} ${scale} ${theme()}`, () => this.strip(run, call, scale));
+    if (round !== this.round) return;
+    this.context.imageSmoothingEnabled = columns > atlas.size || rows > atlas.size;
+    this.context.imageSmoothingQuality = "high";
+    for (const cell of atlas.cells) {
+      if (cell.call !== call) continue;
+      this.ground(cell);
+      this.context.globalAlpha = metrics.kept(call, cell.head) ? 1 : 0.12;
+      this.context.drawImage(strip, cell.head * columns, 0, columns, rows, cell.x, cell.y, atlas.size - 1, atlas.size - 1);
+      this.context.globalAlpha = 1;
+      this.badge(cell);
+    }
+  },
+
+  /** The pictures of a call in the colours of the scale; where a scale looks at rows, at those of the picture. */
+  async strip(run, call, scale) {
+    const { codes, rows, columns } = await source.picture(run, call);
+    const { heads } = runs[run].calls[call];
+    const strip = new OffscreenCanvas(heads * columns, rows);
+    const image = new ImageData(heads * columns, rows);
+    const pixels = new Uint32Array(image.data.buffer);
+    const palettes = new Map();
+    const coloured = (attended, most) => {
+      const name = SCALES[scale].perRow ? (scale === "lift" ? attended : -most) : 0;
+      if (!palettes.has(name)) palettes.set(name, palette(scale, { attended, maximum: COARSE[most] || 1 }));
+      return palettes.get(name);
+    };
+    for (let head = 0; head < heads; head++) {
+      for (let row = 0; row < rows; row++) {
+        const line = codes.subarray((head * rows + row) * columns, (head * rows + row + 1) * columns);
+        const colours = coloured(line.reduce((count, code) => count + (code !== MASKED), 0), line.reduce((most, code) => Math.max(most, code), 0));
+        for (let column = 0; column < columns; column++) pixels[(row * heads + head) * columns + column] = colours[line[column]];
+      }
+    }
+    strip.getContext("2d").putImageData(image, 0, 0);
+    return { strip, rows, columns };
+  },
+
+  /** What masked cells let through: hatching, where there is room for it. */
+  ground({ x, y }) {
+    this.context.fillStyle = css("--raised");
+    this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
+    if (atlas.size < 20) return;
+    this.context.fillStyle = this.hatching();
+    this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
+  },
+
+  hatching() {
+    if (this.hatched?.theme === theme()) return this.hatched.pattern;
+    const tile = new OffscreenCanvas(5, 5);
+    const context = tile.getContext("2d");
+    context.strokeStyle = css("--hatch");
+    context.beginPath();
+    for (const at of [-5, 0, 5]) context.moveTo(at - 1, 6), context.lineTo(at + 6, -1);
+    context.stroke();
+    this.hatched = { theme: theme(), pattern: this.context.createPattern(tile, "repeat") };
+    return this.hatched.pattern;
+  },
+
+  /** The colour of a figure, and its number where there is room. */
+  figure(cell) {
+    const { call, head, x, y } = cell;
+    const value = metrics.value(state.metric, call, head);
+    const at = value === null ? 0 : step(value / metrics.top(state.metric), "linear");
+    this.context.globalAlpha = metrics.kept(call, head) ? 1 : 0.12;
+    this.context.fillStyle = value === null ? css("--nan") : colour(at, "linear");
+    this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
+    if (atlas.size >= 22) {
+      this.context.fillStyle = value === null ? "#fbfaf6" : ink(at, "linear");
+      this.context.font = `${Math.min(12, 0.42 * atlas.size)}px system-ui, sans-serif`;
+      this.context.textAlign = "center";
+      this.context.textBaseline = "middle";
+      this.context.fillText(metrics.short(state.metric, value), x + (atlas.size - 1) / 2, y + atlas.size / 2);
+    }
+    this.context.globalAlpha = 1;
+    this.badge(cell);
+  },
+
+  /** A corner that says that the audit found something. */
+  badge({ call, head, x, y }) {
+    const worst = badges.worst(badges.at(call, head));
+    if (!worst || worst === "note") return;
+    const size = clamp(0.42 * atlas.size, 5, 12), right = x + atlas.size - 1;
+    this.context.beginPath();
+    this.context.moveTo(right - size, y);
+    this.context.lineTo(right, y);
+    this.context.lineTo(right, y + size);
+    this.context.closePath();
+    this.context.fillStyle = css(worst === "fault" ? "--leak" : "--out");
+    this.context.fill();
+    this.context.strokeStyle = css("--paper");
+    this.context.stroke();
+  },
+
+  /** Heads that share a key head are joined by a bracket above them. */
+  brackets() {
+    const call = atlas.kinds[0][1][0];
+    const { heads, groups } = runs[state.run].calls[call];
+    if (groups === heads || state.sort === "heads") return;
+    const cells = atlas.cells.filter((cell) => cell.call === call);
+    this.context.strokeStyle = css("--soft");
+    this.context.beginPath();
+    for (let group = 0; group < groups; group++) {
+      const [left, right] = [cells[(group * heads) / groups].x + 0.5, cells[((group + 1) * heads) / groups - 1].x + atlas.size - 1.5];
+      this.context.moveTo(left, ATLAS.top - 2.5);
+      this.context.lineTo(left, ATLAS.top - 5.5);
+      this.context.lineTo(right, ATLAS.top - 5.5);
+      this.context.lineTo(right, ATLAS.top - 2.5);
+    }
+    this.context.stroke();
+  },
+};
