@@ -36,8 +36,8 @@ __all__ = ["MANIFEST", "Writer", "open_run", "save"]
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"
 OURS = re.compile(r"call-[0-9]{3,6}(\.[0-9]{1,9})?\.safetensors")
+FURTHEST = 1 << 48  # a position from which sums of positions still fit into 64 bits
 SMALL = 1 << 16  # bytes of a table that is read at once, so that equal rules of several calls are one rule
-LONGEST = 1 << 30  # bytes of a manifest
 
 
 def save(run: Run, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
@@ -202,16 +202,14 @@ def open_run(folder: Path | str, *, verify: bool = False) -> Run:
     if not folder.is_dir():
         raise refuse(where, "no run", f"{folder} is {'a file' if folder.exists() else 'not there'}", "the folder of a recorded run",
                      "check the path, or record one with regard look --save")  # fmt: skip
-    state = _state(folder)
-    if state == "broken":
-        raise refuse(where, "a run that broke off", f"{folder} holds calls and no {MANIFEST}", f"{MANIFEST}, which is written last",
-                     "record it again")  # fmt: skip
-    if state != "run":
+    if not os.path.lexists(path):
+        if _state(folder) == "broken":
+            raise refuse(where, "a run that broke off", f"{folder} holds calls and no {MANIFEST}", f"{MANIFEST}, which is written last",
+                         "record it again")  # fmt: skip
         raise refuse(where, "no run", f"{folder} holds no {MANIFEST}", "the folder of a recorded run", "check the path")
     try:
-        handle = tensors.opened(path)
-        with open(handle, "rb") as file:
-            raw = file.read(LONGEST)
+        with open(tensors.opened(path), "rb") as file:
+            raw = file.read()
     except (OSError, ValueError) as error:
         raise Refused(where, [Reason("a manifest that cannot be read", str(error), "a plain file", MEND)]) from error
     found = manifest.parse(raw, str(path), where)
@@ -272,6 +270,10 @@ def _call_of(described: Mapping, files: Sequence[Mapping[str, np.ndarray]], wher
     reasons = layout.faults(described["name"], {name: array.shape for name, array in arrays.items()})
     if (described["overview"] is None) != ("overview.share" not in arrays):
         reasons.append(Reason("half an overview", f"{described['name']}", "its numbers, and how they came about", MEND))
+    if abs(described["start"]) > FURTHEST:
+        reasons.append(
+            Reason("a start beyond all axes", f"{described['name']}: {str(described['start'])[:40]}", "a position", MEND)
+        )
     tables: list[Table] = []
     for one in described["tables"]:
         numbers = files[one["call"]].get(one["array"]) if 0 <= one["call"] < len(files) else None
