@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import Reason, Refused, did_you_mean
 from ..lens import Run
 from . import recorded
-from .behaviour import CHECKS, training
+from .behaviour import CHECKS, NEEDS, training
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
 from .given import of_module, of_transformers
 from .subject import Subject
@@ -99,24 +99,22 @@ def _behaviour(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
             module.training = False
         if "training-mode" in names:
             yield from training(modes)
-        steady = True
+        found: set[str] = set()
         for name in (name for name in CHECKS if name in names):
-            if not steady:
-                yield Skipped(name, "two identical runs differ: mend that first")
-                continue
-            try:
-                results = list(CHECKS[name](subject))
-            except Refused:
-                raise
-            except Exception as error:  # somebody else's code, run in a way that it may not have been written for
-                results = [
-                    Skipped(
-                        name,
-                        f"the model raised {type(error).__name__}: {(str(error).strip() or 'nothing said').splitlines()[0]}",
-                    )
-                ]
+            spoiled = [need for need in NEEDS.get(name, ()) if need in found]
+            results = [Skipped(name, f"{spoiled[0]} spoils it: mend that first")] if spoiled else _carried_out(name, subject)
+            found |= {each.check for each in results if isinstance(each, Finding)}
             yield from results
-            steady = not any(isinstance(each, Finding) and each.check == "determinism" for each in results)
     finally:
         for module in modes.values():
             module.training = True
+
+
+def _carried_out(name: str, subject: Subject) -> list[Result]:
+    try:
+        return list(CHECKS[name](subject))
+    except Refused:
+        raise
+    except Exception as error:  # somebody else's code, run in a way that it may not have been written for
+        said = (str(error).strip() or "nothing said").splitlines()[0]
+        return [Skipped(name, f"the model raised {type(error).__name__}: {said}")]

@@ -6,8 +6,12 @@ from typing import Any
 
 __all__ = ["causality"]
 
-# They have a head that writes, and attend in both directions all the same: their configuration or their way of writing says so.
-BOTH_WAYS = ("xlnet", "xlm", "flaubert")
+# They have a head that writes, and all the same let tokens of the prompt see what follows.
+BOTH_WAYS = {
+    "xlnet": "it attends in both directions unless perm_mask is given", "xlm": "its configuration (causal is False)",
+    "flaubert": "its configuration (causal is False)", "cpmant": "it attends in both directions within the prompt",
+    "paligemma": "it attends in both directions within the prompt",
+}  # fmt: skip
 
 
 def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
@@ -19,7 +23,10 @@ def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
         return True, "it is an encoder–decoder, whose decoder writes"
     if getattr(config, "is_decoder", False) is True:
         return True, "its configuration (is_decoder)"
-    if getattr(config, "model_type", "") not in BOTH_WAYS and _writes(model):
+    kind = getattr(config, "model_type", "")
+    if kind in BOTH_WAYS:
+        return (True, "its configuration (causal)") if getattr(config, "causal", False) is True else (False, BOTH_WAYS[kind])
+    if bool(getattr(model, "can_generate", bool)()):
         return True, f"it can generate ({type(model).__name__})"
     flags = {flag for module in _modules(model) if isinstance(flag := getattr(module, "is_causal", None), bool)}
     if flags == {True}:
@@ -27,10 +34,6 @@ def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
     if flags == {False}:
         return False, "its attention layers (is_causal is False)"
     return None, "neither the model nor the caller"
-
-
-def _writes(model) -> bool:
-    return bool(getattr(model, "can_generate", bool)())
 
 
 def _modules(model) -> Any:

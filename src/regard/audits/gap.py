@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .subject import Outputs, Subject
 
-__all__ = ["ALLOWED", "Gap", "gap"]
+__all__ = ["ALLOWED", "Gap", "gap", "listed"]
 
 ALLOWED = 8  # times what rounding every sum another way does; a fault is thousands of times as large
 
@@ -29,7 +31,7 @@ class Gap:
         return not self.size <= self.allowed
 
     def __str__(self) -> str:
-        return f"{self.output} {'moves' if self.size else 'differs'} by {self.size:.2g} (rounding: up to {self.allowed:.1g})"
+        return f"{self.output} moves by {self.size:.2g} (rounding: up to {self.allowed:.1g})"
 
     def numbers(self) -> dict[str, Any]:
         """The same as plain data; JSON knows no infinity."""
@@ -42,18 +44,32 @@ def gap(subject: Subject, found: Outputs, wanted: Outputs) -> Gap:
 
     NaN and infinity agree with themselves, and lie infinitely far from anything else.
     """
+    quick = _gap(found, wanted, subject.rounding)
+    return _gap(found, wanted, subject.rare_rounding) if quick.open else quick
+
+
+def _gap(found: Outputs, wanted: Outputs, rounding: Mapping[str, float]) -> Gap:
     import torch
 
-    worst = None
+    gaps = []
     for name, part in wanted.items():
         a, b = found[name].double(), part.double()
         same = (a == b) | (torch.isnan(a) & torch.isnan(b))
         apart = torch.where(same, 0.0, (a - b).abs().nan_to_num(math.inf, math.inf))
-        allowed = ALLOWED * subject.rounding[name]
-        by_row = apart.flatten(2).amax((0, 2)) if apart.ndim > 2 else apart.amax(0) if apart.ndim == 2 else apart.reshape(-1)
-        size = float(apart.max()) if apart.numel() else 0.0
+        by_row = apart.flatten(2).amax((0, 2)) if apart.ndim > 2 else apart.amax(0).reshape(-1)
+        allowed = ALLOWED * rounding[name]
         rows = tuple((by_row > allowed).nonzero().flatten().tolist())
-        if worst is None or size * worst.allowed > worst.size * allowed or (size > allowed and not worst.open):
-            worst = Gap(name, size, allowed, rows)
-    assert worst is not None
-    return worst
+        gaps.append(Gap(name, float(apart.max()) if apart.numel() else 0.0, allowed, rows))
+    return max(gaps, key=lambda each: each.size / max(each.allowed, sys.float_info.min))
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Positions in words: "3 to 7", "1, 4, 9", or the first and the last of many.
+
+    >>> listed([3, 4, 5, 6, 7]), listed([1, 4, 9]), listed(range(0, 40, 2))
+    ('3 to 7', '1, 4, 9', '0, 2, …, 38')
+    """
+    found = list(numbers)
+    if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
+        return f"{found[0]} to {found[-1]}"
+    return ", ".join(map(str, found)) if len(found) <= 8 else f"{found[0]}, {found[1]}, …, {found[-1]}"

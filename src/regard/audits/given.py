@@ -136,10 +136,17 @@ def _ordinary(model, tokenizer):
 
     config = model.config.get_text_config()
     size = getattr(config, "vocab_size", None) or 50
-    table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
-    size = min(size, getattr(table, "num_embeddings", size))
+    size = min(size, getattr(_table(model), "num_embeddings", size))
     special = set(getattr(tokenizer, "all_special_ids", ())) | set(_marks(model.config.to_dict()))
     return torch.tensor([number for number in range(min(3, size - 2), size) if number not in special] or list(range(size)))
+
+
+def _table(model):
+    """The table of the tokens' vectors, where the model has one."""
+    try:
+        return model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):  # pictures and sound have none
+        return None
 
 
 def _marks(config: Mapping[str, Any]) -> list[int]:

@@ -52,7 +52,7 @@ class Otherwise(TorchDispatchMode):
         return part + signs * largest * torch.finfo(part.dtype).eps
 
 
-def measure(subject: Subject, runs: int = 2) -> dict[str, float]:
+def measure(subject: Subject, runs: int) -> dict[str, float]:
     """The largest difference of each output from what it is, over so many runs; at least one unit in its own last place."""
     found = {name: torch.finfo(part.dtype).eps * _usual(part) for name, part in subject.outputs.items()}
     for seed in range(runs):

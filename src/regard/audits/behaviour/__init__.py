@@ -13,10 +13,16 @@ from .finite import finite
 from .future import future_leak
 from .padding import padding_leak
 
-__all__ = ["CHECKS", "training"]
+__all__ = ["CHECKS", "NEEDS", "training"]
 
-# Every check by its name, in the order in which they run. What comes after "determinism" compares runs that must be repeatable.
+# Every check by its name, in the order in which they run.
 CHECKS: dict[str, Callable[[Subject], Iterable[Result]]] = {
     "finite": finite, "determinism": determinism, "future-leak": future_leak, "padding-leak": padding_leak,
     "batch-dependence": batch_dependence, "cache": cache, "position-offset": position_offset,
+}  # fmt: skip
+
+# What must be in order before a check can say anything: otherwise it would find the same fault again.
+NEEDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("future-leak", "padding-leak", "batch-dependence"), ("determinism",)),
+    "cache": ("determinism", "future-leak"), "position-offset": ("determinism", "future-leak", "cache"),
 }  # fmt: skip

@@ -18,17 +18,19 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
         yield Skipped("batch-dependence", "the inputs do not hold one entry each along axis 0")
         return
     batches = [_batch(subject, turn) for turn in (0, 10)]
-    if any(part.shape[0] != 3 for batch in batches for part in batch.values()):
+    alone = {
+        name: part for name, part in subject.outputs.items() if part.ndim and batches[0][name].shape == (3, *part.shape[1:])
+    }
+    if not alone:
         yield Skipped("batch-dependence", "no output has an entry for each entry of the batch")
         return
-    alone = {name: part for name, part in subject.outputs.items() if name in batches[0]}
     firsts = [{name: batch[name][:1] for name in alone} for batch in batches]
     ways = {"beside two others": gap(subject, firsts[0], alone), "when the others change": gap(subject, firsts[1], firsts[0])}
     leaks = {way: each for way, each in ways.items() if each.open}
     if not leaks:
         yield Passed("batch-dependence", f"an entry alone and beside others: {max(ways.values(), key=lambda each: each.size)}")
         return
-    way, worst = max(leaks.items(), key=lambda found: found[1].size)
+    worst = max(leaks.values(), key=lambda each: each.size)
     content = "when the others change" in leaks
     yield Finding(
         "batch-dependence", "fault", f"{worst.output} of entry 0", "; ".join(f"{way}, {each}" for way, each in leaks.items()),
@@ -48,4 +50,4 @@ def _batch(subject: Subject, turn: int) -> Outputs:
         content = part.is_floating_point() or name in (subject.sequence, subject.mask and subject.mask.of)
         others = [subject.redrawn(part, turn + more) if content else part for more in (1, 2)]
         made[name] = torch.cat([part, *others])
-    return {name: part for name, part in subject.run(made).items() if part.ndim}
+    return subject.run(made)

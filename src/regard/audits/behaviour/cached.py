@@ -12,6 +12,7 @@ from ..subject import Outputs, Subject
 __all__ = ["cache", "position_offset"]
 
 STEPS = 8
+PADDING = 3
 SHIFTS = (1, -1, 2, -2)
 
 
@@ -43,62 +44,80 @@ def cache(subject: Subject) -> Iterator[Result]:
 
 
 def position_offset(subject: Subject) -> Iterator[Result]:
-    """`generate` from a prompt that is padded on the left: every step's logits as in one pass over the text without padding."""
-    import torch
-
+    """`generate`, from the prompt alone and with padding before it: every step's logits as in one pass over the bare text."""
     reason = _unfit(subject) or _mute(subject)
     if reason:
         yield Skipped("position-offset", reason)
         return
+    n, gaps = subject.length, {}
+    for left, way in ((0, "without padding"), (PADDING, f"behind {PADDING} positions of padding")):
+        text, found = _generated(subject, left)
+        between = gaps[way] = gap(subject, found, _one_pass(subject, text, 0))
+        if not between.open:
+            continue
+        for shift in SHIFTS if "position_ids" in subject.takes else ():
+            if not gap(subject, found, _one_pass(subject, text, shift)).open:
+                yield _offset(between, n, shift, f"while it generates {way}")
+                return
+        told = "position_ids" in subject.takes
+        yield Finding(
+            "position-offset", "fault", f"generation {way}, from step {between.rows[0]} on",
+            f"{STEPS} tokens generated {way}, against one pass over the same text: {between}",
+            ("generation tells other positions, or another mask, than one pass works out for itself" if not left else
+             "positions count the padding, or its mask is lost while decoding") if told else
+            "forward takes no position_ids, so that positions count the padding" if left else "generation prepares other inputs",
+            "derive position_ids from attention_mask (its running sum − 1) in forward itself, and hand attention_mask on in every step",
+            row=n + between.rows[0], numbers={**between.numbers(), "padding": left},
+        )  # fmt: skip
+        return
+    yield Passed(
+        "position-offset", f"{STEPS} tokens generated {' and '.join(gaps)}, against one pass: {max(gaps.values(), key=_size)}"
+    )
+
+
+def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
+    """(the text with what was written, without padding; the logits of every step)."""
+    import torch
+
     assert subject.mask is not None and subject.sequence is not None
-    prompt = {name: part for name, part in subject.lengthened(left=3).items() if name in (subject.sequence, subject.mask.name)}
+    prompt = {name: part for name, part in subject.lengthened(left).items() if name in (subject.sequence, subject.mask.name)}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         written = subject.model.generate(
             **prompt, max_new_tokens=STEPS, min_new_tokens=STEPS, do_sample=False, num_beams=1, use_cache=True,
             output_logits=True, return_dict_in_generate=True, pad_token_id=subject.pad,
         )  # fmt: skip
-    whole = written.sequences[:, 3:]
-    found = {"logits": torch.stack(written.logits, 1)}
-    n = subject.length
+    return written.sequences[:, left:], {"logits": torch.stack(written.logits, 1)}
 
-    def one_pass(shift: int) -> Outputs:
-        given: dict[str, Any] = {subject.sequence: whole}
-        if shift:
-            late = torch.arange(whole.shape[1], device=whole.device)
-            given["position_ids"] = torch.where(late < n, late, late + shift)[None]
-        return {"logits": subject.run(given)["logits"][:, n - 1 : -1].to(found["logits"])}
 
-    between = gap(subject, found, one_pass(0))
-    if not between.open:
-        yield Passed("position-offset", f"{STEPS} tokens generated behind 3 of left padding, against one pass: {between}")
-        return
-    for shift in SHIFTS if "position_ids" in subject.takes else ():
-        if not gap(subject, found, one_pass(shift)).open:
-            yield _offset(between, n, shift, "while it generates behind left padding")
-            return
-    yield Finding(
-        "position-offset", "fault", f"step {between.rows[0] if between.rows else 0} of generation behind left padding",
-        f"{STEPS} tokens generated behind 3 of padding, against one pass over the same text without it: {between}",
-        "positions count the padding, or the mask of the padding is lost while decoding",
-        "derive position_ids from attention_mask (its running sum − 1), and hand attention_mask on in every step",
-        row=n + (between.rows[0] if between.rows else 0), numbers=between.numbers(),
-    )  # fmt: skip
+def _one_pass(subject: Subject, text, shift: int) -> Outputs:
+    """The logits that one pass gives for each written token; shift: written tokens stand so many positions further."""
+    import torch
+
+    given: dict[str, Any] = {subject.sequence or "": text}
+    if shift:
+        places = torch.arange(text.shape[1], device=text.device)
+        given["position_ids"] = torch.where(places < subject.length, places, places + shift)[None]
+    return {"logits": subject.run(given)["logits"][:, subject.length - 1 : -1].float()}
 
 
 def _offset(between: Gap, start: int, shift: int, when: str) -> Finding:
-    """The finding that positions are off by a known number."""
-    words = (
-        f"positions that are {abs(shift)} too {'large' if shift > 0 else 'small'}"
-        if shift
-        else "positions of its own that do not count on"
-    )
+    """The finding that positions are off by a known number; 0: given positions are right, the model's own are not."""
+    if shift:
+        words = f"positions that are {abs(shift)} too {'large' if shift > 0 else 'small'} explain it"
+        cause = "the position of a new token is off: read before or after the cache was updated, or counted from 1"
+    else:
+        words = "with position_ids given it agrees"
+        cause = "forward counts positions from 0 again where position_ids are not given, whatever the cache holds"
     return Finding(
-        "position-offset", "fault", f"from position {start} on, {when}",
-        f"{between}; the difference is explained by {words}",
-        "position = number of cached tokens is off by one: counted before the cache was updated or after, or from 1",
-        "the first new token stands at past_key_values.get_seq_length(), read before the update",
+        "position-offset", "fault" if shift else "warning", f"from position {start} on, {when}", f"{between}; {words}", cause,
+        "the first new token stands at past_key_values.get_seq_length(), read before the update" if shift else
+        "give position_ids in every step, as generate does; in the model, start from past_key_values.get_seq_length()",
         row=start, numbers={**between.numbers(), "offset": shift},
     )  # fmt: skip
+
+
+def _size(between: Gap) -> float:
+    return between.size
 
 
 def _steps(subject: Subject, wanted: Outputs, start: int, shift: int | None) -> tuple[Outputs, Outputs]:

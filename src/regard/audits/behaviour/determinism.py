@@ -15,7 +15,7 @@ NORMS = ("BatchNorm", "SyncBatchNorm")
 
 def training(modes: dict[str, object]) -> Iterator[Result]:
     """No module is in training mode; `modes`: those that were, by name, before the audit set them to evaluation."""
-    drops = {name: p for name, module in modes.items() if isinstance(p := getattr(module, "p", None), float) and 0 < p}
+    drops = {name: p for name, module in modes.items() if isinstance(p := getattr(module, "p", None), float) and p > 0}
     norms = [name for name, module in modes.items() if any(word in type(module).__name__ for word in NORMS)]
     if not modes:
         yield Passed("training-mode", "no module is in training mode")

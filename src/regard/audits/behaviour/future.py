@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap
+from ..gap import Gap, gap, listed
 from ..subject import Subject
 
 __all__ = ["future_leak"]
@@ -35,17 +35,18 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     leaks = {way: [(t, each) for t, each in gaps if each.open] for way, gaps in found.items()}
     if not any(leaks.values()):
         largest = max((each for gaps in found.values() for _, each in gaps), key=lambda each: each.size)
-        yield Passed("future-leak", f"outputs before t = {_listed([t for t, _ in next(iter(found.values()))])} feel nothing of what "
+        yield Passed("future-leak", f"outputs before t = {listed([t for t, _ in next(iter(found.values()))])} feel nothing of what "
                      f"follows: {largest}")  # fmt: skip
         return
-    way, (t, worst) = max(((way, each) for way, gaps in leaks.items() for each in gaps), key=lambda found: found[1][1].size)
-    reach = max(t - min(each.rows) for gaps in leaks.values() for t, each in gaps if each.rows)
-    always = [way for way in leaks if leaks[way]]
+    way, (t, worst) = max(((way, each) for way, gaps in leaks.items() for each in gaps), key=lambda each: each[1][1].size)
+    reach = max(t - min(each.rows) for gaps in leaks.values() for t, each in gaps)
+    leaking = [way for way in leaks if leaks[way]]
+    cause, mend = _reason(subject, leaking, len(ways), reach)
     yield Finding(
-        "future-leak", "fault", f"positions {_listed(worst.rows)} feel what stands at {t} and after it, {' and '.join(always)}",
+        "future-leak", "fault", f"positions {listed(worst.rows)} feel what stands at {t} and after it, {' and '.join(leaking)}",
         f"with tokens {t} to {subject.length - 1} replaced, {worst} before them; {len(leaks[way])} of {len(found[way])} places leak, "
-        f"from up to {reach} positions ahead", _cause(subject, leaks, reach), _mend(leaks, reach), row=max(worst.rows),
-        numbers={**worst.numbers(), "changed_from": t, "reach": reach, "ways": always, "causal": subject.why},
+        f"from up to {reach} positions ahead; declared causal by {subject.why}", cause, mend, row=max(worst.rows),
+        numbers={**worst.numbers(), "changed_from": t, "reach": reach, "ways": leaking},
     )  # fmt: skip
 
 
@@ -75,35 +76,25 @@ def _bare(subject: Subject) -> dict[str, Any]:
     return {name: part for name, part in subject.given.items() if subject.mask is None or name != subject.mask.name}
 
 
-def _cause(subject: Subject, leaks, reach: int) -> str:
-    if getattr(getattr(subject.model, "config", None), "is_decoder", None) is False and subject.why.startswith(
-        "it can generate"
+def _reason(subject: Subject, leaking: list[str], ways: int, reach: int) -> tuple[str, str]:
+    """(the likely cause, what to do) of a leak from up to `reach` positions ahead."""
+    configs = [getattr(part, "config", None) for part in (subject.model, getattr(subject.model, "decoder", None))]
+    if any(getattr(config, "is_decoder", None) is False and "causal" not in subject.why for config in configs) and not _causal(
+        subject
     ):
-        return "config.is_decoder is False: this class has a head that writes, and attends in both directions"
-    if reach == 1:
-        return "the causal mask is off by one (key ≤ query + 1), or the inputs are shifted as the labels should be"
-    if len(leaks) == 2 and bool(leaks["without a mask"]) != bool(leaks["with padding"]):
-        where = (
-            "only where no mask is given: whoever relies on is_causal"
-            if leaks["without a mask"]
-            else "only with a padding mask: it"
-        )
-        return f"{where} drops causality on one of its two paths"
-    return "attention without a causal mask, a mask of the wrong sense, or something else that mixes positions (convolution, norm, pooling)"
+        return ("the configuration of what writes says is_decoder=False, so it attends in both directions",
+                "config.is_decoder = True before the model is made")  # fmt: skip
+    layers = getattr(subject.model.config.get_text_config(), "num_hidden_layers", 1) if subject.whole else 1
+    if reach <= layers < subject.length // 2:
+        return ("the causal mask is off by one in a layer or more: key ≤ query + 1 instead of key ≤ query",
+                "let row i see key j only where j ≤ i; shift the labels, not the inputs")  # fmt: skip
+    if len(leaking) < ways:
+        return (f"causality is lost {leaking[0]} only: one of the model's two ways to a mask leaves it out",
+                "build the causal mask in both cases; until then try another attn_implementation, and audit again")  # fmt: skip
+    return ("attention without a causal mask, a mask in the wrong sense, or a view or norm that mixes positions",
+            "mask the keys behind the query in every layer, and check every view where positions meet heads")  # fmt: skip
 
 
-def _mend(leaks, reach: int) -> str:
-    if reach == 1:
-        return "let key j be seen by query i only where j ≤ i; shift the labels, not the inputs"
-    if len(leaks) == 2 and bool(leaks["without a mask"]) != bool(leaks["with padding"]):
-        return "build the causal mask on both paths; until then, try another attn_implementation and audit again"
-    return (
-        "mask keys after the query in every layer (is_decoder=True, is_causal=True, or mask=regard.causal()), and audit again"
-    )
-
-
-def _listed(numbers) -> str:
-    numbers = list(numbers)
-    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(map(str, numbers)) if len(numbers) <= 8 else f"{numbers[0]}, …, {numbers[-1]}"
+def _causal(subject: Subject) -> bool:
+    """Whether some layer of the model says that it is causal."""
+    return any(getattr(module, "is_causal", None) is True for module in getattr(subject.model, "modules", list)())

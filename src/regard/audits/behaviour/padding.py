@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap
+from ..gap import Gap, gap, listed
 from ..subject import Outputs, Subject
 
 __all__ = ["padding_leak"]
@@ -27,34 +27,37 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     if not wanted:
         yield Skipped("padding-leak", "no output has a row for each position")
         return
-    sides = {"right": (0, COUNT)}
-    if same and "position_ids" in subject.takes:
-        sides["left"] = (COUNT, 0)
     found: dict[str, Gap] = {}
-    for side, (left, right) in sides.items():
-        more = _positions(subject, left) if left else {}
+    for side, left, right, more in _sides(subject, same):
         cut = slice(left, left + subject.length) if same else slice(None)
         plain = _cut(subject, {**subject.lengthened(left, right), **more}, cut)
-        found[f"{side} padding"] = gap(subject, plain, wanted)
-        others = [
-            gap(subject, _cut(subject, {**subject.lengthened(left, right, turn), **more}, cut), plain) for turn in (0, 10)
-        ]
-        found[f"the content of {side} padding"] = min(others, key=lambda each: each.open)
+        between = gap(subject, plain, wanted)
+        if side not in found:
+            others = [_cut(subject, {**subject.lengthened(left, right, turn), **more}, cut) for turn in (0, 10)]
+            found[f"the content of {side}"] = min((gap(subject, other, plain) for other in others), key=lambda each: each.open)
+        if side not in found or between.size < found[side].size:
+            found[side] = between  # of two ways to tell positions, the one that the model is made for
     leaks = {way: each for way, each in found.items() if each.open}
     if not leaks:
         yield Passed("padding-leak", f"{', '.join(found)}: {max(found.values(), key=lambda each: each.size)}")
         return
-    way, worst = next(((way, each) for way, each in leaks.items() if way.startswith("the content")), next(iter(leaks.items())))
-    content = way.startswith("the content")
+    content = [each for way, each in leaks.items() if way.startswith("the content")]
+    worst = max(content or leaks.values(), key=lambda each: each.size)
+    near = same and len(worst.rows) < subject.length // 2
+    mask = subject.mask
+    if content and near:
+        cause = f"{mask.name} reaches the attention; what feels padding is its neighbours: a convolution, or embeddings of neighbours"
+        mend = "set the vectors of padding to 0 before anything but attention mixes positions"
+    elif content:
+        cause = f"{mask.name} does not reach the attention, or its sense is inverted"
+        mend = f"hand {mask.name} on to every layer, and check that {mask.seen} means seen"
+    else:
+        cause = "padding is masked, but its presence is felt: positions that count it, pooling or a mean over all positions"
+        mend = "count positions over real tokens only, and leave padding out of every sum"
     yield Finding(
-        "padding-leak", "fault", f"positions {', '.join(map(str, worst.rows[:8]))}{', …' * (len(worst.rows) > 8)}",
-        f"{COUNT} positions that {subject.mask.name} rules out: {'; '.join(f'with {way}, {each}' for way, each in leaks.items())}",
-        f"{subject.mask.name} does not reach the attention, or its sense is inverted" if content else
-        "padding is masked, but something else feels it: positions counted from the first token of padding, a mean over all positions, "
-        "or a convolution",
-        f"hand {subject.mask.name} on to every layer, and check that {subject.mask.seen} means seen" if content else
-        "count positions over real tokens only, and leave padding out of every sum",
-        row=worst.rows[0] if worst.rows else None, numbers={**worst.numbers(), "ways": list(leaks)},
+        "padding-leak", "fault", f"positions {listed(worst.rows)}",
+        f"{COUNT} positions that {mask.name} rules out: {'; '.join(f'with {way}, {each}' for way, each in leaks.items())}",
+        cause, mend, row=worst.rows[0] if worst.rows else None, numbers={**worst.numbers(), "ways": list(leaks)},
     )  # fmt: skip
 
 
@@ -64,8 +67,12 @@ def _cut(subject: Subject, given: dict[str, Any], rows: slice) -> Outputs:
     return {name: part[:, rows] for name, part in subject.rows(subject.run(given), length).items()}
 
 
-def _positions(subject: Subject, left: int) -> dict[str, Any]:
+def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """(name, positions before, positions behind, more inputs); left padding with positions as generation tells them, or without."""
     import torch
 
-    device = subject.given[subject.sequence].device
-    return {"position_ids": torch.cat([torch.zeros(left, dtype=torch.long), torch.arange(subject.length)])[None].to(device)}
+    yield "right padding", 0, COUNT, {}
+    if same and "position_ids" in subject.takes:
+        counted = torch.cat([torch.zeros(COUNT, dtype=torch.long), torch.arange(subject.length)])[None]
+        yield "left padding", COUNT, 0, {"position_ids": counted.to(subject.given[subject.sequence].device)}
+        yield "left padding", COUNT, 0, {}
