@@ -15,6 +15,7 @@ from . import embed
 from .answers import about
 from .codes import FINE_ERROR, percent
 from .labels import visible
+from .origin import origin
 from .ramp import ramp
 from .run import Run
 
@@ -23,7 +24,8 @@ __all__ = ["json_for_html", "page", "policy"]
 SCREENS = ("atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings")
 READER = ("lines", "flow", "reading", "strongest", "find", "patches")  # parts of the reader
 HEADS = ("metrics", "thumbnails", "headtable")  # parts of the atlas
-SCRIPTS = ("base", "source", "state", "legend", *HEADS, *READER, *SCREENS, "share", "keys", "main")
+MAP = ("tiles", "axes", "cellmarks", "plot", "measure", "drive", "minimap")
+SCRIPTS = ("base", "source", "state", "legend", *HEADS, *MAP, *READER, *SCREENS, "figure", "share", "keys", "main")
 STYLES = ("page", *SCREENS)
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 
@@ -55,6 +57,7 @@ def page(
     data = {
         "runs": [about(each) | {"kept": None if served else embed.kept(each)} for each in runs],
         "findings": list(findings), "start": begin, "served": served, "error": percent(FINE_ERROR),
+        "python": [origin(each) for each in runs],
         "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in THEMES},
     }  # fmt: skip
     parts = {

@@ -1,0 +1,208 @@
+// The margins of a plot: tokens or positions along both axes, segments, and figures of rows and keys as bars beside them.
+
+/** The room that the margins take, by how wide the whole is. */
+function gutters(outer, kind) {
+  const narrow = outer < 470;
+  const track = kind === "tracks" ? (narrow ? 13 : 20) : 0, labels = narrow ? 50 : 78;
+  return { track, labels, upright: 60, left: 2 * (track && track + 4) + labels + 9, top: (track && track + 8) + 60 + 9, right: 8, bottom: 3 };
+}
+
+const TRACKS = {
+  received: { title: "received", place: (value, call) => (value > 0 ? 1 + Math.log10(value / call.Q) / 6 : 0),
+              words: (value, call) => `receives ${percent(value / call.Q, 2)} of all weight` },
+  spread: { title: "entropy", place: (value) => value, words: (value) => `entropy ${percent(value, 2)} of the most there can be` },
+  special: { title: "special", place: (value) => value, words: (value) => `${percent(value, 2)} on special tokens` },
+};
+
+const trackShelf = new Shelf(12);
+/** The figures of rows and keys of the chosen head in run n, if they are there; otherwise undefined. */
+const tracksNow = (n) => trackShelf.get(`${n}-${state.call}-${state.head}`);
+async function tracksOf(n) {
+  const name = `${n}-${state.call}-${state.head}`;
+  return trackShelf.get(name) ?? trackShelf.set(name, await source.tracks(n, state.call, state.head));
+}
+
+const pyramids = new WeakMap();
+/** Values by levels: the largest of every 2^level of them, so that a bar never stands for more than it looks at. */
+function pyramid(values) {
+  if (!pyramids.has(values)) {
+    const levels = [values];
+    while (levels.at(-1).length > 256) {
+      const last = levels.at(-1);
+      levels.push(Float32Array.from({ length: Math.ceil(last.length / 2) }, (_, at) => Math.max(last[2 * at], last[2 * at + 1] ?? 0)));
+    }
+    pyramids.set(values, levels);
+  }
+  return pyramids.get(values);
+}
+
+function drawMargins(plot, context, at) {
+  const keys = { of: runs[plot.run()].axes[plot.call.keys], first: at.column, step: at.kx, length: plot.width, most: plot.call.K, across: true };
+  const rows = { of: runs[plot.run()].axes[plot.call.queries], first: at.row, step: at.ky, length: plot.height, most: Math.min(plot.call.Q, rowsNow()), across: false };
+  for (const side of [keys, rows]) {
+    side.last = Math.min(side.most, side.first + side.length / side.step);
+    side.pen = penOf(plot, context, side);
+    if (side.step >= 11) tokenLabels(plot, context, side);
+    else { positionLabels(plot, context, side); segmentNames(plot, context, side); }
+    segmentBand(plot, side);
+    differences(plot, side);
+  }
+  const tracks = plot.track && tracksNow(plot.run());
+  if (!plot.track) return;
+  trackBars(plot, context, keys, "received", tracks, 0);
+  trackBars(plot, context, rows, "spread", tracks, 0);
+  trackBars(plot, context, rows, "special", tracks, plot.track + 4);
+}
+
+/** Drawing along an axis: fill(from, to, near, far) in pixels along the axis and away from the outer edge. */
+function penOf(plot, context, { across }) {
+  const start = across ? plot.left : plot.top;
+  return {
+    fill(from, to, near, far, tint, alpha = 1) {
+      Object.assign(context, { fillStyle: tint, globalAlpha: alpha });
+      const [a, b] = [start + Math.max(0, from), start + Math.min(across ? plot.width : plot.height, to)];
+      if (b > a) across ? context.fillRect(a, near, b - a, far - near) : context.fillRect(near, a, far - near, b - a);
+      context.globalAlpha = 1;
+    },
+    start, inner: across ? plot.top : plot.left,
+  };
+}
+
+const alongAxis = (side, position) => (position - side.first) * side.step;
+
+function tokenLabels(plot, context, side) {
+  const { of, across, pen } = side;
+  const tints = plot.palette;
+  const room = (across ? plot.upright : plot.labels) - 6;
+  for (let i = Math.floor(side.first); i < side.last; i++) {
+    const middle = alongAxis(side, i + 0.5);
+    if (middle < 0 || middle > side.length) continue;
+    const chosen = across ? i === state.key : i === state.query;
+    context.font = `${chosen ? "600 " : ""}${Math.min(12.5, side.step * 0.92)}px system-ui, sans-serif`;
+    context.fillStyle = chosen ? tints.accent : of.special[i] ? tints.soft : tints.ink;
+    context.textBaseline = "middle";
+    const flat = across && side.step >= 54;
+    const text = fittedText(context, tokenText(of, i), flat ? side.step - 6 : room);
+    context.save();
+    if (across) {
+      context.translate(pen.start + middle, pen.inner - 11);
+      if (!flat) context.rotate(-Math.PI / 2);
+      context.textAlign = flat ? "center" : "left";
+    } else {
+      context.translate(pen.inner - 11, pen.start + middle);
+      context.textAlign = "right";
+    }
+    context.fillText(text, 0, 0);
+    context.restore();
+  }
+}
+
+/** A token as one line: its spaces at the ends are dropped, and one that is nothing else is shown as such. */
+const tokenText = (of, i) => [...wordOf(of, i).slice(0, 120)].slice(0, 60).join("").replace(/\s+/g, " ").trim() || "␣";
+
+const fitShelf = new Shelf(4000);
+/** As much of a text as there is room for. */
+function fittedText(context, text, room) {
+  const name = `${context.font} ${Math.round(room)} ${text}`;
+  const found = fitShelf.get(name);
+  if (found !== undefined) return found;
+  if (context.measureText(text).width <= room) return fitShelf.set(name, text);
+  const letters = [...text];
+  let [low, high] = [0, letters.length];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (context.measureText(`${letters.slice(0, middle).join("")}…`).width <= room) low = middle;
+    else high = middle - 1;
+  }
+  return fitShelf.set(name, low ? `${letters.slice(0, low).join("")}…` : "");
+}
+
+/** Round steps between positions that are labelled. */
+function tickStep(step, apart) {
+  const least = apart / step;
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  return [1, 2, 5, 10].map((times) => times * power).find((size) => size >= least) ?? 10 * power;
+}
+
+function positionLabels(plot, context, side) {
+  const { across, pen } = side;
+  const tints = plot.palette;
+  const size = tickStep(side.step, across ? 58 : 34);
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: tints.soft, textBaseline: across ? "alphabetic" : "middle", textAlign: across ? "center" : "right" });
+  for (let i = Math.ceil(side.first / size) * size; i < side.last; i += size) {
+    const middle = alongAxis(side, i + 0.5);
+    if (middle < 0 || middle > side.length) continue;
+    pen.fill(middle - 0.5, middle + 0.5, pen.inner - 12, pen.inner - 8, tints.soft);
+    const text = i.toLocaleString("en");
+    if (across) context.fillText(text, pen.start + Math.max(middle, context.measureText(text).width / 2 - 4), pen.inner - 15);
+    else context.fillText(text, pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6));
+  }
+}
+
+/** The names of segments, where positions and not tokens are written. */
+function segmentNames(plot, context, side) {
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: plot.palette.ink, textBaseline: "alphabetic", textAlign: "center" });
+  for (const [start, stop, name] of side.of.segments) {
+    const [from, to] = [Math.max(0, alongAxis(side, start)), Math.min(side.length, alongAxis(side, Math.min(stop, side.most)))];
+    if (to - from < 24) continue;
+    const text = fittedText(context, name, to - from - 6);
+    context.save();
+    if (side.across) context.translate(side.pen.start + (from + to) / 2, side.pen.inner - 34);
+    else { context.translate(side.pen.inner - 58, side.pen.start + (from + to) / 2); context.rotate(-Math.PI / 2); }
+    if (side.across || plot.labels > 60) context.fillText(text, 0, 0);
+    context.restore();
+  }
+}
+
+function segmentBand(plot, side) {
+  side.of.segments.forEach(([start, stop], number) => {
+    if (stop < side.first || start > side.last) return;
+    side.pen.fill(alongAxis(side, start), alongAxis(side, Math.min(stop, side.most)), side.pen.inner - 6, side.pen.inner - 2, number % 2 ? plot.palette.soft : plot.palette.accent, 0.55);
+  });
+}
+
+/** Where the tokens of two compared runs are not the same. */
+function differences(plot, side) {
+  const other = differing(side.across ? plot.call.keys : plot.call.queries);
+  if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, plot.palette.out));
+}
+
+/** Calls draw(from, to, value) for the bars on the screen whose value is not 0. */
+function trackBlocks(side, values, draw) {
+  const levels = pyramid(values);
+  const level = clamp(Math.floor(Math.log2(1 / side.step)), 0, levels.length - 1);
+  const size = 2 ** level;
+  for (let at = Math.max(0, Math.floor(side.first / size)); at * size < side.last; at++) {
+    const value = levels[level][at];
+    if (value) draw(alongAxis(side, at * size), alongAxis(side, Math.min(side.most, (at + 1) * size)), value);
+  }
+}
+
+function trackBars(plot, context, side, name, tracks, near) {
+  const { pen, across } = side;
+  const tints = plot.palette;
+  const { title, place } = TRACKS[name];
+  pen.fill(0, alongAxis(side, side.last), near, near + plot.track, tints.raised);
+  if (tracks) trackBlocks(side, tracks[name], (from, to, value) => {
+    const tall = clamp(place(value, plot.call), 0, 1) * plot.track;
+    pen.fill(from, side.step >= 4 ? to - 1 : to, across ? near + plot.track - tall : near, across ? near + plot.track : near + tall, tints.soft, 0.8);
+  });
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: tints.soft, textBaseline: "middle", textAlign: across ? "right" : "left" });
+  context.save();
+  if (across) context.translate(pen.start - 7, near + plot.track / 2);
+  else { context.translate(near + plot.track / 2, pen.start - 5); context.rotate(-Math.PI / 2); }
+  context.fillText(title, 0, 0);
+  context.restore();
+}
+
+const differingTokens = new Map();
+/** 1 where the token of one run is not that of the other, as an array over the axis; null where there is nothing to tell. */
+function differing(name) {
+  if (runs.length < 2) return null;
+  if (!differingTokens.has(name)) {
+    const [ours, theirs] = runs.map((run) => run.axes[name].tokens);
+    const found = Float32Array.from(ours, (token, i) => (token === theirs[i] ? 0 : 1));
+    differingTokens.set(name, found.includes(1) ? found : null);
+  }
+  return differingTokens.get(name);
+}

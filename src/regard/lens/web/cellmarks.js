@@ -1,0 +1,110 @@
+// Marks on the cells of a plot: thin gaps, numbers where there is room, signs for what is no plain weight, and what is pinned.
+
+const SIGNS = { [NAN]: "×", [OUT]: "±", [LEAK]: "!", [ZERO]: "0" };
+
+/** Gaps between cells, signs, and numbers; only for single weights, and only for those on the screen. */
+function drawCells(plot, context, painter, at, place, near, X, Y) {
+  const { dpr, palette: tints, width, height } = plot;
+  const [wide, high] = [at.kx * dpr, at.ky * dpr];
+  const numbers = at.kx >= 46 && at.ky >= 20;
+  const size = Math.min(13, 0.62 * Math.min(at.kx, at.ky)) * dpr;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  const [i1, j1] = [Math.min(plot.call.Q, rowsNow(), Math.ceil(at.row + height / at.ky)), Math.min(plot.call.K, Math.ceil(at.column + width / at.kx))];
+  for (const spot of near) {
+    const tile = painter.codes({ ...place, ...spot, level: 0 }, [0, 0]);
+    if (!tile) continue;
+    const [top, left] = [spot.row * TILE, spot.column * TILE];
+    for (let i = Math.max(top, Math.floor(at.row)); i < Math.min(i1, top + tile.rows); i++) {
+      for (let j = Math.max(left, Math.floor(at.column)); j < Math.min(j1, left + tile.columns); j++) {
+        const cell = (i - top) * tile.columns + j - left;
+        const text = painter.label ? painter.label(tile, cell, numbers) : labelOf(tile, cell, numbers);
+        if (!text) continue;
+        context.font = `600 ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
+        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, painter.n, i);
+        context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
+      }
+    }
+  }
+  context.strokeStyle = tints.paper;
+  context.lineWidth = Math.max(1, Math.round(dpr));
+  context.globalAlpha = Math.min(1, (Math.min(at.kx, at.ky) - 8) / 8);
+  context.beginPath();
+  for (let i = Math.ceil(at.row); i <= i1; i++) { const y = Math.round(Y(i)) - 0.5; context.moveTo(X(at.column), y); context.lineTo(X(j1), y); }
+  for (let j = Math.ceil(at.column); j <= j1; j++) { const x = Math.round(X(j)) - 0.5; context.moveTo(x, Y(at.row)); context.lineTo(x, Y(i1)); }
+  context.stroke();
+  context.globalAlpha = 1;
+}
+
+/** A sign for what is no plain weight; the number itself where there is room. */
+function labelOf({ coarse, fine }, cell, numbers) {
+  const code = coarse[cell];
+  if (code === MASKED) return "";
+  if (code !== ZERO && code < FIRST && code !== TINY) return SIGNS[code] ?? "";
+  if (!numbers) return code === ZERO ? SIGNS[ZERO] : "";
+  if (code === ZERO) return "0";
+  return code === TINY ? "<10⁻⁶" : percent(weight(code, fine?.[cell]), 3);
+}
+
+/** Letters that can be read on a cell. */
+function inkOf(plot, { coarse }, cell, n, i) {
+  const code = coarse[cell];
+  if (code === ZERO) return plot.palette.soft;
+  if (code < FIRST && code !== TINY) return "#ffffff";
+  const look = lookNow(n, tracksNow(n));
+  const row = look.rows && look.tracks ? rowOf(look, callNow(), i, 1, 1) : { attended: 1, maximum: 1, factor: 1 };
+  return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
+}
+
+/** Cross hairs through what is pinned, dashes along further pins, a frame around what is measured, and where the pointer is. */
+function drawPins(plot, context, at) {
+  const { left, top, width, height, palette: tints } = plot;
+  const X = (key) => left + (key - at.column) * at.kx, Y = (row) => top + (row - at.row) * at.ky;
+  const right = Math.min(left + width, X(plot.call.K)), bottom = Math.min(top + height, Y(Math.min(plot.call.Q, rowsNow())));
+  context.save();
+  context.beginPath();
+  context.rect(left - 3, top - 3, right - left + 6, bottom - top + 6);
+  context.clip();
+  const line = (tint, wide, path) => {
+    for (const [style, thick] of [[tints.paper, wide + 2], [tint, wide]]) {
+      Object.assign(context, { strokeStyle: style, lineWidth: thick });
+      context.beginPath();
+      path();
+      context.stroke();
+    }
+  };
+  const across = (row) => {
+    const ys = at.ky >= 5 ? [Y(row), Y(row + 1)] : [Y(row + 0.5)];
+    for (const y of ys) { context.moveTo(left, y); context.lineTo(right, y); }
+  };
+  const down = (key) => {
+    const xs = at.kx >= 5 ? [X(key), X(key + 1)] : [X(key + 0.5)];
+    for (const x of xs) { context.moveTo(x, top); context.lineTo(x, bottom); }
+  };
+  if (state.hover && !measuring.block?.live) {
+    Object.assign(context, { strokeStyle: tints.soft, lineWidth: 1, globalAlpha: 0.55 });
+    context.beginPath();
+    const [row, column] = [Math.floor(state.hover.row), Math.floor(state.hover.column)];
+    context.moveTo(left, Y(row + 0.5)); context.lineTo(right, Y(row + 0.5));
+    context.moveTo(X(column + 0.5), top); context.lineTo(X(column + 0.5), bottom);
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+  context.setLineDash([5, 4]);
+  for (const pin of state.pins) line(tints.accent, 1, () => across(pin));
+  context.setLineDash([]);
+  line(tints.accent, 1, () => across(state.query));
+  if (state.key !== null) {
+    line(tints.accent, 1, () => down(state.key));
+    const [x, y, w, h] = [X(state.key), Y(state.query), Math.max(7, at.kx), Math.max(7, at.ky)];
+    line(tints.accent, 2, () => context.rect(x + (at.kx - w) / 2, y + (at.ky - h) / 2, w, h));
+  }
+  if (measuring.block) {
+    const { row, column, rows, columns } = measuring.block;
+    Object.assign(context, { fillStyle: tints.accent, globalAlpha: 0.14 });
+    context.fillRect(X(column), Y(row), columns * at.kx, rows * at.ky);
+    context.globalAlpha = 1;
+    line(tints.ink, 1, () => context.rect(X(column), Y(row), columns * at.kx, rows * at.ky));
+  }
+  context.restore();
+}

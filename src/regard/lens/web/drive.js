@@ -1,0 +1,120 @@
+// How a plot is driven: by mouse, by touch and by keyboard.
+//
+// Dragging pans. Ctrl and wheel, or two fingers, zoom; the wheel alone zooms only while the plot has the focus, so that a page can
+// be scrolled past it. With Shift, or while measuring, dragging measures a block. One finger scrolls the page up and down.
+
+/** Listens for all that is done to a plot. */
+function drive(plot) {
+  const { canvas } = plot;
+  const pointers = new Map();
+  let begun = null; // where the first pointer went down, and whether it has moved since
+  const at = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  const spread = () => {
+    const [[ax, ay], [bx, by]] = [...pointers.values()];
+    return { x: (ax + bx) / 2, y: (ay + by) / 2, apart: Math.max(8, Math.hypot(ax - bx, ay - by)) };
+  };
+
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button > 0) return;
+    pointers.set(event.pointerId, at(event));
+    canvas.setPointerCapture(event.pointerId);
+    canvas.focus({ preventScroll: true });
+    const [x, y] = at(event);
+    begun = { x, y, moved: pointers.size > 1, measure: event.shiftKey || measuring.on, from: plot.under(x, y) };
+  });
+
+  canvas.addEventListener("pointermove", (event) => {
+    const [x, y] = at(event);
+    if (!pointers.has(event.pointerId)) return pointed(plot.under(x, y));
+    const before = pointers.size === 2 ? spread() : null;
+    const [px, py] = pointers.get(event.pointerId);
+    pointers.set(event.pointerId, [x, y]);
+    if (before) {
+      const now = spread();
+      plot.zoom(now.apart / before.apart, before.x - plot.left, before.y - plot.top);
+      plot.pan(now.x - before.x, now.y - before.y);
+      return;
+    }
+    if (!begun) return;
+    if (!begun.moved && Math.hypot(x - begun.x, y - begun.y) < 4) return;
+    begun.moved = true;
+    if (begun.measure) {
+      const to = plot.under(clamp(x, plot.left, plot.left + plot.width - 1), clamp(y, plot.top, plot.top + plot.height - 1));
+      if (begun.from && to) measureBlock(plot, begun.from, to, true);
+    } else plot.pan(x - px, y - py);
+  });
+
+  const up = (event) => {
+    if (!pointers.delete(event.pointerId) || !begun || pointers.size) return;
+    const { moved, measure: measured, from, x } = begun;
+    begun = null;
+    if (event.type === "pointercancel") return;
+    if (moved) {
+      if (measured && measuring.block) measureBlock(plot, null, null, false);
+    } else if (from) clicked(plot, from, event, x);
+  };
+  canvas.addEventListener("pointerup", up);
+  canvas.addEventListener("pointercancel", up);
+  canvas.addEventListener("pointerleave", () => { if (!pointers.size) pointed(null); });
+  canvas.addEventListener("dblclick", (event) => {
+    const [x, y] = at(event);
+    if (plot.under(x, y)) plot.zoom(event.altKey ? 0.5 : 2, x - plot.left, y - plot.top);
+  });
+
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
+    event.preventDefault();
+    const [x, y] = at(event);
+    const lines = event.deltaMode === 1 ? 16 : 1;
+    if (event.shiftKey && !event.ctrlKey) return plot.pan(-event.deltaX * lines || -event.deltaY * lines, 0);
+    plot.zoom(2 ** clamp((-event.deltaY * lines) / (event.ctrlKey ? 80 : 240), -1, 1), clamp(x - plot.left, 0, plot.width), clamp(y - plot.top, 0, plot.height));
+  }, { passive: false });
+
+  canvas.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = keyed(plot, event);
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  });
+}
+
+/** What a key does on a plot; nothing for those that mean something elsewhere. */
+function keyed(plot, { key, shiftKey }) {
+  const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key];
+  if (move && shiftKey) return () => growBlock(plot, ...move);
+  const view = plot.view();
+  const page = Math.max(1, Math.floor(plot.height / view.ky) - 1);
+  const to = (query, column) => () => choose({ query: clamp(query, 0, Math.max(0, rowsNow() - 1)), key: clamp(column, 0, plot.call.K - 1) });
+  const column = state.key ?? Math.min(state.query, plot.call.K - 1);
+  if (move) return to(state.query + move[0], column + (state.key === null && move[1] ? 0 : move[1]));
+  return {
+    PageUp: to(state.query - page, column), PageDown: to(state.query + page, column), Home: to(state.query, 0), End: to(state.query, plot.call.K - 1),
+    "+": () => plot.zoom(2), "=": () => plot.zoom(2), "-": () => plot.zoom(0.5), 0: () => choose({ view: null }),
+    Enter: () => choose({ pins: toggled(state.pins, state.query) }),
+    Escape: () => (measuring.block ? unmeasure() : state.key !== null ? choose({ key: null }) : plot.canvas.blur()),
+  }[key];
+}
+
+const toggled = (pins, row) => (pins.includes(row) ? pins.filter((pin) => pin !== row) : [...pins, row]);
+
+function clicked(plot, { row, column }, event, x) {
+  const [query, key] = [Math.floor(row), Math.floor(column)];
+  if (event.shiftKey) return query === state.query ? undefined : choose({ pins: toggled(state.pins, query) });
+  const n = plot.partAt(x)?.painter.n; // in a comparison, a click also says whose numbers the other screens show
+  unmeasure();
+  return choose({ query, key, ...(n === undefined || n === state.run ? {} : { run: n }) });
+}
+
+/** Where the pointer is; screens hear of it once a frame. */
+function pointed(place) {
+  pointed.next = place;
+  pointed.frame ??= requestAnimationFrame(() => {
+    pointed.frame = null;
+    if (state.hover !== pointed.next) choose({ hover: pointed.next });
+  });
+}

@@ -1,0 +1,116 @@
+// Beside the map: the whole of it in small with a frame around what is shown, and, where keys are patches, the picture.
+
+const minimap = {
+  build(plot) {
+    const canvas = $("minimap");
+    canvas.setAttribute("role", "img");
+    const centre = (event) => {
+      const box = canvas.getBoundingClientRect();
+      const at = plot.view();
+      const [x, y] = [clamp((event.clientX - box.left) / box.width, 0, 1), clamp((event.clientY - box.top) / box.height, 0, 1)];
+      plot.show({ row: y * plot.call.Q - plot.height / at.ky / 2, column: x * plot.call.K - at.span / 2, span: at.span });
+    };
+    canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); centre(event); });
+    canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) centre(event); });
+  },
+
+  draw(plot, at) {
+    const canvas = $("minimap");
+    const { Q, K } = plot.call;
+    const [width, height] = plot.squared ? (Q > K ? [Math.max(20, (120 * K) / Q), 120] : [120, Math.max(20, (120 * Q) / K)]) : [120, 90];
+    const { dpr } = plot;
+    Object.assign(canvas, { width: Math.round(width * dpr), height: Math.round(height * dpr) });
+    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+    const context = canvas.getContext("2d");
+    context.fillStyle = hatching(context, plot.palette.hatch, dpr);
+    const rows = Math.min(Q, rowsNow());
+    const level = topLevel(plot.call);
+    const place = { call: state.call, head: state.head, pool: state.pool, level, row: 0, column: 0 };
+    const { painter } = plot.parts()[0];
+    const picture = painter.picture(place, [0, 0]);
+    if (picture) {
+      const [shown, wide] = [Math.min(picture.height, rows / 2 ** level), K / 2 ** level];
+      context.fillRect(0, 0, canvas.width, (canvas.height * rows) / Q);
+      context.imageSmoothingQuality = "high";
+      context.drawImage(picture, 0, 0, wide, shown, 0, 0, canvas.width, (canvas.height * rows) / Q);
+      context.fillStyle = plot.palette.leak;
+      for (const [r, c] of painter.codes(place, [0, 0]).alarms.cells) {
+        context.fillRect(((c + 0.5) * 2 ** level * canvas.width) / K - 2 * dpr, ((r + 0.5) * 2 ** level * canvas.height) / Q - 2 * dpr, 4 * dpr, 4 * dpr);
+      }
+    }
+    const seen = [Math.min(K, at.span), Math.min(Q, plot.height / at.ky)];
+    context.setTransform(canvas.width / K, 0, 0, canvas.height / Q, 0, 0);
+    context.beginPath();
+    context.rect(at.column, at.row, ...seen);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    for (const [tint, thick] of [[plot.palette.paper, 4], [plot.palette.accent, 2]]) {
+      Object.assign(context, { strokeStyle: tint, lineWidth: thick * dpr });
+      context.stroke();
+    }
+    const range = (first, count, most) => `${Math.floor(first).toLocaleString("en")} to ${Math.min(most - 1, Math.ceil(first + count) - 1).toLocaleString("en")}`;
+    const said = `The whole matrix; the map shows rows ${range(at.row, seen[1], Q)} and keys ${range(at.column, seen[0], K)}`;
+    if (canvas.getAttribute("aria-label") !== said) canvas.setAttribute("aria-label", said);
+  },
+};
+
+// The picture whose patches are the keys, under the weights of the row that is pointed at or pinned.
+const mapPicture = {
+  images: new Map(),
+
+  async image(of) {
+    if (!this.images.has(of)) {
+      const image = new Image();
+      image.src = of.picture;
+      this.images.set(of, image.decode().then(() => image));
+    }
+    return this.images.get(of);
+  },
+
+  async draw() {
+    const of = keyAxis();
+    $("map-picture-box").hidden = !of.grid;
+    if (!of.grid) return;
+    const place = { run: state.run, call: state.call, head: state.head, scale: state.scale };
+    const i = Math.min(callNow().Q - 1, Math.floor(state.hover?.row ?? state.query));
+    this.asked = i;
+    const [image, row] = await Promise.all([of.picture ? this.image(of) : null, source.row(place.run, place.call, place.head, i)]);
+    if (overtaken(place) || this.asked !== i) return;
+    const canvas = $("map-picture");
+    const [rows, columns] = of.grid;
+    const [width, height] = image ? [image.naturalWidth, image.naturalHeight] : [columns * 16, rows * 16];
+    const scale = 480 / Math.max(width, height);
+    Object.assign(canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
+    const context = canvas.getContext("2d");
+    if (image) context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    const look = lookNow(place.run, tracksNow(place.run));
+    const figures = look.rows && look.tracks ? rowOf(look, callNow(), i, 1, 1) : { attended: 1, maximum: 1, factor: 1 };
+    const [wide, high] = [canvas.width / columns, canvas.height / rows];
+    let patch = 0, strongest = 0, own = -1;
+    const patches = [];
+    of.special.forEach((special, j) => {
+      if (special) return;
+      const p = weight(row.coarse[j], row.fine?.[j]);
+      if (of === queryAxis() && j === i) own = patch;
+      if (p > (patches[strongest]?.p ?? -1)) strongest = patch;
+      patches.push({ p, at: step(p * figures.factor, state.scale, figures), code: row.coarse[j] });
+      patch++;
+    });
+    patches.forEach(({ at, code }, number) => {
+      if (code === MASKED) return;
+      const alarm = { [NAN]: "--nan", [OUT]: "--out", [LEAK]: "--leak" }[code];
+      Object.assign(context, { fillStyle: alarm ? css(alarm) : colour(at, state.scale), globalAlpha: alarm ? 1 : image ? 0.25 + 0.6 * (at / 255) : 1 });
+      context.fillRect((number % columns) * wide, Math.floor(number / columns) * high, wide, high);
+    });
+    context.globalAlpha = 1;
+    if (own >= 0) {
+      for (const [tint, thick] of [[css("--paper"), 6], [css("--accent"), 3]]) {
+        Object.assign(context, { strokeStyle: tint, lineWidth: thick });
+        context.strokeRect((own % columns) * wide, Math.floor(own / columns) * high, wide, high);
+      }
+    }
+    const where = (number) => `row ${Math.floor(number / columns)}, column ${number % columns} of the picture`;
+    $("map-picture-words").replaceChildren("Weights of ", ...named(queryAxis(), i), ` on the patches; the most, ${percent(patches[strongest].p, 2)}, at ${where(strongest)}.`);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", $("map-picture-words").textContent);
+  },
+};

@@ -1,0 +1,286 @@
+// A plot: the matrix of a head on a canvas, at any zoom, with what is pinned and pointed at on a second canvas above it.
+//
+// The view is state.view: the first row and key on the screen, and how many keys there are across it; null shows the whole.
+
+class Plot {
+  /** parts(): what is drawn, [{painter, from, to}] from left to right in shares of the width; margins: "tracks" or "labels". */
+  constructor(holder, { name, margins, parts, run = () => state.run }) {
+    Object.assign(this, { holder, name, margins, parts, run, width: 0, height: 0, waiting: [] });
+    this.canvas = element("canvas", undefined, { className: "matrix", tabIndex: 0 });
+    this.canvas.setAttribute("role", "application");
+    this.canvas.setAttribute("aria-roledescription", "attention map");
+    this.over = element("canvas", undefined, { className: "over" });
+    this.over.setAttribute("aria-hidden", "true");
+    holder.classList.add("plot");
+    holder.append(this.canvas, this.over);
+    tiles.landed.add(() => this.shown && this.later());
+    new ResizeObserver(() => this.later()).observe(holder);
+  }
+
+  get shown() { return this.holder.offsetParent !== null; }
+  get call() { return runs[this.run()].calls[Math.min(state.call, runs[this.run()].calls.length - 1)]; }
+
+  /** Measures the room there is; margins leave the rest to the matrix. */
+  measure() {
+    const outer = this.holder.clientWidth;
+    const dpr = devicePixelRatio || 1;
+    const room = gutters(outer, this.margins);
+    const width = Math.max(40, outer - room.left - room.right);
+    const height = Math.round(clamp(this.tall ? this.tall(width) : width, 160, Math.max(300, innerHeight * 0.72)));
+    if (outer === this.outer && height === this.height && dpr === this.dpr) return;
+    Object.assign(this, { outer, dpr, width, height, ...room });
+    for (const canvas of [this.canvas, this.over]) {
+      canvas.width = Math.round(outer * dpr);
+      canvas.height = Math.round((room.top + height + room.bottom) * dpr);
+      canvas.style.height = `${room.top + height + room.bottom}px`;
+    }
+    this.holder.style.height = this.canvas.style.height;
+  }
+
+  /** Square cells where the matrix is nearly square, otherwise fitted to the plot, unless the reader said which. */
+  get squared() {
+    const { Q, K } = this.call;
+    return state.cells ? state.cells === "square" : Math.max(Q / K, K / Q) <= 1.5;
+  }
+
+  get home() { return this.squared ? Math.max(this.call.K, (this.call.Q * this.width) / this.height) : this.call.K; }
+
+  /** What is on the screen: {row, column, span, kx, ky}, kx and ky in CSS pixels per key and per row. */
+  view(view = state.view) {
+    const { Q, K } = this.call;
+    const span = clamp(view?.span ?? this.home, Math.min(this.home, Math.max(1, this.width / 72)), this.home);
+    const kx = this.width / span;
+    const ky = this.squared ? kx : (kx * K * this.height) / (Q * this.width);
+    return {
+      span, kx, ky, row: clamp(view?.row ?? 0, 0, Math.max(0, Q - this.height / ky)), column: clamp(view?.column ?? 0, 0, Math.max(0, K - span)),
+    };
+  }
+
+  /** Moves the view to where it may be; the whole is no view at all. */
+  show({ row, column, span }) {
+    const at = this.view({ row, column, span });
+    const whole = at.span >= this.home * (1 - 1e-9);
+    return choose({ view: whole ? null : { row: at.row, column: at.column, span: at.span } });
+  }
+
+  pan(dx, dy) {
+    const at = this.view();
+    return this.show({ row: at.row - dy / at.ky, column: at.column - dx / at.kx, span: at.span });
+  }
+
+  /** Zooms by a factor; what is under the given place of the plot stays there, otherwise the pinned cell or the middle. */
+  zoom(factor, x, y) {
+    const at = this.view();
+    if (x === undefined) [x, y] = this.centre(at);
+    const next = this.view({ ...at, span: at.span / factor });
+    return this.show({ span: next.span, row: at.row + y / at.ky - y / next.ky, column: at.column + x / at.kx - x / next.kx });
+  }
+
+  centre(at) {
+    const [x, y] = [((state.key ?? -1) + 0.5 - at.column) * at.kx, (state.query + 0.5 - at.row) * at.ky];
+    const inside = x > 0 && x < this.width && y > 0 && y < this.height;
+    return inside ? [x, y] : [this.width / 2, this.height / 2];
+  }
+
+  /** Shows what is pinned where it lies beyond the edge. */
+  follow() {
+    if (!state.view) return;
+    const at = this.view();
+    const into = (first, visible, place, count) => (place < first ? place : place + 1 > first + visible ? place + 1 - visible : first);
+    const row = into(at.row, this.height / at.ky, state.query);
+    const column = state.key === null ? at.column : into(at.column, at.span, state.key);
+    if (row !== at.row || column !== at.column) this.show({ row, column, span: at.span });
+  }
+
+  /** The level of the tiles that are drawn, and how their cells are taken together, so that no cell is smaller than a pixel. */
+  detail(at = this.view()) {
+    const [high, wide] = [levelFor(1 / (at.ky * this.dpr)), levelFor(1 / (at.kx * this.dpr))];
+    let level = Math.min(high, wide);
+    const count = () => Math.ceil(this.height / at.ky / TILE / 2 ** level + 1) * Math.ceil(at.span / TILE / 2 ** level + 1);
+    while (level < Math.max(high, wide) && (count() > 64 || Math.max(high, wide) - level > 8)) level++;
+    return { level, fold: [Math.max(0, high - level), Math.max(0, wide - level)], high, wide };
+  }
+
+  /** The cell under a place of the canvas in CSS pixels: {row, column} as fractions of positions, or null beside the matrix. */
+  under(x, y) {
+    const at = this.view();
+    const [row, column] = [at.row + (y - this.top) / at.ky, at.column + (x - this.left) / at.kx];
+    const inside = x >= this.left && y >= this.top && row < Math.min(this.call.Q, rowsNow()) && column < this.call.K;
+    return inside && x < this.left + this.width && y < this.top + this.height ? { row, column } : null;
+  }
+
+  partAt(x) { return this.parts().find(({ from, to }) => (x - this.left) / this.width >= from && (x - this.left) / this.width <= to); }
+
+  /** Draws at the next frame; resolves when all that is visible is drawn. */
+  draw(changed) {
+    if (!this.shown) { tiles.want(this.name, []); return Promise.resolve(); }
+    if (changed.has("theme")) this.palette = null;
+    if (["run", "call", "head", "theme"].some((name) => changed.has(name))) tiles.failed.clear();
+    if ([...changed].every((name) => name === "hover" || name === "measured")) { this.later("over"); return Promise.resolve(); }
+    return new Promise((done, failed) => {
+      this.waiting.push({ done, failed });
+      this.later();
+    });
+  }
+
+  later(what = "all") {
+    if (what === "all") this.dirty = true;
+    if (!this.frame) this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      if (!this.shown) return this.settle(true);
+      this.measure();
+      this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak"].map((name) => [name, css(`--${name}`)]));
+      if (this.dirty) this.settle(this.paint());
+      this.overlay();
+    });
+  }
+
+  settle(complete) {
+    const error = tiles.failed.values().next().value;
+    if (!complete && !error) return;
+    for (const { done, failed } of this.waiting.splice(0)) error ? failed(error) : done();
+  }
+
+  /** One frame; true when nothing that is visible was missing. */
+  paint() {
+    const at = this.view();
+    const parts = this.parts();
+    const detail = this.detail(at);
+    const place = { call: state.call, head: state.head, pool: state.pool };
+    const wanted = [], near = this.visible(at, detail.level);
+    const top = topLevel(this.call);
+    let missing = false, drawn = false;
+    for (const { painter } of parts) {
+      wanted.push(...painter.needs({ ...place, level: top, row: 0, column: 0 }));
+      for (const spot of near) {
+        const here = { ...place, ...spot, level: detail.level };
+        wanted.push(...painter.needs(here));
+        if (!painter.picture(here, detail.fold)) missing = true;
+        drawn ||= !missing || Boolean(painter.picture({ ...place, level: top, row: 0, column: 0 }, this.foldAt(top, detail)));
+      }
+    }
+    tiles.want(this.name, wanted);
+    // For a moment the last head stays, rather than an empty plot that flickers.
+    if (missing && !drawn && performance.now() - (this.painted ?? -1e9) < 150) {
+      setTimeout(() => this.later(), 160);
+      return false;
+    }
+    this.painted = performance.now();
+    this.dirty = false;
+    const context = this.canvas.getContext("2d");
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    for (const part of parts) this.part(context, part, at, detail, place, near);
+    context.setTransform(this.dpr, 0, 0, this.dpr, 0, 0);
+    drawMargins(this, context, at);
+    if (this.after) this.after(at, detail);
+    return !missing;
+  }
+
+  /** The tiles that are on the screen at a level, the middle ones first. */
+  visible(at, level) {
+    const size = TILE * 2 ** level;
+    const range = (first, count, most) => [Math.floor(first / size), Math.max(0, Math.ceil(Math.min(first + count, most) / size) - 1)];
+    const [r0, r1] = range(at.row, this.height / at.ky, Math.min(this.call.Q, rowsNow()));
+    const [c0, c1] = range(at.column, at.span, this.call.K);
+    const found = [];
+    for (let row = r0; row <= r1; row++) for (let column = c0; column <= c1; column++) found.push({ row, column });
+    const far = ({ row, column }) => Math.hypot(row - (r0 + r1) / 2, column - (c0 + c1) / 2);
+    return found.sort((a, b) => far(a) - far(b));
+  }
+
+  foldAt(level, { high, wide }) { return [Math.min(8, Math.max(0, high - level)), Math.min(8, Math.max(0, wide - level))]; }
+
+  /** Tiles of one part of the plot, from the finest that are there, clipped to the matrix. */
+  part(context, { painter, from, to }, at, detail, place, near) {
+    const { dpr, left, top, width, height } = this;
+    const X = (key) => (left + (key - at.column) * at.kx) * dpr, Y = (row) => (top + (row - at.row) * at.ky) * dpr;
+    const rows = Math.min(this.call.Q, rowsNow());
+    const [x0, x1] = [Math.max(left, left + from * width) * dpr, Math.min((left + to * width) * dpr, X(this.call.K))];
+    const [y0, y1] = [top * dpr, Math.min((top + height) * dpr, Y(rows))];
+    context.save();
+    context.beginPath();
+    context.rect(Math.round(x0), Math.round(y0), Math.round(x1) - Math.round(x0), Math.round(y1) - Math.round(y0));
+    context.clip();
+    context.fillStyle = this.palette.raised;
+    context.fillRect(x0, y0, x1 - x0, y1 - y0);
+    context.imageSmoothingEnabled = false;
+    const hatch = hatching(context, this.palette.hatch, dpr);
+    hatch.setTransform(new DOMMatrix().translate(X(0) % (6 * dpr), Y(0) % (6 * dpr)));
+    for (const spot of near) {
+      for (let up = 0; detail.level + up <= topLevel(this.call); up++) {
+        const level = detail.level + up, size = TILE * 2 ** level;
+        const here = { ...place, level, row: spot.row >> up, column: spot.column >> up };
+        const fold = up ? this.foldAt(level, detail) : detail.fold;
+        const picture = painter.picture(here, fold);
+        if (!picture) continue;
+        const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
+        const part = TILE * 2 ** detail.level;
+        const [i0, j0] = [spot.row * part, spot.column * part];
+        const [sx, sy] = [(j0 - here.column * size) / wide, (i0 - here.row * size) / high];
+        const [sw, sh] = [Math.min(part / wide, picture.width - sx), Math.min(part / high, picture.height - sy)];
+        if (sw <= 0 || sh <= 0) break;
+        const [px, py] = [Math.round(X(j0)), Math.round(Y(i0))];
+        const [pw, ph] = [Math.round(X(j0 + sw * wide)) - px, Math.round(Y(i0 + sh * high)) - py];
+        context.fillStyle = hatch;
+        context.fillRect(px, py, pw, ph);
+        context.drawImage(picture, sx, sy, sw, sh, px, py, pw, ph);
+        break;
+      }
+    }
+    if (Math.min(at.kx, at.ky) >= 9) drawCells(this, context, painter, at, place, near, X, Y);
+    this.alarms(context, painter, detail, place, near, X, Y);
+    context.restore();
+  }
+
+  /** Forbidden weight stays visible however far out: a marker that is never smaller than its head line. */
+  alarms(context, painter, { level, fold }, place, near, X, Y) {
+    const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
+    const least = 7 * this.dpr;
+    if (X(wide) - X(0) >= least && Y(high) - Y(0) >= least) return;
+    for (const spot of near) {
+      const tile = painter.codes({ ...place, ...spot, level }, fold);
+      const size = TILE * 2 ** level;
+      for (const [r, c] of tile?.alarms?.cells ?? []) {
+        const [x, y] = [X(spot.column * size + (c + 0.5) * wide), Y(spot.row * size + (r + 0.5) * high)];
+        context.fillStyle = this.palette.paper;
+        context.fillRect(x - least / 2 - this.dpr, y - least / 2 - this.dpr, least + 2 * this.dpr, least + 2 * this.dpr);
+        context.fillStyle = this.palette.leak;
+        context.fillRect(x - least / 2, y - least / 2, least, least);
+      }
+    }
+  }
+
+  /** What is pinned, measured and pointed at. */
+  overlay() {
+    const context = this.over.getContext("2d");
+    context.setTransform(this.dpr, 0, 0, this.dpr, 0, 0);
+    context.clearRect(0, 0, this.outer, this.over.height);
+    drawPins(this, context, this.view());
+  }
+}
+
+/** What a plot of one run draws. */
+const painterOf = (n) => ({
+  n,
+  needs: (place) => [{ ...place, n }],
+  codes: (place, fold) => tiles.at({ ...place, n }, fold),
+  picture: (place, fold) => tiles.picture({ ...place, n }, fold, lookNow(n, tracksNow(n))),
+  palette: (look) => paletteOf(look).plain,
+});
+
+let hatched = null;
+/** Thin lines from corner to corner, for what is masked. */
+function hatching(context, tint, dpr) {
+  if (hatched?.name !== `${tint} ${dpr}`) {
+    const size = Math.round(6 * dpr);
+    const canvas = new OffscreenCanvas(size, size);
+    const pen = canvas.getContext("2d");
+    Object.assign(pen, { strokeStyle: tint, lineWidth: Math.max(1, dpr) });
+    pen.beginPath();
+    for (const shift of [-size, 0, size]) { pen.moveTo(shift, size); pen.lineTo(shift + size, 0); }
+    pen.stroke();
+    hatched = { name: `${tint} ${dpr}`, pattern: context.createPattern(canvas, "repeat") };
+  }
+  return hatched.pattern;
+}

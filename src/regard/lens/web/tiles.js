@@ -1,0 +1,198 @@
+// Tiles of a map: their codes by place, pictures of them in colours, and a queue from which what was overtaken is dropped.
+//
+// A place is {n, call, head, pool, level, row, column}; a fold [y, x] takes 2^y × 2^x cells of a tile together, where rows and
+// keys are not drawn on the same scale.
+
+/** Things by name; the ones that were used longest ago go first. */
+class Shelf {
+  constructor(most) { this.most = most; this.held = new Map(); }
+  get(name) {
+    const found = this.held.get(name);
+    if (found !== undefined) { this.held.delete(name); this.held.set(name, found); }
+    return found;
+  }
+  set(name, thing) {
+    this.held.set(name, thing);
+    if (this.held.size > this.most) this.held.delete(this.held.keys().next().value);
+    return thing;
+  }
+}
+
+/** The smallest level at which a cell covers so many positions. */
+const levelFor = (positions) => Math.max(0, Math.ceil(Math.log2(positions) - 1e-6));
+/** The level at which one tile holds the whole matrix. */
+const topLevel = ({ Q, K }) => levelFor(Math.max(Q, K) / TILE);
+const tileName = ({ n, call, head, pool, level, row, column }) => `${n}-${call}-${head}-${level ? pool : "weights"}-${level}-${row}-${column}`;
+
+const tiles = {
+  codes: new Shelf(400), pictures: new Shelf(500), failed: new Map(), flying: new Map(), queues: new Map(), landed: new Set(),
+
+  /** The codes of a tile, asked for now. */
+  load(place) {
+    const name = tileName(place);
+    const found = this.codes.get(name);
+    if (found) return Promise.resolve(found);
+    if (!this.flying.has(name)) {
+      const { n, call, head, pool, level, row, column } = place;
+      this.flying.set(name, source.tile(n, call, head, pool, level, row, column)
+        .then((tile) => this.codes.set(name, { ...tile, alarms: alarmsOf(tile) }))
+        .finally(() => this.flying.delete(name)));
+    }
+    return this.flying.get(name);
+  },
+
+  /** What `owner` needs now, the most urgent first; what it had asked for before and was not begun is dropped. */
+  want(owner, places) {
+    this.queues.set(owner, places);
+    this.next();
+  },
+
+  next() {
+    for (const places of this.queues.values()) {
+      while (this.flying.size < 4 && places.length) {
+        const place = places.shift();
+        const name = tileName(place);
+        if (this.codes.get(name) || this.flying.has(name) || this.failed.has(name)) continue;
+        this.load(place).catch((error) => { this.failed.set(name, error); }).then(() => {
+          for (const listener of this.landed) listener();
+          this.next();
+        });
+      }
+    }
+  },
+
+  /** The codes of a place that is there already, folded; otherwise undefined. */
+  at(place, fold) {
+    const tile = this.codes.get(tileName(place));
+    if (!tile || !(fold[0] || fold[1])) return tile;
+    const name = `${tileName(place)}|${fold}`;
+    return this.pictures.get(name) ?? this.pictures.set(name, folded(tile, place, fold));
+  },
+
+  /** The same as a picture, one pixel per cell; undefined while codes or the figures of its rows are missing. */
+  picture(place, fold, look) {
+    const name = `${tileName(place)}|${fold}|${look.name}`;
+    const found = this.pictures.get(name);
+    if (found) return found;
+    const tile = this.at(place, fold);
+    if (!tile || (look.rows && !look.tracks)) return undefined;
+    return this.pictures.set(name, pictured(tile.rows, tile.columns, coloured(tile, place, fold, look)));
+  },
+};
+
+/** How many cells of a tile are forbidden weight, not numbers or out of range, and where the first forbidden ones are. */
+function alarmsOf({ coarse, columns }) {
+  const found = { leak: 0, nan: 0, out: 0, cells: [] };
+  for (let at = 0; at < coarse.length; at++) {
+    const code = coarse[at];
+    if (code === LEAK) {
+      if (found.leak++ < 300) found.cells.push([Math.floor(at / columns), at % columns]);
+    } else if (code === NAN) found.nan++;
+    else if (code === OUT) found.out++;
+  }
+  return found;
+}
+
+/** Cells of a tile taken together, by the same law by which the tile itself was made. */
+function folded(tile, { n, call, pool, level, row }, [y, x]) {
+  const { Q } = runs[n].calls[call];
+  const [high, wide, size] = [2 ** y, 2 ** x, 2 ** level];
+  const [rows, columns] = [Math.ceil(tile.rows / high), Math.ceil(tile.columns / wide)];
+  const coarse = new Uint8Array(rows * columns);
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < columns; c++) {
+      let sum = 0, most = 0, count = 0, wrong = 0, seen = false, zero = true;
+      for (let i = r * high; i < Math.min(tile.rows, (r + 1) * high); i++) {
+        const weighs = Math.min(size, Q - (row * TILE + i) * size); // rows of the matrix in this row of cells
+        count += weighs;
+        for (let j = c * wide; j < Math.min(tile.columns, (c + 1) * wide); j++) {
+          const code = tile.coarse[i * tile.columns + j];
+          if (code === NAN || code === LEAK || code === OUT) wrong = Math.max(wrong, code);
+          if (code === MASKED) continue;
+          seen = true;
+          zero &&= code === ZERO;
+          const p = weight(code, tile.fine?.[i * tile.columns + j]);
+          sum += p * weighs;
+          if (p > most) most = p;
+        }
+      }
+      const p = pool === "largest" ? most : sum / count;
+      coarse[r * columns + c] = wrong || (!seen ? MASKED : p > 0 ? coded(p) : zero ? ZERO : TINY);
+    }
+  }
+  const made = { rows, columns, coarse, exact: tile.exact };
+  return { ...made, alarms: alarmsOf(made) };
+}
+
+/** Pixels as a picture that can be drawn at once. */
+function pictured(rows, columns, pixels) {
+  const canvas = new OffscreenCanvas(columns, rows);
+  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
+  return canvas.transferToImageBitmap();
+}
+
+/** How cells are coloured now. rows: whether a colour depends on its row, for which `tracks` are needed. */
+function lookNow(n, tracks) {
+  const rows = Boolean(SCALES[state.scale].perRow) || state.hideSpecial;
+  return { name: `${state.scale}|${theme()}|${state.hideSpecial}`, scale: state.scale, hide: state.hideSpecial, rows, tracks };
+}
+
+const looks = new Shelf(8);
+/** The palette of a look, and the 256 colours of its ramp as pixels. */
+function paletteOf(look) {
+  return looks.get(look.name) ?? looks.set(look.name, {
+    plain: palette(look.scale), solid: pixelOf(css("--raised")),
+    ramp: Uint32Array.from({ length: 256 }, (_, at) => { const [r, g, b] = rgb(at, look.scale); return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; }),
+  });
+}
+const pixelOf = (hex) => { const [r, g, b] = hex.match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)); return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; };
+
+function coloured(tile, place, fold, look) {
+  const { coarse, rows, columns } = tile;
+  const { plain, ramp, solid } = paletteOf(look);
+  const pixels = new Uint32Array(rows * columns);
+  if (!look.rows) {
+    for (let at = 0; at < pixels.length; at++) pixels[at] = plain[coarse[at]];
+    return pixels;
+  }
+  const call = runs[place.n].calls[place.call];
+  const [high, wide] = [2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
+  const keys = runs[place.n].axes[call.keys];
+  const hidden = look.hide ? Array.from({ length: columns }, (_, c) => anySpecial(keys, place.column * TILE * 2 ** place.level + c * wide, wide)) : null;
+  const lookup = plain.slice();
+  let last = "";
+  for (let r = 0; r < rows; r++) {
+    const row = rowOf(look, call, place.row * TILE * 2 ** place.level + r * high, high, place.level && place.pool === "share" ? Math.min(wide, call.K) : 1);
+    const name = `${row.attended} ${row.maximum} ${row.factor}`;
+    if (name !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code] * row.factor, look.scale, row)];
+    last = name;
+    for (let c = 0; c < columns; c++) pixels[r * columns + c] = hidden?.[c] ? solid : lookup[coarse[r * columns + c]];
+  }
+  return pixels;
+}
+
+/** What the colour of a row of cells depends on: the mean of its rows; `wide`: how many keys were summed in a cell. */
+function rowOf({ tracks, hide }, call, i, high, wide) {
+  let attended = 0, maximum = 0, special = 0;
+  const stop = Math.min(call.Q, i + high);
+  for (let at = i; at < stop; at++) {
+    attended += tracks.attended[at];
+    maximum = Math.max(maximum, tracks.maximum[at]);
+    special += tracks.special[at];
+  }
+  const factor = hide ? 1 / Math.max(1e-9, 1 - special / (stop - i)) : 1;
+  return { attended: attended / (stop - i) / wide, maximum: maximum || 1, factor };
+}
+
+const countsOfSpecial = new WeakMap();
+/** Whether any of these keys stands for no word of the text. */
+function anySpecial(of, from, count) {
+  if (!countsOfSpecial.has(of)) {
+    const sums = new Uint32Array(of.tokens.length + 1);
+    of.special.forEach((special, at) => { sums[at + 1] = sums[at] + (special ? 1 : 0); });
+    countsOfSpecial.set(of, sums);
+  }
+  const sums = countsOfSpecial.get(of);
+  const stop = Math.min(sums.length - 1, from + count);
+  return sums[stop] > sums[Math.min(from, stop)];
+}
