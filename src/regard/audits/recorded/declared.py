@@ -48,14 +48,15 @@ def declared(call: Call, module=None) -> Declared:
     """What the notes of the call say, and where they are silent, the module."""
     layer = layer_of(call, module)
     config = getattr(layer, "config", None)
+    own = {} if config is None else vars(config)  # not by attribute: configurations that vary by layer refuse to be asked
     notes = call.notes
     sinks: Any = getattr(layer, "sinks", None)
     return Declared(
         _number(notes.get("scale"), *(getattr(layer, name, None) for name in SCALES)),
-        _number(notes.get("softcap"), getattr(layer, "attn_logit_softcapping", None), getattr(config, "attn_logit_softcapping", None)),
+        _number(notes.get("softcap"), getattr(layer, "attn_logit_softcapping", None), own.get("attn_logit_softcapping")),
         _whole(notes.get("window"), getattr(layer, "sliding_window", None)),
         next((flag for flag in (notes.get("causal"), getattr(layer, "is_causal", None)) if isinstance(flag, bool)), None),
-        _whole(notes.get("groups"), getattr(layer, "num_key_value_heads", None), getattr(config, "num_key_value_heads", None)),
+        _whole(notes.get("groups"), getattr(layer, "num_key_value_heads", None), own.get("num_key_value_heads")),
         read_array(sinks.detach().float().cpu(), "sinks") if hasattr(sinks, "detach") else notes.get("sinks"),
         config is not None or getattr(module, "config", None) is not None,
         bool(getattr(layer, "training", False)),

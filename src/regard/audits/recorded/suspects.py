@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...expr import Expr, Op, key, query, walk
+from ...expr import Expr, Op, Read, fold, key, query, walk
 from ...lens.call import Call
 from ...masks import causal
 from .told import Weigh, normalised
@@ -89,10 +89,11 @@ def _masks(call: Call) -> Iterator[Suspect]:
     yield Suspect(("mask",), "no mask at all", "the mask is dropped, or is_causal is overridden",
                   "pass the mask on to the kernel", replace(call, mask=None))  # fmt: skip
     for start, words in ((0, "top left: row 0 at key 0"), (K - Q, "bottom right: the last row at the last key")):
-        if start != call.start:
-            yield Suspect(("alignment",), f"a mask aligned {words}", f"with {Q} rows and {K} keys the two ends differ, and the "
-                          "implementation begins at the other one", f"row 0 stands at position {call.start}: shift the mask by it",
-                          replace(call, start=start))  # fmt: skip
+        for kind, rule in (("the mask", call.mask), ("a causal mask", causal())):
+            if start != call.start:
+                yield Suspect(("alignment",), f"{kind} aligned {words}", f"{Q} rows over {K} keys have two ends, and the implementation "
+                              "begins at the other one", f"row 0 stands at position {call.start}: shift the mask by it",
+                              replace(call, start=start, mask=rule))  # fmt: skip
     yield Suspect(("mask",), "a causal mask alone", "is_causal overrides the mask that was given",
                   "merge causality into the mask, and pass one of them", replace(call, mask=causal()))  # fmt: skip
     yield Suspect(("mask",), "a mask without causality", "is_causal was not passed on",
@@ -100,8 +101,8 @@ def _masks(call: Call) -> Iterator[Suspect]:
     yield Suspect(("mask",), "a mask of which only the hidden keys are kept", "padding is masked, and nothing else",
                   "merge padding and the rest of the mask with &", call,
                   _weigh(lambda allowed: np.broadcast_to(allowed.any(-2, keepdims=True), allowed.shape)))  # fmt: skip
-    for does, change in SHIFTS.items():
-        yield Suspect(("mask",), f"a mask off by one: {does}", one, fit, call, _weigh(change))
+    for does, rule in _off_by_one(call.mask, K):
+        yield Suspect(("mask",), f"a mask off by one: {does}", one, fit, replace(call, mask=rule))
     yield Suspect(("mask",), "a causal mask without the row itself", one, fit, replace(call, mask=call.mask & (key < query)))
     yield Suspect(("mask",), "the inverted mask", "true means 'hidden' to the caller and 'may attend' to the kernel, or the other way",
                   "invert it: ~mask", replace(call, mask=~call.mask))  # fmt: skip
@@ -136,20 +137,22 @@ def _weigh(change) -> Weigh:
     return lambda scores, allowed, sinks: normalised(scores, change(allowed), sinks)
 
 
-def _moved(allowed: np.ndarray, by: int, fill: bool) -> np.ndarray:
-    """moved[…, j] = allowed[…, j + by]."""
-    edge = np.full((*allowed.shape[:-1], 1), fill)
-    return np.concatenate([allowed[..., 1:], edge] if by > 0 else [edge, allowed[..., :-1]], -1)
+def _off_by_one(mask: Expr, K: int) -> Iterator[tuple[str, Expr]]:
+    """The mask with a bound moved by one key. Before the first key and after the last a neighbouring row tells what would be there."""
+    before = ((key > 0) & _put(mask, "key", key - 1)) | ((key <= 0) & _put(mask, "query", query + 1))
+    after = ((key < K - 1) & _put(mask, "key", key + 1)) | ((key >= K - 1) & _put(mask, "query", query - 1))
+    yield "one key more on the right", mask | before
+    yield "one key more on the left", mask | after
+    yield "one key less on the right", mask & after
+    yield "one key less on the left", mask & before
+    yield "all moved one key to the right", before
+    yield "all moved one key to the left", after
 
 
-SHIFTS = {
-    "one key more on the right": lambda a: a | _moved(a, -1, False),
-    "one key more on the left": lambda a: a | _moved(a, 1, False),
-    "one key less on the right": lambda a: a & _moved(a, 1, True),
-    "one key less on the left": lambda a: a & _moved(a, -1, True),
-    "all moved one key to the right": lambda a: _moved(a, -1, False),
-    "all moved one key to the left": lambda a: _moved(a, 1, False),
-}
+def _put(rule: Expr, name: str, value: Expr) -> Expr:
+    """The rule with another expression in place of a variable."""
+    return fold(rule, lambda node: node, lambda node: value if node.name == name else node,
+                lambda node, *index: Read(node.table, *index), lambda node, *args: Op(node.name, *args))  # fmt: skip
 
 
 def _added(scores, allowed, sinks):

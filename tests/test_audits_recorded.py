@@ -1,0 +1,331 @@
+"""Every mistake that is planted is found and named, at its layer, and the healthy twin is silent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.audits.finding import Finding, Passed, Skipped
+from regard.audits.recorded import CHECKS, badges, checks
+from regard.lens import Axis, Call, Run
+from regard.lens.figures import measure
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+
+def call_of(q, k, v, out, *, name="attention", layer=0, mask=None, score=None, scale=None, start=None, sinks=None, **more):
+    """A call as a recording keeps it, from one batch entry's arrays and the rules that it was told."""
+    (H, Q, D), K = q.shape, k.shape[1]
+    rules = {
+        "mask": mask,
+        "score": score,
+        "scale": D**-0.5 if scale is None else scale,
+        "start": K - Q if start is None else start,
+    }
+    sinks = None if sinks is None else np.asarray(sinks).reshape(H, -1)
+    lse, rows, received = measure(q, k, np.zeros(K, bool), **rules, sinks=sinks)
+    return Call(
+        name, layer, f"{Q}", f"{K}", lse, q, k, **rules, sinks=sinks, v=v, out=out, rows=rows, received=received, **more
+    )
+
+
+def run_of(*calls):
+    """A run of these calls, on axes of plain positions."""
+    sizes = {size for call in calls for size in call.shape[1:]}
+    return Run("planted", "", {f"{size}": Axis.of(size) for size in sizes}, calls)
+
+
+def alarms(results):
+    """Faults and warnings."""
+    return [found for found in results if isinstance(found, Finding) and found.severity != "note"]
+
+
+class Capture:
+    """An attention implementation of transformers: it notes what it is told about batch entry 0, and does as `plant` changes it.
+
+    plant(told) -> told for the layers in `at`; told: q, k, v, scale, allowed (H, Q, K), softcap, bias, sinks of all entries.
+    """
+
+    def __init__(self, plant=None, at=(1,)):
+        self.plant, self.at, self.calls, self.names = plant, at, [], {}
+
+    def __call__(
+        self, module, query, key, value, attention_mask, *, scaling=None, softcap=None, position_bias=None, s_aux=None, **_
+    ):
+        told = {"q": query, "k": key, "v": value, "scale": query.shape[-1] ** -0.5 if scaling is None else scaling,
+                "allowed": attention_mask, "softcap": softcap, "bias": position_bias, "sinks": s_aux}  # fmt: skip
+        layer = len(self.calls)
+        out = carried_out(**(self.plant(dict(told)) if self.plant and layer in self.at else told))
+        self.note(module, layer, told, out)
+        return out.transpose(1, 2).contiguous(), None
+
+    def note(self, module, layer, told, out):
+        K, Q = told["k"].shape[2], told["q"].shape[2]
+        q, k, v, out = (part[0].detach().numpy() for part in (told["q"], told["k"], told["v"], out))
+        allowed, bias = told["allowed"], told["bias"]
+        score = (
+            rg.softcap(told["softcap"])
+            if told["softcap"]
+            else rg.bias(bias[0].detach().numpy(), query_start=K - Q)
+            if bias is not None
+            else None
+        )
+        mask = None if allowed is None else rg.dense(allowed[0].expand(1, Q, K).numpy(), query_start=K - Q)
+        sinks = None if told["sinks"] is None else told["sinks"].detach().numpy()
+        self.calls.append(call_of(q, k, v, out, name=self.names[module], layer=layer, mask=mask, score=score,
+                                  scale=told["scale"], sinks=sinks, notes={"kind": "planted"}))  # fmt: skip
+
+
+def carried_out(q, k, v, scale, allowed, softcap, bias, sinks):
+    """Attention, written out."""
+    k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], 1) for part in (k, v))
+    scores = scale * q @ k.transpose(-1, -2)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
+    return torch.softmax(scores, -1)[..., : k.shape[2]] @ v
+
+
+def recorded(model, plant=None, at=(1,), **inputs):
+    """(run, model) of a transformers model whose attention is `Capture`."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    capture = Capture(plant, at)
+    AttentionInterface.register("planted", capture)
+    AttentionMaskInterface.register("planted", lambda **given: sdpa_mask(**given | {"allow_is_causal_skip": False}))
+    model.set_attn_implementation("planted")
+    capture.names = {module: name for name, module in model.named_modules()}
+    with torch.no_grad():
+        model(**inputs)
+    return run_of(*capture.calls), model
+
+
+# Models whose attention does something else than it was told -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Tiny random models by name, made once, with inputs of 12 tokens."""
+    from regard.torch.tiny_models import tiny_model
+
+    made = {}
+
+    def model(name):
+        if name not in made:
+            torch.manual_seed(0)
+            made[name] = tiny_model(name)
+        ids = torch.randint(3, 50, (1, 12), generator=torch.Generator().manual_seed(1))
+        given = {"input_ids": ids}
+        return made[name], given | ({"decoder_input_ids": ids.flip(1)} if name == "t5" else {})
+
+    return model
+
+
+def shifted(allowed, by):
+    """Causal, with `by` keys more on the right."""
+    return torch.arange(allowed.shape[-1]) <= torch.arange(allowed.shape[-2])[:, None] + by
+
+
+def without(name):
+    return lambda told: told | {name: None}
+
+
+def scaled(change):
+    return lambda told: told | {"scale": change(told["scale"], told["q"].shape[-1])}
+
+
+def masked(change):
+    return lambda told: told | {"allowed": change(told["allowed"])}
+
+
+def tiled(told):
+    repeats = told["q"].shape[1] // told["k"].shape[1]
+    return told | {name: told[name].repeat(1, repeats, 1, 1) for name in "kv"}
+
+
+def next_head(told):
+    return told | {"v": told["v"].roll(-1, 1)}
+
+
+PLANTED = {
+    "scale left out": ("llama", scaled(lambda scale, D: 1.0), "scale", "no scale"),
+    "scale doubled": ("llama", scaled(lambda scale, D: 2 * scale), "scale", "twice the scale"),
+    "scale inverted": ("llama", scaled(lambda scale, D: D**0.5), "scale", "scale √D"),
+    "root forgotten": ("llama", scaled(lambda scale, D: 1 / D), "scale", "applied twice"),
+    "some other scale": ("llama", scaled(lambda scale, D: 1.3 * scale), "scale", "1.3 times as large"),
+    "mask ignored": ("llama", without("allowed"), "mask", "no mask at all"),
+    "sees the next token": ("llama", masked(lambda allowed: shifted(allowed, 1)), "mask", "one key more on the right"),
+    "inverted mask": ("llama", masked(lambda allowed: ~allowed), "mask", "inverted"),
+    "window one too short": ("mistral", masked(lambda allowed: allowed & ~shifted(allowed, -3)), "mask", "one key less on the left"),
+    "window ignored": ("mistral", masked(lambda allowed: shifted(allowed, 0)), "mask", "a causal mask alone"),
+    "heads tiled": ("mistral", tiled, "groups", "mod 2"),
+    "values of the next head": ("llama", next_head, "heads", "v of the next head"),
+    "softcap dropped": ("gemma2", without("softcap"), "softcap", "without the softcap"),
+    "sinks dropped": ("gpt_oss", without("sinks"), "sinks", "without its sinks"),
+    "bias dropped": ("t5", without("bias"), "bias", "without the bias"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_mistake_is_found_named_and_placed(planted, models):
+    """One layer that does something else than it was told is a fault of that layer alone, by the name of the mistake."""
+    name, plant, check, words = PLANTED[planted]
+    model, given = models(name)
+
+    found = alarms(checks(*recorded(model, plant, **given)))
+
+    assert [(finding.check, finding.severity, finding.call) for finding in found] == [(check, "fault", 1)]
+    assert words in found[0].measured and found[0].where.startswith("call 1 (")
+
+
+@pytest.mark.parametrize("name", sorted({name for name, *_ in PLANTED.values()}))
+def test_the_healthy_twin_is_silent(name, models):
+    """The same models without a mistake: no fault, no warning, and the outputs were really compared."""
+    model, given = models(name)
+
+    results = list(checks(*recorded(model, **given)))
+
+    assert alarms(results) == []
+    assert any(isinstance(found, Passed) and found.check == "output" for found in results)
+
+
+def test_two_mistakes_at_once_are_both_named(models):
+    """A layer without scale and mask is found by both checks."""
+    model, given = models("llama")
+
+    found = alarms(checks(*recorded(model, lambda told: told | {"scale": 1.0, "allowed": None}, **given)))
+
+    assert {finding.check for finding in found} == {"scale", "mask"} and all(
+        "no mask at all" in finding.measured for finding in found
+    )
+
+
+def test_padding_that_the_mask_forgets(models):
+    """Left padding that an implementation does not mask is a mask ignored but for its causality."""
+    model, given = models("llama")
+    seen = torch.ones(1, 12, dtype=torch.long)
+    seen[0, :4] = 0
+    plant = masked(lambda allowed: shifted(allowed, 0))
+
+    found = alarms(checks(*recorded(model, plant, **given, attention_mask=seen)))
+    healthy = list(checks(*recorded(model, **given, attention_mask=seen)))
+
+    assert [(finding.check, finding.call) for finding in found] == [("mask", 1)] and "a causal mask alone" in found[0].measured
+    assert alarms(healthy) == []
+
+
+def test_a_mask_aligned_at_the_wrong_end(models):
+    """Three new rows over a cache: a mask that begins at the top left is a matter of alignment."""
+    from transformers import DynamicCache
+
+    model, given = models("llama")
+
+    def stepped(plant):
+        cache = DynamicCache(config=model.config)
+        ids = given["input_ids"]
+        recorded(model, input_ids=ids[:, :9], past_key_values=cache)
+        return alarms(checks(*recorded(model, plant, input_ids=ids[:, 9:], past_key_values=cache)))
+
+    found = stepped(masked(lambda allowed: shifted(allowed, 0)))
+
+    assert [(finding.check, finding.call) for finding in found] == [("alignment", 1)] and "top left" in found[0].measured
+    assert stepped(None) == []
+
+
+# Functions whose output is looked at alone -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def arrays():
+    """q (4, 24, 16), k and v (2, 24, 16)."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((4, 24, 16), np.float32), *rng.standard_normal((2, 2, 24, 16), np.float32)
+
+
+def softmax(scores, axis=-1):
+    weights = np.exp(scores - scores.max(axis, keepdims=True))
+    return weights / weights.sum(axis, keepdims=True)
+
+
+def heads_and_rows(out):
+    return out.swapaxes(0, 1).reshape(out.shape)
+
+
+CAUSAL = np.tri(24, dtype=bool)
+WRONG = {
+    "a mask that comes after the softmax": ("mask", lambda s, v: (softmax(s) * CAUSAL) @ v),
+    "a mask added as numbers 0 and 1": ("mask", lambda s, v: softmax(s + CAUSAL) @ v),
+    "scores that the mask sets to 0": ("mask", lambda s, v: softmax(s * CAUSAL) @ v),
+    "a softmax over the queries": ("softmax", lambda s, v: softmax(np.where(CAUSAL, s, -1e30), -2) @ v),
+    "other heads (1 in place of 0": ("heads", lambda s, v: (softmax(np.where(CAUSAL, s, -1e30)) @ v)[[1, 0, 3, 2]]),
+    "heads and rows that changed places": ("heads", lambda s, v: heads_and_rows(softmax(np.where(CAUSAL, s, -1e30)) @ v)),
+    "no usual mistake": ("output", lambda s, v: softmax(np.where(CAUSAL, s, -1e30)) @ v + 0.01),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_functions_are_named(words, arrays):
+    """Usual mistakes in a function written by hand, and one that has no name."""
+    q, k, v = arrays
+    check, wrong = WRONG[words]
+    each = np.arange(4) // 2
+    out = wrong(q @ k[each].swapaxes(1, 2) / 4, v[each]).astype(np.float32)
+
+    found = alarms(checks(run_of(call_of(q, k, v, out, mask=rg.causal()))))
+
+    assert [finding.check for finding in found] == [check] and words in found[0].measured
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_noise_of_a_dtype_is_no_mistake_and_hides_none(dtype, arrays):
+    """torch's own attention in each dtype is silent with scores from small to large; a scale of 5 % too much is found where the
+    dtype can tell.
+    """
+    import ml_dtypes
+
+    for size in (0.1, 1.0, 3.0):
+        q, k, v = (
+            torch.from_numpy(part).to(getattr(torch, dtype))
+            for part in (arrays[0] * size, arrays[1][[0, 0, 1, 1]], arrays[2][[0, 0, 1, 1]])
+        )
+        kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+
+        def alarmed(factor, q=q, k=k, v=v, kind=kind):
+            right = torch.nn.functional.scaled_dot_product_attention(
+                q[None], k[None], v[None], is_causal=True, scale=factor / 4
+            )[0]
+            host = [part.float().numpy().astype(kind) if dtype != "float64" else part.numpy() for part in (q, k, v, right)]
+            return [finding.check for finding in alarms(checks(run_of(call_of(*host, mask=rg.causal()))))]
+
+        assert alarmed(1.0) == []
+        if size == 1.0 and dtype.startswith("float"):
+            assert alarmed(1.5) == ["scale"]
+
+
+def test_one_wrong_head_is_placed(arrays):
+    """A mistake in a single head names that head, and the first row that shows it."""
+    q, k, v = arrays
+    out = rg.attention(q, k, v, mask=rg.causal())
+    out[2] = rg.attention(q, k, v)[2]
+
+    found = alarms(checks(run_of(call_of(q, k, v, out, mask=rg.causal()))))
+
+    assert [(finding.check, finding.head, finding.row) for finding in found] == [("mask", 2, 0)]
+
+
+def test_what_was_not_kept_is_not_judged(arrays):
+    """Without values and outputs the checks that need them are skipped, and say so."""
+    q, k, _ = arrays
+
+    results = list(checks(run_of(call_of(q, k, None, None))))
+
+    assert alarms(results) == [] and {"output", "mask", "dead"} <= {each.check for each in results if isinstance(each, Skipped)}
+    assert {each.check for each in results} == set(CHECKS)
