@@ -47,7 +47,7 @@ def rich() -> Run:
     )  # fmt: skip
     given = Call("weights only", 1, "keys", "keys", call.lse, given=call.weights(), mask=key <= query)
     picture = Axis(
-        "patches", HOSTILE + ("a",), (True, *[False] * 8), (2, 4), b"\x89PNG\r\n", (Segment(1, 4, "ä"), Segment(4, 9, "b"))
+        "patches", (*HOSTILE, "a"), (True, *[False] * 8), (2, 4), b"\x89PNG\r\n", (Segment(1, 4, "ä"), Segment(4, 9, "b"))
     )
     steps = (Step(8, ((" the", 0.75), ("</script>", 0.25))), Step(9, ()))
     return Run(
@@ -74,9 +74,9 @@ def contents(call: Call) -> dict:
 def test_a_run_comes_back_to_the_bit(tmp_path):
     """Axes, steps, facts, and every array and rule of every call are what they were, NaN and hostile text included."""
     run = rich()
-    for again in (save(run, tmp_path / "run"), open_run(tmp_path / "run", verify=True)):
+    for again in (run.save(tmp_path / "run"), Run.open(tmp_path / "run", verify=True)):
         assert (again.model, again.text, again.axes, again.steps) == (run.model, run.text, run.axes, run.steps)
-        assert str(again.facts) == str(run.facts)
+        assert str(again.facts) == str(dict(run.facts) | {"folder": str(tmp_path / "run")})
         for mine, kept in zip(run.calls, again.calls, strict=True):
             mine, kept = contents(mine), contents(kept)
             notes = {"window": None, "scale": np.inf, "kinds": ["a", {"b": -1}], "difference": np.nan, "deep": [1, 2]}

@@ -1,89 +1,200 @@
-"""`regard look`: one text through a trained model, its attention in the terminal and on a page."""
+"""`regard look`: a model runs once, and its attention is shown in the terminal, on a page, or by a server of this machine."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from ..errors import refuse
+from ..errors import Reason, Refused, refuse
 
 __all__ = ["look"]
 
+PAGE = Path("attention.html")
+
+
+class Given(NamedTuple):
+    """What the words of the command name: a recorded run, or a model (None: the default one) and a text."""
+
+    run: Path | None
+    model: str | None
+    text: str | None
+
 
 def look(
-    text: Annotated[str | None, typer.Argument(help="The text; - reads it from standard input.", show_default=False)] = None,
-    file: Annotated[Path | None, typer.Option(help="Read the text from this file (UTF-8).", show_default=False)] = None,
-    model: Annotated[
-        str | None, typer.Option(help="A model folder or a hub id.", show_default="MiniLM, 6 layers, offline")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL] TEXT | FILE | - | RUN", show_default=False,
+            help="A model (folder or hub id; MiniLM, offline, if there is none), then a text, a text file, or - for standard input. "
+            "Or the folder of a recorded run.",
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the page is written.")] = Path("attention.html"),
-    layer: Annotated[int | None, typer.Option(help="Show this layer first.", show_default="the most telling")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the page is written.", show_default=str(PAGE))] = None,
+    save: Annotated[Path | None, typer.Option(help="Record the run into this folder, call by call.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --save: write over a recorded run.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve the page to this machine instead, for runs of any length.")] = False,
+    port: Annotated[int | None, typer.Option(help="The port of --serve.", min=0, max=65535, show_default="a free one")] = None,
+    compare: Annotated[Path | None, typer.Option(help="Show a recorded run beside it.", show_default=False)] = None,
+    layers: Annotated[str | None, typer.Option(help="Record only these: 0,3-5 or '*.attn'.", show_default="all")] = None,
+    generate: Annotated[int | None, typer.Option(help="Let the model write so many tokens.", min=1, show_default=False)] = None,
+    target: Annotated[str | None, typer.Option(help="The text that an encoder–decoder should write.", show_default=False)] = None,
+    picture: Annotated[Path | None, typer.Option(help="A picture, for models that see.", show_default=False)] = None,
+    limit: Annotated[str, typer.Option(help="Record no more than this.")] = "2GB",
+    layer: Annotated[int | None, typer.Option(help="Show this attention call first.", show_default="the most telling")] = None,
     head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="the most telling")] = None,
     token: Annotated[
         str | None, typer.Option(help="Show this token first: position or word.", show_default="the most telling")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Run a text through a trained model and look at its attention."""
-    words = _text(text, file)
-    _check_out(out)
+    from ..lens import container
+    from ..lens.sizes import size_of
+
+    given = _given(words or [], picture)
+    recording = {"--save": save, "--layers": layers, "--generate": generate, "--target": target}
+    _together(given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save)
+    size_of(limit, "look")
+    chosen = _layers(layers)
+    if not serve:
+        _check_out(out or PAGE)
+    if save:
+        container.check_free(save, force)
+    if picture and not picture.is_file():
+        raise refuse("look", "no such picture", str(picture), "an image file", "check the path")
+    other = None if compare is None else container.open_run(compare)
+    run = None if given.run is None else container.open_run(given.run)
 
     from rich.console import Console  # here and below: what is heavy loads after the arguments are known to be good
-    from rich.progress import BarColumn, Progress, TextColumn
 
-    quiet = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(30), console=quiet, transient=True, disable=not quiet.is_terminal
-    ) as steps:
-        waiting = steps.add_task("loading the model", total=None)
-        from ..lens import choice as choices
-        from ..lens import models, page, survey
+    if run is None:
+        with Console(stderr=True).status("running the model"):
+            from ..lens import look as records
 
-        loaded = models.load(model)
-        steps.update(waiting, description="running the text")
-        run = models.observe(loaded, words)
-        steps.remove_task(waiting)
-        surveys = survey(run, lambda layers: steps.track(layers, description="reading the weights"))
-        chosen = choices.choose(run, surveys, layer, head, token)
-        made = page(run, surveys, layer=chosen.layer, head=chosen.head, token=chosen.token)
-    try:
-        out.write_text(made, encoding="utf-8")
-    except OSError as error:
-        raise refuse("look", "the page cannot be written", f"{out}: {error.strerror}", "a place that can be written",
-                     "choose another with --out") from error  # fmt: skip
-
+            run = records.look(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen,
+                               limit=limit, into=save, overwrite=force)  # fmt: skip
+    from ..lens.choice import choose
     from ..lens.terminal import summary
 
+    choice = choose(run, layer, head, token)
+    start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console(highlight=False)
-    summary(console, run, surveys, chosen)
+    summary(console, run, choice)
     console.print()
-    console.print(f"The page is in {out} ({_size(len(made.encode()))}): open it in a browser.", markup=False, soft_wrap=True)
+
+    def tell(sentence: str) -> None:
+        console.print(sentence, markup=False, soft_wrap=True)
+
+    if save:
+        tell(f"The run is in {save}: {_command(save)} shows it again.")
+    if serve:
+        from ..lens.server import serve as serves
+
+        serves(run, other, port=port or 0, start=start, open_browser=open_page,
+               tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."))  # fmt: skip
+        return
+    _page(run, other, start, out, save or given.run, tell)
     if open_page:
         import webbrowser
 
-        webbrowser.open(out.resolve().as_uri())
+        webbrowser.open((out or PAGE).resolve().as_uri())
 
 
-def _text(text: str | None, file: Path | None) -> str:
-    """The text that was asked for, from the one place it was asked from."""
-    if text is not None and file is not None:
-        raise refuse("look", "two texts", "a text and --file", "one of them", "leave one out")
-    if file is not None:
-        try:
-            raw, source = file.read_bytes(), str(file)
-        except OSError as error:
+def _page(run, other, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> None:
+    """Writes the page; a run that is too long for one is served instead."""
+    from ..lens.embed import fits
+    from ..lens.page import page
+    from ..lens.sizes import shown
+
+    if not all(fits(one) for one in (run, other) if one is not None):
+        mend = f"serve it: {_command(folder, '--serve')}" if folder else "serve it: say the same with --serve"
+        if folder is None or out is not None:
+            raise refuse("look", "the run is too long for one page", f"{max(max(call.shape[1:]) for call in run.calls)} tokens, "
+                         f"{len(run.calls)} layers", "a shorter one, or a server", mend)  # fmt: skip
+        tell(f"It is too long for one page; {mend}")
+        return
+    path = out or PAGE
+    made = page(run, other, start=start)
+    try:
+        path.write_text(made, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise refuse("look", "the page cannot be written", f"{path}: {error.strerror}", "a place that can be written",
+                     "choose another with --out") from error  # fmt: skip
+    tell(f"The page is in {path} ({shown(len(made.encode(errors='replace')))}): open it in a browser.")
+
+
+def _command(folder: Path, *options: str) -> str:
+    return shlex.join(["regard", "look", str(folder), *options])
+
+
+def _given(words: list[str], picture: Path | None) -> Given:
+    """What the words name. A single word is a recorded run, a file or a text; with a picture it is the model."""
+    if len(words) > 2:
+        raise refuse("look", "too many words", f"{len(words)} arguments", "a model and a text", "put the text in quotes")
+    if len(words) == 1 and (Path(words[0]) / "run.json").is_file():
+        return Given(Path(words[0]), None, None)
+    if picture is not None:
+        return Given(None, words[0] if words else None, _text(words[1]) if len(words) == 2 else None)
+    if len(words) == 2:
+        return Given(None, words[0], _text(words[1]))
+    return Given(None, None, _text(words[0] if words else None))
+
+
+def _together(given: Given, recording: dict[str, Any], astray: dict[str, Any], forced: bool) -> None:
+    """Refuses options that would change nothing."""
+    reasons = [Reason(f"{name} has nothing to act on", f"the recorded run {given.run}", "a model and a text", "leave it out")
+               for name, value in recording.items() if value is not None and given.run is not None]  # fmt: skip
+    wants = {"--port": "--serve", "--out": "no --serve"}
+    reasons += [Reason(f"{name} has nothing to act on", f"{name} {value}", wants[name], "leave it out")
+                for name, value in astray.items() if value is not None]  # fmt: skip
+    if forced:
+        reasons.append(Reason("--force has nothing to act on", "no --save", "a run that is saved", "leave it out"))
+    if reasons:
+        raise Refused("look", reasons)
+
+
+def _layers(text: str | None) -> list[int | str] | None:
+    """0,3-5 as numbers; other words are names or patterns."""
+    if text is None:
+        return None
+    found: list[int | str] = []
+    for part in text.split(","):
+        numbers = re.fullmatch(r"\s*([0-9]{1,4})(?:-([0-9]{1,4}))?\s*", part)
+        if numbers is None and part.strip():
+            found.append(part.strip())
+            continue
+        first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (1, 0)
+        if first > last:
             raise refuse(
-                "look", "the file cannot be read", f"{file}: {error.strerror}", "a text file", "check the path"
-            ) from error
-    elif text is None and sys.stdin.isatty():
-        raise refuse("look", "no text", "nothing", "a text", "write it behind the command in quotes, or use --file")
-    elif text is None or text == "-":
+                "look", "no layers", f"--layers {text}", "numbers, first-last, or names, with commas between", "write 0,3-5"
+            )
+        found += range(first, last + 1)
+    return found
+
+
+def _text(word: str | None) -> str:
+    """The text that was asked for: written out, in a file, or from standard input."""
+    if word is None and sys.stdin.isatty():
+        raise refuse("look", "no text", "nothing", "a text", "write it behind the command in quotes, or name a file")
+    path = Path(word or "-")
+    if word is None or word == "-":
         raw, source = sys.stdin.buffer.read(), "standard input"
+    elif _is_path(word):
+        try:
+            raw, source = path.read_bytes(), word
+        except OSError as error:
+            mend = "behind it write the text that the model should read" if path.is_dir() else \
+                "check the path; a text that looks like one comes through standard input: regard look -"  # fmt: skip
+            raise refuse(
+                "look", "the file cannot be read", f"{word}: {error.strerror}", "a text file, or a text", mend
+            ) from error
     else:
-        raw, source = text.encode("utf-8", "surrogateescape"), "the argument"
+        raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
     try:
         words = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -94,6 +205,16 @@ def _text(text: str | None, file: Path | None) -> str:
     return words
 
 
+def _is_path(word: str) -> bool:
+    """Whether a word names a file: it is one, or it can hardly be meant as a text."""
+    try:
+        if Path(word).exists():
+            return True
+    except (OSError, ValueError):  # too long for a name, or with a NUL in it
+        return False
+    return re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
+
+
 def _check_out(out: Path) -> None:
     """Pages are written over without asking; anything else is not."""
     if out.is_dir():
@@ -101,12 +222,12 @@ def _check_out(out: Path) -> None:
                      f"use --out {out / 'attention.html'}")  # fmt: skip
     if not out.parent.is_dir():
         raise refuse("look", "the page cannot be written", f"no folder {out.parent}", "a folder that is there", "make it first")
-    if out.is_file() and out.stat().st_size:
-        with out.open("rb") as file:
-            if b'name="generator" content="regard"' not in file.read(2000):
-                raise refuse("look", "a file is in the way", f"{out} is not a page of regard's", "a new name, or a page of regard's",
-                             "choose another name with --out, or remove the file")  # fmt: skip
+    if out.exists() and not (out.is_file() and _is_page(out)):
+        raise refuse("look", "a file is in the way", f"{out} is not a page of regard's", "a new name, or a page of regard's",
+                     "choose another name with --out, or remove the file")  # fmt: skip
 
 
-def _size(bytes_: int) -> str:
-    return f"{bytes_ / 1e6:.1f} MB" if bytes_ >= 1e6 else f"{bytes_ / 1e3:.0f} kB"
+def _is_page(path: Path) -> bool:
+    with path.open("rb") as file:
+        begin = file.read(4000)
+    return not begin or b'name="generator" content="regard"' in begin

@@ -31,10 +31,11 @@ from .run import Run, Step
 from .sizes import shown, size_of
 from .strict import MEND
 
-__all__ = ["MANIFEST", "Writer", "open_run", "save"]
+__all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]
 
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"
+FOLDER = "folder"  # the fact that a run which was opened has more than the one that was recorded: where it lies
 OURS = re.compile(r"call-[0-9]{3,6}(\.[0-9]{1,9})?\.safetensors")
 FURTHEST = 1 << 48  # a position from which sums of positions still fit into 64 bits
 SMALL = 1 << 16  # bytes of a table that is read at once, so that equal rules of several calls are one rule
@@ -79,7 +80,7 @@ class Writer:
         self.written = 0
         self._calls: list[dict[str, Any]] = []
         self._tables: dict[tuple, tuple[int, str]] = {}  # by content: the call and the name under which a table stands
-        self._generation = _free_generation(self.folder, overwrite)
+        self._generation = check_free(self.folder, overwrite)
         self._lock = -1
 
     def __enter__(self) -> Writer:
@@ -149,7 +150,8 @@ class Writer:
         self, model: str, text: str, axes: Mapping[str, Axis], steps: Sequence[Step] = (), facts: Mapping | None = None
     ) -> Run:
         """Puts the manifest in place, which makes the folder a run -> the run."""
-        raw = manifest.text(model, text, axes, self._calls, steps, facts or {})
+        known = {name: fact for name, fact in (facts or {}).items() if name != FOLDER}
+        raw = manifest.text(model, text, axes, self._calls, steps, known)
         made = _run_of(manifest.parse(raw, MANIFEST, "save"), self.folder, "save", self._generation)
         draft = self.folder / DRAFT
         try:
@@ -237,7 +239,8 @@ def _run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int,
             reasons += refused.reasons
     if reasons:
         raise Refused(where, reasons)
-    return Run(found["model"], found["text"], axes, tuple(calls), manifest.steps_of(found["steps"]), found["facts"])
+    return Run(found["model"], found["text"], axes, tuple(calls), manifest.steps_of(found["steps"]),
+               found["facts"] | {FOLDER: str(folder)})  # fmt: skip
 
 
 def _arrays_of(
@@ -306,7 +309,7 @@ def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
     ]  # fmt: skip
 
 
-def _free_generation(folder: Path, overwrite: bool) -> int:
+def check_free(folder: Path, overwrite: bool = False) -> int:
     """The number of the new run's files, which no run in the folder uses. Refused: what must not be written over."""
     state = _state(folder)
     if state == "run" and overwrite:

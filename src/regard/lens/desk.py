@@ -68,16 +68,15 @@ class Desk:
 
     def _pair(self, n: str, queries: str, keys: str, i: str, j: str) -> bytes:
         run = self._run(n)
-        calls = [at for at, call in enumerate(run.calls) if (visible(call.queries), visible(call.keys)) == (queries, keys)]
+        calls = [call for call in run.calls if (visible(call.queries), visible(call.keys)) == (queries, keys)]
         if not calls:
             raise refuse(
                 "pair", "no such axes", f"{queries[:40]}, {keys[:40]}", f"two of {', '.join(run.axes)}", "name those of a call"
             )
-        first = run.calls[calls[0]]
-        place = [_number("row", i, first.shape[1])], [_number("column", j, first.shape[2])]
-        weights = np.concatenate([run.calls[at].weights(*place).ravel() for at in calls])
-        allowed = np.concatenate([run.calls[at].allowed(*place).ravel() for at in calls])
-        return _codes(weights, allowed, "exact", calls=calls)
+        _, Q, K = calls[0].shape
+        found = answers.pair(run, calls[0].queries, calls[0].keys, _number("row", i, Q), _number("column", j, K))
+        weights, allowed = (np.concatenate([one[name] for one in found]) for name in ("weights", "allowed"))
+        return _codes(weights, allowed, "exact", calls=[one["call"] for one in found])
 
     def _tracks(self, n: str, call: str, head: str) -> bytes:
         return frame({"exact": "exact"}, **answers.tracks(*self._head(n, call, head)))

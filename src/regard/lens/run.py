@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..errors import Reason, Refused
@@ -61,3 +62,16 @@ class Run:
             return self.calls[at]
         raise Refused("Run.call", [Reason("no such call", f"{at!r}", f"0 to {len(self.calls) - 1}, or a name such as "
                                           f"{self.calls[0].name!r}", "list them: [call.name for call in run.calls]")])  # fmt: skip
+
+    @classmethod
+    def open(cls, folder: Path | str, *, verify: bool = False) -> Run:
+        """The run that a folder holds, its arrays mapped from there; `container.open_run` says more."""
+        from .container import open_run
+
+        return open_run(folder, verify=verify)
+
+    def save(self, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
+        """Writes the run into a folder -> the same run, its arrays mapped from there; `container.save` says more."""
+        from .container import save
+
+        return save(self, folder, overwrite=overwrite, limit=limit)
