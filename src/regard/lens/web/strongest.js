@@ -112,7 +112,7 @@ const strongest = {
     const context = this.curve.getContext("2d");
     context.scale(density, density);
     const [soft, line, accent] = [css("--soft"), css("--line"), css("--accent")];
-    const [left, bottom] = [34, height - 16];
+    const [left, bottom] = [40, height - 16];
     const most = Math.max(2, sorted.length);
     const x = (n) => left + ((width - left - 8) * Math.log(Math.max(1, n))) / Math.log(most);
     const y = (p) => bottom - (bottom - 6) * Math.min(1, p);

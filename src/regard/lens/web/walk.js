@@ -1,2 +1,256 @@
-// (to come) walk
-function walked() { return null; }
+// The walk: the real numbers of one row of one head, step by step from what the layer was given to what came out of it.
+
+const FEW = 12; // keys that are shown at first
+
+/** One key with the calculation that leads to its result. */
+function keyLine(w, at, calculation, result, tint) {
+  const of = keyAxis();
+  const shown = element("data", result, { value: tint ?? "" });
+  return [element("li", null, {}, element("bdi", clip(wordOf(of, w.keys[at]), 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" }), shown), shown];
+}
+
+const WALK = [
+  { id: "x", name: "input", what: "What the layer was given for this token.", formula: () => "x", law: "", shape: (w) => w.x && `(${w.x.length})`, vector: (w) => w.x, missing: "x" },
+  { id: "q", name: "query", what: "What this token asks: the layer multiplies x by its query matrix, and norms or turns it as the model does.", formula: () => "q = W_q x", law: "law 3",
+    shape: (w) => `D = ${w.D}`, vector: (w) => w.q, missing: "q" },
+  { id: "k", name: "keys", what: "What every key offers to be found by.", formula: () => "k_j = W_k x_j", law: "", shape: (w) => `K × D = ${w.K} × ${w.D}`, matrix: (w) => w.k, missing: "k", shared: true },
+  { id: "v", name: "values", what: "What every key has to give.", formula: () => "v_j = W_v x_j", law: "", shape: (w) => `K × E = ${w.K} × ${w.E}`, matrix: (w) => w.v, missing: "v", shared: true },
+  { id: "products", name: "scores", what: "How well the query meets each key: their numbers multiplied in pairs and added up.", formula: () => "q·k_j = Σ_d q_d k_jd", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
+    key: (w, at) => ["q·k =", w.scaled[at] === null ? null : w.scaled[at] / w.scale] },
+  { id: "scaled", name: "scaled", what: "The score times the scale, so that it does not grow with D.", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
+    formula: (w) => `s_j = scale · q·k_j,  scale = ${decimal(w.scale, 6)}${w.D && Math.abs(w.scale * Math.sqrt(w.D) - 1) < 1e-5 ? ` = 1/√${w.D}` : ""}`,
+    key: (w, at) => [`${decimal(w.scaled[at] / w.scale)} × ${decimal(w.scale)} =`, w.scaled[at]] },
+  { id: "scores", name: "score rule", what: "What the model does to the scaled score: a cap, a bias, a slope.", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
+    formula: (w, call) => call.formula.score ?? "no rule: the score stays", key: (w, at, call) => (call.formula.score === null ? null : [`${decimal(w.scaled[at])} →`, w.scores[at]]) },
+  { id: "mask", name: "mask", what: "Which keys this row may attend; the others are as if they were not there.", law: "laws 2, 3 and 6", shape: (w) => `K = ${w.K}`,
+    formula: (w, call) => call.formula.mask ?? "no mask: every key may be attended", mask: true },
+  { id: "p", name: "softmax", what: "The share of each key: all shares, with that of the sinks if there are any, add up to 1.", law: "laws 5, 7, 8 and 12", shape: (w) => `K = ${w.K}`,
+    formula: (w) => `p_j = exp(s_j − lse),  lse = ln(Σ_j exp s_j${w.sinks || callNow().formula.sinks ? " + Σ exp sink" : ""}) = ${decimal(w.lse, 6)}`, weights: true },
+  { id: "sum", name: "output", what: "The mean of the values, each with its share; over all keys, not only those that are shown.", formula: () => "Σ_j p_j v_j", law: "laws 1 and 6", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.sum, missing: "v" },
+  { id: "out", name: "model’s output", what: "What came out of this head in the model itself.", formula: () => "out", law: "law 10", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.out, missing: "out" },
+];
+
+const walk = {
+  name: "walk", at: 0, all: false, every: false, falling: true, visible: false, stale: true, turn: 0,
+
+  build() {
+    const title = element("h2", null, { id: "walk-title" });
+    const button = (id, text, run, name = text) => {
+      const made = element("button", text, { type: "button", id, ariaLabel: name, title: name });
+      made.addEventListener("click", run);
+      return made;
+    };
+    this.buttons = {
+      all: button("walk-all", "all steps", () => this.set({ all: !this.all })),
+      order: button("walk-order", "strongest first", () => this.set({ falling: !this.falling })),
+      every: button("walk-every", "all keys", () => this.set({ every: !this.every })),
+    };
+    const bar = element("div", null, { className: "bar" }, title, element("span", null, { className: "walk-buttons" },
+      button("walk-back", "◂", () => this.go(-1), "the step before"), button("walk-on", "▸", () => this.go(1), "the next step"), this.buttons.all, this.buttons.order, this.buttons.every,
+      button("walk-copy", "copy numbers", () => this.copy(), "copy all numbers of this walk as JSON")));
+    this.note = element("p", null, { className: "note", id: "walk-note" });
+    this.ramp = element("canvas", null, { width: 256, height: 1, ariaHidden: "true" });
+    const ticks = [-100, -10, -1, 0, 1, 10, 100].map((value) => {
+      const tick = element("span", decimal(value));
+      tick.style.left = `${100 * signed(value)}%`;
+      return tick;
+    });
+    this.legend = element("div", null, { className: "walk-legend" }, this.ramp, element("div", null, { className: "walk-ticks" }, ...ticks));
+    this.list = element("ol", null, { id: "walk-steps" });
+    this.list.addEventListener("keydown", (event) => this.key(event));
+    this.heads = WALK.map((each, number) => {
+      const head = element("button", null, { type: "button", className: "walk-head", id: `walk-head-${each.id}` });
+      head.setAttribute("aria-controls", `walk-${each.id}`);
+      head.addEventListener("click", () => this.go(0, number));
+      this.list.append(element("li", null, {}, head, element("div", null, { id: `walk-${each.id}`, className: "walk-numbers" })));
+      return head;
+    });
+    $("walk").append(bar, element("div", null, { className: "walk-top" }, this.note, this.legend), this.list);
+    // Numbers are asked for once somebody looks here: on a served page each row is a question to the server.
+    new IntersectionObserver(([entry]) => {
+      this.visible = entry.isIntersecting;
+      if (this.visible && this.stale) this.fetch();
+    }, { rootMargin: "250px" }).observe($("walk"));
+  },
+
+  draw(changed) {
+    if (changed.has("theme") || changed.has("scale")) this.colours();
+    if (!["run", "call", "head", "query"].some((name) => changed.has(name))) {
+      if (this.numbers && (changed.has("theme") || changed.has("scale"))) this.show();
+      return undefined;
+    }
+    this.stale = true;
+    this.title();
+    return this.visible ? this.fetch() : undefined;
+  },
+
+  title() { $("walk-title").replaceChildren("The walk of ", element("bdi", clip(quote(queryAxis(), state.query), 30)), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
+
+  async fetch() {
+    const turn = ++this.turn;
+    this.stale = false;
+    const { run, call, head, query } = state;
+    const found = await source.walk(run, call, head, query);
+    if (turn !== this.turn) return;
+    this.numbers = found && Object.fromEntries(Object.entries(found).map(([name, value]) => [name, numbered(value)]));
+    this.show();
+  },
+
+  set(change) {
+    Object.assign(this, change);
+    if (this.numbers) this.show();
+  },
+  go(by, to = this.at + by) {
+    this.at = clamp(to, 0, WALK.length - 1);
+    if (this.numbers) this.show();
+    return this.numbers;
+  },
+  key(event) {
+    if (!event.target.closest(".walk-head")) return;
+    const to = { ArrowDown: this.at + 1, ArrowRight: this.at + 1, ArrowUp: this.at - 1, ArrowLeft: this.at - 1, Home: 0, End: WALK.length - 1 }[event.key];
+    if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.go(0, to);
+    this.heads[this.at].focus();
+  },
+
+  async copy() {
+    if (!this.numbers) return;
+    const text = JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value));
+    try {
+      await navigator.clipboard.writeText(text);
+      this.note.textContent = "Copied.";
+    } catch (error) {
+      this.note.textContent = `The browser does not let this page copy (${error.name}): mark the numbers instead.`;
+    }
+  },
+
+  colours() {
+    const context = this.ramp.getContext("2d");
+    for (let at = 0; at < 256; at++) {
+      context.fillStyle = colour(at, "lift");
+      context.fillRect(at, 0, 1, 1);
+    }
+  },
+
+  /** Why there is nothing to walk through, and what to do. */
+  why() {
+    if (callNow().only_weights) return "Only the weights of this call are known, not the q and k that they come from: record the model, or give q and k.";
+    return "The numbers of this call are not in the page, which would be too large with them: serve the run (regard look --serve), or record fewer layers.";
+  },
+  lacking(each) {
+    if (callNow().only_weights) return "Not known: this call was recorded as weights alone.";
+    return `Not kept in this run: record it with values=True to have ${each.missing}.`;
+  },
+
+  show() {
+    const w = this.numbers;
+    this.list.hidden = this.legend.hidden = !w;
+    for (const each of Object.values(this.buttons)) each.hidden = !w;
+    if (!w) {
+      this.note.textContent = this.why();
+      return;
+    }
+    this.order = w.keys.map((_, at) => at);
+    if (this.falling) this.order.sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b);
+    const shown = this.every ? this.order : this.falling ? this.order.slice(0, FEW) : this.strong(w);
+    this.order = shown;
+    const which = w.keys.length < w.K ? `the strongest and the nearest ${w.keys.length} of ${w.K.toLocaleString("en")} keys are here` : `${w.K} keys`;
+    this.note.textContent = `${capital(which)}${shown.length < w.keys.length ? `, ${shown.length} of them shown` : ""}.${w.exact ? ` Vectors are kept ${w.exact}.` : ""}`;
+    const press = (name, on, hidden) => { this.buttons[name].setAttribute("aria-pressed", on); this.buttons[name].hidden = hidden; };
+    press("all", this.all, false);
+    press("order", this.falling, false);
+    press("every", this.every, w.keys.length <= FEW);
+    WALK.forEach((each, number) => this.step(each, number, w));
+  },
+
+  /** The strongest few in the order of their places. */
+  strong(w) { return [...this.order].sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b).slice(0, FEW).sort((a, b) => a - b); },
+
+  step(each, number, w) {
+    const call = callNow();
+    const head = this.heads[number];
+    const open = this.all || number === this.at;
+    const law = each.law && element("span", each.law, { className: "walk-law soft", title: "The laws of meaning: docs/laws.md" });
+    head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", each.formula(w, call)), element("span", each.shape(w) || "", { className: "soft walk-shape" }), law);
+    head.setAttribute("aria-expanded", open);
+    head.tabIndex = number === this.at ? 0 : -1;
+    head.parentElement.classList.toggle("now", number === this.at);
+    if (number === this.at) head.setAttribute("aria-current", "step");
+    else head.removeAttribute("aria-current");
+    const box = $(`walk-${each.id}`);
+    box.hidden = !open;
+    box.replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this)] : []));
+  },
+};
+screens.push(walk);
+
+/** What stands beneath the head of a step: its numbers, or why there are none. */
+function walkNumbers(each, w, call, { order, lacking }) {
+  const of = keyAxis();
+  const said = (text) => element("p", text, { className: "note" });
+  const name = (at) => `${clip(wordOf(of, w.keys[at]), 24)} ${w.keys[at]}`;
+  if (each.vector) {
+    const values = each.vector(w);
+    if (!values) return [said(each.id === "sum" && w.v ? "Not computed: this page holds the strongest keys of each row alone. Serve the run to have it." : lacking.call(walk, each))];
+    const cells = new Cells(each.name, [values], null, (_, column) => `${each.id}[${column}]`);
+    return [cells.node, ...(each.id === "out" && w.sum ? [said(difference(w.sum, values))] : [])];
+  }
+  if (each.matrix) {
+    const values = each.matrix(w);
+    if (!values) return [said(lacking.call(walk, each))];
+    const share = call.heads / call.groups;
+    const group = Math.floor(state.head / share);
+    const shared = share > 1 ? [said(`Heads ${group * share} to ${(group + 1) * share - 1} share this head of keys and values.`)] : [];
+    return [new Cells(each.name, order.map((at) => values[at]), order.map(name), (row, column) => `${each.id} of ${name(order[row])}, [${column}]`).node, ...shared];
+  }
+  if (each.missing && !w.q) return [said(lacking.call(walk, each))];
+  const list = element("ul", null, { className: "walk-keys" });
+  for (const at of order) {
+    const [line, result] = keyLine(w, at, ...keyResult(each, w, at, call));
+    if (each.weights) ground(result, walkLine(w), at);
+    else if (!each.mask) tinted(result, Number(result.value || NaN));
+    else result.classList.toggle("masked", !w.allowed[at]);
+    result.classList.add("ground");
+    if (result.textContent === "not kept") result.style.background = "";
+    list.append(line);
+  }
+  if (each.key && each.key(w, order[0], call) === null) return [];
+  return [list, ...(each.weights ? [said(shares(w, call))] : [])];
+}
+
+/** [calculation, result in words, its value] of one key in one step. */
+function keyResult(each, w, at, call) {
+  if (each.mask) return [w.scores?.[at] === undefined ? "" : `s = ${decimal(w.scores[at])}`, w.allowed[at] ? "may be attended" : "masked", Number(w.allowed[at])];
+  if (each.weights) {
+    const p = w.p[at];
+    const calculation = !w.scores ? "" : w.allowed[at] ? `exp(${decimal(w.scores[at])} − ${decimal(w.lse)}) =` : "masked:";
+    return [calculation, p === null ? "not kept" : !w.allowed[at] && p === 0 ? "0" : `${percent(p)}${!w.allowed[at] ? " where the mask forbids it" : ""}`, p ?? ""];
+  }
+  const [calculation, value] = each.key(w, at, call) ?? ["", null];
+  return [calculation, decimal(value), value ?? ""];
+}
+
+/** The weights of a walk as a line that can be given grounds. */
+const walkLine = (w) => ({ p: w.p, hidden: () => false, row: { attended: Math.max(1, w.K), maximum: Math.max(...w.p.filter((p) => p > 0), 1e-12) },
+  code: w.p.map((p, at) => (Number.isNaN(p) ? NAN : p === null ? TINY : !w.allowed[at] ? (p > 0 ? LEAK : MASKED) : p === 0 ? ZERO : p > 1.001 || p < 0 ? OUT : coded(p))) });
+
+/** How the shares add up. */
+function shares(w, call) {
+  const sum = w.p.reduce((total, p) => total + (p || 0), 0);
+  const parts = [w.keys.length < w.K ? `The ${w.keys.length} keys here hold ${percent(sum)}.` : `All ${w.K} keys hold ${percent(sum)}.`];
+  if (w.sinks) {
+    const taken = w.sinks.reduce((total, sink) => total + Math.exp(sink - w.lse), 0);
+    parts.push(`The sinks (${w.sinks.map((sink) => decimal(sink)).join(", ")}) take ${percent(taken)}.`);
+  } else if (call.formula.sinks) parts.push("The sinks take the rest.");
+  if (w.lse === -Infinity) parts.push("This row may attend nothing: its output is 0 (law 5).");
+  return parts.join(" ");
+}
+
+/** How far what was computed here is from what the model had. */
+function difference(sum, out) {
+  const most = sum.reduce((largest, value, e) => Math.max(largest, Math.abs(value - out[e]) || 0), 0);
+  const size = out.reduce((largest, value) => Math.max(largest, Math.abs(value) || 0), 0);
+  return `The largest difference from the output computed above is ${decimal(most, 2)}; the largest number of the output is ${decimal(size, 3)}.`;
+}

@@ -1,0 +1,120 @@
+// Vectors as strips of coloured cells, with their numbers where there is room; a cursor goes through them by keyboard.
+
+const CELL = { wide: 48, narrow: 12, least: 4, height: 20 };
+const REACH = Math.asinh(1000 / 0.1);
+/** The place of any number on a ramp that never moves: −1000 … 0 … 1000, logarithmic beyond ±0.1. */
+const signed = (value) => clamp(0.5 + Math.asinh(value / 0.1) / REACH / 2, 0, 1);
+const signedStep = (value) => Math.round(255 * signed(value));
+
+/** A number in so many figures. */
+function decimal(value, digits = 4) {
+  if (value === null || value === undefined) return "not kept";
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  return String(Number(value.toPrecision(digits))).replace("-", "−").replace("e−", "·10^−");
+}
+
+/** Gives a node the ground of a number. */
+function tinted(node, value) {
+  const plain = Number.isFinite(value);
+  node.classList.toggle("nan", Number.isNaN(value));
+  node.classList.toggle("out", value === Infinity || value === -Infinity);
+  node.style.background = plain ? colour(signedStep(value), "lift") : "";
+  node.style.color = plain ? ink(signedStep(value), "lift") : "";
+}
+
+class Cells {
+  /** rows: one vector (broken into lines) or several (one line each); called(row, column): what a cell is, in words. */
+  constructor(name, rows, names, called) {
+    Object.assign(this, { rows, called, many: rows.length > 1, at: [0, 0] });
+    this.canvas = element("canvas", null, { tabIndex: 0 });
+    this.canvas.setAttribute("role", "img");
+    this.name = name;
+    this.readout = element("p", null, { className: "note cells-readout" });
+    this.readout.setAttribute("aria-live", "polite");
+    this.scroll = element("div", null, { className: "cells-scroll" }, this.canvas);
+    this.box = element("div", null, { className: "cells" });
+    if (names) this.box.append(element("ul", null, { className: "cells-names", ariaHidden: "true" }, ...names.map((each) => element("li", null, {}, element("bdi", each)))));
+    this.box.append(this.scroll);
+    this.node = element("div", null, {}, this.box, this.readout);
+    this.canvas.addEventListener("pointermove", (event) => this.say(...this.under(event)));
+    this.canvas.addEventListener("pointerleave", () => this.rest());
+    this.canvas.addEventListener("blur", () => { this.draw(); this.rest(); });
+    this.canvas.addEventListener("focus", () => { this.draw(); this.say(...this.at); });
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.scroll);
+    this.rest();
+  }
+
+  get length() { return this.rows[0].length; }
+
+  /** Sizes: how wide a cell is, and how many stand in a line. */
+  measure() {
+    const room = this.scroll.clientWidth;
+    if (this.many) {
+      const width = clamp(Math.floor(room / this.length), CELL.least, CELL.wide);
+      return { width, across: this.length, lines: this.rows.length };
+    }
+    const width = this.length > 256 ? CELL.narrow : CELL.wide;
+    const across = clamp(Math.floor(room / width), 1, this.length);
+    return { width, across, lines: Math.ceil(this.length / across) };
+  }
+
+  place(row, column) { return this.many ? [row, column] : [Math.floor(column / this.size.across), column % this.size.across]; }
+  under(event) {
+    const { left, top } = this.canvas.getBoundingClientRect();
+    const x = clamp(Math.floor((event.clientX - left) / this.size.width), 0, this.size.across - 1);
+    const y = clamp(Math.floor((event.clientY - top) / CELL.height), 0, this.size.lines - 1);
+    return this.many ? [y, x] : [0, Math.min(this.length - 1, y * this.size.across + x)];
+  }
+
+  draw() {
+    this.size = this.measure();
+    const { width, across, lines } = this.size;
+    const density = devicePixelRatio;
+    [this.canvas.width, this.canvas.height] = [width * across * density, CELL.height * lines * density];
+    [this.canvas.style.width, this.canvas.style.height] = [`${width * across}px`, `${CELL.height * lines}px`];
+    const context = this.canvas.getContext("2d");
+    context.scale(density, density);
+    context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const gap = width > 8 ? 1 : 0;
+    this.rows.forEach((values, row) => values.forEach((value, column) => {
+      const [y, x] = this.place(row, column);
+      const plain = Number.isFinite(value);
+      context.fillStyle = plain ? colour(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
+      context.fillRect(x * width, y * CELL.height, width - gap, CELL.height - 1);
+      if (width < 40) return;
+      context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
+      context.fillText(decimal(value, Math.abs(value) < 0.001 || Math.abs(value) >= 1e5 ? 1 : 3), x * width + width / 2, y * CELL.height + CELL.height / 2);
+    }));
+    if (document.activeElement === this.canvas) {
+      const [y, x] = this.place(...this.at);
+      context.strokeStyle = css("--accent");
+      context.lineWidth = 2;
+      context.strokeRect(x * width + 1, y * CELL.height + 1, Math.max(2, width - 2), CELL.height - 3);
+    }
+  }
+
+  key(event) {
+    const { across } = this.size ?? this.measure();
+    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: this.many ? [-1, 0] : [0, -across], ArrowDown: this.many ? [1, 0] : [0, across],
+                 Home: [0, -Infinity], End: [0, Infinity] }[event.key];
+    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.at = [clamp(this.at[0] + by[0], 0, this.rows.length - 1), clamp(this.at[1] + by[1], 0, this.length - 1)];
+    this.draw();
+    this.say(...this.at);
+  }
+
+  say(row, column) { this.readout.textContent = `${this.called(row, column)} = ${decimal(this.rows[row][column], 6)}`; }
+  rest() {
+    const all = this.rows.flat().filter(Number.isFinite);
+    const [low, high] = all.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
+    const wrong = this.rows.flat().length - all.length;
+    this.readout.textContent = all.length ? `from ${decimal(low, 3)} to ${decimal(high, 3)}${wrong ? `; ${wrong} are not finite` : ""}` : "none of the numbers is finite";
+    this.canvas.setAttribute("aria-label", `${this.name}: ${this.many ? `${this.rows.length} lines of ` : ""}${this.length} numbers, ${this.readout.textContent}. Arrows go through them.`);
+  }
+}

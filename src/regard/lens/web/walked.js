@@ -1,0 +1,78 @@
+// The numbers of a walk, computed inside the page out of what it holds of q, k, v, x and out: the same object that a server sends.
+
+const WALKED = 64; // keys
+const [NEAR_BEFORE, NEAR_AFTER] = [7, 1]; // of them around the row's own position
+
+/** A number out of its 16 bits. */
+function half(bits) {
+  const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : (2 ** -14 * fraction) / 1024);
+}
+
+/** kept: the block of the call · row: codes of row i of the head. Products are of half precision, weights exact to their codes. */
+function walked(kept, row, call, head, i) {
+  const shape = Object.fromEntries(kept.parts.map((part) => [part.name, part.shape]));
+  const vector = (name, at) => {
+    if (!kept[name]) return null;
+    const size = shape[name].at(-1);
+    return Array.from(kept[name].subarray(at * size, (at + 1) * size), half);
+  };
+  const group = (name) => Math.floor(head / (call.heads / shape[name][0]));
+  const { scale, score } = call.formula;
+  const lse = kept.lse[head * call.Q + i];
+  const keys = shownKeys(row, call.start + i);
+  const q = vector("q", head * call.Q + i);
+  const k = keys.map((j) => vector("k", group("k") * call.K + j));
+  const weights = Array.from(keys, (j) => weightAt(row, j));
+  const log = (at) => (weights[at] > 0 && lse > -Infinity ? Math.log(weights[at]) + lse : null); // finer than a product of halves
+  const products = k.map((each) => scale * each.reduce((sum, value, d) => sum + value * q[d], 0));
+  const scaled = products.map((product, at) => (score === null ? log(at) ?? product : product));
+  const scores = scaled.map((value, at) => (score === null ? value : log(at)));
+  const allowed = Array.from(keys, (j) => ![MASKED, LEAK].includes(row.coarse[j]));
+  const p = weights.map((known, at) => known ?? (allowed[at] && score === null ? Math.exp(scores[at] - lse) : null));
+  return {
+    x: vector("x", i), q, keys, k, scaled, scores, allowed, p, lse, scale, v: kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null,
+    sinks: kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null,
+    sum: kept.v && row.sure === undefined ? mixture(kept.v, row, shape.v.at(-1), group("v") * call.K) : null,
+    out: vector("out", head * call.Q + i), Q: call.Q, K: call.K, D: shape.q.at(-1), E: shape.v?.at(-1) ?? null, exact: kept.exact,
+  };
+}
+
+/** A weight as far as its code tells it: null where it is only known to be small, or was not kept. */
+function weightAt(row, j) {
+  const code = row.coarse[j];
+  if (code === MASKED || code === ZERO) return 0;
+  return code === TINY || row.sure?.[j] === 0 ? null : weight(code, row.fine?.[j]);
+}
+
+/** The keys of a walk, rising: those around the row's own position, what is no number, and the strongest. */
+function shownKeys(row, position) {
+  const K = row.coarse.length;
+  const all = Array.from({ length: K }, (_, j) => j);
+  if (K <= WALKED) return all;
+  const rank = (j) => {
+    if (j >= position - NEAR_BEFORE && j <= position + NEAR_AFTER) return Infinity;
+    const p = row.sure?.[j] === 0 ? 0 : weight(row.coarse[j], row.fine?.[j]);
+    return Number.isNaN(p) ? Infinity : p;
+  };
+  const ranks = Float64Array.from(all, rank);
+  return all.sort((a, b) => (ranks[a] === ranks[b] ? a - b : ranks[b] - ranks[a])).slice(0, WALKED).sort((a, b) => a - b);
+}
+
+/** Σ p v over all keys that the row may attend. */
+function mixture(v, row, E, first) {
+  const sum = new Array(E).fill(0);
+  row.coarse.forEach((code, j) => {
+    if (code === MASKED) return;
+    const p = weight(code, row.fine?.[j]);
+    for (let e = 0; e < E; e++) sum[e] += p * half(v[(first + j) * E + e]);
+  });
+  return sum;
+}
+
+/** A walk as a server sends it has numbers that JSON has not under their names. */
+function numbered(value) {
+  if (Array.isArray(value)) return value.map(numbered);
+  return { NaN, inf: Infinity, "-inf": -Infinity }[value] ?? value;
+}
