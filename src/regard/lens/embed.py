@@ -125,6 +125,8 @@ def _walk(call: Call) -> bytes | None:
         part = getattr(call, name)
         if part is not None:
             found[name] = np.clip(np.asarray(part, np.float32), -65504, 65504).astype(np.float16).view(np.uint16)
+    if call.sinks is not None:
+        found["sinks"] = np.asarray(call.sinks, np.float32)
     if "q" not in found or sum(part.size for part in found.values()) > WALKED:
         return None
     return frame({"exact": "to three digits"}, **found)

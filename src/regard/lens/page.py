@@ -22,7 +22,7 @@ from .run import Run
 __all__ = ["json_for_html", "page", "policy"]
 
 SCREENS = ("atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings")
-READER = ("lines", "flow", "reading", "strongest", "find", "patches")  # parts of the reader
+READER = ("lines", "flow", "reading", "strongest", "find", "patches", "walked", "cells")  # parts of the reader and the walk
 HEADS = ("metrics", "thumbnails", "headtable")  # parts of the atlas
 MAP = ("tiles", "axes", "cellmarks", "plot", "measure", "drive", "minimap")
 SCRIPTS = ("base", "source", "state", "legend", *HEADS, *MAP, *READER, *SCREENS, "figure", "share", "keys", "main")
