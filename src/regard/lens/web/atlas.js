@@ -13,9 +13,8 @@ const atlas = {
     const named = Object.entries(METRICS).map(([name, { title }]) => [name, title]);
     const ranges = [["", "all heads"], ["sink", "not sink-dominated"], ...(METRICS.findings ? [["findings", "with findings"]] : []), ...named.filter(([name]) => !["picture", "sink", "findings"].includes(name)).map(([name, title]) => [name, `by ${title}`])];
     $("atlas").replaceChildren(
-      element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }),
-        element("label", "show ", {}, select("metric", named)), element("label", "order ", {}, select("sort", Object.entries(SORTS))),
-        element("label", "keep ", {}, select("filter", ranges)), element("button", "table", { type: "button", id: "atlas-as-table", ariaPressed: "false" })),
+      element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }), element("button", "table", { type: "button", id: "atlas-as-table", ariaPressed: "false" })),
+      element("div", undefined, { id: "atlas-choices" }, element("label", "show ", {}, select("metric", named)), element("label", "order ", {}, select("sort", Object.entries(SORTS))), element("label", "keep ", {}, select("filter", ranges))),
       element("div", undefined, { id: "atlas-range", hidden: true },
         ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most" })),
         element("output", undefined, { id: "filter-words" })),

@@ -16,8 +16,8 @@ const legend = {
     $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · ", element("bdi", `“${clip(text, 120)}”`)] : []));
     document.title = `regard · ${clip(model, 40)}${text ? ` · ${clip(text, 40)}` : ""}`;
     $("swatches").replaceChildren(...SWATCHES.map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name)));
-    for (const [id, options] of [["scale", SCALES], ["pool", POOLS]]) {
-      $(id).replaceChildren(...Object.entries(options).map(([value, option]) => element("option", option.title ?? option, { value })));
+    for (const [id, options] of [["scale", Object.entries(SCALES).map(([value, { title }]) => [value, title])], ["pool", [["share", "cells: sum"], ["largest", "cells: largest"]]]]) {
+      $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
       $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
     }
     $("hide-special").addEventListener("change", (event) => choose({ hideSpecial: event.target.checked }));
@@ -27,6 +27,7 @@ const legend = {
   async draw(changed) {
     if (changed.has("scale") || changed.has("theme")) this.ramp();
     for (const id of ["scale", "pool"]) $(id).value = state[id];
+    $("pool").title = `a cell of many pairs shows: ${POOLS[state.pool]}`;
     $("hide-special").checked = state.hideSpecial;
     $("hide-special-box").hidden = !keyAxis().special.includes(true);
     if (["run", "call", "head", "query", "key", "pins", "direction", "hideSpecial", "step", "theme"].some((name) => changed.has(name))) await this.sentence();
@@ -92,7 +93,8 @@ const legend = {
     const engines = [...new Set(runs[0].calls.map((call) => call.engine).filter(Boolean))];
     if (engines.length) lines.push(["computed by", engines.join(", ")]);
     const list = element("dl", undefined, {}, ...lines.flatMap(([name, value]) => [element("dt", name.replaceAll("_", " ")), element("dd", undefined, {}, element("bdi", value))]));
-    $("facts").replaceChildren(...(lines.length ? [element("summary", "Where this run comes from"), list] : []));
+    $("facts").replaceChildren(element("summary", "Where this run comes from"), list);
+    $("facts").hidden = !lines.length;
   },
 };
 screens.push(legend);

@@ -12,7 +12,7 @@ const METRICS = {
   maximum: { title: "largest weight", note: "Mean over the rows of the largest weight." },
   distance: { title: "distance", note: "How far a row looks: √ Σ p (query − key)², mean over the rows, in tokens.", unit: "tokens" },
 };
-const SORTS = { order: "as in the model", layers: "layers by it", heads: "heads by it" };
+const SORTS = { order: "in order", layers: "layers by it", heads: "heads by it" };
 if (data.findings.length) METRICS.findings = { title: "findings", note: "How many findings of the audit there are about the head.", unit: "findings" };
 
 const metrics = {
@@ -52,8 +52,8 @@ const metrics = {
     const entropy = figures.entropy?.[head] ?? null;
     const found = Object.keys(METRICS).filter((name) => !["picture", "findings", "spread", "sink"].includes(name))
       .map((name) => [METRICS[name].title, this.words(name, this.value(name, call, head))]);
-    found.unshift(["entropy", entropy === null ? "—" : `${entropy.toFixed(2)} nats, ${this.words("spread", this.value("spread", call, head))} of the most`]);
-    if (groups < heads) found.push(["key head", `${Math.floor((head * groups) / heads)}, shared by ${heads / groups} heads`]);
+    found.unshift(["entropy", entropy === null ? "—" : `${entropy.toFixed(2)} nats · ${this.words("spread", this.value("spread", call, head))}`]);
+    if (groups < heads) found.push(["key head", `${Math.floor((head * groups) / heads)} · shared by ${heads / groups}`]);
     return found;
   },
 

@@ -1,0 +1,138 @@
+// The map that is on the screen as a drawing of its own: cells, labels, title, and a legend with its domain, as SVG.
+
+const FIGURE = { side: 520, cells: 1024, rects: 4096, letters: 14 }; // pixels, cells along a side, cells that are drawn one by one
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An SVG element; text goes in as text alone. */
+function drawn(tag, attributes, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** What is on the screen: the first row and key, and how many there are. */
+function extent() {
+  const { Q, K } = callNow();
+  const at = globalThis.mapExtent?.() ?? { row: state.view?.row ?? 0, column: state.view?.column ?? 0, rows: state.view?.span ?? Q, columns: state.view?.span ?? K };
+  const [row, column] = [clamp(Math.floor(at.row), 0, Q - 1), clamp(Math.floor(at.column), 0, K - 1)];
+  return { row, column, rows: clamp(Math.ceil(at.row + at.rows), row + 1, Math.min(Q, rowsNow())) - row, columns: clamp(Math.ceil(at.column + at.columns), column + 1, K) - column };
+}
+
+/** The cells of the view, at the level at which there are not too many: {level, first, count, codes, pixels, exact}. */
+async function cellsOf({ row, column, rows, columns }) {
+  const level = levelFor(Math.max(rows, columns) / FIGURE.cells);
+  const size = 2 ** level;
+  const [top, left] = [Math.floor(row / size), Math.floor(column / size)];
+  const [high, wide] = [Math.ceil((row + rows) / size) - top, Math.ceil((column + columns) / size) - left];
+  const [coarse, pixels] = [new Uint8Array(high * wide), new Uint32Array(high * wide)];
+  const look = lookNow(state.run, await source.tracks(state.run, state.call, state.head));
+  let exact = "exact";
+  for (let r = Math.floor(top / TILE); r * TILE < top + high; r++) {
+    for (let c = Math.floor(left / TILE); c * TILE < left + wide; c++) {
+      const place = { n: state.run, call: state.call, head: state.head, pool: state.pool, level, row: r, column: c };
+      const tile = await tiles.load(place);
+      if (tile.exact !== "exact") exact = tile.exact;
+      const tints = coloured(tile, place, [0, 0], look);
+      for (let i = 0; i < tile.rows; i++) {
+        for (let j = 0; j < tile.columns; j++) {
+          const [y, x] = [r * TILE + i - top, c * TILE + j - left];
+          if (y < 0 || x < 0 || y >= high || x >= wide) continue;
+          coarse[y * wide + x] = tile.coarse[i * tile.columns + j];
+          pixels[y * wide + x] = tints[i * tile.columns + j];
+        }
+      }
+    }
+  }
+  return { level, top, left, high, wide, coarse, pixels, exact };
+}
+
+/** The drawing as the text of an SVG file. */
+async function figureOf() {
+  const cells = await cellsOf(extent());
+  const { high, wide } = cells;
+  const side = clamp(FIGURE.side / Math.max(high, wide), 0.25, 26);
+  const [width, height] = [wide * side, high * side];
+  const [rows, columns] = [queryAxis(), keyAxis()];
+  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => Math.min(FIGURE.letters, wordOf(of, first + i).length)));
+  const spelled = cells.level === 0 && side >= 9;
+  const left = spelled ? 18 + 7 * longest(rows, cells.top, high) : 64, top = 62 + (spelled ? 7 * longest(columns, cells.left, wide) : 22);
+  const whole = { width: Math.ceil(Math.max(left + width + 24, 480)), height: Math.ceil(top + height + 86) };
+  const [text, soft] = [css("--ink"), css("--soft")];
+  const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif", "font-size": 11, fill: text });
+  const write = (content, attributes) => drawn("text", attributes, content);
+  const { model } = runs[state.run];
+  root.append(drawn("title", {}, `${model}: ${callTitle()}, head ${state.head}`),
+    drawn("defs", {}, hatchOf(), gradient()), drawn("rect", { width: "100%", height: "100%", fill: css("--paper") }),
+    write(`${clip(model, 48)} · ${callTitle()}, head ${state.head}`, { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
+    write(`rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`, { x: 16, y: 42, fill: soft }));
+  const body = drawn("g", { transform: `translate(${left} ${top})` }, drawn("rect", { width, height, fill: css("--raised") }), drawn("rect", { width, height, fill: "url(#hatch)" }));
+  body.append(high * wide <= FIGURE.rects ? squares(cells, side) : await pictureOf(cells, width, height));
+  root.append(body, ...(spelled ? labels(cells, side, left, top, rows, columns) : ticksOf(cells, side, left, top, soft)), ...legendOf(left, top + height + 26, Math.min(width, 360), soft));
+  return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
+}
+
+const covered = ({ level, exact }) => `${level ? `each cell is ${2 ** level} × ${2 ** level} pairs, ${POOLS[state.pool]}` : "each cell is one weight"} · ${exact}${state.hideSpecial ? " · without special tokens, so not the model’s own numbers" : ""}`;
+const hexOf = (pixel) => `#${[0, 8, 16].map((shift) => ((pixel >> shift) & 255).toString(16).padStart(2, "0")).join("")}`;
+const hatchOf = () => drawn("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, drawn("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
+const gradient = () => drawn("linearGradient", { id: "ramp" }, ...Array.from({ length: 33 }, (_, i) => drawn("stop", { offset: i / 32, "stop-color": colour(Math.round((255 * i) / 32), state.scale) })));
+
+/** Every cell as a rectangle; equal neighbours in a row are one. */
+function squares({ high, wide, coarse, pixels }, side) {
+  const made = drawn("g", { "shape-rendering": "crispEdges" });
+  for (let i = 0; i < high; i++) {
+    for (let j = 0, next; j < wide; j = next) {
+      const at = i * wide + j;
+      for (next = j + 1; next < wide && pixels[i * wide + next] === pixels[at] && coarse[at] === coarse[i * wide + next]; next++);
+      if (pixels[at]) made.append(drawn("rect", { x: j * side, y: i * side, width: (next - j) * side, height: side, fill: hexOf(pixels[at]) }));
+    }
+    for (let j = 0; j < wide; j++) {
+      const sign = SIGNS[coarse[i * wide + j]];
+      if (sign && side >= 9 && coarse[i * wide + j] !== ZERO) made.append(drawn("text", { x: (j + 0.5) * side, y: (i + 0.72) * side, "font-size": 0.7 * side, "text-anchor": "middle", fill: "#ffffff", "font-weight": 700 }, sign));
+    }
+  }
+  return made;
+}
+
+/** The cells as a picture inside the drawing. */
+async function pictureOf({ high, wide, pixels }, width, height) {
+  const canvas = new OffscreenCanvas(wide, high);
+  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), wide, high), 0, 0);
+  const reader = new FileReader();
+  reader.readAsDataURL(await canvas.convertToBlob());
+  await new Promise((done) => { reader.onload = done; });
+  return drawn("image", { href: reader.result, width, height, preserveAspectRatio: "none", style: "image-rendering: pixelated" });
+}
+
+/** The tokens beside and above the cells. */
+function labels({ top: first, left: start, high, wide }, side, left, top, rows, columns) {
+  const size = Math.min(12, side - 1);
+  const word = (of, i) => clip(wordOf(of, i), FIGURE.letters);
+  return [
+    drawn("g", { "font-size": size, "text-anchor": "end" }, ...Array.from({ length: high }, (_, i) => drawn("text", { x: left - 6, y: top + (i + 0.5) * side + size / 3 }, word(rows, first + i)))),
+    drawn("g", { "font-size": size }, ...Array.from({ length: wide }, (_, j) => drawn("text", { transform: `translate(${left + (j + 0.5) * side + size / 3} ${top - 6}) rotate(-90)` }, word(columns, start + j)))),
+  ];
+}
+
+/** Positions beside and above the cells, where tokens have no room. */
+function ticksOf({ top: first, left: start, high, wide, level }, side, left, top, soft) {
+  const places = (count) => Array.from({ length: 6 }, (_, i) => Math.min(count - 1, Math.round((i * count) / 5)));
+  return [drawn("g", { fill: soft },
+    ...places(high).map((i) => drawn("text", { x: left - 6, y: top + (i + 0.5) * side + 4, "text-anchor": "end" }, String((first + i) * 2 ** level))),
+    ...places(wide).map((j) => drawn("text", { x: left + (j + 0.5) * side, y: top - 6, "text-anchor": "middle" }, String((start + j) * 2 ** level))))];
+}
+
+/** The ramp with its domain, and what lies outside it. */
+function legendOf(left, top, width, soft) {
+  const { ticks, title } = SCALES[state.scale];
+  const kinds = [["masked", "url(#hatch)"], ["exactly 0", css("--zero")], ["not a number", css("--nan")], ["out of range", css("--out")], ["forbidden weight", css("--leak")]];
+  let x = left;
+  const swatches = kinds.flatMap(([name, fill]) => {
+    const made = [drawn("rect", { x, y: top + 34, width: 14, height: 10, fill, stroke: css("--line") }), drawn("text", { x: x + 19, y: top + 43 }, name)];
+    x += 32 + 5.6 * name.length;
+    return made;
+  });
+  return [drawn("g", { "font-size": 10, fill: soft }, drawn("rect", { x: left, y: top, width, height: 10, fill: "url(#ramp)", stroke: css("--line") }),
+    ...ticks.map((tick, i) => drawn("text", { x: left + (width * i) / (ticks.length - 1), y: top + 22, "text-anchor": i === 0 ? "start" : i === ticks.length - 1 ? "end" : "middle" }, tick)),
+    drawn("text", { x: left + width + 10, y: top + 9 }, title), ...swatches)];
+}
