@@ -20,7 +20,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
         const cell = (i - top) * tile.columns + j - left;
         const text = painter.label ? painter.label(tile, cell, numbers) : labelOf(tile, cell, numbers);
         if (!text) continue;
-        context.font = `600 ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
+        context.font = `${text.length > 1 ? 500 : 600} ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
         context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, painter.n, i);
         context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
       }
@@ -37,13 +37,13 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
 }
 
 /** A sign for what is no plain weight; the number itself where there is room. */
-function labelOf({ coarse, fine }, cell, numbers) {
+function labelOf({ coarse, fine, sure }, cell, numbers) {
   const code = coarse[cell];
   if (code === MASKED) return "";
   if (code !== ZERO && code < FIRST && code !== TINY) return SIGNS[code] ?? "";
   if (!numbers) return code === ZERO ? SIGNS[ZERO] : "";
   if (code === ZERO) return "0";
-  return code === TINY ? "<10⁻⁶" : percent(weight(code, fine?.[cell]), 3);
+  return code === TINY ? "<10⁻⁶" : `${sure && !sure[cell] ? "≈ " : ""}${percent(weight(code, fine?.[cell]), 2)}`;
 }
 
 /** Letters that can be read on a cell. */
@@ -66,8 +66,8 @@ function drawPins(plot, context, at) {
   context.rect(left - 3, top - 3, right - left + 6, bottom - top + 6);
   context.clip();
   const line = (tint, wide, path) => {
-    for (const [style, thick] of [[tints.paper, wide + 2], [tint, wide]]) {
-      Object.assign(context, { strokeStyle: style, lineWidth: thick });
+    for (const [style, thick, alpha] of [[tints.paper, wide + 2, 0.55], [tint, wide, 1]]) {
+      Object.assign(context, { strokeStyle: style, lineWidth: thick, globalAlpha: alpha });
       context.beginPath();
       path();
       context.stroke();

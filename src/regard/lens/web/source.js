@@ -68,9 +68,9 @@ class Embedded {
 
   async tile(n, call, head, pool, level, row, column) {
     const { Q, K } = runs[n].calls[call];
-    const { coarse, fine, exact } = await this.head(n, call, head);
+    const { coarse, fine, sure, exact } = await this.head(n, call, head);
     const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
-    return { rows, columns, exact, ...gathered(coarse, fine, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
+    return { rows, columns, exact, ...gathered({ coarse, fine, sure }, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
   }
 
   async row(n, call, head, i) {
@@ -177,20 +177,25 @@ async function opened({ keys, coarse: kept, fine: low, rest, restRows, restColum
 }
 
 /** Cells of 2^level × 2^level pairs out of the codes of a whole head. */
-function gathered(coarse, fine, Q, K, pool, level, top, left, rows, columns) {
+function gathered({ coarse, fine, sure }, Q, K, pool, level, top, left, rows, columns) {
+  if (level === 0) {
+    const part = (codes) => {
+      const found = codes && new Uint8Array(rows * columns);
+      for (let r = 0; codes && r < rows; r++) found.set(codes.subarray((top + r) * K + left, (top + r) * K + left + columns), r * columns);
+      return found;
+    };
+    return { coarse: part(coarse), fine: part(fine), sure: part(sure) };
+  }
   const out = new Uint8Array(rows * columns);
-  const low = fine && level === 0 ? new Uint8Array(rows * columns) : undefined;
   const size = 2 ** level;
   for (let r = 0; r < rows; r++) {
+    const i = (top + r) * size;
     for (let c = 0; c < columns; c++) {
-      const [i, j] = [(top + r) * size, (left + c) * size];
-      if (level === 0) {
-        out[r * columns + c] = coarse[i * K + j];
-        if (low) low[r * columns + c] = fine[i * K + j];
-      } else out[r * columns + c] = pooled(coarse, fine, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
+      const j = (left + c) * size;
+      out[r * columns + c] = pooled(coarse, fine, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
     }
   }
-  return { coarse: out, fine: low };
+  return { coarse: out };
 }
 
 /** The code of one cell: what is wrong in it wins; masked only where all of it is. */
