@@ -39,9 +39,9 @@ class Opened:
 def opened(name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True) -> Opened:
     """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the MiniLM that comes with a package.
 
-    writes: with the head that generates; None: with the head that it was saved with · reads: with its tokenizer. Only files are read: code that a model brings along is never
-    run, weights must be safetensors, and those of the default model must be the very ones that were pinned. A model whose attention
-    does not go through transformers' interface keeps its own.
+    writes: with the head that generates; None: with the head that it was saved with · reads: with its tokenizer. Only files are read:
+    code that a model brings along is never run, weights must be safetensors, and those of the default model must be the very ones
+    that were pinned. A model whose attention does not go through transformers' interface keeps its own.
 
     Refused: a model that is not there, files that are damaged, weights that are missing.
     """
