@@ -1,17 +1,19 @@
-"""`audit`: every check that applies to a model or a run, and what they found."""
+"""`audit`: every check that applies to a model or a recorded run, and what they found."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..errors import Reason, Refused, did_you_mean
+from ..errors import Reason, Refused, did_you_mean, refuse
 from ..lens import Run
+from ..lens.look import look
 from . import recorded
 from .behaviour import CHECKS, NEEDS, training
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
-from .given import of_module, of_transformers
 from .subject import Subject
 
 __all__ = ["NAMES", "Audit", "audit"]
@@ -36,67 +38,100 @@ class Audit:
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
         return {"model": self.model, "healthy": self.healthy, "findings": [finding.to_json() for finding in self.findings],
-                "passed": [vars(each) for each in self.passed], "skipped": [vars(each) for each in self.skipped]}  # fmt: skip
+                "passed": [dict(vars(each)) for each in self.passed], "skipped": [dict(vars(each)) for each in self.skipped]}  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [f"{self.model}: {'healthy' if self.healthy else 'not healthy'}", *map(str, self.findings)]
+        counts = [f"{number} {name}{'s' * (number != 1)}" for name in SEVERITIES
+                  if (number := sum(finding.severity == name for finding in self.findings))]  # fmt: skip
+        lines = [f"{self.model}: {', '.join(counts) or 'healthy'}", *map(str, self.findings)]
         lines += [f"passed: {each.check}: {each.measured}" for each in self.passed]
-        lines += [f"skipped: {each.check}: {each.reason}" for each in self.skipped]
+        lines += [f"did not apply: {each.check}: {each.reason}" for each in self.skipped]
         return "\n".join(lines)
 
 
 def audit(
-    what, text: str | None = None, *, inputs=None, tokenizer=None, checks: Iterable[str] | None = None, causal: bool | None = None
+    what: Any = None, text: str | None = None, *, inputs: Any = None, tokenizer: Any = None, causal: bool | None = None,
+    checks: Iterable[str] | None = None,
 ) -> Audit:  # fmt: skip
-    """Audit a model or a recorded run: measured, named, with the likely cause and what to do.
+    """What is wrong with the attention of a model: each finding measured, named, with the likely cause and what to do.
 
-    what: a loaded transformers model · any torch module, with `inputs` · a Run.
+    A fault is a difference beyond 8 × what the model's outputs move when every sum in it is rounded another way.
+
+    what: a loaded model of transformers, or the name of one (a folder, a hub id, None for MiniLM), with a text, with inputs, or with
+    tokens drawn at random · any torch module or function with its inputs, tensors, batch first, one entry · a Run, or the folder of
+    one. A named model is audited in float32, on the attention that transformers chooses for it; a loaded one as it is.
+
+    text: read by `tokenizer`, or by the model's own · inputs: a tensor, several in order, or by name · causal: whether outputs may
+    depend on earlier positions only, where the model does not say so itself · checks: names of those to carry out
+
+    The model runs some fifty times in evaluation mode, without gradients, and is left as it was. Random numbers are those of fixed
+    seeds, and the caller's are not used up.
+
+    Refused: names that are no model, checks that are not known, a text without a tokenizer, inputs that the model does not take,
+    arguments that have no meaning for what is given.
+
+    >>> import torch
+    >>> layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
+    >>> found = audit(layer.eval(), inputs=torch.randn(1, 9, 16), causal=True, checks=["future-leak"])
+    >>> found.healthy, found.findings[0].check
+    (False, 'future-leak')
     """
     names = _chosen(checks)
-    if isinstance(what, Run):
-        results = list(recorded.checks(what, None, [name for name in names if name in recorded.CHECKS]))
-        return _audit(what.model, results)
-    subject = _subject(what, text, inputs, tokenizer, causal)
-    return _audit(subject.name, list(_behaviour(subject, names)))
+    named = isinstance(what, str | Path)
+    if isinstance(what, Run) or (named and (Path(what).expanduser() / "run.json").is_file()):
+        _without("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
+        run = look(what) if named else what
+        return _audit(run.model, recorded.checks(run, None, [name for name in names if name in recorded.CHECKS]))
+    try:
+        from . import given
+    except ImportError as error:
+        raise refuse(
+            "audit", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"
+        ) from error
+    if what is None or named:
+        _without("a model that is opened here", inputs=inputs, tokenizer=tokenizer)
+        subject = given.of_name(what, text, causal)
+    elif any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
+        subject = given.of_transformers(what, tokenizer, text, inputs, causal)
+    else:
+        _without("a torch module", text=text, tokenizer=tokenizer)
+        subject = given.of_module(what, inputs, causal)
+    return _audit(subject.name, itertools.chain(_behaviour(subject, names), _recorded(subject, names)))
 
 
 def _audit(name: str, results: Iterable[Result]) -> Audit:
     kinds: dict[type, list] = {Finding: [], Passed: [], Skipped: []}
     for result in results:
         kinds[type(result)].append(result)
-    return Audit(
-        name,
-        tuple(sorted(kinds[Finding], key=lambda each: SEVERITIES.index(each.severity))),
-        *map(tuple, (kinds[Passed], kinds[Skipped])),
-    )
+    findings = sorted(kinds[Finding], key=lambda each: SEVERITIES.index(each.severity))
+    return Audit(name, tuple(findings), tuple(kinds[Passed]), tuple(kinds[Skipped]))
 
 
 def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
-    if checks is None:
-        return NAMES
-    chosen = tuple(checks)
-    reasons = [
-        Reason("no such check", repr(name), f"one of {len(NAMES)} checks", did_you_mean(name, NAMES))
-        for name in chosen
-        if name not in NAMES
-    ]
+    """The names of the checks to carry out, in the order in which they run."""
+    chosen = NAMES if checks is None else [checks] if isinstance(checks, str) else list(checks)
+    reasons = [Reason("no such check", repr(name), f"one of {', '.join(NAMES)}", did_you_mean(str(name), NAMES).split("?")[0] + "?"
+                      if "did you" in did_you_mean(str(name), NAMES) else "leave checks out for all") for name in chosen
+               if name not in NAMES]  # fmt: skip
     if reasons:
         raise Refused("audit", reasons)
     return tuple(name for name in NAMES if name in chosen)
 
 
-def _subject(what, text, inputs, tokenizer, causal) -> Subject:
-    if hasattr(what, "config") and hasattr(what, "can_generate"):
-        return of_transformers(what, tokenizer, text, inputs, causal)
-    return of_module(what, inputs, causal)
+def _without(what: str, **given) -> None:
+    """Refuses arguments that have no meaning for what is audited."""
+    reasons = [Reason(f"{name}= has no meaning for {what}", f"{name}={type(value).__name__}", "it is left out", "leave it out")
+               for name, value in given.items() if value is not None]  # fmt: skip
+    if reasons:
+        raise Refused("audit", reasons)
 
 
 def _behaviour(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
     """What the behavioural checks say; the model is set to evaluation meanwhile, and left as it was."""
     modes = {name: module for name, module in getattr(subject.model, "named_modules", list)() if module.training}
+    for module in modes.values():
+        module.training = False
     try:
-        for module in modes.values():
-            module.training = False
         if "training-mode" in names:
             yield from training(modes)
         found: set[str] = set()
@@ -118,3 +153,16 @@ def _carried_out(name: str, subject: Subject) -> list[Result]:
     except Exception as error:  # somebody else's code, run in a way that it may not have been written for
         said = (str(error).strip() or "nothing said").splitlines()[0]
         return [Skipped(name, f"the model raised {type(error).__name__}: {said}")]
+
+
+def _recorded(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
+    """What the checks of a recorded run say about one run of the model."""
+    wanted = [name for name in names if name in recorded.CHECKS]
+    if not wanted:
+        return
+    try:
+        run = look(subject.model, inputs={**subject.fixed, **subject.given})
+    except Refused as refused:
+        yield from (Skipped(name, f"nothing was recorded: {refused.reasons[0].what}") for name in wanted)
+        return
+    yield from recorded.checks(run, subject.model, wanted)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..errors import refuse
 from .declared import causality
 from .subject import Mask, Subject
 
-__all__ = ["DRAWN", "of_module", "of_transformers"]
+__all__ = ["of_module", "of_name", "of_transformers"]
 
 DRAWN, WRITTEN = 23, 19  # tokens that are drawn where no text is given: primes, so that no other axis is as long
 
@@ -19,6 +20,18 @@ MASKS: dict[str, tuple[bool | int, bool | int]] = {
     "attention_mask": (1, 0), "padding_mask": (True, False), "key_padding_mask": (False, True),
     "src_key_padding_mask": (False, True),
 }  # fmt: skip
+
+
+def of_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
+    """The model in a folder or on the hub, with the head that it was saved with, on the attention that transformers chooses."""
+    from ..lens.recording.opening import opened
+
+    found = opened(name, writes=None, reads=text is not None)
+    try:
+        found.model.set_attn_implementation("sdpa")
+    except ValueError:  # this architecture has none
+        found.model.set_attn_implementation("eager")
+    return of_transformers(found.model, found.tokenizer, text, None, causal, found.name)
 
 
 def of_transformers(
@@ -41,11 +54,15 @@ def of_transformers(
         "whole": True,
         "pad": _pad(model, tokenizer),
     }
+    if text is not None and inputs is not None:
+        raise refuse("audit", "a text and inputs", f"{text[:20]!r} and {type(inputs).__name__}", "one of them", "leave one out")
     if text is not None and tokenizer is None:
-        raise refuse("audit", "a text without a tokenizer", f"{text[:20]!r} for {type(model).__name__}", "a tokenizer that goes with the model",
+        raise refuse("audit", "a text without a tokenizer", f"{text[:20]!r} for {type(model).__name__}", "a tokenizer that goes with it",
                      "give tokenizer=, or inputs= as the model's forward takes them")  # fmt: skip
-    tried = [_named(inputs)] if inputs is not None else [_tokenized(tokenizer, text, takes, ids)] if text is not None else _drawn(
-        model, takes, ids)  # fmt: skip
+    if inputs is not None:
+        tried = [_named(inputs)]
+    else:
+        tried = _drawn(model, takes, ids) if text is None else [_tokenized(tokenizer, text, takes, ids)]
     failed: Exception | None = None
     for given in tried:
         moved = {key: part.to(model.device) for key, part in given.items()}
