@@ -2,13 +2,18 @@
 
 import http.client
 import json
+import os
 import re
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +28,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 server = pytest.importorskip("regard.lens.server")
 
 N = 300
+HERE = str(Path(__file__).parent)
 
 
 class Client:
@@ -112,7 +118,7 @@ def test_a_pair_is_shown_in_every_call_and_head(served):
 
 def test_tracks_walks_and_pictures_are_those_of_the_run(served):
     """Figures along the axes, the numbers of one row, and pictures of all heads."""
-    _, client, (run, _), (exact, _) = served
+    _, client, _, (exact, _) = served
     _, parts = client.frame("tracks/0/1/2")
     np.testing.assert_allclose(parts["maximum"], exact[1][2].max(-1), rtol=1e-5)
     np.testing.assert_allclose(parts["received"], exact[1][2].sum(0), rtol=1e-4)
@@ -210,7 +216,8 @@ def test_every_answer_says_that_it_is_to_be_kept_from_others(served):
 WRONG = {
     "row/0/0/0/300": "no such row: 300; expected 0 to 299", "row/0/0/4/0": "no such head: 4; expected 0 to 3",
     "row/0/2/0/0": "no such call: 2; expected 0 to 1", "row/2/0/0/0": "no such run: 2; expected 0 to 1",
-    "row/0/0/0/-1": "no such row: -1", "row/0/0/0/1e2": "no such row: 1e2", "row/0/0/0/%D9%A3": "no such row: ٣", "row/0/0/0/%20": "no such row",
+    "row/0/0/0/-1": "no such row: -1", "row/0/0/0/1e2": "no such row: 1e2", "row/0/0/0/%D9%A3": "no such row: ٣",
+    "row/0/0/0/%20": "no such row",
     "row/0/0/0/" + "9" * 5000: "no such row: " + "9" * 40 + ";", "column/0/0/0/300": "no such column",
     "tile/0/0/0/share/11/0/0": "no such level", "tile/0/0/0/sum/0/0/0": "no such pool", "tile/0/0/0/share/0/2/0": "no such tile",
     "picture/0/0/257": "no such cells", "picture/0/0/0": "no cells", "pair/0/text/nowhere/0/0": "no such axes",
@@ -344,7 +351,8 @@ def test_half_a_request_does_no_harm(fresh, capfd):
     """Clients that send half a request, rubbish, or far too much, and go: the server answers the next one."""
     host = f"Host: 127.0.0.1:{fresh.port}\r\n"
     for said in ("", "GET ", "GET / HTTP/1.1\r\nHost: ", "\x16\x03\x01\x00" * 9, f"GET {fresh.begin}{'a' * 200_000} HTTP/1.1\r\n{host}\r\n",
-                 f"GET {fresh.begin} HTTP/1.1\r\n{host}" + "X: y\r\n" * 20_000, f"GET {fresh.begin} HTTP/1.1\r\n{host}{host}\r\n"):  # fmt: skip
+                 f"GET {fresh.begin} HTTP/1.1\r\n{host}" + "X: y\r\n" * 20_000,
+                 f"GET {fresh.begin} HTTP/1.1\r\n{host}{host}\r\n"):  # fmt: skip
         with socket.create_connection(("127.0.0.1", fresh.port)) as found:
             try:
                 found.sendall(said.encode("latin-1"))
@@ -372,6 +380,29 @@ def test_a_port_that_is_taken_is_refused(served):
     _, client, (run, _), _ = served
     with pytest.raises(rg.Refused, match=f"the port cannot be had(.|\n)*{client.port}"):
         server.Server(run, port=client.port)
+
+
+ALONE = """
+from browser import example
+from regard.lens.server import serve
+serve(example(50)[0])
+print("ended")
+"""
+
+
+def test_ctrl_c_ends_it():
+    """The address is told first; Ctrl-C ends the server at once and without a word, also while a connection is open."""
+    alone = subprocess.Popen([sys.executable, "-u", "-c", ALONE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env={**os.environ, "PYTHONPATH": os.pathsep.join([HERE, str(Path(HERE).parent / "src")])})  # fmt: skip
+    address = alone.stdout.readline().strip()
+    parts = urllib.parse.urlsplit(address)
+    held = socket.create_connection(("127.0.0.1", parts.port))
+    held.sendall(f"GET {parts.path}row/0/0/0/7 HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+    assert held.recv(15) == b"HTTP/1.1 200 OK"
+    alone.send_signal(signal.SIGINT)
+    out, err = alone.communicate(timeout=10)
+    held.close()
+    assert (alone.returncode, out, err) == (0, "ended\n", "")
 
 
 # ---- in the browser ----------------------------------------------------------------------------------------------------------

@@ -201,6 +201,7 @@ def _listening(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(("127.0.0.1", port))
+        found.listen(CONNECTIONS)  # who is told the address may call at once
     except (OSError, OverflowError) as error:
         found.close()
         raise refuse(
