@@ -1,7 +1,8 @@
 """The numbers of a run as blocks inside a page: every weight where they are few, otherwise the strongest keys and a picture.
 
 A block is a frame (a JSON header and arrays behind it) as deflated base64. Kept whole, a head is two bytes per weight; kept in
-part, it is the strongest keys of each row to within 0.011 %, and the mean of the others in each block of a coarse map.
+part, it is the strongest keys of each row to within 0.011 %, and the mean of the others in each block of a coarse map. Whatever is
+wrong (NaN, out of range, forbidden) is kept before the strongest, and marked in the pictures.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import numpy as np
 
 from ..measures import edges
 from .call import Call
-from .codes import encode, packed
+from .codes import ABOVE, LEAK, NAN, OUT, encode, packed
 from .frames import frame
 from .run import Run
 
-__all__ = ["PICTURE", "blocks", "fits", "kept"]
+__all__ = ["LARGEST", "MOST", "PICTURE", "blocks", "fits", "kept"]
 
 WHOLE = 2_500_000  # weights that are kept whole: two bytes each before packing
-MOST = 60_000_000  # weights that are kept in part: a page of more would pass 8 MB by much
-STRONGEST, REST = 16, 64  # keys per row, and blocks along a side of the coarse map
+MOST = 60_000_000  # weights that are kept in part: more take long to compute, and pass the size below
+LARGEST = 1 << 22  # weights of one head, which a browser opens at once
+ROOM = 5_600_000  # bytes of strongest keys in a page, packed
+PER_KEY = 5.4  # of these for each key that is kept
+FEWEST, FULLEST = 4, 64  # keys per row
+REST = 64  # blocks along a side of the coarse map
 PICTURE = 44  # cells along the side of a picture in the atlas
-WALKED = 400_000  # numbers of q, k, v, x and out that are kept for the walk
+WALKED = 600_000  # numbers of q, k, v, x and out that are kept for the walk
 TRACKS = ("entropy", "spread", "special", "maximum", "attended", "received")
 
 
@@ -30,9 +35,16 @@ def _weights(run: Run) -> int:
     return sum(int(np.prod(call.shape)) for call in run.calls)
 
 
+def _per_row(run: Run) -> int:
+    """How many keys of each row there is room for."""
+    rows = sum(call.shape[0] * call.shape[1] for call in run.calls)
+    return int(min(FULLEST, ROOM / PER_KEY / rows))
+
+
 def fits(run: Run) -> bool:
     """Whether a page can hold the run by itself; a longer one is served."""
-    return _weights(run) <= MOST and max(max(call.shape[1:]) for call in run.calls) < 65535
+    largest = max(call.shape[1] * call.shape[2] for call in run.calls)
+    return _weights(run) <= MOST and largest <= LARGEST and (kept(run) == "whole" or _per_row(run) >= FEWEST)
 
 
 def kept(run: Run) -> str:
@@ -42,14 +54,15 @@ def kept(run: Run) -> str:
 
 def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
     """(id, text) of every block of a run, which is the given number of the page."""
-    whole = kept(run) == "whole"
+    whole, count = kept(run) == "whole", _per_row(run)
     masks: dict[bytes, str] = {}
+    walked = _walked(run)
     for at, call in enumerate(run.calls):
         pictures = []
         for head in range(call.shape[0]):
-            p = call.weights(heads=head)[0]
-            allowed = call.allowed(heads=head)[0]
-            pictures.append(_picture(p, allowed))
+            p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
+            wrong = _wrong(p, allowed)
+            pictures.append(_picture(p, allowed, wrong))
             if whole:
                 coarse, fine = encode(p, allowed)
                 made = frame({"exact": "exact"}, coarse=coarse, fine=fine)
@@ -61,72 +74,108 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
                     if mask is None:
                         mask = masks[bits] = f"mask-{number}-{len(masks)}"
                         yield mask, packed(np.frombuffer(bits, np.uint8))
-                made = _strongest(p, allowed, mask)
+                made = _strongest(p, allowed, wrong, mask, min(count, call.shape[2]))
             yield f"head-{number}-{at}-{head}", _packed(made)
         codes = np.stack(pictures)
         yield f"picture-{number}-{at}", _packed(frame({"rows": codes.shape[1], "columns": codes.shape[2]}, codes=codes))
         yield f"tracks-{number}-{at}", _packed(_tracks(call))
-        walk = _walk(call)
-        if walk:
-            yield f"walk-{number}-{at}", _packed(walk)
+        if walked:
+            yield f"walk-{number}-{at}", _packed(_walk(call, walked))
 
 
 def _packed(made: bytes) -> str:
     return packed(np.frombuffer(made, np.uint8))
 
 
-def _pool(p: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Sums over the cells of a map."""
-    return np.add.reduceat(np.add.reduceat(p, edges(p.shape[0], rows)[:-1], 0), edges(p.shape[1], columns)[:-1], 1)
+def _wrong(p: np.ndarray, allowed: np.ndarray) -> np.ndarray | None:
+    """The codes of what is wrong, 0 elsewhere; None where nothing is."""
+    within = 0 <= p.min() and p.max() <= ABOVE  # neither holds for NaN
+    if within and (allowed.all() or not p[~allowed].any()):
+        return None
+    found = np.where(~allowed & (p != 0), LEAK, 0).astype(np.uint8)
+    found[(p < 0) | (p > ABOVE)] = OUT
+    found[np.isnan(p)] = NAN
+    return found
 
 
-def _picture(p: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """The head as a small picture: the mean over a cell's rows of the sum over its keys, as codes."""
+def _pool(numbers: np.ndarray, rows: int, columns: int, law=np.add) -> np.ndarray:
+    """Sums, or the largest, over the cells of a map."""
+    Q, K = numbers.shape
+    return law.reduceat(law.reduceat(numbers, edges(Q, rows)[:-1], 0), edges(K, columns)[:-1], 1)
+
+
+def _picture(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None) -> np.ndarray:
+    """The head as a small picture: the mean over a cell's rows of the sum over its keys, as codes; what is wrong in a cell wins."""
     Q, K = p.shape
     rows, columns = min(Q, PICTURE), min(K, PICTURE)
-    share = _pool(p, rows, columns) / np.diff(edges(Q, rows))[:, None]
-    return encode(share, _pool(allowed.astype(np.int32), rows, columns) > 0)[0]
+    plain = p if wrong is None else np.where(wrong, 0, p)
+    share = _pool(plain, rows, columns) / np.diff(edges(Q, rows))[:, None]
+    codes = encode(share, _pool(allowed, rows, columns, np.logical_or))[0]
+    if wrong is None:
+        return codes
+    worst = _pool(wrong, rows, columns, np.maximum)
+    return np.where(worst, worst, codes)
 
 
-def _strongest(p: np.ndarray, allowed: np.ndarray, mask: str | None) -> bytes:
+def _strongest(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None, mask: str | None, count: int) -> bytes:
+    """The strongest keys of each row, in order of position, and the mean of the others by blocks."""
     Q, K = p.shape
-    count = min(STRONGEST, K)
-    order = np.argpartition(np.where(np.isnan(p), -np.inf, -p), count - 1, 1)[:, :count]
+    plain = p if wrong is None else np.where(wrong, 2, p)
+    order = np.argpartition(-plain, count - 1, 1)[:, :count]
     order.sort(1)
-    strong, seen = np.take_along_axis(p, order, 1), np.take_along_axis(allowed, order, 1)
-    coarse, fine = encode(strong, seen)
+    seen = np.take_along_axis(allowed, order, 1)
+    coarse, fine = encode(np.take_along_axis(p, order, 1), seen)
     keys = np.where(seen | (coarse > 0), order, 65535).astype(np.uint16)
     others = allowed.copy()
     np.put_along_axis(others, order, False, 1)
     rows, columns = min(Q, REST), min(K, REST)
-    with np.errstate(invalid="ignore"):
-        mean = _pool(np.where(others, p, 0), rows, columns) / np.maximum(_pool(others.astype(np.int32), rows, columns), 1)
-    rest = encode(mean)[0]
+
+    def mean(of: np.ndarray) -> np.ndarray:
+        return _pool(np.where(of, p, 0), rows, columns) / np.maximum(_pool(of.astype(np.int32), rows, columns), 1)
+
+    parts = {"keys": keys, "coarse": coarse, "fine": fine}
+    if wrong is None:
+        parts["rest"] = encode(mean(others))[0]
+    else:
+        np.put_along_axis(wrong := wrong.copy(), order, 0, 1)
+        parts["rest"] = encode(mean(others & (wrong == 0)))[0]
+        if wrong.any():  # more of it than there is room for: which rows have it, and how much of it is forbidden by blocks
+            parts["wrong"] = np.where(wrong == LEAK, 0, wrong).max(1)
+            parts["leaks"] = encode(mean(wrong == LEAK))[0]
     exact = f"the {count} strongest keys of each row are exact, others are the mean of about {-(-Q // rows)} × {-(-K // columns)} pairs"
-    header = {"exact": exact, "restRows": rows, "restColumns": columns, "mask": mask}
-    return frame(header, keys=keys, coarse=coarse, fine=fine, rest=rest)
+    return frame({"exact": exact, "restRows": rows, "restColumns": columns, "mask": mask}, **parts)
 
 
 def _tracks(call: Call) -> bytes:
     """One byte per row and figure, in shares of the largest of its kind in the call."""
-    parts, most = [], []
+    parts, names, most = [], [], []
     for name in TRACKS:
-        values = np.nan_to_num(np.asarray(call.received if name == "received" else call.rows[name], np.float64))
+        values = call.received if name == "received" else call.rows.get(name)
+        if values is None:
+            continue
+        values = np.nan_to_num(np.asarray(values, np.float64))
         top = float(values.max(initial=0)) or 1.0
         parts.append(np.rint(np.clip(values, 0, None) / top * 255).astype(np.uint8).ravel())
+        names.append(name)
         most.append(top)
-    return frame({"names": TRACKS, "most": most}, tracks=np.concatenate(parts))
+    return frame({"names": names, "most": most}, tracks=np.concatenate(parts))
 
 
-def _walk(call: Call) -> bytes | None:
-    """q, k, v, x and out in half precision, where they are few; the page computes the steps between them."""
-    found = {"lse": call.lse.astype(np.float32)}
-    for name in ("q", "k", "v", "x", "out"):
+def _walked(run: Run) -> tuple[str, ...]:
+    """Which arrays there is room for, the most telling first."""
+    for names in (("q", "k", "v", "x", "out"), ("q", "k", "v", "out"), ("q", "k", "v"), ("q", "k")):
+        if sum(part.size for call in run.calls for name in names if (part := getattr(call, name)) is not None) <= WALKED:
+            return names
+    return ()
+
+
+def _walk(call: Call, names: tuple[str, ...]) -> bytes:
+    """What a walk begins with, in half precision; the page computes the steps between."""
+    found = {"lse": np.asarray(call.lse, np.float32)}
+    for name in names:
         part = getattr(call, name)
         if part is not None:
             found[name] = np.clip(np.asarray(part, np.float32), -65504, 65504).astype(np.float16).view(np.uint16)
     if call.sinks is not None:
         found["sinks"] = np.asarray(call.sinks, np.float32)
-    if "q" not in found or sum(part.size for part in found.values()) > WALKED:
-        return None
     return frame({"exact": "to three digits"}, **found)

@@ -54,15 +54,23 @@ function unframed(buffer) {
 
 /** Numbers that the page holds itself: runs[n].kept is "whole" (every weight) or "part" (the strongest keys, and a picture). */
 class Embedded {
-  constructor() { this.heads = new Memory(64); this.rest = new Memory(256); }
+  constructor() {
+    const largest = Math.max(...runs.flatMap(({ calls }) => calls.map(({ Q, K }) => Q * K)));
+    this.heads = new Memory(clamp(Math.floor(5e7 / largest), 4, 64)); // at most 150 MB of codes
+    this.rest = new Memory(256);
+  }
 
   framed(id) { return this.rest.get(id, async () => unframed((await block(id)).buffer)); }
+  bits(id) { return id ? this.rest.get(id, () => block(id)) : null; }
+
+  /** A head as it lies in the page. */
+  kept(n, call, head) { return this.packed.get(`${n}-${call}-${head}`, async () => unframed((await block(`head-${n}-${call}-${head}`)).buffer)); }
 
   /** Codes of a whole head: {coarse, fine, exact}. */
   head(n, call, head) {
     return this.heads.get(`${n}-${call}-${head}`, async () => {
-      const found = unframed((await block(`head-${n}-${call}-${head}`)).buffer);
-      return runs[n].kept === "whole" ? found : opened(found, runs[n].calls[call]);
+      const found = await this.kept(n, call, head);
+      return runs[n].kept === "whole" ? found : opened(found, await this.bits(found.mask), runs[n].calls[call]);
     });
   }
 
@@ -90,9 +98,13 @@ class Embedded {
   async pair(n, queries, keys, i, j) {
     const asked = runs[n].calls.map((call, number) => ({ call, number })).filter(({ call }) => call.queries === queries && call.keys === keys);
     return Promise.all(asked.map(async ({ call, number }) => {
-      const heads = await Promise.all(Array.from({ length: call.heads }, (_, head) => this.head(n, number, head)));
-      const pick = (name) => (heads[0][name] ? Uint8Array.from(heads, (codes) => codes[name][i * call.K + j]) : undefined);
-      return { call: number, coarse: pick("coarse"), fine: pick("fine"), sure: pick("sure"), exact: heads[0].exact };
+      const found = await Promise.all(Array.from({ length: call.heads }, async (_, head) => {
+        const kept = await this.kept(n, number, head);
+        if (runs[n].kept === "whole") return [kept.coarse[i * call.K + j], kept.fine[i * call.K + j], 1, kept.exact];
+        return [...cellOf(kept, await this.bits(kept.mask), call, i, j), kept.exact];
+      }));
+      const part = (place) => Uint8Array.from(found, (each) => each[place]);
+      return { call: number, coarse: part(0), fine: part(1), sure: part(2), exact: found[0][3] };
     }));
   }
 
@@ -156,21 +168,36 @@ class Served {
   walk(n, call, head, i) { return this.ask(`walk/${n}/${call}/${head}/${i}`); }
 }
 
+/** [coarse, fine, sure] of one pair of a head of which the strongest keys of each row were kept. */
+function cellOf({ keys, coarse, fine, rest, restRows, restColumns }, allowed, { Q, K }, i, j) {
+  const count = keys.length / Q;
+  const place = keys.subarray(i * count, (i + 1) * count).indexOf(j);
+  if (place >= 0) return [coarse[i * count + place], fine[i * count + place], 1];
+  const at = i * K + j;
+  if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) return [MASKED, 128, 1];
+  return [rest[Math.floor((i * restRows) / Q) * restColumns + Math.floor((j * restColumns) / K)], 128, 0];
+}
+
 /** A head of which the strongest keys of each row were kept, and the mean of the others by blocks, as codes of all its pairs. */
-async function opened({ keys, coarse: kept, fine: low, rest, restRows, restColumns, mask, exact }, { Q, K }) {
+async function opened({ keys, coarse: kept, fine: low, rest, restRows, restColumns, mask, wrong, leaks, exact }, { Q, K }) {
   const [coarse, fine, sure] = [new Uint8Array(Q * K), new Uint8Array(Q * K).fill(128), new Uint8Array(Q * K)];
-  const allowed = mask ? await block(mask) : null; // a bit per pair
+  const columns = Uint16Array.from({ length: K }, (_, j) => Math.floor((j * restColumns) / K));
+  const count = keys.length / Q;
   for (let i = 0; i < Q; i++) {
     const line = Math.floor((i * restRows) / Q) * restColumns;
     for (let j = 0; j < K; j++) {
       const at = i * K + j;
-      if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) sure[at] = 1; // and the code of masked is 0
-      else coarse[at] = rest[line + Math.floor((j * restColumns) / K)];
+      if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) {
+        if (leaks && leaks[line + columns[j]] > ZERO) [coarse[at], fine[at]] = [LEAK, leaks[line + columns[j]]];
+        else sure[at] = 1; // and the code of masked is 0
+      } else coarse[at] = wrong?.[i] || rest[line + columns[j]]; // what is wrong in a row is in all that was not kept of it
     }
-    for (let place = i * (keys.length / Q); place < (i + 1) * (keys.length / Q); place++) {
+    for (let place = i * count; place < (i + 1) * count; place++) {
       if (keys[place] === 65535) continue; // the row has fewer keys
       const at = i * K + keys[place];
-      [coarse[at], fine[at], sure[at]] = [kept[place], low[place], 1];
+      coarse[at] = kept[place];
+      fine[at] = low[place];
+      sure[at] = 1;
     }
   }
   return { coarse, fine, sure, exact };
