@@ -55,7 +55,7 @@ class Call(NamedTuple):
 def statistics(question: Asked) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B, H)."""
     problem = question.problem
-    call = called(problem)
+    call = called(problem, tiling(problem))
     with np.errstate(all="ignore"):
         rows = RowSums(call, question)
         found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
@@ -74,9 +74,8 @@ def statistics(question: Asked) -> dict[str, Any]:
     return {measure.name: found[measure.name] for measure in question.measures}
 
 
-def called(problem: Problem) -> Call:
+def called(problem: Problem, shape: Tiling) -> Call:
     """The problem with its plan."""
-    shape = tiling(problem)
     if shape.folded:  # keys are counted per head, so heads do not share lanes
         shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
     return Call(problem, shape, plan(problem, shape.planned, PLAN_KEYS))

@@ -9,6 +9,7 @@ already: p = exp(score − lse). Nothing that the mask rules out is visited.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..errors import Reason, Refused
 from ..expr import Expr, frozen_table, head, key, query
 from ..intervals import Interval
 from ..measures import edges
+from ..problem import Problem
 from ..readings import bounds, substituted
 from .call import Call, Overview
 
@@ -179,28 +181,30 @@ def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def called(call: Call, part: Part, shown: bool = False) -> Any:
     """A part of the call, planned for the compiled engine; shown: with equal scores, which show what the mask allows.
 
-    The rules count from the part's own first head, row and key: constants of a kernel are arguments, so all parts share one.
+    Rules go on counting from the first head, row and key of the call.
     """
-    from ..jit.statistics import called
-    from ..problem import Problem
+    from ..jit import statistics, tiling
 
     assert call.q is not None and call.k is not None
     heads, rows, keys = part.heads, part.rows, part.keys
-    even = len(rows) == rows[-1] - rows[0] + 1
-    position = query + int(call.start + rows[0]) if even else frozen_table(call.start + rows, "rows")[query]
-    places: dict[Expr, Expr] = {head: head + heads.start, query: position, key: key + keys.start}
-    mask, score = (None if rule is None else substituted(rule, places) for rule in (call.mask, call.score))
     share = call.shape[0] // call.groups
     groups = range(heads.start // share, (heads.stop - 1) // share + 1)
-    if len(heads) % len(groups):  # heads that begin in the middle of a group
+    if len(heads) % len(groups):
         raise Refused("tiles", [Reason("heads that share keys unevenly", f"heads {heads.start} … {heads.stop - 1}",
                                        f"whole groups of {share} heads, or one head", "ask head by head")])  # fmt: skip
+    # Constants are arguments of a kernel. They are never 0 here, nor those of a usual rule, so that all parts share one kernel.
+    places: dict[Expr, Expr] = {head: head - (-2 - heads.start) - 2, key: key - (-1 - keys.start) - 1}
+    even = len(rows) == rows[-1] - rows[0] + 1
+    if not even:
+        places[query] = frozen_table(call.start + rows, "rows")[query]
+    mask, score = (None if rule is None else substituted(rule, places) for rule in (call.mask, call.score))
     q = call.q[heads.start : heads.stop]
     q, k = q[:, slice(rows[0], rows[-1] + 1) if even else rows], call.k[groups.start : groups.stop, keys.start : keys.stop]
     if shown:
         q, k, score = np.zeros((*q.shape[:2], 1), np.float32), np.zeros((*k.shape[:2], 1), np.float32), None
-    scale = 1.0 if shown else call.scale
-    return called(Problem.of(q[None], k[None], None, mask=mask, score=score, scale=scale, query_start=0, where="tiles"))
+    problem = Problem.of(q[None], k[None], None, mask=mask, score=score, scale=1.0 if shown else call.scale,
+                         query_start=call.start + int(rows[0]) if even else 0, where="tiles")  # fmt: skip
+    return statistics.called(problem, tiling.tiling(replace(problem, mask=None)))
 
 
 def work(ready) -> int:
