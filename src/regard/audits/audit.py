@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +95,7 @@ def audit(
     else:
         _without("a torch module", text=text, tokenizer=tokenizer)
         subject = given.of_module(what, inputs, causal)
-    return _audit(subject.name, itertools.chain(_behaviour(subject, names), _recorded(subject, names)))
+    return _audit(subject.name, _results(subject, names))
 
 
 def _audit(name: str, results: Iterable[Result]) -> Audit:
@@ -126,8 +125,8 @@ def _without(what: str, **given) -> None:
         raise Refused("audit", reasons)
 
 
-def _behaviour(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
-    """What the behavioural checks say; the model is set to evaluation meanwhile, and left as it was."""
+def _results(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
+    """What all checks say; the model is set to evaluation meanwhile, and left as it was."""
     modes = {name: module for name, module in getattr(subject.model, "named_modules", list)() if module.training}
     for module in modes.values():
         module.training = False
@@ -140,6 +139,7 @@ def _behaviour(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
             results = [Skipped(name, f"{spoiled[0]} spoils it: mend that first")] if spoiled else _carried_out(name, subject)
             found |= {each.check for each in results if isinstance(each, Finding)}
             yield from results
+        yield from _recorded(subject, [name for name in names if name in recorded.CHECKS])
     finally:
         for module in modes.values():
             module.training = True
@@ -155,14 +155,15 @@ def _carried_out(name: str, subject: Subject) -> list[Result]:
         return [Skipped(name, f"the model raised {type(error).__name__}: {said}")]
 
 
-def _recorded(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
+def _recorded(subject: Subject, names: list[str]) -> Iterator[Result]:
     """What the checks of a recorded run say about one run of the model."""
-    wanted = [name for name in names if name in recorded.CHECKS]
-    if not wanted:
+    if not names:
         return
+    by_place, named = subject.arguments(subject.given)
     try:
-        run = look(subject.model, inputs={**subject.fixed, **subject.given})
+        run = look(subject.model, inputs=by_place or named)
     except Refused as refused:
-        yield from (Skipped(name, f"nothing was recorded: {refused.reasons[0].what}") for name in wanted)
+        yield from (Skipped(name, f"nothing was recorded: {refused.reasons[0].what}") for name in names)
         return
-    yield from recorded.checks(run, subject.model, wanted)
+    module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
+    yield from recorded.checks(run, module, names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 __all__ = ["causality"]
@@ -20,7 +21,9 @@ def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
         return told, "the caller (causal=)"
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
-        return True, "it is an encoder–decoder, whose decoder writes"
+        if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+            return True, "its kind: the decoder of an encoder–decoder writes"
+        return None, "its kind: an encoder–decoder that writes all at once"
     if getattr(config, "is_decoder", False) is True:
         return True, "its configuration (is_decoder)"
     kind = getattr(config, "model_type", "")

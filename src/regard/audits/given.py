@@ -83,17 +83,26 @@ def of_transformers(
 def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Subject:
     """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name; batch first.
 
-    The sequence is the first tensor of the shape (1, positions, …). Refused: no tensor, and batches of more than one entry.
+    The sequence is the first tensor of the shape (1, positions, …). A function of q, k, v (1, heads, positions, depth) is asked about
+    their positions. Refused: no tensor, no input of one entry, and q and k of different lengths.
     """
     import torch
 
     given = _named(inputs)
-    takes = frozenset(inspect.signature(getattr(module, "forward", module)).parameters)
+    name = name or getattr(module, "__name__", type(module).__name__)
     tensors = {key: part for key, part in given.items() if isinstance(part, torch.Tensor)}
     if not tensors:
-        raise refuse("audit", "no inputs", f"{type(inputs).__name__} for {type(module).__name__}", "tensors, batch first",
+        raise refuse("audit", "no inputs", f"{type(inputs).__name__} for {name}", "tensors, batch first",
                      "give inputs=x, inputs=(x, y) or inputs={'x': x}")  # fmt: skip
-    sequence = next((key for key, part in tensors.items() if part.ndim > 1 and part.shape[0] == 1 and key not in MASKS), None)
+    if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
+        module = OfPositions(module, tensors)
+        tensors = {"x": module.joined}
+    main = [key for key, part in tensors.items() if key not in MASKS and part.ndim > 1]
+    sequence = next((key for key in main if tensors[key].shape[0] == 1), None)
+    if main and sequence is None:
+        raise refuse("audit", "several batch entries", f"{main[0]} of shape {tuple(tensors[main[0]].shape)}", "one entry: (1, positions, …)",
+                     "cut the inputs: x[:1]; others are drawn beside it")  # fmt: skip
+    takes = frozenset(inspect.signature(getattr(module, "forward", module)).parameters)
     found = next((key for key in MASKS if key in tensors or key in takes), None)
     mask = None if found is None or sequence is None else Mask(found, sequence, *MASKS[found])
     ids = None
@@ -101,9 +110,29 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
         ids = tensors[sequence].unique().cpu()
         ids = ids if len(ids) > 1 else None
     declared, why = causality(module, causal)
-    fixed = {key: part for key, part in given.items() if key not in tensors}
-    return Subject(module, name or getattr(module, "__name__", type(module).__name__), tensors, fixed, sequence, mask, ids, 0,
-                   declared, why, takes)  # fmt: skip
+    fixed = {key: part for key, part in given.items() if not isinstance(part, torch.Tensor)}
+    return Subject(module, name, tensors, fixed, sequence, mask, ids, 0, declared, why, takes)
+
+
+class OfPositions:
+    """A function of q, k, v as one of x (1, positions, width), which holds all three side by side, as a projection makes them."""
+
+    def __init__(self, function, parts: Mapping[str, Any]):
+        import torch
+
+        if len({part.shape[2] for part in parts.values()}) > 1:
+            raise refuse("audit", "q, k and v of different lengths", str([tuple(part.shape) for part in parts.values()]),
+                         "(1, heads, positions, depth) with the same positions", "audit a call in which every token asks")  # fmt: skip
+        self.function, self.names, self.heads = function, list(parts), [part.shape[1] for part in parts.values()]
+        self.joined = torch.cat([part.transpose(1, 2).flatten(2) for part in parts.values()], -1)
+        self.widths = [part.shape[1] * part.shape[3] for part in parts.values()]
+
+    def __call__(self, x):
+        pieces = [part.unflatten(2, (heads, -1)).transpose(1, 2)
+                  for part, heads in zip(x.split(self.widths, -1), self.heads, strict=True)]  # fmt: skip
+        by_place = self.names == ["0", "1", "2"]
+        out = self.function(*pieces) if by_place else self.function(**dict(zip(self.names, pieces, strict=True)))
+        return out.transpose(1, 2).flatten(2)
 
 
 def _named(inputs) -> dict[str, Any]:

@@ -70,15 +70,20 @@ class Subject:
 
         return measure(self, 16)
 
+    def arguments(self, given: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """(what the model is called with by place, and by name)."""
+        whole = {**self.fixed, **given}
+        by_place = sorted((name for name in whole if name.isdigit()), key=int)
+        return tuple(whole[name] for name in by_place), {name: part for name, part in whole.items() if not name.isdigit()}
+
     def call(self, given: Mapping[str, Any], seed: int = 0) -> Any:
         """What the model returns, without gradients; the same seed gives the same random numbers."""
         import torch
 
-        given = {**self.fixed, **given}
+        by_place, named = self.arguments(given)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self.model(*(part for name, part in given.items() if name.isdigit()),
-                              **{name: part for name, part in given.items() if not name.isdigit()})  # fmt: skip
+            return self.model(*by_place, **named)
 
     def run(self, given: Mapping[str, Any], seed: int = 0) -> Outputs:
         """Every tensor of floats that comes out, by its name."""
@@ -127,7 +132,7 @@ class Subject:
 
 
 def floats(found: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """Every tensor of floats in what a model returns, by its name; caches are none of it."""
+    """Every tensor of floats in what a model returns, by its name; caches and losses are none of it."""
     import torch
 
     if isinstance(found, torch.Tensor):
@@ -135,7 +140,7 @@ def floats(found: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
             yield name, found
     elif isinstance(found, Mapping):
         for key, part in found.items():
-            if key not in ("past_key_values", "cache_params", "state"):
+            if key not in ("past_key_values", "cache_params", "state") and not key.endswith("loss"):
                 yield from floats(part, key if name == "output" else f"{name}.{key}")
     elif isinstance(found, list | tuple):
         for number, part in enumerate(found):
