@@ -1,9 +1,7 @@
 // Vectors as strips of coloured cells, with their numbers where there is room; a cursor goes through them by keyboard.
 
-const CELL = { wide: 48, narrow: 12, least: 4, height: 20 };
-const REACH = Math.asinh(1000 / 0.1);
 /** The place of any number on a ramp that never moves: −1000 … 0 … 1000, logarithmic beyond ±0.1. */
-const signed = (value) => clamp(0.5 + Math.asinh(value / 0.1) / REACH / 2, 0, 1);
+const signed = (value) => clamp(0.5 + Math.asinh(value / 0.1) / Math.asinh(1000 / 0.1) / 2, 0, 1);
 const signedStep = (value) => Math.round(255 * signed(value));
 
 /** A number in so many figures. */
@@ -24,6 +22,8 @@ function tinted(node, value) {
 }
 
 class Cells {
+  static size = { wide: 48, narrow: 12, least: 4, height: 20 }; // of a cell, in pixels
+
   /** rows: one vector (broken into lines) or several (one line each); called(row, column): what a cell is, in words. */
   constructor(name, rows, names, called) {
     Object.assign(this, { rows, called, many: rows.length > 1, at: [0, 0] });
@@ -52,10 +52,10 @@ class Cells {
   measure() {
     const room = this.scroll.clientWidth;
     if (this.many) {
-      const width = clamp(Math.floor(room / this.length), CELL.least, CELL.wide);
+      const width = clamp(Math.floor(room / this.length), Cells.size.least, Cells.size.wide);
       return { width, across: this.length, lines: this.rows.length };
     }
-    const width = this.length > 256 ? CELL.narrow : CELL.wide;
+    const width = this.length > 256 ? Cells.size.narrow : Cells.size.wide;
     const across = clamp(Math.floor(room / width), 1, this.length);
     return { width, across, lines: Math.ceil(this.length / across) };
   }
@@ -64,7 +64,7 @@ class Cells {
   under(event) {
     const { left, top } = this.canvas.getBoundingClientRect();
     const x = clamp(Math.floor((event.clientX - left) / this.size.width), 0, this.size.across - 1);
-    const y = clamp(Math.floor((event.clientY - top) / CELL.height), 0, this.size.lines - 1);
+    const y = clamp(Math.floor((event.clientY - top) / Cells.size.height), 0, this.size.lines - 1);
     return this.many ? [y, x] : [0, Math.min(this.length - 1, y * this.size.across + x)];
   }
 
@@ -72,8 +72,8 @@ class Cells {
     this.size = this.measure();
     const { width, across, lines } = this.size;
     const density = devicePixelRatio;
-    [this.canvas.width, this.canvas.height] = [width * across * density, CELL.height * lines * density];
-    [this.canvas.style.width, this.canvas.style.height] = [`${width * across}px`, `${CELL.height * lines}px`];
+    [this.canvas.width, this.canvas.height] = [width * across * density, Cells.size.height * lines * density];
+    [this.canvas.style.width, this.canvas.style.height] = [`${width * across}px`, `${Cells.size.height * lines}px`];
     const context = this.canvas.getContext("2d");
     context.scale(density, density);
     context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
@@ -84,16 +84,16 @@ class Cells {
       const [y, x] = this.place(row, column);
       const plain = Number.isFinite(value);
       context.fillStyle = plain ? colour(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
-      context.fillRect(x * width, y * CELL.height, width - gap, CELL.height - 1);
+      context.fillRect(x * width, y * Cells.size.height, width - gap, Cells.size.height - 1);
       if (width < 40) return;
       context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
-      context.fillText(decimal(value, Math.abs(value) < 0.001 || Math.abs(value) >= 1e5 ? 1 : 3), x * width + width / 2, y * CELL.height + CELL.height / 2);
+      context.fillText(decimal(value, Math.abs(value) < 0.001 || Math.abs(value) >= 1e5 ? 1 : 3), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
     }));
     if (document.activeElement === this.canvas) {
       const [y, x] = this.place(...this.at);
       context.strokeStyle = css("--accent");
       context.lineWidth = 2;
-      context.strokeRect(x * width + 1, y * CELL.height + 1, Math.max(2, width - 2), CELL.height - 3);
+      context.strokeRect(x * width + 1, y * Cells.size.height + 1, Math.max(2, width - 2), Cells.size.height - 3);
     }
   }
 

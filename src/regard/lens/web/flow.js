@@ -1,14 +1,15 @@
 // The text of an axis, broken into lines here, so that a text of any length scrolls: only the lines on the screen exist.
 
-const LINE = 27; // pixels from line to line
-const LETTERS = 80; // of a token that are shown
-const PADDING = 3, SPACE = 5; // pixels beside a token, and for a space before it
-
 class Flow {
+  static line = 27; // pixels from line to line
+  static letters = 80; // of a token that are shown
+  static padding = 3; // pixels beside a token
+  static space = 5; // and before one that a space stands before
+
   /** paint(node, i) gives a token its look; pick(i, event) is what a click does. */
   constructor(box, paint, pick) {
     Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0 });
-    this.lines = new Lines(box, LINE, (number) => this.line(number));
+    this.lines = new Lines(box, Flow.line, (number) => this.line(number));
     box.addEventListener("click", (event) => {
       const node = event.target.closest("[data-token]");
       if (node) pick(Number(node.dataset.token), event);
@@ -41,10 +42,10 @@ class Flow {
     const starts = [0];
     let used = 0;
     for (let i = 0; i < tokens.length; i++) {
-      const shown = clip(tokens[i], LETTERS);
+      const shown = clip(tokens[i], Flow.letters);
       let width = widths.get(shown);
-      if (width === undefined) widths.set(shown, (width = context.measureText(shown).width + 2 * PADDING));
-      const before = used && gap[i] ? SPACE : 0;
+      if (width === undefined) widths.set(shown, (width = context.measureText(shown).width + 2 * Flow.padding));
+      const before = used && gap[i] ? Flow.space : 0;
       if (used && used + before + width > room) {
         starts.push(i);
         used = width;
@@ -65,7 +66,7 @@ class Flow {
     if (this.gutter() && last > first) node.append(element("i", first, { className: "position", ariaHidden: "true" }));
     node.classList.toggle("numbered", this.gutter() > 0);
     for (let i = first; i < last; i++) {
-      const token = element("span", clip(wordOf(this.of, i), LETTERS), { className: "token", id: `${this.box.id}-${i}` });
+      const token = element("span", clip(wordOf(this.of, i), Flow.letters), { className: "token", id: `${this.box.id}-${i}` });
       token.dataset.token = i;
       token.setAttribute("role", "option");
       token.setAttribute("aria-setsize", this.of.tokens.length);

@@ -49,3 +49,24 @@ class Lines {
     this.draw();
   }
 }
+
+/** Numbers that are asked for once somebody looks at a part of the page, and again when it has come to show something else. */
+class Lazily {
+  constructor(node, fetch) {
+    Object.assign(this, { fetch, seen: false, stale: true });
+    new IntersectionObserver(([entry]) => {
+      this.seen = entry.isIntersecting;
+      if (this.seen && this.stale) this.go();
+    }, { rootMargin: "250px" }).observe(node);
+  }
+
+  /** What is shown is no longer what is chosen. */
+  again() {
+    this.stale = true;
+    return this.seen ? this.go() : undefined;
+  }
+  go() {
+    this.stale = false;
+    return this.fetch();
+  }
+}

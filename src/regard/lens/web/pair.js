@@ -1,1 +1,200 @@
-// (to come) pair
+// One pair of tokens in every head: who looks from this row to that key?
+
+const pair = {
+  name: "pair", turn: 0, rows: [], to: null, cell: null,
+
+  build() {
+    this.note = element("p", null, { className: "note", id: "pair-note" });
+    this.canvas = element("canvas", null, { id: "pair-canvas", tabIndex: 0 });
+    this.canvas.setAttribute("role", "img");
+    this.readout = element("p", null, { className: "note", id: "pair-readout" });
+    this.scroll = element("div", null, { className: "pair-scroll" }, this.canvas);
+    this.list = element("div", null, { id: "pair-list", tabIndex: 0 });
+    this.list.setAttribute("role", "listbox");
+    $("pair").append(element("div", null, { className: "bar" }, element("h2", null, { id: "pair-title" })), this.note,
+      element("div", null, { className: "pair-both" }, element("div", null, { className: "pair-left" }, this.scroll, this.readout), element("div", null, {}, element("h3", "strongest heads"), this.list)));
+    this.lines = new Lines(this.list, 26, (place) => this.entry(place));
+    this.list.addEventListener("click", (event) => {
+      const place = event.target.closest("[data-place]")?.dataset.place;
+      if (place !== undefined) this.choose(this.order[place]);
+    });
+    this.list.addEventListener("keydown", (event) => {
+      const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity }[event.key];
+      if (by === undefined || !this.order?.length || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      const now = this.order.findIndex((each) => this.isChosen(each));
+      this.choose(this.order[clamp(now < 0 ? 0 : now + by, 0, this.order.length - 1)]);
+    });
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.canvas.addEventListener("click", (event) => { const found = this.under(event); if (found) this.choose(found); });
+    this.canvas.addEventListener("pointermove", (event) => this.say(this.under(event)));
+    this.canvas.addEventListener("pointerleave", () => this.say(null));
+    this.lazily = new Lazily($("pair"), () => this.fetch());
+    new ResizeObserver(() => this.paint()).observe(this.scroll);
+  },
+
+  draw(changed) {
+    const any = (...names) => names.some((name) => changed.has(name));
+    const stays = state.key !== null && this.rows.some((row) => row.call === state.call); // another head of the same pair
+    if (any("run", "query", "key", "hideSpecial") || (!stays && any("call", "head"))) return this.lazily.again();
+    if (any("call", "head", "scale", "theme", "size") && this.rows.length) this.show();
+    return undefined;
+  },
+
+  async fetch() {
+    const turn = ++this.turn;
+    const { run, call, head, query } = state;
+    const { queries, keys } = callNow();
+    const key = state.key ?? (await strongestKey(run, call, head, query));
+    const rows = key === null ? [] : await source.pair(run, queries, keys, query, key);
+    if (turn !== this.turn) return;
+    Object.assign(this, { rows, to: key, found: state.key === null });
+    const all = rows.flatMap((row) => Array.from(row.coarse, (code, at) => ({ call: row.call, head: at, code, fine: row.fine?.[at], sure: row.sure?.[at] !== 0, p: weight(code, row.fine?.[at]) })));
+    this.all = all;
+    this.order = all.filter(({ p, code }) => p > 0 || [NAN, OUT, LEAK].includes(code)).sort((a, b) => Number.isNaN(b.p) - Number.isNaN(a.p) || b.p - a.p || a.call - b.call || a.head - b.head);
+    this.list.scrollTop = 0;
+    this.show();
+  },
+
+  words({ code, fine, sure }) { return sure ? words(code, fine) : `about ${words(code)}`; },
+  called({ call, head }) { return `${callTitle(call)}, head ${head}`; },
+  isChosen({ call, head }) { return call === state.call && head === state.head; },
+  choose({ call, head }) { return choose({ call, head, key: this.to }); }, // the pair stays what it is from head to head
+
+  show() {
+    const [from, to] = [queryAxis(), keyAxis()];
+    const one = (of, i) => [element("bdi", clip(quote(of, i), 30)), ` (${i.toLocaleString("en")})`];
+    const none = this.to === null;
+    $("pair-title").replaceChildren(...(none ? ["One pair in every head"] : ["From ", ...one(from, state.query), " to ", ...one(to, this.to), ", in every head"]));
+    document.querySelector("#pair .pair-both").hidden = none;
+    if (none) {
+      this.note.textContent = "This row has no weight, so no key stands out: choose one with Alt and a click in the text, or in the map.";
+      return;
+    }
+    const sure = this.all.filter(({ p }) => p >= 0);
+    const mean = sure.reduce((sum, { p }) => sum + p, 0) / Math.max(1, sure.length);
+    const much = sure.filter(({ p }) => p >= 0.1).length;
+    const first = this.order[0];
+    const parts = [this.found ? "The strongest key of the row, as none is chosen (Alt-click one in the text, or a cell of the map)." : "",
+      first ? `The most: ${this.words(first)} in ${this.called(first)}.` : "No head gives this pair any weight.",
+      `${much} of ${this.all.length} heads give 10 % or more; the mean is ${percent(mean, 2)}.`,
+      SCALES[state.scale].perRow ? "Colours are on the logarithmic scale here, as every head has a row of its own." : "",
+      state.hideSpecial ? "These are the model’s own numbers, with special tokens." : "",
+      this.all.some((each) => !each.sure) ? "Some are the mean of their surroundings: the page does not hold them." : ""];
+    this.note.textContent = parts.filter(Boolean).join(" ");
+    this.lines.reset(this.order.length);
+    this.list.setAttribute("aria-label", "The heads, by the weight that they give this pair");
+    this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${this.rows.length} calls by heads. ${this.note.textContent} Arrows choose a head.`);
+    this.say(null);
+    this.paint();
+  },
+
+  entry(place) {
+    const each = this.order[place];
+    const bar = element("i");
+    ground(bar, this.line(each), 0);
+    bar.style.width = `${clamp(100 * (each.p || 1), 0.5, 100)}%`;
+    const made = element("div", null, { className: "entry head", id: `pair-${place}` }, element("bdi", callTitle(each.call)), element("span", `head ${each.head}`, { className: "soft" }),
+      element("span", null, { className: "bar-box" }, bar), element("data", this.words(each), { value: each.p, className: "number" }));
+    made.dataset.place = place;
+    Object.assign(made.dataset, { call: each.call, head: each.head });
+    made.setAttribute("role", "option");
+    made.setAttribute("aria-selected", this.isChosen(each));
+    if (this.isChosen(each)) this.list.setAttribute("aria-activedescendant", made.id);
+    return made;
+  },
+
+  line: ({ p, code }) => ({ p: [p], code: [code], hidden: () => false, row: { attended: 1, maximum: 1 } }),
+  scale() { return SCALES[state.scale].perRow ? "log" : state.scale; },
+
+  /** Sizes in pixels: a column for the names, a line for the numbers of the heads, then the cells. */
+  measure() {
+    const heads = Math.max(...this.rows.map((row) => row.coarse.length));
+    const context = this.canvas.getContext("2d");
+    context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
+    const names = this.rows.map((row) => clip(callTitle(row.call), 28));
+    const left = Math.min(170, Math.max(...names.map((name) => context.measureText(name).width)) + 8);
+    const width = clamp(Math.floor((this.scroll.clientWidth - left) / heads), 6, 46);
+    return { heads, names, left, top: 16, width, height: clamp(width, 10, 24) };
+  },
+
+  paint() {
+    if (!this.rows.length || !this.scroll.clientWidth) return;
+    this.cell = this.measure();
+    const { heads, names, left, top, width, height } = this.cell;
+    const density = devicePixelRatio;
+    const size = [left + heads * width + 2, top + this.rows.length * height + 2];
+    [this.canvas.width, this.canvas.height] = size.map((each) => each * density);
+    [this.canvas.style.width, this.canvas.style.height] = size.map((each) => `${each}px`);
+    const context = this.canvas.getContext("2d");
+    context.scale(density, density);
+    context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
+    context.textBaseline = "middle";
+    const soft = css("--soft"), solid = { [ZERO]: css("--zero"), [NAN]: css("--nan"), [OUT]: css("--out"), [LEAK]: css("--leak") };
+    const scale = this.scale(), gap = width > 9 ? 1 : 0;
+    context.fillStyle = soft;
+    context.textAlign = "center";
+    const every = Math.ceil(20 / width);
+    for (let head = 0; head < heads; head += every) context.fillText(head, left + (head + 0.5) * width, top / 2);
+    this.rows.forEach((row, number) => {
+      const y = top + number * height;
+      context.fillStyle = row.call === state.call ? css("--ink") : soft;
+      context.textAlign = "right";
+      if (height >= 12 || number % 2 === 0) context.fillText(names[number], left - 7, y + height / 2, left - 8);
+      context.textAlign = "center";
+      row.coarse.forEach((code, head) => {
+        const x = left + head * width, p = weight(code, row.fine?.[head]);
+        if (code === MASKED) return this.hatch(context, x, y, width - gap, height - gap);
+        const at = step(code === TINY ? 0 : p, scale);
+        context.fillStyle = solid[code] ?? colour(at, scale);
+        context.fillRect(x, y, width - gap, height - gap);
+        if (width < 34 || !(p >= 0.0005)) return undefined;
+        context.fillStyle = solid[code] ? "#fff" : ink(at, scale);
+        context.fillText((100 * p).toPrecision(p >= 0.9995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
+        return undefined;
+      });
+    });
+    const number = this.rows.findIndex((row) => row.call === state.call);
+    if (number < 0) return;
+    context.strokeStyle = css("--accent");
+    context.lineWidth = 2;
+    context.strokeRect(left + state.head * width, top + number * height, width - gap, height - gap);
+  },
+
+  hatch(context, x, y, w, h) {
+    context.save();
+    context.beginPath();
+    context.rect(x, y, w, h);
+    context.clip();
+    context.strokeStyle = css("--hatch");
+    context.beginPath();
+    for (let at = -h; at < w; at += 5) {
+      context.moveTo(x + at, y + h);
+      context.lineTo(x + at + h, y);
+    }
+    context.stroke();
+    context.restore();
+  },
+
+  under(event) {
+    if (!this.cell) return null;
+    const box = this.canvas.getBoundingClientRect();
+    const row = this.rows[Math.floor((event.clientY - box.top - this.cell.top) / this.cell.height)];
+    const head = Math.floor((event.clientX - box.left - this.cell.left) / this.cell.width);
+    return row && head >= 0 && head < row.coarse.length ? { call: row.call, head } : null;
+  },
+
+  key(event) {
+    const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!by || !this.rows.length || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const row = this.rows[clamp(this.rows.findIndex(({ call }) => call === state.call) + by[0], 0, this.rows.length - 1)];
+    this.choose({ call: row.call, head: clamp(state.head + by[1], 0, row.coarse.length - 1) });
+  },
+
+  say(at) {
+    const each = this.all?.find(({ call, head }) => (at ? call === at.call && head === at.head : call === state.call && head === state.head));
+    this.readout.textContent = each ? `${capital(this.called(each))}: ${this.words(each)}` : "";
+  },
+};
+screens.push(pair);

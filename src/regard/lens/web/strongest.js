@@ -1,10 +1,9 @@
 // Beside the text: the strongest tokens with bars and numbers, and how many of them it takes for a share of the whole.
 
-const LISTED = 1000; // of the strongest
-const SHARES = [0.5, 0.8, 0.9, 0.95, 0.99];
-
 const strongest = {
   line: null, order: [], share: 0.8,
+  most: 1000, // that are listed
+  shares: [0.5, 0.8, 0.9, 0.95, 0.99],
 
   build(box) {
     this.note = element("p", null, { className: "note", id: "strongest-note" });
@@ -33,12 +32,12 @@ const strongest = {
       const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
       if (!by) return;
       event.preventDefault();
-      this.mark(SHARES[clamp(SHARES.indexOf(this.share) + by, 0, SHARES.length - 1)]);
+      this.mark(this.shares[clamp(this.shares.indexOf(this.share) + by, 0, this.shares.length - 1)]);
     });
     this.curve.addEventListener("pointerdown", (event) => {
       const { top, height } = this.curve.getBoundingClientRect();
       const at = 1 - (event.clientY - top) / height;
-      this.mark(SHARES.reduce((best, share) => (Math.abs(share - at) < Math.abs(best - at) ? share : best)));
+      this.mark(this.shares.reduce((best, share) => (Math.abs(share - at) < Math.abs(best - at) ? share : best)));
     });
     new ResizeObserver(() => this.line && this.drawCurve()).observe(this.curve);
   },
@@ -62,7 +61,7 @@ const strongest = {
   show(line) {
     const same = this.line && this.line.p === line.p;
     this.line = line;
-    this.order = ranked(line, LISTED);
+    this.order = ranked(line, this.most);
     if (!same) this.list.scrollTop = 0;
     this.lines.reset(this.order.length + (line.sorted.length > this.order.length ? 1 : 0));
     const what = line.to ? "keys" : "rows";

@@ -31,7 +31,7 @@ const WALK = [
 ];
 
 const walk = {
-  name: "walk", at: 0, all: false, every: false, falling: true, visible: false, stale: true, turn: 0,
+  name: "walk", at: 0, all: false, every: false, falling: true, turn: 0,
 
   build() {
     const title = element("h2", null, { id: "walk-title" });
@@ -66,11 +66,7 @@ const walk = {
       return head;
     });
     $("walk").append(bar, element("div", null, { className: "walk-top" }, this.note, this.legend), this.list);
-    // Numbers are asked for once somebody looks here: on a served page each row is a question to the server.
-    new IntersectionObserver(([entry]) => {
-      this.visible = entry.isIntersecting;
-      if (this.visible && this.stale) this.fetch();
-    }, { rootMargin: "250px" }).observe($("walk"));
+    this.lazily = new Lazily($("walk"), () => this.fetch()); // on a served page each row is a question to the server
   },
 
   draw(changed) {
@@ -79,16 +75,14 @@ const walk = {
       if (this.numbers && (changed.has("theme") || changed.has("scale"))) this.show();
       return undefined;
     }
-    this.stale = true;
     this.title();
-    return this.visible ? this.fetch() : undefined;
+    return this.lazily.again();
   },
 
   title() { $("walk-title").replaceChildren("The walk of ", element("bdi", clip(quote(queryAxis(), state.query), 30)), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
 
   async fetch() {
     const turn = ++this.turn;
-    this.stale = false;
     const { run, call, head, query } = state;
     const found = await source.walk(run, call, head, query);
     if (turn !== this.turn) return;

@@ -24,7 +24,7 @@ function walked(kept, row, call, head, i) {
   const keys = shownKeys(row, call.start + i);
   const q = vector("q", head * call.Q + i);
   const k = keys.map((j) => vector("k", group("k") * call.K + j));
-  const weights = Array.from(keys, (j) => weightAt(row, j));
+  const weights = Array.from(keys, (j) => knownWeight(row, j));
   const log = (at) => (weights[at] > 0 && lse > -Infinity ? Math.log(weights[at]) + lse : null); // finer than a product of halves
   const products = k.map((each) => scale * each.reduce((sum, value, d) => sum + value * q[d], 0));
   const scaled = products.map((product, at) => (score === null ? log(at) ?? product : product));
@@ -40,7 +40,7 @@ function walked(kept, row, call, head, i) {
 }
 
 /** A weight as far as its code tells it: null where it is only known to be small, or was not kept. */
-function weightAt(row, j) {
+function knownWeight(row, j) {
   const code = row.coarse[j];
   if (code === MASKED || code === ZERO) return 0;
   return code === TINY || row.sure?.[j] === 0 ? null : weight(code, row.fine?.[j]);
