@@ -125,7 +125,7 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
                          "count from 0, and give ids as (batch, tokens)")  # fmt: skip
         given.batch = len(rows)
         given.axes[axis] = _axis_of_ids(opened, rows[entry].tolist(), axis)
-    if "target" in given.axes:
+    if getattr(opened.model.config, "is_encoder_decoder", False):
         given.axes = {{"text": "source"}.get(name, name): axis for name, axis in given.axes.items()}
     if "input_ids" in held and opened.tokenizer is not None:
         given.text = opened.tokenizer.decode(held["input_ids"][entry], skip_special_tokens=True)

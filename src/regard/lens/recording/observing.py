@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,11 +15,11 @@ import torch
 
 from ...errors import Refused
 from ...problem import Problem
-from ...torch.observe.calls import CACHE, HF, WRITTEN_OUT, Observer, Seen, module_of
+from ...torch.observe.calls import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
 from ...torch.observe.described import engine_of, problem_of
 from ...torch.recorder import layer_number
 from .layout import Layout, numbers
-from .rules import entry_mask, entry_score, mask_of
+from .rules import entry_mask, entry_score, mask_of, reads
 from .taken import Taken
 from .written import read_steps
 
@@ -84,6 +86,7 @@ class Recorder(Observer):
         self.left_out.append({"call": f"{seen.name}: {seen.kind}", "reason": reason})
 
     def _taken(self, seen: Seen, module, number: int | None, turn: int, nth: int) -> Taken | None:
+        _unpack(seen, module)
         held = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
         if seen.q is None or held[0] is None or held[1] is None:
             self._leave_out(seen, "it has no keys or values of its own")
@@ -111,7 +114,10 @@ class Recorder(Observer):
         entry = min(self.entry, len(problem.query_start) - 1)
         start = int(problem.query_start[entry])
         sizes = (q.shape[0], q.shape[1], k.shape[1])
-        return Taken(**common, mask=entry_mask(problem.mask, entry, sizes, start), score=entry_score(problem.score, entry, sizes, start),
+        mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
+        if common["cross"] and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
+            start = 0  # rows of one text over keys of another
+        return Taken(**common, mask=mask, score=score,
                      scale=problem.scale, start=start, sinks=None if problem.sinks is None else np.array(problem.sinks),
                      engine=_ran(seen, problem), notes=notes)  # fmt: skip
 
@@ -119,7 +125,7 @@ class Recorder(Observer):
         """Rules where every step between the product and the softmax is known; the weights go along, to be compared."""
         trail: Any = seen.trail
         q, k = common["q"], common["k"]
-        start = k.shape[1] - q.shape[1]
+        start = 0 if common["cross"] else k.shape[1] - q.shape[1]
         weights = layout.cut(trail.weights)[..., : k.shape[1]].copy()
         rules = read_steps(trail, layout.beside, layout.heads, start)
         notes |= {} if rules is not None else {"unread": "a step between product and softmax is not known"}
@@ -155,10 +161,33 @@ class Recorder(Observer):
             return False
         if any(isinstance(running.kwargs.get(name), torch.Tensor) for name in ELSEWHERE):
             return True
-        given = [value for value in running.args[:2] if isinstance(value, torch.Tensor)]
-        named = [running.kwargs.get(name) for name in ("query", "key")]
-        pair = given if len(given) == 2 else [value for value in named if isinstance(value, torch.Tensor)]
-        return len(pair) == 2 and pair[0].ndim == pair[1].ndim == 3 and pair[0] is not pair[1]
+        module = self.modules.get(running.name, self.top)
+        words = list(inspect.signature(module.forward).parameters)[:2] if module is not None else []
+        pair = [running.kwargs.get(word, value) for word, value in itertools.zip_longest(words, running.args[:2])]
+        return words == ["query", "key"] and pair[0] is not pair[1]
+
+
+def _unpack(seen: Seen, module) -> None:
+    """Takes apart what transformers packs for SDPA when one token is written: the heads of a group as rows of one head."""
+    copies, heads = (
+        getattr(module, "num_key_value_groups", 1),
+        getattr(getattr(module, "config", None), "num_attention_heads", None),
+    )
+    sizes = tuple(seen.q.shape)
+    if (
+        seen.kind != SDPA
+        or len(sizes) != 4
+        or type(copies) is not int
+        or copies < 2
+        or sizes[2] != copies
+        or sizes[1] * copies != heads
+    ):
+        return
+    mask = seen.given.get("attn_mask")
+    seen.given["q"] = seen.q.reshape(sizes[0], heads, 1, sizes[3])
+    seen.out = seen.out.reshape(sizes[0], heads, 1, -1)
+    if mask is not None and mask.ndim == 4 and mask.shape[1] > 1:
+        seen.given["attn_mask"] = mask.reshape(mask.shape[0], heads, 1, -1)
 
 
 def _grouped(k: np.ndarray, v: np.ndarray, module) -> tuple[np.ndarray, np.ndarray]:

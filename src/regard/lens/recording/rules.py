@@ -8,21 +8,21 @@ from ...expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head,
 from ...masks import causal, window
 from ...readings import evaluate
 
-__all__ = ["added", "entry_mask", "entry_score", "mask_of"]
+__all__ = ["CELLS", "added", "entry_mask", "entry_score", "grid", "mask_of", "reads"]
 
 CELLS = 1 << 24  # of a rule that is looked at as a whole
 
 
 def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
-    """A mask for one batch entry; sizes (H, Q, K). Dense tables become causal, a window or padding where that is what they say."""
+    """A mask for one batch entry; sizes (H, Q, K). Tables become causal, a window or padding where that is what they say."""
     if rule is None:
         return None
     found = _of_entry(rule, entry)
     if isinstance(found, Const):
         return None if found.value is True else found
     H, Q, K = sizes
-    heads = H if _reads(found, "head") else 1
-    if not _dense(found) or heads * Q * K > CELLS:
+    heads = H if reads(found, "head") else 1
+    if not found.tables or heads * Q * K > CELLS:
         return found
     return mask_of(_grid(found, heads, Q, K, start), start)
 
@@ -35,8 +35,8 @@ def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], star
     H, Q, K = sizes
     if isinstance(found, Op) and found.name == "add" and _dense(found) and H * Q * K <= CELLS:
         inner, other = found.args
-        if not _reads(other, "score"):
-            heads = H if _reads(other, "head") else 1
+        if not reads(other, "score"):
+            heads = H if reads(other, "head") else 1
             return added(inner, np.asarray(_grid(other, heads, Q, K, start)), start)
     return found
 
@@ -67,19 +67,39 @@ def mask_of(allowed: np.ndarray, start: int) -> Expr | None:
     return _read(frozen_table(seen[None], "allowed"), start)
 
 
-def added(score: Expr, numbers: np.ndarray, start: int) -> Expr:
-    """score + numbers[head, query, key], (H or 1, Q or 1, K or 1), with no more axes than the numbers need."""
+def added(score: Expr, numbers: np.ndarray, start: int, known: np.ndarray | None = None) -> Expr:
+    """score + numbers[head, query, key], (H or 1, Q or 1, K or 1), with no more axes than the numbers need.
+
+    known (Q, K): where they count; elsewhere a mask hides the key.
+    """
     for axis in range(3):
         if numbers.shape[axis] > 1 and _same(numbers, axis):
             numbers = numbers.take([0], axis)
     if not numbers.any():
         return score
-    if min(numbers.shape[1:]) > 1 and _alike(numbers[:, 1:, 1:], numbers[:, :-1, :-1]):
-        Q = numbers.shape[1]
-        along = np.concatenate([numbers[:, :0:-1, 0], numbers[:, 0]], 1)  # by key − row, from −(Q − 1) on
-        by = key - query + (Q - 1 + start)
-        return score + (frozen_table(along[0], "bias")[by] if len(along) == 1 else frozen_table(along, "bias")[head, by])
+    if min(numbers.shape[1:]) > 1:
+        along = _along(numbers, known)
+        if along is not None:
+            by = key - query + (numbers.shape[1] - 1 + start)
+            return score + (frozen_table(along[0], "bias")[by] if len(along) == 1 else frozen_table(along, "bias")[head, by])
     return score + _read(frozen_table(numbers, "bias"), start)
+
+
+def _along(numbers: np.ndarray, known: np.ndarray | None) -> np.ndarray | None:
+    """(H, Q + K − 1), by key − row from −(Q − 1) on, if the numbers depend on nothing else."""
+    H, Q, K = numbers.shape
+    if known is None and not _alike(numbers[:, 1:, 1:], numbers[:, :-1, :-1]):
+        return None
+    found = np.zeros((H, Q + K - 1), numbers.dtype)
+    for row in range(Q):
+        at = slice(Q - 1 - row, Q - 1 - row + K)
+        found[:, at] = numbers[:, row] if known is None else np.where(known[row], numbers[:, row], found[:, at])
+    for row in range(Q) if known is not None else ():
+        if not _alike(
+            np.where(known[row], found[:, Q - 1 - row : Q - 1 - row + K], 0), np.where(known[row], numbers[:, row], 0)
+        ):
+            return None
+    return found
 
 
 def _same(numbers: np.ndarray, axis: int) -> bool:
@@ -107,8 +127,9 @@ def _of_entry(rule: Expr, entry: int) -> Expr:
         places = [min(max(int(part.value), 0), size - 1) if isinstance(part, Const) else slice(None)
                   for part, size in zip(index, array.shape, strict=True)]  # fmt: skip
         rest = [part for part in index if not isinstance(part, Const)]
-        if not rest:
-            return lift(array[tuple(places)].astype({"bool": bool, "int": np.int64, "float": np.float64}[node.kind]))
+        first = array[tuple(place if isinstance(place, int) else 0 for place in places)]
+        if not rest or (array[tuple(places)] == first).all():
+            return lift(first.astype({"bool": bool, "int": np.int64, "float": np.float64}[node.kind]))
         if node.table.frozen and len(rest) == len(index):
             return Read(node.table, *index)
         return Read(frozen_table(array[tuple(places)], node.table.name), *rest)
@@ -130,14 +151,15 @@ def _folded(node: Expr) -> Expr:
     return node
 
 
-def _reads(rule: Expr, name: str) -> bool:
+def reads(rule: Expr, name: str) -> bool:
+    """Whether the rule depends on this variable."""
     return any(isinstance(node, Var) and node.name == name for node in walk(rule))
 
 
 def _dense(rule: Expr) -> bool:
     """Whether a table is read by pairs of positions."""
     return any(
-        isinstance(node, Read) and len(node.index) > 1 and _reads(node, "query") and _reads(node, "key") for node in walk(rule)
+        isinstance(node, Read) and len(node.index) > 1 and reads(node, "query") and reads(node, "key") for node in walk(rule)
     )
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import refuse
-from ...expr import Expr, Op, Var, walk
+from ...expr import Expr, Op, score
 from ...readings import evaluate
-from .rules import CELLS, added, mask_of
+from .rules import CELLS, added, mask_of, reads
 from .taken import Taken
 
 __all__ = ["Growing"]
@@ -21,7 +22,7 @@ TRIED = (-1.75, 0.5)  # scores at which two rules are compared
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one pass: where they begin among all rows, and where their first key stands among all keys."""
+    """Rows of one pass: where they begin among all rows, and where their first key stands among all keys; its own rules."""
 
     row: int
     rows: int
@@ -30,6 +31,15 @@ class Part:
     start: int
     mask: Expr | None
     score: Expr | None
+
+    @property
+    def cells(self) -> tuple[slice, slice, slice]:
+        """Its place among all heads, rows and keys."""
+        return slice(None), slice(self.row, self.row + self.rows), slice(self.first, self.first + self.keys)
+
+    def own(self, rule: Expr | None, heads: int, scored: float = 0.0) -> np.ndarray:
+        """A rule of this pass, by its own positions, (heads, rows, keys)."""
+        return _grid(rule, heads, self.start + np.arange(self.rows), np.arange(self.keys), scored)
 
 
 class Growing:
@@ -99,63 +109,69 @@ class Growing:
     def _mask(self) -> Expr | None:
         """The rule of the first pass where it is that of the others too; otherwise what all of them say of every pair."""
         rule = self.first.mask
-        if all(self._agree(rule, part) for part in self.parts[1:]):
-            return rule
-        heads = len(self.first.q) if any(_reads(part.mask, "head") for part in self.parts) else 1
+        if (rule is None or not rule.tables) and all(map(self._masks_alike, self.parts[1:])):
+            return rule  # tables are as long as the prompt
+        heads = self._heads(part.mask for part in self.parts)
         if heads * self.rows * self.keys > CELLS:
             raise refuse("look", "passes that cannot be joined", f"{self.first.name}: masks of {len(self.parts)} passes differ",
                          f"one rule, or at most {CELLS:,} pairs", "write fewer tokens")  # fmt: skip
         whole = np.zeros((heads, self.rows, self.keys), bool)
         for part in self.parts:
-            seen = _grid(part.mask, heads, part, 0.0)
-            whole[:, part.row : part.row + part.rows, part.first : part.first + part.keys] = seen
+            whole[part.cells] = part.own(part.mask, heads)
         return mask_of(whole, self.first.start)
 
-    def _agree(self, rule: Expr | None, part: Part) -> bool:
-        """Whether the rule says of these rows what their own pass said, and hides the keys that it did not have."""
-        heads = len(self.first.q) if _reads(rule, "head") or _reads(part.mask, "head") else 1
+    def _masks_alike(self, part: Part) -> bool:
+        """Whether the first rule says of these rows what their own pass said, and hides the keys that it did not have."""
+        rule = self.first.mask
+        heads = self._heads((rule, part.mask))
         own = np.zeros((heads, part.rows, self.keys), bool)
-        own[..., part.first : part.first + part.keys] = _grid(part.mask, heads, part, 0.0)
-        return bool((own == _grid(rule, heads, self._among_all(part), 0.0)).all())
-
-    def _among_all(self, part: Part) -> Part:
-        return dataclasses.replace(part, first=0, keys=self.keys, start=self.first.start + part.row)
+        own[..., part.cells[2]] = part.own(part.mask, heads)
+        return bool((own == _grid(rule, heads, self._queries(part), np.arange(self.keys))).all())
 
     def _score(self) -> Expr | None:
-        """The rule of the first pass where it gives what the others do; biases by position are put together."""
-        rule, heads = self.first.score, len(self.first.q)
-        own_keys = [dataclasses.replace(self._among_all(part), first=part.first, keys=part.keys) for part in self.parts]
-        if all(
-            part.score is rule is None or np.array_equal(_grid(rule, heads, among, at), _grid(part.score, heads, part, at), equal_nan=True)
-            for part, among in zip(self.parts[1:], own_keys[1:], strict=True) for at in TRIED
-        ):  # fmt: skip
-            return rule
-        inner: list[Any] = [
-            part.score.args[0] if isinstance(part.score, Op) and part.score.name == "add" else None for part in self.parts
-        ]
-        if any(each is None or each is not inner[0] for each in inner) or heads * self.rows * self.keys > CELLS:
+        """The rule of the first pass, or of the last, where it gives what the others do; biases by position are put together."""
+        heads, last = len(self.first.q), self.parts[-1]
+        for rule in (self.first.score, last.score):
+            if all(self._scores_alike(rule, part) for part in self.parts):
+                return rule
+        sums = [part.score for part in self.parts if isinstance(part.score, Op) and part.score.name == "add"]
+        alike = len(sums) == len(self.parts) and all(each.args[0] is sums[0].args[0] for each in sums)
+        if not alike or heads * self.rows * self.keys > CELLS:
             raise refuse("look", "passes that cannot be joined", f"{self.first.name}: the rules of {len(self.parts)} passes differ",
                          "one rule for all, or a bias that is added", "look at the prompt alone, with generate=0")  # fmt: skip
-        whole = np.zeros((heads, self.rows, self.keys), np.float32)
-        for part in self.parts:
-            assert isinstance(part.score, Op)
-            whole[:, part.row : part.row + part.rows, part.first : part.first + part.keys] = _grid(
-                part.score.args[1], heads, part, 0.0
-            )
-        return added(inner[0], whole, self.first.start)
+        whole, known = np.zeros((heads, self.rows, self.keys), np.float32), np.zeros((self.rows, self.keys), bool)
+        for part, each in zip(self.parts, sums, strict=True):
+            whole[part.cells] = part.own(each.args[1], heads)
+            known[part.cells[1:]] = True
+        return added(sums[0].args[0], whole, self.first.start, known)
+
+    def _scores_alike(self, rule: Expr | None, part: Part) -> bool:
+        """Whether the rule, by positions among all keys, gives what the pass's own rule gave; no rule is the score itself."""
+        keys = part.first + np.arange(part.keys)
+        if rule is not None and any(size < self.keys for table in rule.tables for size in table.shape[-1:]):
+            return False  # it would be read beyond its end
+        heads = self._heads((rule, part.score))
+        return all(
+            np.array_equal(_grid(score if rule is None else rule, heads, self._queries(part), keys, at),
+                           part.own(score if part.score is None else part.score, heads, at), equal_nan=True)
+            for at in TRIED
+        )  # fmt: skip
+
+    def _queries(self, part: Part) -> np.ndarray:
+        return self.first.start + part.row + np.arange(part.rows)
+
+    def _heads(self, rules: Iterable[Expr | None]) -> int:
+        return len(self.first.q) if any(map(_headed, rules)) else 1
 
 
-def _grid(rule: Expr | None, heads: int, part: Part, score: float) -> np.ndarray:
-    """A rule over the rows of a part: as many keys as it has, counted from its own first key, (heads, rows, keys)."""
-    if rule is None:
-        return np.broadcast_to(np.True_, (heads, part.rows, part.keys))
-    places = {"head": np.arange(heads)[:, None, None], "query": part.start + np.arange(part.rows)[:, None],
-              "key": np.arange(part.keys), "score": np.float64(score)}  # fmt: skip
-    return np.broadcast_to(evaluate(rule, places), (heads, part.rows, part.keys))
+def _grid(rule: Expr | None, heads: int, queries: np.ndarray, keys: np.ndarray, scored: float = 0.0) -> np.ndarray:
+    """The value of a rule for every pair, (heads, rows, keys); no rule allows all."""
+    places = {"head": np.arange(heads)[:, None, None], "query": queries[:, None], "key": keys, "score": np.float64(scored)}
+    return np.broadcast_to(True if rule is None else evaluate(rule, places), (heads, len(queries), len(keys)))
 
 
-def _reads(rule: Expr | None, name: str) -> bool:
-    return rule is not None and any(isinstance(node, Var) and node.name == name for node in walk(rule))
+def _headed(rule: Expr | None) -> bool:
+    return rule is not None and reads(rule, "head")
 
 
 def _rows(parts: list[Any], axis: int) -> np.ndarray | None:

@@ -38,6 +38,7 @@ class Written:
     score: Expr = score
     allowed: np.ndarray | None = None
     sinks: np.ndarray | None = None
+    divided: float = 1.0  # what the scores were last divided by, before anything but factors
 
     def allow(self, seen: np.ndarray) -> bool:
         self.allowed = seen if self.allowed is None else self.allowed & seen
@@ -69,7 +70,8 @@ def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
         other, first = _other(args, kwargs)
         return not (first and name in OVER) and _multiply(found, other, name in OVER)
     if name in ("tanh", "tanh_"):
-        found.score = Op("tanh", found.score)
+        found.scale *= found.divided  # c · tanh(s / c) says what s is
+        found.score = Op("tanh", found.score / found.divided if found.divided != 1 else found.score)
         return True
     if name in ("masked_fill", "masked_fill_"):
         named = dict(zip(("scores", "mask", "value"), args)) | kwargs
@@ -98,10 +100,12 @@ def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
         if not seen.all():
             found.allow(seen)
             numbers = np.where(seen, numbers, 0)
+        found.divided = 1.0
         found.score = added(found.score, numbers.astype(np.float32), found.start)
         return True
     if other is None:
         return False
+    found.divided = 1.0
     found.score = found.score + sign * float(other)
     return True
 
@@ -112,8 +116,9 @@ def _multiply(found: Written, other: Any, over: bool) -> bool:
     factor = float(other)
     if found.score is score:
         found.scale = found.scale / factor if over else found.scale * factor
+        found.divided = factor if over else 1.0
     else:
-        found.score = found.score / factor if over else found.score * factor
+        found.score = found.score / factor if over else factor * found.score
     return True
 
 
