@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import html
 import json
@@ -24,7 +25,7 @@ __all__ = ["json_for_html", "page", "policy"]
 SCREENS = ("atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings")
 READER = ("lines", "flow", "reading", "strongest", "find", "patches", "walked", "cells")  # parts of the reader and the walk
 HEADS = ("metrics", "thumbnails", "headtable")  # parts of the atlas
-MAP = ("tiles", "axes", "cellmarks", "plot", "measure", "drive", "minimap")
+MAP = ("tiles", "axes", "cellmarks", "plot", "measure", "drive", "minimap", "difference")
 SCRIPTS = ("base", "source", "state", "legend", *HEADS, *MAP, *READER, *SCREENS, "figure", "share", "keys", "main")
 STYLES = ("page", *SCREENS)
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
@@ -122,9 +123,17 @@ def _part(name: str) -> str:
     return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
 
 
+@functools.cache
 def _script() -> str:
-    return "".join(_part(f"{name}.js") for name in SCRIPTS)
+    return "\n".join(_plain(_part(f"{name}.js")) for name in SCRIPTS)
 
 
+@functools.cache
 def _style() -> str:
-    return "".join(_part(f"{name}.css") for name in STYLES)
+    return "\n".join(_plain(_part(f"{name}.css")) for name in STYLES)
+
+
+def _plain(code: str) -> str:
+    """The lines of a file without their indentation, and without those that are a comment alone: a sixth of a script."""
+    lines = [line.strip() for line in code.splitlines()]
+    return "\n".join(line for line in lines if line and not line.startswith("//") and not (line.startswith("/*") and line.endswith("*/")))

@@ -11,7 +11,7 @@ const state = {
   view: null, // of the map: {row, column, span}: the first row and key on the screen, and how many keys there are across it
   cells: null, // of the map: "square", "fitted" to the plot, or what suits the matrix
   step: null, // of a generated run: how many tokens had been written
-  compare: "side", // or "difference", "swipe"
+  compare: "side", // or "difference", "linear", "swipe"
   hover: null, // {row, column} under the pointer; no part of the address
 };
 
@@ -83,7 +83,7 @@ const overtaken = (place) => ["run", "call", "head", "query", "key", "scale", "p
 
 // The address holds the whole view, so that it can be passed on; it works for a file as well.
 const NUMBERS = ["run", "call", "head", "query", "key", "step"];
-const WORDS = { scale: SCALES, pool: POOLS, direction: { to: 1, from: 1 }, compare: { side: 1, difference: 1, swipe: 1 }, cells: { square: 1, fitted: 1 } };
+const WORDS = { scale: SCALES, pool: POOLS, direction: { to: 1, from: 1 }, compare: { side: 1, difference: 1, linear: 1, swipe: 1 }, cells: { square: 1, fitted: 1 } };
 
 function address() {
   const parts = NUMBERS.filter((name) => state[name] !== null && (name !== "run" || state.run)).map((name) => `${name}=${state[name]}`);

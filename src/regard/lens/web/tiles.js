@@ -141,11 +141,12 @@ const looks = new Shelf(8);
 /** The palette of a look, and the 256 colours of its ramp as pixels. */
 function paletteOf(look) {
   return looks.get(look.name) ?? looks.set(look.name, {
-    plain: palette(look.scale), solid: pixelOf(css("--raised")),
-    ramp: Uint32Array.from({ length: 256 }, (_, at) => { const [r, g, b] = rgb(at, look.scale); return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; }),
+    plain: palette(look.scale), solid: tintOf("--raised"),
+    ramp: Uint32Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, look.scale))),
   });
 }
-const pixelOf = (hex) => { const [r, g, b] = hex.match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)); return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0; };
+const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 
 function coloured(tile, place, fold, look) {
   const { coarse, rows, columns } = tile;

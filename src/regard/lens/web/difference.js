@@ -1,0 +1,69 @@
+// The difference of two runs, cell by cell: p₁ − p₀ on a domain that is symmetric and never moves.
+
+const LAWS = {
+  difference: { title: "signed logarithm", ticks: ["−100 %", "−0.1 %", "≤ 10⁻⁶", "0.1 %", "100 %"], place: (d) => 0.5 + (Math.sign(d) / 2) * Math.max(0, 1 + Math.log10(Math.abs(d) || 1e-12) / 6) },
+  linear: { title: "linear", ticks: ["−100 %", "−50 %", "0", "50 %", "100 %"], place: (d) => 0.5 + d / 2 },
+};
+// What a cell of two runs is: masked in both, the same as far as the codes can tell, different, not a number, forbidden weight in
+// one of them, or masked in one of them alone.
+const [BOTH_MASKED, SAME, DIFFERENT, NEITHER, FORBIDDEN, ONE_MASKED] = [0, 1, 2, 3, 4, 5];
+
+/** Two tiles as one: {rows, columns, kind, d, exact, alarms}. */
+function differenceTile(ours, theirs) {
+  const count = ours.rows * ours.columns;
+  const [kind, d] = [new Uint8Array(count), new Float32Array(count)];
+  const error = ours.fine && theirs.fine ? 2.3e-4 : 0.058; // one step of the code of each
+  const alarms = { leak: 0, nan: 0, out: 0, cells: [] };
+  for (let at = 0; at < count; at++) {
+    const [a, b] = [ours.coarse[at], theirs.coarse[at]];
+    if (a === MASKED && b === MASKED) continue;
+    const [p, q] = [weight(a, ours.fine?.[at]), weight(b, theirs.fine?.[at])];
+    d[at] = q - p;
+    if (a === LEAK || b === LEAK) {
+      kind[at] = FORBIDDEN;
+      if (alarms.leak++ < 300) alarms.cells.push([Math.floor(at / ours.columns), at % ours.columns]);
+    } else if (Number.isNaN(d[at])) kind[at] = NEITHER;
+    else if (a === MASKED || b === MASKED) kind[at] = ONE_MASKED;
+    else kind[at] = Math.abs(q - p) <= Math.max(error * Math.max(p, q), 1e-9) ? SAME : DIFFERENT;
+  }
+  const exact = ours.exact === theirs.exact ? ours.exact : `first: ${ours.exact}; second: ${theirs.exact}`;
+  return { rows: ours.rows, columns: ours.columns, kind, d, exact, alarms, ours, theirs, fine: ours.fine && theirs.fine };
+}
+
+/** A difference of two shares in words, with its sign. */
+const pointsOf = (d) => (Number.isNaN(d) ? "—" : d === 0 ? "0" : `${d < 0 ? "−" : "+"}${Number((100 * Math.abs(d)).toPrecision(3))} points`);
+
+/** What a plot of the difference draws; law: a name of LAWS. */
+const differencePainter = (law) => ({
+  law,
+  needs: (place) => [{ ...place, n: 0 }, { ...place, n: 1 }],
+
+  codes(place, fold) {
+    const name = `difference ${tileName({ ...place, n: "" })}|${fold}`;
+    const found = tiles.pictures.get(name);
+    if (found) return found;
+    const [ours, theirs] = [0, 1].map((n) => tiles.at({ ...place, n }, fold));
+    return ours && theirs && tiles.pictures.set(name, differenceTile(ours, theirs));
+  },
+
+  picture(place, fold) {
+    const name = `${law} ${tileName({ ...place, n: "" })}|${fold}|${theme()}`;
+    const found = tiles.pictures.get(name);
+    if (found) return found;
+    const tile = this.codes(place, fold);
+    if (!tile) return undefined;
+    const [tints, odd] = [Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, "lift"))), this.odd()];
+    const pixels = Uint32Array.from(tile.kind, (kind, at) => (kind === DIFFERENT || kind === SAME ? tints[this.place(kind, tile.d[at])] : odd[kind]));
+    return tiles.pictures.set(name, pictured(tile.rows, tile.columns, pixels));
+  },
+
+  place: (kind, d) => (kind === SAME ? 128 : Math.round(255 * clamp(LAWS[law].place(d), 0, 1))),
+  odd: () => ({ [BOTH_MASKED]: 0, [NEITHER]: tintOf("--nan"), [FORBIDDEN]: tintOf("--leak"), [ONE_MASKED]: tintOf("--out") }),
+
+  label({ kind, d }, cell, numbers) {
+    const sign = { [NEITHER]: "×", [FORBIDDEN]: "!", [ONE_MASKED]: "±" }[kind[cell]];
+    if (sign || !numbers || kind[cell] === BOTH_MASKED) return sign ?? "";
+    return kind[cell] === SAME ? "=" : pointsOf(d[cell]).replace(" points", "");
+  },
+  inkAt({ kind, d }, cell) { return kind[cell] > DIFFERENT ? "#ffffff" : ink(this.place(kind[cell], d[cell]), "lift"); },
+});
