@@ -20,7 +20,7 @@ def origin(run: Run) -> str:
     """
     folder = run.facts.get("folder")
     if isinstance(folder, str):
-        return f"rg.Run.open({ascii(folder)})"
+        return f"rg.Run.open({folder!a})"
     if not run.text:
         return "rg.look(q, k=k)" if run.model == "arrays" else "rg.look(model, inputs=inputs)"
     text = ascii(run.text) if len(run.text) <= LONGEST else 'open("text.txt", encoding="utf-8").read()'

@@ -136,4 +136,6 @@ def _style() -> str:
 def _plain(code: str) -> str:
     """The lines of a file without their indentation, and without those that are a comment alone: a sixth of a script."""
     lines = [line.strip() for line in code.splitlines()]
-    return "\n".join(line for line in lines if line and not line.startswith("//") and not (line.startswith("/*") and line.endswith("*/")))
+    return "\n".join(
+        line for line in lines if line and not line.startswith("//") and not (line.startswith("/*") and line.endswith("*/"))
+    )

@@ -31,11 +31,11 @@ function walked(kept, row, call, head, i) {
   const scores = scaled.map((value, at) => (score === null ? value : log(at)));
   const allowed = Array.from(keys, (j) => ![MASKED, LEAK].includes(row.coarse[j]));
   const p = weights.map((known, at) => known ?? (allowed[at] && score === null ? Math.exp(scores[at] - lse) : null));
+  const sum = kept.v && row.sure === undefined ? mixture(kept.v, row, shape.v.at(-1), group("v") * call.K) : null;
   return {
     x: vector("x", i), q, keys, k, scaled, scores, allowed, p, lse, scale, v: kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null,
     sinks: kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null,
-    sum: kept.v && row.sure === undefined ? mixture(kept.v, row, shape.v.at(-1), group("v") * call.K) : null,
-    out: vector("out", head * call.Q + i), Q: call.Q, K: call.K, D: shape.q.at(-1), E: shape.v?.at(-1) ?? null, exact: kept.exact,
+    sum, out: vector("out", head * call.Q + i) ?? (kept.same ? sum : null), Q: call.Q, K: call.K, D: shape.q.at(-1), E: shape.v?.at(-1) ?? null, exact: kept.exact,
   };
 }
 
