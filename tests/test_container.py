@@ -361,6 +361,21 @@ def test_every_reason_is_given_at_once(kept):
     assert "no safetensors file" in said and "is not there" in said and "special tokens" in said
 
 
+def test_what_a_foreign_file_says_of_itself_cannot_act(kept):
+    """Names in a refused file are shown without control characters, cut short, and no more than a screen of them."""
+    rewrite(
+        kept,
+        lambda found: (
+            deep(found, "calls", 0, "name", to="\x1b[31m\u202e" * 9999) or deep(found, "calls", 0, "keys", to="\x1b[2J")
+        ),
+    )
+    said = refused(kept)
+    assert "does not fit its axes" in said and "\x1b" not in said and "\u202e" not in said and len(said) < 1000
+    rewrite(kept, lambda found: deep(found, "calls", 0, "rules", "nodes", to=[{"\x1b": 1}] * 9999))
+    said = refused(kept)
+    assert "9979 reasons" in said and "\x1b" not in said and len(said) < 20_000
+
+
 def test_folders_without_a_run_are_refused(tmp_path):
     """A path to nothing, a file, an empty folder, and a folder of other things."""
     assert "is not there" in refused(tmp_path / "nowhere")

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import hashlib
 import os
-import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +21,14 @@ import numpy as np
 
 from ..arrays import elsewhere, read_array
 from ..errors import Reason, Refused, refuse
-from ..expr import Table, frozen_table, table
 from . import layout, manifest, rules, tensors
 from .axis import Axis
 from .call import Call
+from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, open_run, run_of, sha256, state_of
 from .run import Run, Step
 from .sizes import shown, size_of
-from .strict import MEND
 
 __all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]
-
-MANIFEST = "run.json"
-DRAFT = ".run.json.part"
-FOLDER = "folder"  # the fact that a run which was opened has more than the one that was recorded: where it lies
-OURS = re.compile(r"call-[0-9]{3,6}(\.[0-9]{1,9})?\.safetensors")
-FURTHEST = 1 << 48  # a position from which sums of positions still fit into 64 bits
-SMALL = 1 << 16  # bytes of a table that is read at once, so that equal rules of several calls are one rule
 
 
 def save(run: Run, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
@@ -95,12 +85,12 @@ class Writer:
                          "wait for it, or choose another folder") from error  # fmt: skip
         except OSError as error:
             raise _unwritten(self.folder, error) from error
-        self._remove(lambda name: _generation_of(name) == self._generation)  # of a run that broke off
+        self._remove(lambda name: generation_of(name) == self._generation)  # of a run that broke off
         return self
 
     def __exit__(self, kind, error, trace) -> None:
         if self._lock >= 0:  # not finished
-            self._remove(lambda name: _generation_of(name) == self._generation)
+            self._remove(lambda name: generation_of(name) == self._generation)
             self._leave()
             if self._new:
                 self.folder.rmdir()
@@ -122,14 +112,14 @@ class Writer:
         places = []
         for one in tables:
             numbers = read_array(one.source.cpu(), "table") if elsewhere(one.source) else one.array
-            content = (numbers.dtype.str, numbers.shape, _sha256(numbers))
+            content = (numbers.dtype.str, numbers.shape, sha256(numbers))
             if content not in self._tables:
                 self._tables[content] = number, f"table.{len(self._tables)}"
                 arrays[self._tables[content][1]] = numbers
             at, name = self._tables[content]
             places.append({"name": one.name, "call": at, "array": name})
         self._fit(sum(array.nbytes for array in arrays.values()), f"call {number}, {call.name}")
-        path = self.folder / _file(number, self._generation)
+        path = self.folder / file_of(number, self._generation)
         try:
             tensors.write(path, arrays)
         except OSError as error:
@@ -140,7 +130,7 @@ class Writer:
             "start": call.start, "engine": call.engine, "notes": dict(call.notes),
             "overview": None if call.overview is None else call.overview.exact, "rules": described, "tables": places,
             "file": path.name,
-            "arrays": {name: {"dtype": tensors.dtype_name(array.dtype), "shape": list(array.shape), "sha256": _sha256(array)}
+            "arrays": {name: {"dtype": tensors.dtype_name(array.dtype), "shape": list(array.shape), "sha256": sha256(array)}
                        for name, array in arrays.items()},
         })  # fmt: skip
         kept = tensors.mapped(path, "save")
@@ -152,7 +142,7 @@ class Writer:
         """Puts the manifest in place, which makes the folder a run -> the run."""
         known = {name: fact for name, fact in (facts or {}).items() if name != FOLDER}
         raw = manifest.text(model, text, axes, self._calls, steps, known)
-        made = _run_of(manifest.parse(raw, MANIFEST, "save"), self.folder, "save", self._generation)
+        made = run_of(manifest.parse(raw, MANIFEST, "save"), self.folder, "save", self._generation)
         draft = self.folder / DRAFT
         try:
             draft.unlink(missing_ok=True)
@@ -166,7 +156,7 @@ class Writer:
             os.fsync(self._lock)
         except OSError as error:
             raise _unwritten(self.folder, error) from error
-        self._remove(lambda name: _generation_of(name) not in (None, self._generation))
+        self._remove(lambda name: generation_of(name) not in (None, self._generation))
         self._leave()
         return made
 
@@ -182,7 +172,7 @@ class Writer:
         if reasons:
             raise Refused("save", reasons)
 
-    def _remove(self, whether) -> None:
+    def _remove(self, whether: Callable[[str], bool]) -> None:
         for name in os.listdir(self.folder):
             if whether(name):
                 (self.folder / name).unlink()
@@ -190,115 +180,6 @@ class Writer:
     def _leave(self) -> None:
         os.close(self._lock)
         self._lock = -1
-
-
-def open_run(folder: Path | str, *, verify: bool = False) -> Run:
-    """The run of a folder, in milliseconds and next to no memory: its arrays are mapped, read-only.
-
-    verify: read everything once and compare it with the SHA-256 that it was written with. Refused, with every reason: folders
-    without a run or with half of one, damaged, foreign and newer files, links, and arrays that do not fit each other.
-    """
-    folder = Path(folder)
-    where = "open"
-    path = folder / MANIFEST
-    if not folder.is_dir():
-        raise refuse(where, "no run", f"{folder} is {'a file' if folder.exists() else 'not there'}", "the folder of a recorded run",
-                     "check the path, or record one with regard look --save")  # fmt: skip
-    if not os.path.lexists(path):
-        if _state(folder) == "broken":
-            raise refuse(where, "a run that broke off", f"{folder} holds calls and no {MANIFEST}", f"{MANIFEST}, which is written last",
-                         "record it again")  # fmt: skip
-        raise refuse(where, "no run", f"{folder} holds no {MANIFEST}", "the folder of a recorded run", "check the path")
-    try:
-        with open(tensors.opened(path), "rb") as file:
-            raw = file.read()
-    except (OSError, ValueError) as error:
-        raise Refused(where, [Reason("a manifest that cannot be read", str(error), "a plain file", MEND)]) from error
-    found = manifest.parse(raw, str(path), where)
-    generation = _generation_of(found["calls"][0]["file"]) if found["calls"] else None
-    return _run_of(found, folder, where, generation or 0, verify)
-
-
-def _run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, verify: bool = False) -> Run:
-    """The run that a manifest describes; the axes, every call and the whole are looked through before anything is refused."""
-    reasons: list[Reason] = []
-    axes: dict[str, Axis] = {}
-    calls: list[Call] = []
-    files: list[dict[str, np.ndarray]] = []
-    for name, described in found["axes"].items():
-        try:
-            axes[name] = manifest.axis_of(name, described, where)
-        except Refused as refused:
-            reasons += refused.reasons
-    for number, described in enumerate(found["calls"]):
-        try:
-            files.append({})
-            files[-1] = _arrays_of(folder, number, described, generation, where, verify)
-            calls.append(_call_of(described, files, where))
-        except Refused as refused:
-            reasons += refused.reasons
-    if reasons:
-        raise Refused(where, reasons)
-    return Run(found["model"], found["text"], axes, tuple(calls), manifest.steps_of(found["steps"]),
-               found["facts"] | {FOLDER: str(folder)})  # fmt: skip
-
-
-def _arrays_of(
-    folder: Path, number: int, described: Mapping, generation: int, where: str, verify: bool
-) -> dict[str, np.ndarray]:
-    """The arrays of a call, after the manifest and the file have been found to say the same of them."""
-    expected = _file(number, generation)
-    if described["file"] != expected:
-        raise refuse(where, "a call in another file", f"call {number}: {described['file'][:80]!r}", repr(expected), MEND)
-    found = tensors.mapped(folder / expected, where)
-    at, claims = f"{folder / expected}", described["arrays"]
-    reasons = [Reason("an array that is not there", f"{at}: {name[:80]}", "what the manifest lists", MEND)
-               for name in claims.keys() - found.keys()]  # fmt: skip
-    reasons += [Reason("an array that the manifest does not list", f"{at}: {name[:80]}", "what it lists", MEND)
-                for name in found.keys() - claims.keys()]  # fmt: skip
-    for name in claims.keys() & found.keys():
-        array, claim = found[name], claims[name]
-        if [tensors.dtype_name(array.dtype), list(array.shape)] != [claim["dtype"], claim["shape"]]:
-            reasons.append(Reason("an array of another kind", f"{at}: {name[:80]} is {array.dtype} {list(array.shape)}",
-                                  f"{claim['dtype'][:20]} {claim['shape'][:16]}, as the manifest says", MEND))  # fmt: skip
-        elif verify and _sha256(array) != claim["sha256"]:
-            reasons.append(Reason("an array that has changed", f"{at}: {name}", f"SHA-256 {claim['sha256'][:80]}", MEND))
-    if reasons:
-        raise Refused(where, reasons)
-    return {name: found[name] for name in claims}
-
-
-def _call_of(described: Mapping, files: Sequence[Mapping[str, np.ndarray]], where: str) -> Call:
-    arrays = {name: array for name, array in files[-1].items() if not name.startswith("table.")}
-    reasons = layout.faults(described["name"], {name: array.shape for name, array in arrays.items()})
-    if (described["overview"] is None) != ("overview.share" not in arrays):
-        reasons.append(Reason("half an overview", f"{described['name']}", "its numbers, and how they came about", MEND))
-    if abs(described["start"]) > FURTHEST:
-        reasons.append(
-            Reason("a start beyond all axes", f"{described['name']}: {str(described['start'])[:40]}", "a position", MEND)
-        )
-    tables: list[Table] = []
-    for one in described["tables"]:
-        numbers = files[one["call"]].get(one["array"]) if 0 <= one["call"] < len(files) else None
-        if numbers is None:
-            reasons.append(Reason("a table that is not there", f"{described['name']}: {one['array'][:80]} of call {one['call']}",
-                                  "a table of this call or an earlier one", MEND))  # fmt: skip
-        else:
-            tables.append((frozen_table if numbers.nbytes <= SMALL else table)(numbers, one["name"]))
-    made: dict[str, Any] = {}
-    if not reasons:
-        made = rules.unpack(described["rules"], tables, where)
-        if made["mask"] is not None and (made["mask"].kind != "bool" or made["mask"].scored):
-            reasons.append(Reason("no mask", f"{described['name']}: `{made['mask']}`", "a condition on positions", MEND))
-        if made["score"] is not None and made["score"].kind == "bool":
-            reasons.append(Reason("no score", f"{described['name']}: `{made['score']}`", "a number", MEND))
-    if reasons:
-        raise Refused(where, reasons)
-    return Call(
-        described["name"], described["layer"], described["queries"], described["keys"], scale=float(described["scale"]),
-        start=described["start"], engine=described["engine"], notes=described["notes"], **made,
-        **layout.fields_of(arrays, described["overview"]),
-    )  # fmt: skip
 
 
 def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
@@ -311,46 +192,15 @@ def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
 
 def check_free(folder: Path, overwrite: bool = False) -> int:
     """The number of the new run's files, which no run in the folder uses. Refused: what must not be written over."""
-    state = _state(folder)
+    state = state_of(folder)
     if state == "run" and overwrite:
-        used = {_generation_of(name) for name in os.listdir(folder)} - {None}
+        used = {generation_of(name) for name in os.listdir(folder)} - {None}
         return max(used, default=-1) + 1  # type: ignore[type-var, operator]
     if state == "free" or (state == "broken" and overwrite):
         return 0
     what = {"run": "a run is in the way", "broken": "a run that broke off is in the way"}.get(state, "something is in the way")
     raise refuse("save", what, f"{folder}", "a new or an empty folder", "choose another folder" if state == "other" else
                  "choose another folder, or write over it with overwrite=True (--force)")  # fmt: skip
-
-
-def _state(folder: Path) -> str:
-    """What the folder holds: "free" (nothing), "run", "broken" (calls without a manifest), "other"."""
-    if not folder.exists():
-        return "free"
-    names = os.listdir(folder) if folder.is_dir() else [folder.name]
-    if MANIFEST in names:
-        with (folder / MANIFEST).open("rb") if (folder / MANIFEST).is_file() else open(os.devnull, "rb") as file:
-            ours = manifest.FORMAT.encode() in file.read(64)
-        return "run" if ours else "other"
-    if not all(OURS.fullmatch(name) or name == DRAFT for name in names):
-        return "other"
-    return "broken" if names else "free"
-
-
-def _file(number: int, generation: int) -> str:
-    return f"call-{number:03}{f'.{generation}' if generation else ''}.safetensors"
-
-
-def _generation_of(name: str) -> int | None:
-    """The number in the name of a call's file, None for other files."""
-    found = OURS.fullmatch(name)
-    return None if found is None else int((found[1] or ".0")[1:])
-
-
-def _sha256(array: np.ndarray) -> str:
-    digest = hashlib.sha256()
-    for block in tensors.blocks(array):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _unwritten(folder: Path, error: OSError) -> Refused:
