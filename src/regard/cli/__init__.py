@@ -8,6 +8,7 @@ import sys
 import typer
 
 from ..errors import Refused
+from .audit import audit
 from .bench import bench
 from .classify import classify
 from .generate import generate
@@ -20,6 +21,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(help="Self-attention that is exact, fast and visible.", no_args_is_help=True, add_completion=False,
                   pretty_exceptions_enable=False, rich_markup_mode=None)  # fmt: skip
 app.command()(look)
+app.command()(audit)
 app.command()(bench)
 app.command()(train)
 app.command()(generate)
