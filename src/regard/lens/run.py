@@ -75,3 +75,9 @@ class Run:
         from .container import save
 
         return save(self, folder, overwrite=overwrite, limit=limit)
+
+    def _repr_html_(self) -> str:
+        """The page of the run, as notebooks show it."""
+        from .notebook import frame_of
+
+        return frame_of(self)

@@ -1,0 +1,34 @@
+"""A run in a notebook: its page in a frame of its own, which can reach neither the notebook nor the network."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .run import Run
+
+__all__ = ["frame_of"]
+
+HEIGHT = 860  # pixels
+
+
+def frame_of(run: Run, height: int = HEIGHT) -> str:
+    """The page of a run as an <iframe>, or a sentence where the run is too long for one page.
+
+    >>> import numpy as np
+    >>> from regard.lens.look import of_arrays
+    >>> frame_of(of_arrays(*np.zeros((2, 1, 4, 8))))[:41]
+    '<iframe sandbox="allow-scripts allow-down'
+    """
+    from . import embed
+    from .choice import choose
+    from .page import page
+
+    if not embed.fits(run):
+        return (f"<p>This run of {html.escape(run.model)} is too long for one page: save it with <code>run.save(folder)</code> and look at it "
+                "with <code>regard look folder --serve</code>.</p>")  # fmt: skip
+    first = choose(run)
+    made = page(run, start={"call": first.call, "head": first.head, "query": first.query})
+    return (f'<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" title="regard" width="100%" height="{height}" '
+            f'style="border: 0; border-radius: 8px" srcdoc="{html.escape(made, quote=True)}"></iframe>')  # fmt: skip
