@@ -44,7 +44,8 @@ def ramp(theme: str) -> np.ndarray:
     C, h = np.interp(fine, at, chroma), np.interp(fine, at, hue)
     lab = np.stack([np.interp(fine, at, lightness), C * np.cos(h), C * np.sin(h)], -1)
     walked = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(lab, axis=0), axis=1))])
-    even = np.interp(np.linspace(0, walked[-1], 256), walked, np.arange(len(lab)))
+    ends = walked[[0, len(walked) // 2, -1] if theme.startswith("diverging") else [0, -1]]
+    even = np.interp(np.interp(np.linspace(0, 1, 256), np.linspace(0, 1, len(ends)), ends), walked, np.arange(len(lab)))
     lab = np.stack([np.interp(even, np.arange(len(lab)), column) for column in lab.T], -1)
     linear = np.clip((lab @ LMS.T) ** 3 @ RGB.T, 0, 1)
     srgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)

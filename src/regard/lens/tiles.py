@@ -79,7 +79,7 @@ def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 2
 
     >>> import numpy as np, regard as rg
     >>> call = Call("attention", 0, "text", "text", np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), rg.causal())
-    >>> tile(call, 0, 1, 0, 0).share.round(2).tolist()
+    >>> tile(call, 0, 1, 0, 0).share.astype(float).round(2).tolist()
     [[1.0, 0.0], [0.67, 0.33]]
     """
     H, Q, K = call.shape
