@@ -12,6 +12,13 @@ function decimal(value, digits = 4) {
   return String(Number(value.toPrecision(digits))).replace("-", "−").replace("e−", "·10^−");
 }
 
+/** A number for a narrow cell: at most three figures and three places after the point. */
+function brief(value) {
+  if (!Number.isFinite(value)) return decimal(value);
+  const size = Math.abs(value);
+  return size >= 1e4 ? value.toExponential(0).replace("-", "−").replace("e+", "e") : decimal(size < 0.1 ? Number(value.toFixed(3)) : value, 3);
+}
+
 /** Gives a node the ground of a number. */
 function tinted(node, value) {
   const plain = Number.isFinite(value);
@@ -87,7 +94,7 @@ class Cells {
       context.fillRect(x * width, y * Cells.size.height, width - gap, Cells.size.height - 1);
       if (width < 40) return;
       context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
-      context.fillText(decimal(value, Math.abs(value) < 0.001 || Math.abs(value) >= 1e5 ? 1 : 3), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
+      context.fillText(brief(value), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
     }));
     if (document.activeElement === this.canvas) {
       const [y, x] = this.place(...this.at);

@@ -11,8 +11,9 @@ const pair = {
     this.scroll = element("div", null, { className: "pair-scroll" }, this.canvas);
     this.list = element("div", null, { id: "pair-list", tabIndex: 0 });
     this.list.setAttribute("role", "listbox");
-    $("pair").append(element("div", null, { className: "bar" }, element("h2", null, { id: "pair-title" })), this.note,
-      element("div", null, { className: "pair-both" }, element("div", null, { className: "pair-left" }, this.scroll, this.readout), element("div", null, {}, element("h3", "strongest heads"), this.list)));
+    this.both = element("div", null, { className: "pair-both", hidden: true }, element("div", null, { className: "pair-left" }, element("h3", "every head: layers down, heads across, in %"), this.scroll, this.readout),
+      element("div", null, {}, element("h3", "strongest heads"), this.list));
+    $("pair").append(element("div", null, { className: "bar" }, element("h2", null, { id: "pair-title" })), this.note, this.both);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
     this.list.addEventListener("click", (event) => {
       const place = event.target.closest("[data-place]")?.dataset.place;
@@ -30,7 +31,7 @@ const pair = {
     this.canvas.addEventListener("pointermove", (event) => this.say(this.under(event)));
     this.canvas.addEventListener("pointerleave", () => this.say(null));
     this.lazily = new Lazily($("pair"), () => this.fetch());
-    new ResizeObserver(() => this.paint()).observe(this.scroll);
+    new ResizeObserver(() => this.paint()).observe(this.both);
   },
 
   draw(changed) {
@@ -66,7 +67,7 @@ const pair = {
     const one = (of, i) => [element("bdi", clip(quote(of, i), 30)), ` (${i.toLocaleString("en")})`];
     const none = this.to === null;
     $("pair-title").replaceChildren(...(none ? ["One pair in every head"] : ["From ", ...one(from, state.query), " to ", ...one(to, this.to), ", in every head"]));
-    document.querySelector("#pair .pair-both").hidden = none;
+    this.both.hidden = none;
     if (none) {
       this.note.textContent = "This row has no weight, so no key stands out: choose one with Alt and a click in the text, or in the map.";
       return;
@@ -95,7 +96,7 @@ const pair = {
     ground(bar, this.line(each), 0);
     bar.style.width = `${clamp(100 * (each.p || 1), 0.5, 100)}%`;
     const made = element("div", null, { className: "entry head", id: `pair-${place}` }, element("bdi", callTitle(each.call)), element("span", `head ${each.head}`, { className: "soft" }),
-      element("span", null, { className: "bar-box" }, bar), element("data", this.words(each), { value: each.p, className: "number" }));
+      element("span", null, { className: "bar-box" }, bar), element("data", each.code === LEAK ? `${percent(each.p)} forbidden` : this.words(each), { value: each.p, className: "number" }));
     made.dataset.place = place;
     Object.assign(made.dataset, { call: each.call, head: each.head });
     made.setAttribute("role", "option");
@@ -114,12 +115,13 @@ const pair = {
     context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
     const names = this.rows.map((row) => clip(callTitle(row.call), 28));
     const left = Math.min(170, Math.max(...names.map((name) => context.measureText(name).width)) + 8);
-    const width = clamp(Math.floor((this.scroll.clientWidth - left) / heads), 6, 46);
+    const both = this.both.clientWidth;
+    const width = clamp(Math.floor(((both > 760 ? both - 400 : both) - left - 4) / heads), 6, 46);
     return { heads, names, left, top: 16, width, height: clamp(width, 10, 24) };
   },
 
   paint() {
-    if (!this.rows.length || !this.scroll.clientWidth) return;
+    if (!this.rows.length || !this.both.clientWidth) return;
     this.cell = this.measure();
     const { heads, names, left, top, width, height } = this.cell;
     const density = devicePixelRatio;

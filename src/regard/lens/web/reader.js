@@ -162,7 +162,7 @@ const reader = {
     const i = Number(node.dataset.token);
     this.readout.replaceChildren(element("bdi", clip(quote(flow.of, i), 60)), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.told(i)}` : ""}`);
   },
-  say() { this.readout.textContent = "Click: the row. Shift-click: one more row. Alt-click: the key."; },
+  say() { this.readout.textContent = callNow().queries === callNow().keys ? "Click: the row. Shift-click: one more row. Alt-click: the key." : "Click: the row, or the key. Shift-click: one more row."; },
 
   find() { find.open(); },
   strongest(by) { return strongest.go(by); },

@@ -84,7 +84,8 @@ const strongest = {
     ground(bar, line, j);
     bar.style.width = `${clamp(100 * line.p[j] / (line.to ? 1 : Math.max(1, line.p[this.order[0]])), 0.5, 100)}%`;
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
-      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bar-box" }, bar), element("data", told(line, j), { value: line.p[j], className: "number" }));
+      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bar-box" }, bar), element("data", line.code[j] === LEAK ? `${percent(line.p[j])} forbidden` : told(line, j), { value: line.p[j], className: "number" }));
+    made.title = told(line, j);
     made.dataset.place = place;
     made.dataset.token = j;
     made.setAttribute("role", "option");
@@ -128,11 +129,12 @@ const strongest = {
       context.stroke();
     }
     context.textBaseline = "top";
-    for (let n = 1, last = -40; n <= most; n *= 10) {
+    for (let n = 1; n <= most; n *= 10) {
       context.textAlign = n === 1 ? "left" : "center";
-      if (x(n) - last > 36 && x(n) < width - 24) context.fillText(n.toLocaleString("en"), x(n), bottom + 4);
-      last = x(n);
+      if (x(n) < width - 60) context.fillText(n.toLocaleString("en"), x(n), bottom + 4);
     }
+    context.textAlign = "right";
+    context.fillText(`${most.toLocaleString("en")} ${to ? "keys" : "rows"}`, width - 8, bottom + 4);
     if (!sorted.length || !total) return;
     context.strokeStyle = css("--ink");
     context.lineWidth = 1.5;

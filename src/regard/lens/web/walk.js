@@ -45,7 +45,7 @@ const walk = {
       order: button("walk-order", "strongest first", () => this.set({ falling: !this.falling })),
       every: button("walk-every", "all keys", () => this.set({ every: !this.every })),
     };
-    const bar = element("div", null, { className: "bar" }, title, element("span", null, { className: "walk-buttons" },
+    const bar = element("div", null, { className: "bar" }, title, element("span", null, { id: "walk-buttons", hidden: true },
       button("walk-back", "◂", () => this.go(-1), "the step before"), button("walk-on", "▸", () => this.go(1), "the next step"), this.buttons.all, this.buttons.order, this.buttons.every,
       button("walk-copy", "copy numbers", () => this.copy(), "copy all numbers of this walk as JSON")));
     this.note = element("p", null, { className: "note", id: "walk-note" });
@@ -55,8 +55,8 @@ const walk = {
       tick.style.left = `${100 * signed(value)}%`;
       return tick;
     });
-    this.legend = element("div", null, { className: "walk-legend" }, this.ramp, element("div", null, { className: "walk-ticks" }, ...ticks));
-    this.list = element("ol", null, { id: "walk-steps" });
+    this.legend = element("div", null, { className: "walk-legend", hidden: true }, this.ramp, element("div", null, { className: "walk-ticks" }, ...ticks));
+    this.list = element("ol", null, { id: "walk-steps", hidden: true });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.heads = WALK.map((each, number) => {
       const head = element("button", null, { type: "button", className: "walk-head", id: `walk-head-${each.id}` });
@@ -135,13 +135,14 @@ const walk = {
   },
   lacking(each) {
     if (callNow().only_weights) return "Not known: this call was recorded as weights alone.";
+    if (["q", "k"].includes(each.missing) || callNow().kept[each.missing]) return `Not in this page, which would be too large with ${each.missing}: serve the run (regard look --serve) to have it.`;
     return `Not kept in this run: record it with values=True to have ${each.missing}.`;
   },
 
   show() {
     const w = this.numbers;
     this.list.hidden = this.legend.hidden = !w;
-    for (const each of Object.values(this.buttons)) each.hidden = !w;
+    $("walk-buttons").hidden = !w;
     if (!w) {
       this.note.textContent = this.why();
       return;
@@ -189,7 +190,7 @@ function walkNumbers(each, w, call, { order, lacking }) {
     const values = each.vector(w);
     if (!values) return [said(each.id === "sum" && w.v ? "Not computed: this page holds the strongest keys of each row alone. Serve the run to have it." : lacking.call(walk, each))];
     const cells = new Cells(each.name, [values], null, (_, column) => `${each.id}[${column}]`);
-    return [cells.node, ...(each.id === "out" && w.sum ? [said(difference(w.sum, values))] : [])];
+    return [cells.node, ...(each.id === "out" && w.sum ? [said(w.same ? "When it was recorded, this was found to be the output computed above, but for rounding." : difference(w.sum, values))] : [])];
   }
   if (each.matrix) {
     const values = each.matrix(w);

@@ -23,19 +23,19 @@ function walked(kept, row, call, head, i) {
   const lse = kept.lse[head * call.Q + i];
   const keys = shownKeys(row, call.start + i);
   const q = vector("q", head * call.Q + i);
-  const k = keys.map((j) => vector("k", group("k") * call.K + j));
+  const k = kept.k ? keys.map((j) => vector("k", group("k") * call.K + j)) : null; // null where only weights are known
   const weights = Array.from(keys, (j) => knownWeight(row, j));
   const log = (at) => (weights[at] > 0 && lse > -Infinity ? Math.log(weights[at]) + lse : null); // finer than a product of halves
-  const products = k.map((each) => scale * each.reduce((sum, value, d) => sum + value * q[d], 0));
-  const scaled = products.map((product, at) => (score === null ? log(at) ?? product : product));
-  const scores = scaled.map((value, at) => (score === null ? value : log(at)));
+  const products = k?.map((each) => scale * each.reduce((sum, value, d) => sum + value * q[d], 0));
+  const scaled = products?.map((product, at) => (score === null ? log(at) ?? product : product));
+  const scores = scaled?.map((value, at) => (score === null ? value : log(at)));
   const allowed = Array.from(keys, (j) => ![MASKED, LEAK].includes(row.coarse[j]));
-  const p = weights.map((known, at) => known ?? (allowed[at] && score === null ? Math.exp(scores[at] - lse) : null));
+  const p = weights.map((known, at) => known ?? (allowed[at] && score === null && scores ? Math.exp(scores[at] - lse) : null));
   const sum = kept.v && row.sure === undefined ? mixture(kept.v, row, shape.v.at(-1), group("v") * call.K) : null;
   return {
-    x: vector("x", i), q, keys, k, scaled, scores, allowed, p, lse, scale, v: kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null,
+    x: vector("x", i), q, keys, k, scaled: scaled ?? null, scores: scores ?? null, allowed, p, lse, scale, v: kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null,
     sinks: kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null,
-    sum, out: vector("out", head * call.Q + i) ?? (kept.same ? sum : null), Q: call.Q, K: call.K, D: shape.q.at(-1), E: shape.v?.at(-1) ?? null, exact: kept.exact,
+    sum, out: kept.same ? sum : vector("out", head * call.Q + i), same: Boolean(kept.same), Q: call.Q, K: call.K, D: shape.q?.at(-1) ?? null, E: (shape.v ?? shape.out)?.at(-1) ?? null, exact: kept.exact,
   };
 }
 
