@@ -57,6 +57,7 @@ class Embedded {
   constructor() {
     const largest = Math.max(...runs.flatMap(({ calls }) => calls.map(({ Q, K }) => Q * K)));
     this.heads = new Memory(clamp(Math.floor(5e7 / largest), 4, 64)); // at most 150 MB of codes
+    this.packed = new Memory(10_000);
     this.rest = new Memory(256);
   }
 
@@ -169,17 +170,19 @@ class Served {
 }
 
 /** [coarse, fine, sure] of one pair of a head of which the strongest keys of each row were kept. */
-function cellOf({ keys, coarse, fine, rest, restRows, restColumns }, allowed, { Q, K }, i, j) {
+function cellOf({ keys, coarse, fine, rest, restRows, restColumns, wrong, leaks }, allowed, { Q, K }, i, j) {
   const count = keys.length / Q;
   const place = keys.subarray(i * count, (i + 1) * count).indexOf(j);
   if (place >= 0) return [coarse[i * count + place], fine[i * count + place], 1];
   const at = i * K + j;
-  if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) return [MASKED, 128, 1];
-  return [rest[Math.floor((i * restRows) / Q) * restColumns + Math.floor((j * restColumns) / K)], 128, 0];
+  const cell = Math.floor((i * restRows) / Q) * restColumns + Math.floor((j * restColumns) / K);
+  if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) return leaks && leaks[cell] > ZERO ? [LEAK, leaks[cell], 0] : [MASKED, 128, 1];
+  return [wrong?.[i] || rest[cell], 128, 0];
 }
 
+
 /** A head of which the strongest keys of each row were kept, and the mean of the others by blocks, as codes of all its pairs. */
-async function opened({ keys, coarse: kept, fine: low, rest, restRows, restColumns, mask, wrong, leaks, exact }, { Q, K }) {
+function opened({ keys, coarse: kept, fine: low, rest, restRows, restColumns, wrong, leaks, exact }, allowed, { Q, K }) {
   const [coarse, fine, sure] = [new Uint8Array(Q * K), new Uint8Array(Q * K).fill(128), new Uint8Array(Q * K)];
   const columns = Uint16Array.from({ length: K }, (_, j) => Math.floor((j * restColumns) / K));
   const count = keys.length / Q;
