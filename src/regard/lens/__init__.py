@@ -3,6 +3,8 @@
 from .axis import Axis, Segment
 from .call import Call, Overview
 from .heatmap import heatmap
+from .look import look
+from .page import page
 from .run import Run, Step
 
-__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap"]
+__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page"]
