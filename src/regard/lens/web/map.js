@@ -17,7 +17,7 @@ const map = {
           tool("zoom-out", "−", "Zoom out", () => this.plot.zoom(0.5)), tool("zoom-in", "+", "Zoom in", () => this.plot.zoom(2)),
           tool("zoom-whole", "whole", "Show the whole matrix", () => choose({ view: null })),
           tool("cells-square", "square", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null })),
-          tool("measure", "measure", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; if (!measuring.on) unmeasure(); this.tools(); }))),
+          tool("measure", "measure", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); if (!measuring.on) unmeasure(); }))),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
       element("div", undefined, { className: "map-under" },
@@ -44,7 +44,7 @@ const map = {
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
     if (["call", "head", "run"].some((name) => changed.has(name))) Object.assign(measuring, { block: null, anchor: null });
-    this.tools();
+    if (["call", "run", "cells"].some((name) => changed.has(name))) this.tools();
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     if (moved || !this.plot.drawnTracks) tracksOf(state.run).then(() => { this.plot.drawnTracks = true; this.plot.later(); }, () => {});

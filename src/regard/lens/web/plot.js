@@ -14,20 +14,24 @@ class Plot {
     holder.classList.add("plot");
     holder.append(this.canvas, this.over);
     tiles.landed.add(() => this.shown && this.later());
-    new ResizeObserver(() => this.later()).observe(holder);
+    // How wide the plot is, is asked for only when it has changed: asking in every frame would lay the page out in every frame.
+    new ResizeObserver(() => { this.room = holder.clientWidth; this.later(); }).observe(holder);
+    addEventListener("resize", () => { this.outer = null; this.later(); });
   }
 
-  get shown() { return this.holder.offsetParent !== null; }
+  get shown() {
+    this.room ??= this.holder.clientWidth;
+    return this.room > 0;
+  }
   get call() { return runs[this.run()].calls[Math.min(state.call, runs[this.run()].calls.length - 1)]; }
 
   /** Measures the room there is; margins leave the rest to the matrix. */
   measure() {
-    const outer = this.holder.clientWidth;
-    const dpr = devicePixelRatio || 1;
+    const [outer, dpr] = [this.room, devicePixelRatio || 1];
+    if (outer === this.outer && dpr === this.dpr) return;
     const room = gutters(outer, this.margins);
     const width = Math.max(40, outer - room.left - room.right);
-    const height = Math.round(clamp(this.tall ? this.tall(width) : width, 160, Math.max(300, innerHeight * 0.72)));
-    if (outer === this.outer && height === this.height && dpr === this.dpr) return;
+    const height = Math.round(clamp(width, 160, Math.max(300, innerHeight * 0.72)));
     Object.assign(this, { outer, dpr, width, height, ...room });
     for (const canvas of [this.canvas, this.over]) {
       canvas.width = Math.round(outer * dpr);
