@@ -1,0 +1,289 @@
+"""Audits of behaviour: every planted fault is found and named, its healthy twin is silent, and nothing is left behind."""
+
+import doctest
+import functools
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.bert import modeling_bert
+from transformers.models.llama import modeling_llama
+from typer.testing import CliRunner
+
+import regard as rg
+from regard.audits import audit
+from regard.audits.behaviour import CHECKS
+from regard.audits.gap import ALLOWED
+from regard.audits.given import of_module, of_transformers
+from regard.audits.rounding import measure
+from regard.cli import app
+from regard.lens.look import look
+from regard.torch.tiny_models import tiny_model
+
+BEHAVIOUR = ["training-mode", *CHECKS]
+LENGTH = 17
+
+
+class Small(torch.nn.Module):
+    """A causal language model of one layer that can be made ill in one place each."""
+
+    def __init__(self, sees=None, heads=None, after=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.places = torch.nn.Embedding(40, 16), torch.nn.Embedding(64, 16)
+        self.qkv, self.out = torch.nn.Linear(16, 48), torch.nn.Linear(16, 40)
+        self.sees, self.heads, self.after = sees or sees_past, heads or split, after or (lambda x: x)
+
+    def forward(self, ids, attention_mask=None):
+        n = ids.shape[1]
+        x = self.table(ids) + self.places(torch.arange(n))
+        q, k, v = (self.heads(part) for part in self.qkv(x).chunk(3, -1))
+        seen = self.sees(n, None if attention_mask is None else attention_mask[:, None, None].bool())
+        scores = (q @ k.transpose(2, 3) / 2).masked_fill(~seen, -torch.inf)
+        mixed = (scores.softmax(-1).nan_to_num(0) @ v).transpose(1, 2).flatten(2)
+        return self.out(self.after(x + mixed))
+
+
+def split(x):
+    """(B, n, 16) -> (B, 4 heads, n, 4)."""
+    return x.unflatten(2, (4, 4)).transpose(1, 2)
+
+
+def sees_past(n, real, diagonal=0):
+    """Keys up to the row's own position, without padding."""
+    past = torch.ones(n, n, dtype=torch.bool).tril(diagonal)
+    return past if real is None else past & real
+
+
+def sees_all(n, real):
+    """Every key that is no padding."""
+    return torch.ones(n, n, dtype=torch.bool) if real is None else real
+
+
+def words(seed=0, n=LENGTH):
+    """Tokens, every one of 1 to 39 about as likely."""
+    return torch.randint(1, 40, (1, n), generator=torch.Generator().manual_seed(seed))
+
+
+def only(found):
+    """The one finding that is no note."""
+    findings = [finding for finding in found.findings if finding.severity != "note"]
+    assert len(findings) == 1, str(found)
+    return findings[0]
+
+
+def neighbours(x):
+    """The mean with the positions on both sides."""
+    return (x + torch.nn.functional.pad(x, (0, 0, 1, 1))[:, 2:] + torch.nn.functional.pad(x, (0, 0, 1, 1))[:, :-2]) / 3
+
+
+PLANTED = {
+    "no causal mask": (dict(sees=sees_all), True, "future-leak", "without a causal mask", {"reach": LENGTH - 1}),
+    "off by one": (dict(sees=functools.partial(sees_past, diagonal=1)), True, "future-leak", "off by one", {"reach": 1}),
+    "causal with a mask only": (dict(sees=lambda n, real: (sees_all if real is None else sees_past)(n, real)), True, "future-leak",
+                                "lost without a mask only", {"ways": ["without a mask"]}),
+    "causal without a mask only": (dict(sees=lambda n, real: (sees_past if real is None else sees_all)(n, real)), True,
+                                   "future-leak", "lost with padding only", {"ways": ["with padding"]}),
+    "heads and positions mixed": (dict(heads=lambda x: x.reshape(len(x), 4, -1, 4)), True, "future-leak", "view", {}),
+    "padding seen": (dict(sees=lambda n, real: sees_all(n, None)), False, "padding-leak", "does not reach the attention", {}),
+    "mask inverted": (dict(sees=lambda n, real: sees_all(n, None if real is None or real.all() else ~real)), False, "padding-leak",
+                      "inverted", {}),
+    "padding at the neighbours": (dict(sees=sees_all, after=neighbours), False, "padding-leak", "neighbours", {"rows": [LENGTH - 1]}),
+    "padding counted": (dict(sees=sees_all, after=lambda x: x / x.shape[1]), False, "padding-leak", "its presence is felt", {}),
+    "mean over the batch": (dict(after=lambda x: x + x.mean(0)), True, "batch-dependence", "statistics over the batch", {}),
+    "entries counted": (dict(after=lambda x: x * len(x)), True, "batch-dependence", "the number of entries", {}),
+    "dropout left on": (dict(after=lambda x: torch.nn.functional.dropout(x, 0.1)), True, "determinism", "dropout without", {}),
+    "numbers divided by 0": (dict(after=lambda x: x / (x - x)), True, "finite", "the model (Small)", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found_and_named(fault):
+    """Each fault is found by its own check, its cause is named, and what was measured lies beyond the threshold."""
+    made, causal, check, cause, numbers = PLANTED[fault]
+
+    whole = audit(Small(**made).eval(), inputs=words(), causal=causal, checks=BEHAVIOUR)
+    found = whole.findings[0]
+
+    assert (found.check, found.severity) == (check, "fault")
+    assert cause in found.cause
+    assert {name: found.numbers[name] for name in numbers} == numbers
+    if check != "finite":
+        assert found.numbers["difference"] > 100 * found.numbers["threshold"] > 0
+    # A mask that is lost is lost for padding as well.
+    assert {each.check for each in whole.findings[1:]} <= ({"padding-leak"} if check == "future-leak" else set())
+
+
+@pytest.mark.parametrize("made", [{}, {"sees": sees_all}], ids=["causal", "both ways"])
+def test_the_healthy_twin_is_silent(made):
+    """The same model without a fault has no finding at all, and every check that applies says what it measured."""
+    found = audit(Small(**made).eval(), inputs=words(), causal=not made, checks=BEHAVIOUR)
+
+    assert found.healthy and not found.findings
+    assert {each.check for each in found.passed} >= {"finite", "determinism", "padding-leak", "batch-dependence"}
+    assert ("future-leak" in {each.check for each in found.passed}) == (not made)
+
+
+def test_where_the_future_shows():
+    """The place that is named is the last position that feels a token one ahead."""
+    found = only(audit(Small(functools.partial(sees_past, diagonal=1)).eval(), inputs=words(), causal=True, checks=["future-leak"]))
+
+    assert found.row == found.numbers["changed_from"] - 1
+    assert found.numbers["rows"] == [found.row]
+
+
+# --- transformers
+
+
+def planted(monkeypatch, module, change):
+    """The module's own attention code, with its mask changed before."""
+    own = module.eager_attention_forward
+
+    def attend(layer, query, key, value, attention_mask, *args, **kwargs):
+        return own(layer, query, key, value, change(attention_mask), *args, **kwargs)
+
+    monkeypatch.setattr(module, "eager_attention_forward", attend)
+
+
+def tiny(name):
+    """A tiny random model on its own attention code."""
+    torch.manual_seed(0)
+    return tiny_model(name)
+
+
+def shifted(mask):
+    """Every row sees one key more."""
+    if mask.shape[2] == 1:
+        return mask
+    return torch.cat([torch.zeros_like(mask[..., :1]), mask[..., :-1]], -1)
+
+
+def test_a_llama_that_ignores_its_mask(monkeypatch):
+    """A leak in the attention code of a transformers model is a future leak, and what it spoils is not reported again."""
+    planted(monkeypatch, modeling_llama, lambda mask: None)
+
+    found = audit(tiny("llama"), checks=BEHAVIOUR)
+
+    assert {finding.check for finding in found.findings} == {"future-leak", "padding-leak"}
+    assert {each.check for each in found.skipped} == {"cache", "position-offset"}
+    assert "can generate" in found.findings[0].measured
+
+
+def test_a_llama_whose_mask_is_off_by_one(monkeypatch):
+    """Two layers that see one key too far look two ahead, and that is named."""
+    planted(monkeypatch, modeling_llama, shifted)
+
+    found = audit(tiny("llama"), checks=["future-leak"])
+
+    assert "off by one" in only(found).cause
+    assert only(found).numbers["reach"] == 2
+
+
+def test_a_bert_that_ignores_its_mask(monkeypatch):
+    """Padding that is seen is found in an encoder; the same encoder is not asked about the future."""
+    planted(monkeypatch, modeling_bert, lambda mask: None)
+
+    found = audit(tiny("bert"), checks=BEHAVIOUR)
+
+    assert only(found).check == "padding-leak" and "does not reach the attention" in only(found).cause
+    assert "is_causal is False" in next(each.reason for each in found.skipped if each.check == "future-leak")
+
+
+def test_a_head_that_writes_on_an_encoder():
+    """A class with a head that writes, configured as an encoder, leaks; the configuration is named."""
+    torch.manual_seed(0)
+    model = tiny("bert-generation")
+
+    assert "is_decoder=False" in only(audit(model, checks=BEHAVIOUR)).cause
+    model.config.is_decoder = True
+    again = type(model)(model.config).eval()
+    assert audit(again, checks=BEHAVIOUR).healthy
+
+
+def turned(model, shift):
+    """The model with rotary angles of single tokens turned by so many positions."""
+    own = model.model.rotary_emb.forward
+    model.model.rotary_emb.forward = lambda x, position_ids: own(x, position_ids + shift * (position_ids.shape[1] == 1))
+    return model
+
+
+@pytest.mark.parametrize("shift", [1, -1, 2])
+def test_positions_that_are_off_while_decoding(shift):
+    """Positions off by one or two over a cache are found, and by how many is said."""
+    found = only(audit(turned(tiny("llama"), shift), checks=["cache"]))
+
+    assert found.check == "position-offset"
+    assert found.numbers["offset"] == shift
+    assert f"{abs(shift)} too {'large' if shift > 0 else 'small'}" in found.measured
+
+
+def test_positions_that_start_again():
+    """A model that counts from 0 again over a cache is told apart from one that gets given positions wrong."""
+    model = tiny("llama")
+    own = model.model.forward
+
+    def forward(input_ids, position_ids=None, **kwargs):
+        places = torch.arange(input_ids.shape[1])[None] if position_ids is None else position_ids
+        return own(input_ids, position_ids=places, **kwargs)
+
+    model.model.forward = forward
+
+    found = only(audit(model, checks=["cache", "position-offset"]))
+
+    assert (found.check, found.severity) == ("position-offset", "warning")
+    assert "with position_ids given it agrees" in found.measured
+
+
+def test_positions_that_count_padding():
+    """Generation behind left padding with positions that count the padding is found, though decoding without it is right."""
+    model = tiny("gpt2")
+    own = model.transformer.forward
+    model.transformer.forward = lambda *args, position_ids=None, **kwargs: own(*args, **kwargs)
+
+    found = only(audit(model, checks=["cache", "position-offset"]))
+
+    assert found.check == "position-offset" and "behind 3 positions of padding" in found.where
+    assert "count the padding" in found.cause
+
+
+def test_a_cache_that_forgets(monkeypatch):
+    """A cache that loses its oldest key is a fault of the cache, and not of positions."""
+    from transformers.cache_utils import DynamicLayer
+
+    own = DynamicLayer.update
+
+    def update(self, *args, **kwargs):
+        keys, values = own(self, *args, **kwargs)
+        return (keys, values.flip(2)) if args[0].shape[2] == 1 else (keys, values)
+
+    model = tiny("llama")
+    assert audit(model, checks=["cache"]).healthy
+    monkeypatch.setattr(DynamicLayer, "update", update)
+
+    found = only(audit(model, checks=["cache", "position-offset"]))
+
+    assert found.check == "cache" and found.row == found.numbers["start"]
+
+
+def test_dropout_that_was_left_on():
+    """A model in training mode is named as such; the other checks see it in evaluation mode, and find nothing."""
+    model = Small(after=torch.nn.Dropout(0.5)).train()
+
+    found = only(audit(model, inputs=words(), causal=True, checks=BEHAVIOUR))
+
+    assert found.check == "training-mode" and found.numbers["dropout"] == 1
+    assert model.training and model.after.training
+
+
+def test_the_module_that_makes_nan():
+    """The innermost module that makes NaN of finite inputs is named."""
+    model = tiny("llama")
+    with torch.no_grad():
+        model.model.layers[1].post_attention_layernorm.weight.fill_(torch.inf)
+        model.model.layers[1].mlp.down_proj.weight.zero_()
+    own = model.model.layers[1].mlp.forward
+    model.model.layers[1].mlp.forward = lambda x: own(x.nan_to_num(0, 0, 0)) / 0
+    model.model.layers[1].post_attention_layernorm.weight.data.fill_(1)
+
+    assert "model.layers.1.mlp" in only(audit(model, checks=["finite"])).cause
