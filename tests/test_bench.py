@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from regard import peak
-from regard.bench import fresh, report, run, system, turns
+from regard.bench import fresh, lens, report, run, system, turns
 from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
 from regard.bench.truth import Truth
@@ -266,6 +266,17 @@ def test_the_command_prints_and_saves(tmp_path, monkeypatch, capsys):
 def test_numbers_that_do_not_exist_become_null():
     """NaN and infinity have no place in JSON."""
     assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
+
+
+def test_looking_is_checked_before_it_is_timed(monkeypatch):
+    """Every figure of the lens has a time, a ratio or a size; what differs from float64 is not timed."""
+    found = {figure.name: figure for figure in lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)}
+    assert all(figure.value > 0 for figure in found.values())
+    assert {figure.unit for figure in found.values()} == {"s", "×", "bytes"}
+    assert "tile at level 2" in found
+    monkeypatch.setattr(lens, "row", lambda call, head, i: 2 * (np.zeros(call.shape[2], np.uint8),))
+    with pytest.raises(ArithmeticError, match="a row differs"):
+        lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)
 
 
 def test_system_measures_in_fresh_processes():

@@ -20,7 +20,7 @@ from .result import Result
 from .system import Figure
 from .whole import Timed
 
-__all__ = ["as_json", "case_table", "machine_lines", "summary_table", "system_table"]
+__all__ = ["as_json", "case_table", "figures_table", "machine_lines", "summary_table"]
 
 
 def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak: Peak) -> Group:
@@ -125,14 +125,14 @@ def learning_table(models: Iterable[Learned]) -> Table:
     return table
 
 
-def system_table(figures: Iterable[Figure]) -> Table:
-    """Import, compilation and memory."""
-    table = blank("system")
+def figures_table(title: str, figures: Iterable[Figure]) -> Table:
+    """Single figures, each with its unit."""
+    table = blank(title)
     table.add_column("what")
     table.add_column("measured", justify="right")
     table.add_column("", style="dim")
     for figure in figures:
-        value = duration(figure.value) if figure.unit == "s" else f"{figure.value / 2**20:.1f} MiB"
+        value = {"s": duration, "×": ratio, "bytes": mebibytes}[figure.unit](figure.value)
         table.add_row(figure.name, "–" if math.isnan(figure.value) else value, figure.note)
     return table
 
@@ -160,6 +160,10 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:.0f} {unit}"
     return f"{seconds * 1e6:.3g} µs"
+
+
+def mebibytes(size: float) -> str:
+    return f"{size / 2**20:.1f} MiB"
 
 
 def amount(rate: float) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from .. import peak
 from ..errors import Refused, refuse
-from . import learning, report, system, whole
+from . import learning, lens, report, system, whole
 from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh import RULES
@@ -30,9 +30,9 @@ FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportErro
 
 
 def run(cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Measure the named cases (kinds, patterns, model, learning, system; all for an empty list) with these engines; print, return it."""
+    """Measure the named cases (kinds, patterns, model, learning, lens, system; all for an empty list); print, return it."""
     pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
-    picked = choose(cases, [*pool, "model", "learning", "system"], "case")
+    picked = choose(cases, [*pool, "model", "learning", "lens", "system"], "case")
     chosen = [pool[name] for name in picked if name in pool]
     taking_part = installed(choose(engines, list(ENGINES), "engine"), asked=bool(engines), console=console)
     machine = describe()
@@ -61,9 +61,13 @@ def run(cases: list[str], engines: list[str], quick: bool, console: Console, pro
         learned = learning.measure(4 if quick else 200, progress)
         console.print(report.learning_table(learned))
         found["learning"] = learned
+    if "lens" in picked:
+        seen = lens.measure(QUICK if quick else FULL, progress, shrink=16 if quick else 1)
+        console.print(report.figures_table("lens", seen))
+        found["lens"] = seen
     if "system" in picked:
         figures = system.measure(list(RULES)[: 1 if quick else None], progress)
-        console.print(report.system_table(figures))
+        console.print(report.figures_table("system", figures))
         found["system"] = figures
     return report.as_json(found)
 

@@ -29,7 +29,7 @@ IMPORTS = 5  # fresh processes; the median counts
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure with its unit (s or bytes), or NaN and a note why it could not be measured."""
+    """One measured figure with its unit (s, bytes or ×), or NaN and a note why it could not be measured."""
 
     name: str
     value: float

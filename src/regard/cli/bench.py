@@ -15,7 +15,7 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help="Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); model, learning and system are three more."
+            help="Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); model, learning, lens and system are four more."
         ),
     ] = "",
     engines: Annotated[

@@ -78,9 +78,9 @@ class Call:
     def shape(self) -> tuple[int, int, int]:
         """(H, Q, K) of the weights."""
         if self.given is not None:
-            return self.given.shape  # type: ignore[return-value]
+            return self.given.shape
         assert self.q is not None and self.k is not None
-        return (*self.q.shape[:2], self.k.shape[1])  # type: ignore[return-value]
+        return (*self.q.shape[:2], self.k.shape[1])
 
     @property
     def groups(self) -> int:
