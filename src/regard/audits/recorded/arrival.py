@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 from .declared import layer_of
-from .words import concluded, listed, place
+from .words import concluded, listed, place, shape_of
 
 __all__ = ["arrived", "implementation"]
 
@@ -49,9 +48,9 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
         yield Skipped("arrived", "layers were left out when the run was recorded")
         return
     seen = {call.name for call in run.calls}
-    kinds = {(_shape(name), type(layer_of(call, module))) for call in run.calls for name in [call.name]}
+    kinds = {(shape_of(name), type(layer_of(call, module))) for call in run.calls for name in [call.name]}
     silent = [
-        name for name, part in module.named_modules() if name and name not in seen and (_shape(name), type(part)) in kinds
+        name for name, part in module.named_modules() if name and name not in seen and (shape_of(name), type(part)) in kinds
     ]
     if not silent:
         yield Passed("arrived", f"calls of {len(seen)} layers were seen, and there are no others like them")
@@ -62,8 +61,3 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
         "they were skipped, or computed their attention in a way that cannot be seen (a compiled graph, a kernel of their own)",
         "run without torch.compile; for a transformers model, set one implementation for all layers", numbers={"layers": silent},
     )  # fmt: skip
-
-
-def _shape(name: str) -> str:
-    """The path without its numbers."""
-    return re.sub(r"\d+", "#", name)

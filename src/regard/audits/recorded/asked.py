@@ -15,12 +15,14 @@ from ...scores import softcap as softcapped
 from ..finding import Finding
 from .declared import declared, layer_of, scaled_before
 from .suspects import capped
+from .told import rows_to_read
 from .verdict import fits
-from .words import place
+from .words import place, shape_of
 
 __all__ = ["ASKED"]
 
 CLOSE = 1e-3  # scales this near each other are the same: configurations round theirs, and norms are taken in 16 bit
+ROUGH = 0.02  # norms of q before and after tell its scale this well, whatever the dtype
 CELLS = 1 << 22  # of a mask that is read
 
 
@@ -28,29 +30,61 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
     """The scale that q·k really gets, against the declared one; without a declaration, against the forms that mistakes take."""
     if call.given is not None or call.q is None:
         return False
-    known, before = declared(call, module), scaled_before(call, module)
-    if before is None and math.isclose(call.scale, 1, rel_tol=CLOSE):
-        if known.scale is None and not known.configured:
-            return _undeclared(run, number, call, 1.0)
-        return known.scale is not None and math.isclose(known.scale, 1, rel_tol=CLOSE)  # q may have been scaled before
-    acts = call.scale * (1 if before is None or math.isclose(before, 1, rel_tol=0.05) else before)
-    if known.scale is None:
-        return known.configured or _undeclared(run, number, call, acts)
-    if math.isclose(acts, known.scale, rel_tol=0.05 if before else CLOSE):
-        return True
+    known, before = declared(call, module).scale, scaled_before(call, module)
+    if known is None:
+        return declared(call, module).configured or _undeclared(run, number, call, before)
+    plain = before is not None and math.isclose(before, 1, rel_tol=ROUGH)
+    if math.isclose(call.scale, known, rel_tol=CLOSE):
+        if plain or before is None or not math.isclose(before, known, rel_tol=ROUGH):
+            return _odd(run, number, call, module)
+        acts = call.scale * before
+    elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
+        # q was scaled before, or may have been.
+        return before is not None and math.isclose(call.scale * before, known, rel_tol=ROUGH)
+    else:
+        acts = call.scale
     D = call.q.shape[2]
     return Finding(
         "scale", "fault", place(run, number),
-        f"scores are {acts:.6g} · q·k, and the layer declares {known.scale:.6g}{_root(known.scale, D)}: {acts / known.scale:.4g} times it "
+        f"scores are {acts:.6g} · q·k, and the layer declares {known:.6g}{_root(known, D)}: {acts / known:.4g} times it "
         f"(threshold: {CLOSE:g} of it)",
-        _why(acts, known.scale), f"multiply q·k by {known.scale:.6g}, once", number,
-        numbers={"scale": acts, "declared": known.scale, "factor": acts / known.scale},
+        _why(acts, known), f"multiply q·k by {known:.6g}, once", number,
+        numbers={"scale": acts, "declared": known, "factor": acts / known},
     )  # fmt: skip
 
 
-def _undeclared(run: Run, number: int, call: Call, acts: float) -> Finding | bool:
+def _odd(run: Run, number: int, call: Call, module) -> Finding | bool:
+    """A scale as it is declared, which is a usual mistake all the same, or not that of the other layers like this one."""
+    assert call.q is not None
+    D, kind = call.q.shape[2], shape_of(call.name)
+    usual, own = D**-0.5, getattr(layer_of(call, module), "config", None)
+    others = [
+        other.scale for other in run.calls if other.q is not None and other.q.shape[2] == D and shape_of(other.name) == kind
+    ]
+    alone = sum(math.isclose(other, usual, rel_tol=CLOSE) for other in others) * 2 >= len(others) > 1
+    mistakes = {2 * usual: "the scale is doubled", usual / 2: "the scale is halved", math.sqrt(D): "the scale is inverted"}
+    cause = next((words for value, words in mistakes.items() if math.isclose(call.scale, value, rel_tol=CLOSE)), None)
+    known = [value for name, value in ({} if own is None else vars(own)).items() if isinstance(value, int | float)
+             and any(word in name for word in ("scal", "multiplier", "mup"))]  # fmt: skip
+    configured = any(
+        value > 0 and math.isclose(call.scale, number, rel_tol=CLOSE) for value in known for number in (value, value**-0.5)
+    )
+    if math.isclose(call.scale, usual, rel_tol=CLOSE) or D == 1 or configured or not (cause or alone):
+        return True
+    return Finding(
+        "scale", "warning", place(run, number),
+        f"scores are {call.scale:.6g} · q·k, as the layer declares; 1/√{D} is {usual:.6g}"
+        + (", which the other layers like it use" if alone else "") + f" (threshold: {CLOSE:g} of it)",
+        cause or "the scale of this layer alone was changed", f"set the layer's scale to {usual:.6g}, or name another in its configuration",
+        number, numbers={"scale": call.scale, "usual": usual, "factor": call.scale / usual},
+    )  # fmt: skip
+
+
+def _undeclared(run: Run, number: int, call: Call, before: float | None) -> Finding | bool:
     """Nothing declares a scale: 1/√D is the usual one, and the forms that mistakes take are worth a look."""
-    D = call.shape and call.q.shape[2]  # type: ignore[union-attr]
+    assert call.q is not None
+    acts = call.scale * (1.0 if before is None or math.isclose(before, 1, rel_tol=ROUGH) else before)
+    D = call.q.shape[2]
     usual = D**-0.5
     forms = {1.0: "the scale was left out", math.sqrt(D): "the scale is inverted", 1 / D: "the root of D was forgotten"}
     cause = next((words for value, words in forms.items() if math.isclose(acts, value, rel_tol=CLOSE)), None)
@@ -82,10 +116,11 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
     """What head 0 may attend, against a causality and a window that the layer declares."""
     known = declared(call, module)
     _, Q, K = call.shape
-    if not known.causal or 0 in (Q, K) or (call.given is not None and call.mask is None):
-        return False
+    added = _added(run, number, call)
+    if added is not None or not known.causal or 0 in (Q, K):
+        return False if added is None else added
     rows = np.arange(max(0, Q - max(2, CELLS // K)), Q)
-    seen = call.allowed(rows, None, [0])[0]
+    seen = (call.allowed if call.given is None else call.weights)(rows, None, [0])[0] > 0
     ahead = np.arange(K)[None, :] - (call.start + rows)[:, None]  # key − query
     shown = seen.any(0)  # what no row may attend is padding, or out of everybody's window
     bands: list[tuple[str, str, np.ndarray]] = [
@@ -114,6 +149,23 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
         f"the layer declares {wanted}, and the mask differs in {int(off.sum())} of {off.size} pairs (threshold: 0): {does}",
         cause, "a row attends key ≤ query" + (f" and query − key < {known.window}" if known.window is not None else ""),
         number, None, row, {"pairs": int(off.sum()), "of": int(off.size)},
+    )  # fmt: skip
+
+
+def _added(run: Run, number: int, call: Call) -> Finding | None:
+    """Truth values that were added to the scores."""
+    if call.given is not None or call.mask is not None or call.score is None or capped(call.score):
+        return None
+    rows = rows_to_read(call)
+    added = call.scores(rows) - call.logits(rows)
+    near = np.round(added)
+    if not ((np.abs(added - near) < CLOSE) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
+        return None
+    return Finding(
+        "mask", "fault", place(run, number),
+        f"what is added to the scores is 0 or 1 in each of {added.size} pairs, and no key is hidden (threshold: {CLOSE:g})",
+        "a mask of booleans is added to the scores", "turn it into 0 and −infinity, or use where(mask, scores, −infinity)", number,
+        numbers={"share": float(near.mean())},
     )  # fmt: skip
 
 
@@ -182,9 +234,11 @@ def _dropped(run: Run, number: int, call: Call, right: Call, name: str, what: st
     """A fault only where it makes a difference: where the output can be compared, it must not be the right one as well."""
     if fits(right):
         return True
+    later = name == "sinks" and "written out" in str(call.notes.get("kind"))
     return Finding(
-        name, "fault", place(run, number),
+        name, "note" if later else "fault", place(run, number),
         f"the layer declares {what}, the call was told none" + (", and its output is that without" if fits(call) else ""),
+        "the model brings them in after the sum over the values, or not at all" if later else
         "the argument does not reach the implementation", mend, number,
     )  # fmt: skip
 

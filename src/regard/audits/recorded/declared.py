@@ -57,9 +57,9 @@ def declared(call: Call, module=None) -> Declared:
         _whole(notes.get("window"), getattr(layer, "sliding_window", None)),
         next((flag for flag in (notes.get("causal"), getattr(layer, "is_causal", None)) if isinstance(flag, bool)), None),
         _whole(notes.get("groups"), getattr(layer, "num_key_value_heads", None), own.get("num_key_value_heads")),
-        read_array(sinks.detach().float().cpu(), "sinks") if hasattr(sinks, "detach") else notes.get("sinks"),
+        read_array(sinks.detach().float().cpu(), "sinks") if hasattr(sinks, "detach") else _has_sinks(layer) or notes.get("sinks"),
         config is not None or getattr(module, "config", None) is not None,
-        bool(getattr(layer, "training", False)),
+        bool(notes.get("training", getattr(layer, "training", False))),
     )  # fmt: skip
 
 
@@ -81,6 +81,13 @@ def scaled_before(call: Call, module) -> float | None:
         own = own + read_array(projection.bias.detach().double().cpu(), "bias")
     before, after = (np.sqrt(np.square(np.asarray(part, np.float64)).sum()) for part in (own, call.q))
     return float(after / before) if before > 0 and math.isfinite(after / before) else None
+
+
+def _has_sinks(layer) -> bool:
+    """Whether the layer makes sinks in some other way, such as a projection that gives one for each query."""
+    return layer is not None and any(
+        "sink" in name for name, _ in (*layer.named_parameters(recurse=False), *layer.named_children())
+    )
 
 
 def _number(*values) -> float | None:

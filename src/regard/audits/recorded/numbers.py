@@ -27,7 +27,9 @@ def numbers(run: Run, module=None) -> Iterator[Result]:
         return
     number, name, count, at = spoiled[0]
     call = run.calls[number]
-    head, row = (at[0], at[1]) if len(at) == 3 and name in ("q", "out", "scores") else (None, at[0] if name == "x" else None)
+    head, row = (
+        (at[0], at[1]) if len(at) == 3 and name in ("q", "out", "scores", "given") else (None, at[0] if name == "x" else None)
+    )
     cause, mend = _cause(call, name)
     more = "" if len(spoiled) == 1 else f"; {len(spoiled) - 1} later calls have some too"
     yield Finding(
@@ -41,13 +43,17 @@ def _first(call: Call) -> tuple[str, int, tuple[int, ...]] | None:
     for name in ("x", "q", "k", "v"):
         if (found := _spoiled(getattr(call, name))) is not None:
             return name, *found
-    if "wrong" in call.rows and (wrong := np.asarray(call.rows["wrong"])).any():
+    if call.given is None and "wrong" in call.rows and (wrong := np.asarray(call.rows["wrong"])).any():
         at = np.argwhere(wrong > 0)[0]
         return "scores", int(wrong.sum()), (int(at[0]), int(at[1]), 0)
-    out = call.out
-    if out is not None and "attended" in call.rows:
-        out = np.where(np.asarray(call.rows["attended"])[:, :, None] > 0, np.asarray(out, np.float64), 0)  # see empty_rows
-    return None if (found := _spoiled(out)) is None else ("out", *found)
+    seeing = (
+        np.asarray(call.rows["attended"])[:, :, None] > 0 if "attended" in call.rows else True
+    )  # the others: see empty_rows
+    for name in ("given", "out"):
+        array = getattr(call, name)
+        if array is not None and (found := _spoiled(np.where(seeing, array, np.zeros((), array.dtype)))) is not None:
+            return name, *found
+    return None
 
 
 def _spoiled(array) -> tuple[int, tuple[int, ...]] | None:
@@ -66,6 +72,7 @@ def _cause(call: Call, name: str) -> tuple[str, str]:
         "x": ("the layers before this one", "look for the first of them: regard.torch.trace names the operation"),
         "scores": ("a bias, a slope or another number that the score rule reads is NaN or infinite",
                    "look at the tables of the score; −infinity is allowed, NaN and +infinity are not"),
+        "given": ("scores that are NaN or +infinity, or rows whose every score is −infinity", "look at the scores before the softmax"),
         "out": ("q, k, v and scores are finite: the implementation itself overflows, or divides by zero",
                 "compare it with rg.attention on the same q, k, v"),
     }.get(name, (f"x is finite where it was kept: the projection that makes {name}, or what is done to it (norm, positions)",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 
-__all__ = ["concluded", "listed", "place"]
+__all__ = ["concluded", "listed", "place", "shape_of"]
 
 SHOWN = 8
 
@@ -28,6 +29,15 @@ def listed(numbers: Sequence[int]) -> str:
     """
     more = len(numbers) - SHOWN
     return ", ".join(map(str, numbers[:SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def shape_of(name: str) -> str:
+    """The path of a layer without its numbers: equal for layers like one another.
+
+    >>> shape_of("layers.11.attn")
+    'layers.#.attn'
+    """
+    return re.sub(r"\d+", "#", name)
 
 
 def concluded(check: str, found: Iterable[Finding], read: int, measured: str, otherwise: str) -> Iterator[Result]:
