@@ -130,7 +130,8 @@ const atlas = {
       }
     }
     const first = cellsOf(this.kinds[0][1][0]);
-    const every = this.size < 13 ? 4 : this.size < 18 ? 2 : 1;
+    const every = this.size < 13 ? 4 : this.size < 18 ? 2 : 1; // names that have room
+    this.rows.forEach(({ label }, at) => { label.classList.toggle("mute", this.size < 14 && at % 2 > 0); });
     this.names.forEach((node, head) => {
       node.hidden = state.sort === "heads" || head % every > 0 || head >= first.length;
       if (!node.hidden) node.style.cssText = `left:${first[head].x}px;width:${this.size - 1}px`;

@@ -62,6 +62,7 @@ const legend = {
   given(line) {
     const several = line.places.length > 1;
     const strong = ranked(line, 3);
+    if (!strong.length && line.wrong + line.leaks) return [several ? " have no weights that are numbers." : " has no weight that is a number."];
     if (!strong.length) return [several ? " attend to nothing." : " attends to nothing: every key is masked, or gets too little to show."];
     const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
     const parts = strong.flatMap((j, at) => [at ? ", " : several ? " give on average " : " gives ", `${told(line, j)} to `, ...(itself(j) ? ["itself"] : named(line.of, j))]);

@@ -101,6 +101,7 @@ let remembering = 0;
 /** Puts the view into the address, a moment after the last change: browsers refuse more than a few a second. */
 function remember() {
   clearTimeout(remembering);
+  if (location.protocol === "about:") return; // in a notebook's frame there is no address to keep it in
   remembering = setTimeout(() => { if (location.hash !== address()) history.replaceState(null, "", address()); }, 150);
 }
 

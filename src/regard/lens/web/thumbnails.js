@@ -17,8 +17,8 @@ const thumbnails = {
       this.context = canvas.getContext("2d");
       this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
       this.brackets();
-      if (state.metric !== "picture") for (const cell of atlas.cells) this.figure(cell);
-      else for (const cell of atlas.cells) this.ground(cell);
+      for (const cell of atlas.cells) state.metric === "picture" ? this.ground(cell) : this.figure(cell);
+      if (state.metric !== "picture") for (const cell of atlas.cells) this.badge(cell);
     }
     if (state.metric === "picture") await Promise.all(this.inSight().map((call) => this.pictures(call, this.round)));
   },
@@ -33,7 +33,7 @@ const thumbnails = {
   async pictures(call, round) {
     this.done.add(call);
     const { run, scale } = state;
-    const { strip, columns, rows } = await this.strips.get(`${run} ${call} ${scale} ${theme()}`, () => this.strip(run, call, scale));
+    const { strip, columns, rows, wrong } = await this.strips.get(`${run} ${call} ${scale} ${theme()}`, () => this.strip(run, call, scale));
     if (round !== this.round) return;
     this.context.imageSmoothingEnabled = columns > atlas.size || rows > atlas.size;
     this.context.imageSmoothingQuality = "high";
@@ -43,8 +43,8 @@ const thumbnails = {
       this.context.globalAlpha = metrics.kept(call, cell.head) ? 1 : 0.12;
       this.context.drawImage(strip, cell.head * columns, 0, columns, rows, cell.x, cell.y, atlas.size - 1, atlas.size - 1);
       this.context.globalAlpha = 1;
-      this.badge(cell);
     }
+    for (const cell of atlas.cells) if (cell.call === call) this.badge(cell, wrong[cell.head]);
   },
 
   /** The pictures of a call in the colours of the scale; where a scale looks at rows, at those of the picture. */
@@ -54,7 +54,7 @@ const thumbnails = {
     const strip = new OffscreenCanvas(heads * columns, rows);
     const image = new ImageData(heads * columns, rows);
     const pixels = new Uint32Array(image.data.buffer);
-    const palettes = new Map();
+    const palettes = new Map(), wrong = new Uint8Array(heads);
     const coloured = (attended, most) => {
       const name = SCALES[scale].perRow ? (scale === "lift" ? attended : -most) : 0;
       if (!palettes.has(name)) palettes.set(name, palette(scale, { attended, maximum: COARSE[most] || 1 }));
@@ -63,12 +63,16 @@ const thumbnails = {
     for (let head = 0; head < heads; head++) {
       for (let row = 0; row < rows; row++) {
         const line = codes.subarray((head * rows + row) * columns, (head * rows + row + 1) * columns);
-        const colours = coloured(line.reduce((count, code) => count + (code !== MASKED), 0), line.reduce((most, code) => Math.max(most, code), 0));
-        for (let column = 0; column < columns; column++) pixels[(row * heads + head) * columns + column] = colours[line[column]];
+        const colours = coloured(line.reduce((count, code) => count + (code !== MASKED), 0), Math.max(...line));
+        for (let column = 0; column < columns; column++) {
+          const code = line[column];
+          pixels[(row * heads + head) * columns + column] = colours[code];
+          if (code === NAN || code === OUT || code === LEAK) wrong[head] = Math.max(wrong[head], code);
+        }
       }
     }
     strip.getContext("2d").putImageData(image, 0, 0);
-    return { strip, rows, columns };
+    return { strip, rows, columns, wrong };
   },
 
   /** What masked cells let through: hatching, where there is room for it. */
@@ -108,23 +112,27 @@ const thumbnails = {
       this.context.fillText(metrics.short(state.metric, value), x + (atlas.size - 1) / 2, y + atlas.size / 2);
     }
     this.context.globalAlpha = 1;
-    this.badge(cell);
   },
 
-  /** A corner that says that the audit found something. */
-  badge({ call, head, x, y }) {
+  /** What the audit found, or what is wrong in the picture: a corner in alarming colour, a frame where cells are small. */
+  badge({ call, head, x, y }, wrong = 0) {
     const worst = badges.worst(badges.at(call, head));
-    if (!worst || worst === "note") return;
-    const size = clamp(0.42 * atlas.size, 5, 12), right = x + atlas.size - 1;
-    this.context.beginPath();
-    this.context.moveTo(right - size, y);
-    this.context.lineTo(right, y);
-    this.context.lineTo(right, y + size);
-    this.context.closePath();
-    this.context.fillStyle = css(worst === "fault" ? "--leak" : "--out");
-    this.context.fill();
-    this.context.strokeStyle = css("--paper");
-    this.context.stroke();
+    const tint = worst === "fault" ? "--leak" : { [LEAK]: "--leak", [NAN]: "--nan", [OUT]: "--out" }[wrong] ?? (worst === "warning" ? "--out" : null);
+    if (!tint) return;
+    const { context } = this, size = atlas.size - 1;
+    Object.assign(context, { fillStyle: css(tint), strokeStyle: css(tint), lineWidth: 2 });
+    if (size < 16) {
+      context.strokeRect(x, y, size, size);
+      return;
+    }
+    context.beginPath();
+    context.moveTo(x + 0.55 * size, y);
+    context.lineTo(x + size, y);
+    context.lineTo(x + size, y + 0.45 * size);
+    context.closePath();
+    context.fill();
+    Object.assign(context, { strokeStyle: css("--paper"), lineWidth: 1 });
+    context.stroke();
   },
 
   /** Heads that share a key head are joined by a bracket above them. */
@@ -133,7 +141,7 @@ const thumbnails = {
     const { heads, groups } = runs[state.run].calls[call];
     if (groups === heads || state.sort === "heads") return;
     const cells = atlas.cells.filter((cell) => cell.call === call);
-    this.context.strokeStyle = css("--soft");
+    Object.assign(this.context, { strokeStyle: css("--soft"), lineWidth: 1 });
     this.context.beginPath();
     for (let group = 0; group < groups; group++) {
       const [left, right] = [cells[(group * heads) / groups].x + 0.5, cells[((group + 1) * heads) / groups - 1].x + atlas.size - 1.5];
