@@ -137,7 +137,9 @@ function positionLabels(plot, context, side) {
     const [x, y] = across ? [pen.start + Math.max(middle, context.measureText(text).width / 2 - 4), pen.inner - 15] : [pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6)];
     context.fillText(text, x, y);
     if (side.of.segments.length || wordOf(side.of, i) === String(i)) continue; // then there are other names, or none
-    const word = fittedText(context, tokenText(side.of, i), across ? size * side.step - 8 : plot.labels - 20 - context.measureText(text).width);
+    const room = across ? size * side.step - 8 : plot.labels - 20 - context.measureText(text).width;
+    if (room < 30) continue;
+    const word = fittedText(context, tokenText(side.of, i), room);
     context.globalAlpha = 0.75;
     context.fillText(word, across ? x : x - 6 - context.measureText(text).width, across ? y - 14 : y);
     context.globalAlpha = 1;

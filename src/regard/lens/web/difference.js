@@ -13,7 +13,7 @@ function differenceTile(ours, theirs) {
   const count = ours.rows * ours.columns;
   const [kind, d] = [new Uint8Array(count), new Float32Array(count)];
   const error = ours.fine && theirs.fine ? 2.3e-4 : 0.058; // one step of the code of each
-  const alarms = { leak: 0, nan: 0, out: 0, cells: [] };
+  const alarms = { cells: [] };
   for (let at = 0; at < count; at++) {
     const [a, b] = [ours.coarse[at], theirs.coarse[at]];
     if (a === MASKED && b === MASKED) continue;
@@ -21,7 +21,7 @@ function differenceTile(ours, theirs) {
     d[at] = q - p;
     if (a === LEAK || b === LEAK) {
       kind[at] = FORBIDDEN;
-      if (alarms.leak++ < 300) alarms.cells.push([Math.floor(at / ours.columns), at % ours.columns]);
+      if (alarms.cells.length < 200) alarms.cells.push([Math.floor(at / ours.columns), at % ours.columns, LEAK]);
     } else if (Number.isNaN(d[at])) kind[at] = NEITHER;
     else if (a === MASKED || b === MASKED) kind[at] = ONE_MASKED;
     else kind[at] = Math.abs(q - p) <= Math.max(error * Math.max(p, q), 1e-9) ? SAME : DIFFERENT;

@@ -113,15 +113,15 @@ const map = {
   },
 
   warn(alarms) {
-    const told = alarms ? [[alarms.leak, "weight where the mask forbids it", LEAK], [alarms.nan, "not a number", NAN], [alarms.out, "out of range", OUT]].filter(([count]) => count) : [];
+    const told = alarms ? [[alarms[LEAK], "weight where the mask forbids it", LEAK], [alarms[NAN], "not a number", NAN], [alarms[OUT], "out of range", OUT]].filter(([count]) => count) : [];
     const name = told.map(([count, what]) => `${what} ${count}`).join();
     if (name === this.warned) return;
     this.warned = name;
     $("map-alarm").hidden = !told.length;
-    $("map-alarm").replaceChildren(...told.flatMap(([count, what, code]) => {
-      const show = element("button", "show the first", { type: "button" });
+    $("map-alarm").replaceChildren(...told.map(([count, what, code]) => {
+      const show = element("button", "show", { type: "button", title: "Go to the first" });
       show.addEventListener("click", () => this.find(code));
-      return [element("span", `${what}: ${counted(count, "cell")} of the whole map`), show];
+      return element("span", `${what[0].toUpperCase()}${what.slice(1)}: ${counted(count, "cell")} of the whole map `, {}, show);
     }));
   },
 

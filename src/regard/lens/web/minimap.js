@@ -24,19 +24,25 @@ const minimap = {
     const context = canvas.getContext("2d");
     context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     const rows = Math.min(Q, rowsNow());
-    const level = topLevel(plot.call);
-    const place = { call: state.call, head: state.head, pool: state.pool, level, row: 0, column: 0 };
+    const { detail, spots } = plot.whole();
     const { painter } = plot.parts()[0];
-    const picture = painter.picture(place, [0, 0]);
-    if (picture) {
-      const [shown, wide] = [Math.min(picture.height, rows / 2 ** level), K / 2 ** level];
-      context.fillRect(0, 0, canvas.width, (canvas.height * rows) / Q);
-      context.imageSmoothingQuality = "high";
-      context.drawImage(picture, 0, 0, wide, shown, 0, 0, canvas.width, (canvas.height * rows) / Q);
-      context.fillStyle = plot.palette.leak;
-      for (const [r, c] of painter.codes(place, [0, 0]).alarms.cells) {
-        context.fillRect(((c + 0.5) * 2 ** level * canvas.width) / K - 2 * dpr, ((r + 0.5) * 2 ** level * canvas.height) / Q - 2 * dpr, 4 * dpr, 4 * dpr);
+    const [x, y] = [(key) => (key * canvas.width) / K, (row) => (row * canvas.height) / Q];
+    const [high, wide] = [2 ** (detail.level + detail.fold[0]), 2 ** (detail.level + detail.fold[1])];
+    context.rect(0, 0, canvas.width, y(rows));
+    context.clip();
+    context.imageSmoothingQuality = "high";
+    for (const spot of spots) {
+      const place = { call: state.call, head: state.head, pool: state.pool, level: detail.level, ...spot };
+      const [i, j] = [spot.row * TILE * 2 ** detail.level, spot.column * TILE * 2 ** detail.level];
+      const picture = painter.picture(place, detail.fold);
+      if (!picture) continue;
+      context.fillRect(x(j), y(i), x(picture.width * wide), y(picture.height * high));
+      context.drawImage(picture, x(j), y(i), x(picture.width * wide), y(picture.height * high));
+      for (const [r, c, code] of painter.codes(place, detail.fold).alarms.cells) {
+        context.fillStyle = plot.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
+        context.fillRect(x(j + (c + 0.5) * wide) - 2 * dpr, y(i + (r + 0.5) * high) - 2 * dpr, 4 * dpr, 4 * dpr);
       }
+      context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     }
     const seen = [Math.min(K, at.span), Math.min(Q, plot.height / at.ky)];
     context.setTransform(canvas.width / K, 0, 0, canvas.height / Q, 0, 0);

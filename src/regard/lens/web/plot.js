@@ -152,7 +152,7 @@ class Plot {
     const detail = this.detail(at);
     const place = { call: state.call, head: state.head, pool: state.pool };
     const wanted = [], near = this.visible(at, detail.level);
-    const top = topLevel(this.call);
+    const top = topLevel(this.call), whole = this.whole();
     let missing = false, drawn = false;
     for (const { painter } of parts) {
       wanted.push(...painter.needs({ ...place, level: top, row: 0, column: 0 }));
@@ -163,6 +163,7 @@ class Plot {
         drawn ||= !missing || Boolean(painter.picture({ ...place, level: top, row: 0, column: 0 }, this.foldAt(top, detail)));
       }
     }
+    for (const { painter } of parts) wanted.push(...whole.spots.flatMap((spot) => painter.needs({ ...place, ...spot, level: whole.detail.level })));
     tiles.want(this.name, wanted);
     // For a moment the last head stays, rather than an empty plot that flickers.
     if (missing && !drawn && performance.now() - (this.painted ?? -1e9) < 150) {
@@ -191,6 +192,13 @@ class Plot {
     for (let row = r0; row <= r1; row++) for (let column = c0; column <= c1; column++) found.push({ row, column });
     const far = ({ row, column }) => Math.hypot(row - (r0 + r1) / 2, column - (c0 + c1) / 2);
     return found.sort((a, b) => far(a) - far(b));
+  }
+
+  /** The tiles of the whole matrix as it is seen from farthest out. */
+  whole() {
+    const at = this.view({ row: 0, column: 0, span: this.home });
+    const detail = this.detail(at);
+    return { detail, spots: this.visible(at, detail.level) };
   }
 
   foldAt(level, { high, wide }) { return [Math.min(8, Math.max(0, high - level)), Math.min(8, Math.max(0, wide - level))]; }
@@ -237,7 +245,7 @@ class Plot {
     context.restore();
   }
 
-  /** Forbidden weight stays visible however far out: a marker that is never smaller than its head line. */
+  /** What is wrong stays visible however far out: its marks do not shrink with its cell. */
   alarms(context, painter, { level, fold }, place, near, X, Y) {
     const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
     const least = 7 * this.dpr;
@@ -245,11 +253,11 @@ class Plot {
     for (const spot of near) {
       const tile = painter.codes({ ...place, ...spot, level }, fold);
       const size = TILE * 2 ** level;
-      for (const [r, c] of tile?.alarms?.cells ?? []) {
+      for (const [r, c, code] of tile?.alarms?.cells ?? []) {
         const [x, y] = [X(spot.column * size + (c + 0.5) * wide), Y(spot.row * size + (r + 0.5) * high)];
         context.fillStyle = this.palette.paper;
         context.fillRect(x - least / 2 - this.dpr, y - least / 2 - this.dpr, least + 2 * this.dpr, least + 2 * this.dpr);
-        context.fillStyle = this.palette.leak;
+        context.fillStyle = this.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
         context.fillRect(x - least / 2, y - least / 2, least, least);
       }
     }

@@ -80,18 +80,17 @@ const tiles = {
   },
 };
 
-/** How many cells of a tile are forbidden weight, not numbers or out of range, and where the first forbidden ones are. */
+/** How many cells of a tile are forbidden weight, not numbers or out of range, and where the first of them are, the worst last. */
 function alarmsOf({ coarse, columns }) {
-  const found = { leak: 0, nan: 0, out: 0, cells: [] };
+  const found = { [OUT]: 0, [NAN]: 0, [LEAK]: 0, cells: [] };
   for (let at = 0; at < coarse.length; at++) {
     const code = coarse[at];
-    if (code === LEAK) {
-      if (found.leak++ < 300) found.cells.push([Math.floor(at / columns), at % columns]);
-    } else if (code === NAN) found.nan++;
-    else if (code === OUT) found.out++;
+    if ((code === LEAK || code === NAN || code === OUT) && found[code]++ < 200) found.cells.push([Math.floor(at / columns), at % columns, code]);
   }
+  found.cells.sort((a, b) => WORSE.indexOf(a[2]) - WORSE.indexOf(b[2]));
   return found;
 }
+const WORSE = [OUT, NAN, LEAK];
 
 /** Cells of a tile taken together, by the same law by which the tile itself was made. */
 function folded(tile, { n, call, pool, level, row }, [y, x]) {
