@@ -167,15 +167,20 @@ def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             lines = np.unique(mine)
             starts = np.searchsorted(mine, lines)
             p, free = (found(rows, keys, [h])[0] for found in (call.weights, call.allowed))
-            pooled = [
-                ufunc.reduceat(ufunc.reduceat(values, begins, 1), starts, 0)
-                for ufunc, values in ((np.add, p), (np.maximum, p), (np.logical_or, free), (np.logical_or, (p != 0) & ~free))
-            ]
-            total[number, lines] += pooled[0]
-            largest[number, lines] = np.maximum(largest[number, lines], pooled[1])
-            allowed[number, lines] |= pooled[2]
-            leaked[number, lines] |= pooled[3]
+            leaks = (p != 0) & ~free if call.given is not None else np.zeros((1, 1), bool)
+            total[number, lines] += joined(np.add, p, starts, begins)
+            largest[number, lines] = np.maximum(largest[number, lines], joined(np.maximum, p, starts, begins))
+            allowed[number, lines] |= joined(np.logical_or, free, starts, begins)
+            leaked[number, lines] |= joined(np.logical_or, leaks, starts, begins) if leaks.any() else False
     return total, largest, allowed & ~leaked
+
+
+def joined(ufunc: np.ufunc, values: np.ndarray, starts: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """The values of each cell as one; a cell of one row or key is left as it is."""
+    for axis, edge in ((1, begins), (0, starts)):
+        if len(edge) < values.shape[axis]:
+            values = ufunc.reduceat(values, edge, axis)
+    return values
 
 
 def called(call: Call, part: Part, shown: bool = False) -> Any:
