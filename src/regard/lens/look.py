@@ -20,7 +20,7 @@ __all__ = ["look", "of_arrays", "of_weights"]
 
 # Which arguments each kind of thing to look at takes besides itself.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
-RECORDED = ("layers", "entry", "values", "limit", "into")
+RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite")
 TAKES = {
     "a recorded run": (),
     "a model": ("text", "target", "picture", "inputs", "tokenizer", "generate", *RECORDED),
@@ -33,7 +33,7 @@ TAKES = {
 def look(
     what: Any = None, text: str | Sequence[str] | None = None, *, target: str | Sequence[str] | None = None, picture: Any = None,
     inputs: Any = None, tokenizer: Any = None, generate: int = 0, layers: Sequence[int | str] | int | str | None = None, entry: int = 0,
-    values: bool | None = None, limit: int | str = "2GB", into: str | Path | None = None,
+    values: bool | None = None, limit: int | str = "2GB", into: str | Path | None = None, overwrite: bool = False,
     k: Any = None, v: Any = None, weights: Any = None, mask: Any = None, score: Any = None, scale: float | None = None,
     query_start: int | None = None, sinks: Any = None, tokens: Sequence[str] | None = None, special: Any = None,
 ) -> Run:  # fmt: skip
@@ -55,7 +55,7 @@ def look(
 
     layers: those to keep, by number or by name with wildcards: [0, 5], "*.attn" · values: whether what the layer was given (Q, d),
     v (G, K, E) and what came out (H, Q, E) are kept as well; None keeps them where the whole stays below 64 MB · limit: the most
-    that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one, instead of memory.
+    that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one, instead of memory; overwrite: whether an older run may lie there.
 
     A model that is opened here runs on regard, in float32, from safetensors, and no code of its own is run. A loaded one runs as it
     is, without gradients, and is left as it was. What comes out of every call is compared with its recorded numbers
@@ -72,9 +72,11 @@ def look(
     """
     given = {name: value for name, value in {
         "text": text, "target": target, "picture": picture, "inputs": inputs, "tokenizer": tokenizer, "layers": layers, "values": values,
-        "into": into, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale, "query_start": query_start,
+        "into": into, "overwrite": overwrite or None, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale, "query_start": query_start,
         "sinks": sinks, "tokens": tokens, "special": special, "generate": generate or None, "entry": entry or None,
         "limit": None if limit == "2GB" else limit}.items() if value is not None}  # fmt: skip
+    from .recording.keeping import Asked
+
     kind = _kind(what, given)
     _check(kind, what, given)
     if kind == "a recorded run":
@@ -85,11 +87,15 @@ def look(
         return of_arrays(what, k, v, tokens=tokens, special=special, **{name: given.get(name) for name in RULES})
     if kind == "weights":
         return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
+    if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
+        from .recording.minilm import look_at_text
+
+        return look_at_text(text, Asked(_layers(layers), entry, values, limit, into, overwrite))
     try:
         from .recording import doors
     except ImportError as error:
         raise refuse("look", "models cannot be run", f"{error}", "torch", "pip install 'regard[hf]'") from error
-    asked = doors.Asked(_layers(layers), entry, values, limit, into)
+    asked = Asked(_layers(layers), entry, values, limit, into, overwrite)
     if kind == "a module":
         return doors.of_module(what, inputs, tokens, asked)
     return doors.of_model(what, text, target, picture, inputs, tokenizer, generate, asked)

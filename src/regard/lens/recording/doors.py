@@ -10,7 +10,8 @@ from ...errors import refuse
 from ...torch.observe.calls import arguments
 from ..axis import Axis
 from ..run import Run
-from .session import Asked, record_module
+from .keeping import Asked
+from .session import record_module
 
 __all__ = ["Asked", "of_model", "of_module"]
 

@@ -6,15 +6,16 @@ import datetime
 import hashlib
 import platform
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-import torch
+import numpy as np
 
 __all__ = ["facts", "hash_of"]
 
 
-def facts(module, entry: int, **more: Any) -> dict[str, Any]:
-    """Versions of the libraries that ran, the hash of the weights, the time, and what else is told."""
+def facts() -> dict[str, Any]:
+    """Versions of the libraries that ran, the time, and what the numbers are."""
     from ... import __version__
 
     found = {
@@ -24,16 +25,15 @@ def facts(module, entry: int, **more: Any) -> dict[str, Any]:
     }
     return {
         "versions": {"regard": __version__, "python": platform.python_version(), **found},
-        "weights": None if module is None else hash_of(module),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "entry": entry,
-        "exact": "figures and lse are exact sums over all keys, in float32", **more,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "exact": "figures and lse are sums over all keys",
     }  # fmt: skip
 
 
-def hash_of(module) -> str:
-    """SHA-256 over every weight and kept buffer by name: its name, dtype, sizes and bytes."""
+def hash_of(weights: Iterable[tuple[str, str, np.ndarray]]) -> str:
+    """SHA-256 over weights (name, dtype, array), by name: their names, dtypes, sizes and bytes."""
     found = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    for name, dtype, array in sorted(weights, key=lambda weight: weight[0]):
+        found.update(f"{name} {dtype} {array.shape}\n".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()

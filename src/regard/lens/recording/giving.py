@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import refuse
 from ..axis import Axis
-from .opening import Opened
+from .opening import Opened, fit
 from .spelling import spelled
 
 __all__ = ["Given", "given_inputs", "given_text"]
@@ -81,14 +81,7 @@ def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: boo
     flags = encoded.pop("special_tokens_mask")[entry]
     offsets = encoded.pop("offset_mapping")[entry] if fast else None
     ids = encoded["input_ids"][entry]
-    if all(flags):
-        raise refuse(
-            "look", "no text", f"{texts[entry][:20]!r}, in which the model finds no token", "a text", "give some words"
-        )
-    longest = max(map(len, encoded["input_ids"]))
-    if opened.longest is not None and longest > opened.longest:
-        raise refuse("look", "the text is too long for the model", f"{longest} tokens", f"at most {opened.longest} for {opened.name}",
-                     "give a shorter text, or name a model for longer ones")  # fmt: skip
+    fit(texts[entry], flags, opened.longest, opened.name)
     return Encoded(dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,19 @@ import torch
 
 from ...arrays import is_tensor, read_array
 
-__all__ = ["Layout", "numbers"]
+__all__ = ["Layout", "numbers", "weights_of"]
 
+PLAIN = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 
 
@@ -59,3 +71,11 @@ class Layout:
     def beside(self, operand: torch.Tensor, sizes: tuple[int, ...]) -> np.ndarray:
         """What stands beside scores of these sizes, as (H, Q, K) of the batch entry; repeated axes have stride 0."""
         return self.cut(operand.detach().expand(sizes))
+
+
+def weights_of(module: torch.nn.Module) -> Iterator[tuple[str, str, np.ndarray]]:
+    """(name, dtype, numbers) of every weight and kept buffer; dtypes that NumPy lacks as their bytes."""
+    for name, tensor in module.state_dict().items():
+        held = tensor.detach().cpu().contiguous()
+        plain = held if held.dtype in PLAIN or not held.numel() else held.reshape(-1).view(torch.uint8)
+        yield name, str(held.dtype).removeprefix("torch."), plain.numpy()

@@ -18,6 +18,7 @@ from ...problem import Problem
 from ...torch.observe.calls import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
 from ...torch.observe.described import engine_of, problem_of
 from ...torch.recorder import layer_number
+from .keeping import Passed
 from .layout import Layout, numbers
 from .rules import entry_mask, entry_score, mask_of, reads
 from .taken import Taken
@@ -29,7 +30,7 @@ ELSEWHERE = ("key_value_states", "encoder_hidden_states")  # what layers of tran
 
 
 class Recorder(Observer):
-    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Taken`; what cannot be kept stands in `left_out`.
+    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Taken`; what cannot be kept stands in `passed`.
 
     batch: entries that the model is given, where it is known. entry: the one that is looked at. wanted: which layers, by name and
     number.
@@ -43,8 +44,7 @@ class Recorder(Observer):
         self.top = module_of(model)
         self.turn = -1
         self.counted: Counter[tuple[int, str]] = Counter()
-        self.left_out: list[dict[str, str]] = []
-        self.passed_over: set[str] = set()
+        self.passed = Passed()
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
@@ -77,13 +77,13 @@ class Recorder(Observer):
                 if found is not None:
                     self.take(found)
         else:
-            self.passed_over.add(seen.name)
+            self.passed.over.add(seen.name)
         if seen.trail is not None:
             self.lineage.forget(seen.trail)
         seen.given, seen.out, seen.asked, seen.trail, seen.outside = {"q": None}, None, None, None, []
 
     def _leave_out(self, seen: Seen, reason: str) -> None:
-        self.left_out.append({"call": f"{seen.name}: {seen.kind}", "reason": reason})
+        self.passed.left_out.append({"call": f"{seen.name}: {seen.kind}", "reason": reason})
 
     def _taken(self, seen: Seen, module, number: int | None, turn: int, nth: int) -> Taken | None:
         _unpack(seen, module)

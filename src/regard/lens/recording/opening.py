@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import Refused, refuse
 
-__all__ = ["DEFAULT", "Opened", "opened"]
+__all__ = ["DEFAULT", "Opened", "default_folder", "fit", "opened"]
 
 # The default: sentence-transformers/all-MiniLM-L6-v2, as the package below carries it.
 DEFAULT = "all-MiniLM-L6-v2"
@@ -46,7 +47,7 @@ def opened(name: str | Path | None = None, *, writes: bool | None = False, reads
     Refused: a model that is not there, files that are damaged, weights that are missing.
     """
     if name is None:
-        return _open(str(_default()), DEFAULT, True, writes, reads)
+        return _open(str(default_folder()), DEFAULT, True, writes, reads)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -63,7 +64,7 @@ def opened(name: str | Path | None = None, *, writes: bool | None = False, reads
     return _open(words, words, False, writes, reads)
 
 
-def _default() -> Path:
+def default_folder() -> Path:
     """The folder of the default model, found without running the code of the package it lies in."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
@@ -72,6 +73,15 @@ def _default() -> Path:
     folder = Path(found.submodule_search_locations[0]) / "model"
     verify(folder / WEIGHTS, SHA256)
     return folder
+
+
+def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str) -> None:
+    """Refuses a text in which there is no token but special ones, and one that is longer than the model takes."""
+    if all(special):
+        raise refuse("look", "no text", f"{text[:20]!r}, in which the model finds no token", "a text", "give some words")
+    if longest is not None and len(special) > longest:
+        raise refuse("look", "the text is too long for the model", f"{len(special)} tokens", f"at most {longest} for {name}",
+                     "give a shorter text, or name a model for longer ones")  # fmt: skip
 
 
 def verify(weights: Path, expected: str) -> None:

@@ -8,7 +8,7 @@ from ...expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head,
 from ...masks import causal, window
 from ...readings import evaluate
 
-__all__ = ["CELLS", "added", "entry_mask", "entry_score", "grid", "mask_of", "reads"]
+__all__ = ["CELLS", "added", "entry_mask", "entry_score", "mask_of", "reads"]
 
 CELLS = 1 << 24  # of a rule that is looked at as a whole
 

@@ -11,7 +11,8 @@ from ..axis import Axis
 from ..run import Run, Step
 from .giving import Given
 from .opening import Opened
-from .session import Asked, Keeper, on_regard, record_module, takes
+from .keeping import UNSEEN, Asked, Keeper
+from .session import on_regard, record_module, takes
 from .spelling import spelled
 
 __all__ = ["record_model"]
@@ -25,7 +26,7 @@ def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run
         try:
             return _recorded(opened, given, asked, writes)
         except Refused as refused:
-            unseen = any("no attention call was seen" in reason.given for reason in refused.reasons)
+            unseen = any(UNSEEN in reason.given for reason in refused.reasons)
             if not unseen or not hasattr(opened.model, "set_attn_implementation"):
                 raise
         with on_regard(opened.model):
@@ -67,7 +68,7 @@ class _Written:
             output_scores=True, use_cache=True, pad_token_id=0 if filled is None else filled,
         )  # fmt: skip
 
-    def after(self, came, keeper: Keeper) -> tuple[str, tuple[Step, ...], dict[str, Any]]:
+    def after(self, came, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
         """The axes with what was written, its steps, and whether the model stopped by itself."""
         ids = came.sequences[self.entry].tolist()
         kept = ids[: len(ids) - 1]  # the last token was never read
@@ -80,7 +81,7 @@ class _Written:
         axes[name] = Axis(name, (*begins, *self._tokens(kept)[self.prompt :]), (*special, *(token in ends for token in new)))
         steps = tuple(Step(self.prompt + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
         stopped = {"stopped": f"the model ended its text after {len(new)} tokens"} if len(new) < self.writes else {}
-        return self.given.text, steps, {"generated": len(new), **stopped}
+        return steps, {"generated": len(new), **stopped}
 
     def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
         found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))

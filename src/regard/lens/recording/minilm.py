@@ -1,0 +1,119 @@
+"""The default model without torch: BERT as its paper says, from its own files, in NumPy; so that a first look takes a second.
+
+    h = LayerNorm(word + position + type) · h ← LayerNorm(h + W_o attention(h W_q, h W_k, h W_v)) · h ← LayerNorm(h + W₂ gelu(W₁ h))
+
+Source: Devlin et al. 2019; Wang et al. 2020 (MiniLM).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import numpy as np
+
+from ...attention import attention
+from ...engines import choose
+from ...problem import Problem
+from ..axis import Axis
+from ..run import Run
+from ..tensors import mapped
+from .facts import facts, hash_of
+from .keeping import Asked, Keeper, Passed, keeping
+from .opening import DEFAULT, default_folder, fit
+from .spelling import spelled
+from .taken import Taken
+
+__all__ = ["look_at_text"]
+
+SMALL = 1 << 18  # weights of a call up to which NumPy is done before a kernel is compiled
+# Abramowitz and Stegun 7.1.26: erf within 1.5e-7.
+ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+
+def look_at_text(text: str, asked: Asked) -> Run:
+    """One text through the default model."""
+    import tokenizers
+
+    folder = default_folder()
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    reader.no_truncation()
+    reader.no_padding()
+    encoded = reader.encode(text)
+    fit(text, encoded.special_tokens_mask, config["max_position_embeddings"], DEFAULT)
+    axis = Axis.of(spelled(Words(reader), encoded.ids, encoded.offsets), encoded.special_tokens_mask)
+    weights = mapped(folder / "model.safetensors", "look")
+    passed = Passed()
+    layers = range(config["num_hidden_layers"])
+    with keeping(asked, {"text": axis}, lambda _: sum(asked.wants(_name(layer), layer) for layer in layers)) as keeper:
+        _forward(weights, config, np.array(encoded.ids), asked, keeper, passed)
+        # The file also counts the positions, 0, 1, 2, …, which transformers does not take for weights.
+        held = [(name, str(array.dtype), array) for name, array in weights.items() if name != "embeddings.position_ids"]
+        told = {"implementation": ["regard"], "weights": hash_of(held)}
+        return keeper.run(DEFAULT, text, passed, (), {**facts(), **told})
+
+
+def _name(layer: int) -> str:
+    return f"encoder.layer.{layer}.attention.self"
+
+
+def _forward(
+    weights: dict[str, np.ndarray], config: dict, ids: np.ndarray, asked: Asked, keeper: Keeper, passed: Passed
+) -> None:
+    heads = config["num_attention_heads"]
+
+    def linear(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def normed(x: np.ndarray, name: str) -> np.ndarray:
+        away = x - x.mean(-1, keepdims=True)
+        scaled = away / np.sqrt((away**2).mean(-1, keepdims=True) + config["layer_norm_eps"])
+        return scaled * weights[f"{name}.LayerNorm.weight"] + weights[f"{name}.LayerNorm.bias"]
+
+    table = "embeddings.{}_embeddings.weight".format
+    h = weights[table("word")][ids] + weights[table("position")][: len(ids)] + weights[table("token_type")][0]
+    h = normed(h, "embeddings")
+    for layer in range(config["num_hidden_layers"]):
+        at = f"encoder.layer.{layer}"
+        q, k, v = (
+            linear(h, f"{at}.attention.self.{part}").reshape(len(ids), heads, -1).swapaxes(0, 1)
+            for part in ("query", "key", "value")
+        )
+        begin = time.perf_counter()
+        engine = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
+        out = attention(q, k, v, engine=engine)
+        seconds = time.perf_counter() - begin
+        if asked.wants(_name(layer), layer):
+            scale = 1 / math.sqrt(q.shape[-1])
+            notes = {"kind": "regard.attention", "seconds": seconds, "dtype": "float32", "scale": scale, "causal": False}
+            keeper.take(Taken(_name(layer), layer, 0, 0, np.ascontiguousarray(q), np.ascontiguousarray(k), np.ascontiguousarray(v), out, h,
+                              scale=scale, engine=f"regard {engine}", notes=notes))  # fmt: skip
+        else:
+            passed.over.add(_name(layer))
+        h = normed(
+            h + linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense"), f"{at}.attention.output"
+        )
+        h = normed(h + linear(_gelu(linear(h, f"{at}.intermediate.dense")), f"{at}.output.dense"), f"{at}.output")
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    """x · Φ(x)."""
+    z = np.abs(x) * np.float32(math.sqrt(0.5))
+    t = 1 / (1 + np.float32(0.3275911) * z)
+    erf = 1 - np.polyval([*ERF[::-1], 0], t).astype(np.float32) * np.exp(-z * z)
+    return x * (1 + np.copysign(erf, x)) / 2
+
+
+class Words:
+    """A tokenizer of the `tokenizers` package, with the two methods that spelling asks for."""
+
+    def __init__(self, reader):
+        self.reader = reader
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [self.reader.id_to_token(number) for number in ids]
+
+    def convert_tokens_to_string(self, tokens: list[str]) -> str:
+        return self.reader.decoder.decode(tokens)
