@@ -74,10 +74,10 @@ def look(
 
     if run is None:
         with Console(stderr=True).status("running the model"):
-            from ..lens import look as records
+            from ..lens.look import look as recorded
 
-            run = records.look(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen,
-                               limit=limit, into=save, overwrite=force)  # fmt: skip
+            run = recorded(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen, limit=limit,
+                           into=save, overwrite=force)  # fmt: skip
     from ..lens.choice import choose
     from ..lens.terminal import summary
 
@@ -134,9 +134,11 @@ def _command(folder: Path, *options: str) -> str:
 
 def _given(words: list[str], picture: Path | None) -> Given:
     """What the words name. A single word is a recorded run, a file or a text; with a picture it is the model."""
+    from ..lens import container
+
     if len(words) > 2:
         raise refuse("look", "too many words", f"{len(words)} arguments", "a model and a text", "put the text in quotes")
-    if len(words) == 1 and (Path(words[0]) / "run.json").is_file():
+    if len(words) == 1 and _is_there(words[0], container.MANIFEST):
         return Given(Path(words[0]), None, None)
     if picture is not None:
         return Given(None, words[0] if words else None, _text(words[1]) if len(words) == 2 else None)
@@ -207,12 +209,15 @@ def _text(word: str | None) -> str:
 
 def _is_path(word: str) -> bool:
     """Whether a word names a file: it is one, or it can hardly be meant as a text."""
+    return _is_there(word) or re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
+
+
+def _is_there(word: str, *inside: str) -> bool:
+    """Whether a word is the name of something, or of a folder with this inside."""
     try:
-        if Path(word).exists():
-            return True
+        return bool(word.strip()) and Path(word, *inside).exists()
     except (OSError, ValueError):  # too long for a name, or with a NUL in it
         return False
-    return re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
 
 
 def _check_out(out: Path) -> None:
