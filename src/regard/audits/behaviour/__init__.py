@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ..finding import Result
 from ..subject import Subject
+from .agreement import implementation_difference
 from .batch import batch_dependence
 from .cached import cache, position_offset
 from .determinism import determinism, training
@@ -18,11 +19,12 @@ __all__ = ["CHECKS", "NEEDS", "training"]
 # Every check by its name, in the order in which they run.
 CHECKS: dict[str, Callable[[Subject], Iterable[Result]]] = {
     "finite": finite, "determinism": determinism, "future-leak": future_leak, "padding-leak": padding_leak,
-    "batch-dependence": batch_dependence, "cache": cache, "position-offset": position_offset,
+    "batch-dependence": batch_dependence, "implementation-difference": implementation_difference, "cache": cache,
+    "position-offset": position_offset,
 }  # fmt: skip
 
 # What must be in order before a check can say anything: otherwise it would find the same fault again.
 NEEDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("future-leak", "padding-leak", "batch-dependence"), ("determinism",)),
+    **dict.fromkeys(("future-leak", "padding-leak", "batch-dependence", "implementation-difference"), ("determinism",)),
     "cache": ("determinism", "future-leak"), "position-offset": ("determinism", "future-leak", "cache"),
 }  # fmt: skip

@@ -52,7 +52,10 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         cause = f"{mask.name} does not reach the attention, or its sense is inverted"
         mend = f"hand {mask.name} on to every layer, and check that {mask.seen} means seen"
     else:
-        cause = "padding is masked, but its presence is felt: positions that count it, pooling or a mean over all positions"
+        cause = (
+            "padding is masked, but its presence is felt: positions that count it, pooling or a mean over all positions, or a "
+            "rule (causality) that is lost where there is no padding to mask"
+        )
         mend = "count positions over real tokens only, and leave padding out of every sum"
     yield Finding(
         "padding-leak", "fault", f"positions {listed(worst.rows)}",

@@ -1,0 +1,79 @@
+"""Whether a model of transformers computes the same on each of its attention implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..finding import Finding, Passed, Result, Skipped
+from ..gap import Gap, gap
+from ..subject import Subject
+
+__all__ = ["implementation_difference"]
+
+KNOWN = ("eager", "sdpa")
+
+
+def implementation_difference(subject: Subject) -> Iterator[Result]:
+    """The model's own (eager) attention and torch's SDPA give the same outputs as the implementation that it is set to.
+
+    Once as given, once without a mask, once with padding behind, because implementations take other ways where there is no mask.
+    """
+    from ...torch.recorder import implementations
+
+    own = implementations(subject.model) if subject.whole else set()
+    if len(own) != 1:
+        yield Skipped("implementation-difference", "the model is not set to one attention implementation of transformers")
+        return
+    (name,) = own
+    found: dict[str, dict[str, Gap]] = {}
+    for other in KNOWN:
+        if other != name:
+            gaps = _gaps(subject, name, other)
+            if gaps is not None:
+                found[other] = gaps
+    if not found:
+        yield Skipped("implementation-difference", f"the model runs on {name} alone")
+        return
+    leaks = {(other, way): each for other, gaps in found.items() for way, each in gaps.items() if each.open}
+    if not leaks:
+        largest = max((each for gaps in found.values() for each in gaps.values()), key=lambda each: each.size)
+        yield Passed("implementation-difference", f"{name} and {', '.join(found)}: {largest}")
+        return
+    (other, _), worst = max(leaks.items(), key=lambda each: each[1].size)
+    ways = [way for known, way in leaks if known == other]
+    yield Finding(
+        "implementation-difference", "fault", f"{worst.output}, {' and '.join(ways)}", f"{name} against {other}: {worst}",
+        "one of the two loses a mask where none is built (is_causal of the layer does not say what the mask would)"
+        if len(ways) < len(found[other]) else "one of the two loses an argument: a mask, a scale, a bias, a softcap, sinks",
+        f"audit both, model.set_attn_implementation({other!r}) and {name!r}: the other checks tell which is wrong",
+        row=worst.rows[0] if worst.rows else None, numbers={**worst.numbers(), "other": other, "ways": ways},
+    )  # fmt: skip
+
+
+def _gaps(subject: Subject, name: str, other: str) -> dict[str, Gap] | None:
+    """How far the outputs of the two lie apart, by way; None if the model does not run on the other."""
+    given: dict[str, Mapping[str, Any]] = {"as given": subject.given}
+    if subject.mask is not None:
+        if subject.mask.name in subject.given:
+            given["without a mask"] = {key: part for key, part in subject.given.items() if key != subject.mask.name}
+        given["with padding"] = subject.lengthened(right=3)
+    here = {way: subject.run(each) for way, each in given.items()}
+    try:
+        subject.model.set_attn_implementation(other)
+        there = {way: subject.run(each) for way, each in given.items()}
+    except ValueError:  # how transformers says that an architecture has none
+        return None
+    finally:
+        subject.model.set_attn_implementation(name)
+    found = {}
+    for way, outputs in here.items():
+        padded = way == "with padding" and subject.mask is not None and subject.mask.of == subject.sequence
+        if padded:  # what padding itself computes is nobody's business
+            longer = subject.length + 3
+            here[way] = {key: part[:, : subject.length] for key, part in subject.rows(outputs, longer).items()}
+            there[way] = {key: part[:, : subject.length] for key, part in subject.rows(there[way], longer).items()}
+        same = {key: part for key, part in here[way].items() if key in there[way] and there[way][key].shape == part.shape}
+        if same:
+            found[way] = gap(subject, there[way], same)
+    return found
