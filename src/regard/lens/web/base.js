@@ -24,7 +24,7 @@ function words(code, fine) {
   if (code === NAN) return "not a number";
   if (code === TINY) return "below 0.0001 %";
   if (code === OUT) return "out of range";
-  const shown = percent(weight(code, fine), fine === undefined ? 2 : 3);
+  const shown = percent(weight(code, fine), fine === undefined || code === LEAK ? 2 : 3);
   return code === LEAK ? `${Number.isNaN(weight(code, fine)) ? "weight" : shown} where the mask forbids it` : shown;
 }
 

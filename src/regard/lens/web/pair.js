@@ -96,7 +96,7 @@ const pair = {
     ground(bar, this.line(each), 0);
     bar.style.width = `${clamp(100 * (each.p || 1), 0.5, 100)}%`;
     const made = element("div", null, { className: "entry head", id: `pair-${place}` }, element("bdi", callTitle(each.call)), element("span", `head ${each.head}`, { className: "soft" }),
-      element("span", null, { className: "bar-box" }, bar), element("data", each.code === LEAK ? `${percent(each.p)} forbidden` : this.words(each), { value: each.p, className: "number" }));
+      element("span", null, { className: "bar-box" }, bar), element("data", each.code === LEAK ? `${percent(each.p, 2)} forbidden` : this.words(each), { value: each.p, className: "number" }));
     made.dataset.place = place;
     Object.assign(made.dataset, { call: each.call, head: each.head });
     made.setAttribute("role", "option");
@@ -150,7 +150,7 @@ const pair = {
         const at = step(code === TINY ? 0 : p, scale);
         context.fillStyle = solid[code] ?? colour(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
-        if (width < 34 || !(p >= 0.0005)) return undefined;
+        if (width < 34 || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
         context.fillStyle = solid[code] ? "#fff" : ink(at, scale);
         context.fillText((100 * p).toPrecision(p >= 0.9995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
         return undefined;

@@ -84,7 +84,7 @@ const strongest = {
     ground(bar, line, j);
     bar.style.width = `${clamp(100 * line.p[j] / (line.to ? 1 : Math.max(1, line.p[this.order[0]])), 0.5, 100)}%`;
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
-      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bar-box" }, bar), element("data", line.code[j] === LEAK ? `${percent(line.p[j])} forbidden` : told(line, j), { value: line.p[j], className: "number" }));
+      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bar-box" }, bar), element("data", line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : told(line, j), { value: line.p[j], className: "number" }));
     made.title = told(line, j);
     made.dataset.place = place;
     made.dataset.token = j;
