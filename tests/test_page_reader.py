@@ -50,7 +50,10 @@ def grounds(opened, box="#words") -> dict[int, str]:
 
 
 def fresh(opened, **change):
-    opened.choose(**{"call": 0, "head": 0, "query": 9, "key": None, "pins": [], "direction": "to", "scale": "log", "hideSpecial": False} | change)
+    opened.choose(
+        **{"call": 0, "head": 0, "query": 9, "key": None, "pins": [], "direction": "to", "scale": "log", "hideSpecial": False}
+        | change
+    )
 
 
 def test_the_list_holds_the_strongest_keys_with_their_weights(seen):
@@ -87,10 +90,14 @@ def test_lines_break_where_the_text_does(seen):
     """A line ends after a line break, and a space stands only where one stands in the text."""
     opened, _ = seen
     fresh(opened)
-    lines = opened.tab.evaluate("[...document.querySelectorAll('#words .line')].map((line) => [...line.querySelectorAll('.token')].map((node) => Number(node.dataset.token)))")
+    lines = opened.tab.evaluate(
+        "[...document.querySelectorAll('#words .line')].map((line) => [...line.querySelectorAll('.token')].map((node) => Number(node.dataset.token)))"
+    )
     assert [j for line in lines for j in line] == list(range(len(SENTENCE)))
     assert any(line[0] == 12 for line in lines if line)
-    spaced = opened.tab.evaluate("[...document.querySelectorAll('#words .token')].map((node) => node.classList.contains('gap'))")
+    spaced = opened.tab.evaluate(
+        "[...document.querySelectorAll('#words .token')].map((node) => node.classList.contains('gap'))"
+    )
     assert spaced[2] and not spaced[4] and not spaced[5]
 
 
@@ -260,7 +267,9 @@ def test_hostile_tokens_are_text(opened):
     """Every token stands in the reader as it should be read, and nothing of it becomes a part of the page."""
     run, _ = example(len(HOSTILE), 1, 1, tokens=HOSTILE)
     seen = opened(page(run))
-    shown = seen.tab.evaluate("[...document.querySelectorAll('#words .token')].map((node) => [node.textContent, node.children.length])")
+    shown = seen.tab.evaluate(
+        "[...document.querySelectorAll('#words .token')].map((node) => [node.textContent, node.children.length])"
+    )
     expected = [visible(token) for token in HOSTILE]
     assert [text for text, _ in shown] == [text if len(text) <= 80 else text[:79] + "…" for text in expected]
     assert not any(count for _, count in shown) and not seen.tab.evaluate("window.harmed")
