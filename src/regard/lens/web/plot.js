@@ -75,25 +75,30 @@ class Plot {
   /** Zooms by a factor; what is under the given place of the plot stays there, otherwise the pinned cell or the middle. */
   zoom(factor, x, y) {
     const at = this.view();
-    if (x === undefined) [x, y] = this.centre(at);
+    const pinned = x === undefined && this.centre(at);
+    if (x === undefined) [x, y] = pinned ?? [this.width / 2, this.height / 2];
     const next = this.view({ ...at, span: at.span / factor });
-    return this.show({ span: next.span, row: at.row + y / at.ky - y / next.ky, column: at.column + x / at.kx - x / next.kx });
+    const moved = { ...next, row: at.row + y / at.ky - y / next.ky, column: at.column + x / at.kx - x / next.kx };
+    return this.show(pinned ? this.holding(moved) : moved);
   }
 
+  /** The middle of the pinned cell on the plot; null where it is out of sight. */
   centre(at) {
-    const [x, y] = [((state.key ?? -1) + 0.5 - at.column) * at.kx, (state.query + 0.5 - at.row) * at.ky];
-    const inside = x > 0 && x < this.width && y > 0 && y < this.height;
-    return inside ? [x, y] : [this.width / 2, this.height / 2];
+    const [x, y] = [((state.key ?? at.column + at.span / 2 - 0.5) + 0.5 - at.column) * at.kx, (state.query + 0.5 - at.row) * at.ky];
+    return x > 0 && x < this.width && y > 0 && y < this.height ? [x, y] : null;
+  }
+
+  /** A view moved just so far that what is pinned is in it. */
+  holding(at) {
+    const into = (first, visible, place) => (place < first ? place : place + 1 > first + visible ? place + 1 - visible : first);
+    return { span: at.span, row: into(at.row, this.height / at.ky, state.query), column: state.key === null ? at.column : into(at.column, at.span, state.key) };
   }
 
   /** Shows what is pinned where it lies beyond the edge. */
   follow() {
     if (!state.view) return;
-    const at = this.view();
-    const into = (first, visible, place, count) => (place < first ? place : place + 1 > first + visible ? place + 1 - visible : first);
-    const row = into(at.row, this.height / at.ky, state.query);
-    const column = state.key === null ? at.column : into(at.column, at.span, state.key);
-    if (row !== at.row || column !== at.column) this.show({ row, column, span: at.span });
+    const [at, next] = [this.view(), this.holding(this.view())];
+    if (next.row !== at.row || next.column !== at.column) this.show(next);
   }
 
   /** The level of the tiles that are drawn, and how their cells are taken together, so that no cell is smaller than a pixel. */
