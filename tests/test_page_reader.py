@@ -42,7 +42,7 @@ def listed(opened) -> dict[int, float]:
     }
 
 
-def grounds(opened, box="#words") -> dict[int, str]:
+def grounds(opened, box="#words") -> dict[str, str]:
     """The ground of every token that is on the screen."""
     return opened.tab.evaluate(
         "(box) => Object.fromEntries([...document.querySelectorAll(`${box} .token`)].map((node) => [node.dataset.token,"
@@ -91,7 +91,8 @@ def test_lines_break_where_the_text_does(seen):
     opened, _ = seen
     fresh(opened)
     lines = opened.tab.evaluate(
-        "[...document.querySelectorAll('#words .line')].map((line) => [...line.querySelectorAll('.token')].map((node) => Number(node.dataset.token)))"
+        """() => [...document.querySelectorAll('#words .line')].map(
+            (line) => [...line.querySelectorAll('.token')].map((node) => Number(node.dataset.token)))"""
     )
     assert [j for line in lines for j in line] == list(range(len(SENTENCE)))
     assert any(line[0] == 12 for line in lines if line)

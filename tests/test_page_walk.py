@@ -67,7 +67,7 @@ def walked(kept_open):
     return opened, call, run
 
 
-def column(opened, step) -> dict[int, float]:
+def column(opened, step) -> dict[int, float | None]:
     """The results of a step by key, as the page shows them; None where it has none."""
     found = opened.tab.evaluate(
         "(id) => [...document.querySelectorAll(`#walk-${id} li`)].map((line) => [Number(line.querySelector('.number').textContent),"
@@ -243,7 +243,7 @@ def test_a_pair_in_every_head(paired):
 
 def test_a_pair_leads_to_its_heads(paired):
     """A click in the list or in the grid, and arrows in both, choose the head; the pair stays."""
-    opened, exact = paired
+    opened, _ = paired
     opened.choose(call=0, head=0, query=8, key=2)
     order = list(heads(opened))
     opened.click("#pair-list .entry >> nth=0")

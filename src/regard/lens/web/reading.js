@@ -13,17 +13,16 @@ async function strongestKey(n, call, head, i) {
   return best;
 }
 
-/** One line out of several: the sum of the weights, or their mean; what is wrong in one of them is wrong in the line. */
+/** One line out of several: the sum of the weights, or their mean; masked only where all are, wrong where one is. */
 function joined(answers, mean) {
   const count = answers[0].coarse.length;
-  const [code, p, sure] = [new Uint8Array(count), new Float64Array(count), new Uint8Array(count).fill(1)];
+  const [code, p, sure] = [answers[0].coarse.slice(), new Float64Array(count), new Uint8Array(count).fill(1)];
   for (const { coarse, fine, sure: known } of answers) {
     for (let j = 0; j < count; j++) {
-      const now = coarse[j], before = code[j];
-      p[j] += weight(now, fine?.[j]);
+      const [now, before] = [coarse[j], code[j]];
+      p[j] += now >= FIRST ? COARSE[now] * (fine ? FINE[fine[j]] : 1) : weight(now, fine?.[j]);
       if (known && !known[j]) sure[j] = 0;
-      const wrong = (each) => each === NAN || each === OUT || each === LEAK;
-      code[j] = wrong(before) ? before : wrong(now) ? now : Math.max(before, now); // masked only where all are
+      if (now !== before && !(before === NAN || before === OUT || before === LEAK)) code[j] = now === NAN || now === OUT || now === LEAK ? now : Math.max(now, before);
     }
   }
   if (mean) for (let j = 0; j < count; j++) p[j] /= answers.length;
@@ -40,25 +39,31 @@ async function reading() {
   const answers = await Promise.all(places.map((at) => (to ? source.row(run, call, head, at) : source.column(run, call, head, at))));
   const line = joined(answers, to && places.length > 1);
   const count = to ? of.tokens.length : rowsNow();
-  const hidden = (j) => j >= count || (hideSpecial && of.special[j]);
   // Weights below 10⁻⁶ have no code, yet they are part of a row: where nothing else takes weight, a row's sum is known to be 1.
   const whole = to && !now.formula.sinks && !now.only_weights;
-  let sum = 0, left = 0, attended = 0, wrong = 0, leaks = 0;
-  for (let j = 0; j < of.tokens.length; j++) {
-    if (line.code[j] !== MASKED && line.code[j] !== LEAK) attended++;
-    if (line.code[j] === NAN || line.code[j] === OUT) wrong++;
-    else if (line.code[j] === LEAK) leaks++;
-    if (Number.isNaN(line.p[j])) continue;
-    sum += line.p[j];
-    if (hidden(j)) left += line.p[j];
+  const { code, p, sure } = line;
+  const out = new Uint8Array(code.length).fill(1, count);
+  if (hideSpecial) for (let j = 0; j < count; j++) out[j] = Number(of.special[j]);
+  const counts = new Uint32Array(256);
+  let sum = 0, left = 0;
+  for (let j = 0; j < code.length; j++) {
+    counts[code[j]]++;
+    if (Number.isNaN(p[j])) continue;
+    sum += p[j];
+    if (out[j]) left += p[j];
   }
-  let total = (whole && sum > 0.5 && !wrong ? Math.max(1, sum) : sum) - left;
+  const wrong = counts[NAN] + counts[OUT];
+  const attended = code.length - counts[MASKED] - counts[LEAK];
+  let total = (whole && sum > 0.5 && !wrong && !hideSpecial ? Math.max(1, sum) : sum) - left; // what is left is summed, not subtracted from 1
   if (to && hideSpecial && total > 0) {
-    for (let j = 0; j < of.tokens.length; j++) line.p[j] = hidden(j) ? 0 : line.p[j] / total;
+    for (let j = 0; j < p.length; j++) p[j] = out[j] ? 0 : p[j] / total;
     total = 1;
   }
-  const sorted = line.p.filter((p, j) => p > 0 && line.sure[j] && !hidden(j)).sort().reverse();
-  return { ...line, of, to, places, hidden, total, sorted, wrong, leaks, row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
+  const kept = new Float64Array(p.length);
+  let many = 0;
+  for (let j = 0; j < p.length; j++) if (p[j] > 0 && sure[j] && !out[j]) kept[many++] = p[j];
+  const sorted = kept.subarray(0, many).sort().reverse();
+  return { ...line, of, to, places, hidden: (j) => out[j] === 1, total, sorted, wrong, row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
 }
 
 /** The places of the largest weights, falling, at most so many. */

@@ -139,10 +139,13 @@ const strongest = {
     context.strokeStyle = css("--ink");
     context.lineWidth = 1.5;
     context.beginPath();
-    for (let n = 0, sum = 0, last = -1; n < sorted.length; n++) {
-      sum += sorted[n] / total;
-      if (n === 0) context.moveTo(x(1), y(sum));
-      else if (x(n + 1) - last > 0.7 || n === sorted.length - 1) context.lineTo((last = x(n + 1)), y(sum));
+    context.moveTo(x(1), y(sorted[0] / total));
+    const closer = most ** (1 / (width - left)); // no two points in one pixel
+    for (let n = 1, sum = 0, next = 2; n <= sorted.length; n++) {
+      sum += sorted[n - 1] / total;
+      if (n < next && n < sorted.length) continue;
+      context.lineTo(x(n), y(sum));
+      next = Math.max(n + 1, n * closer);
     }
     context.stroke();
     if (count === null) return;
