@@ -21,6 +21,16 @@ from regard.cli import app
 from regard.lens.look import look
 from regard.torch.tiny_models import tiny_model
 
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny models are slower on several threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 BEHAVIOUR = ["training-mode", *CHECKS]
 LENGTH = 17
 
@@ -79,22 +89,22 @@ def neighbours(x):
 
 
 PLANTED = {
-    "no causal mask": (dict(sees=sees_all), True, "future-leak", "without a causal mask", {"reach": LENGTH - 1}),
-    "off by one": (dict(sees=functools.partial(sees_past, diagonal=1)), True, "future-leak", "off by one", {"reach": 1}),
-    "causal with a mask only": (dict(sees=lambda n, real: (sees_all if real is None else sees_past)(n, real)), True, "future-leak",
+    "no causal mask": ({"sees": sees_all}, True, "future-leak", "without a causal mask", {"reach": LENGTH - 1}),
+    "off by one": ({"sees": functools.partial(sees_past, diagonal=1)}, True, "future-leak", "off by one", {"reach": 1}),
+    "causal with a mask only": ({"sees": lambda n, real: (sees_all if real is None else sees_past)(n, real)}, True, "future-leak",
                                 "lost without a mask only", {"ways": ["without a mask"]}),
-    "causal without a mask only": (dict(sees=lambda n, real: (sees_past if real is None else sees_all)(n, real)), True,
+    "causal without a mask only": ({"sees": lambda n, real: (sees_past if real is None else sees_all)(n, real)}, True,
                                    "future-leak", "lost with padding only", {"ways": ["with padding"]}),
-    "heads and positions mixed": (dict(heads=lambda x: x.reshape(len(x), 4, -1, 4)), True, "future-leak", "view", {}),
-    "padding seen": (dict(sees=lambda n, real: sees_all(n, None)), False, "padding-leak", "does not reach the attention", {}),
-    "mask inverted": (dict(sees=lambda n, real: sees_all(n, None if real is None or real.all() else ~real)), False, "padding-leak",
+    "heads and positions mixed": ({"heads": lambda x: x.reshape(len(x), 4, -1, 4)}, True, "future-leak", "view", {}),
+    "padding seen": ({"sees": lambda n, real: sees_all(n, None)}, False, "padding-leak", "does not reach the attention", {}),
+    "mask inverted": ({"sees": lambda n, real: sees_all(n, None if real is None or real.all() else ~real)}, False, "padding-leak",
                       "inverted", {}),
-    "padding at the neighbours": (dict(sees=sees_all, after=neighbours), False, "padding-leak", "neighbours", {"rows": [LENGTH - 1]}),
-    "padding counted": (dict(sees=sees_all, after=lambda x: x / x.shape[1]), False, "padding-leak", "its presence is felt", {}),
-    "mean over the batch": (dict(after=lambda x: x + x.mean(0)), True, "batch-dependence", "statistics over the batch", {}),
-    "entries counted": (dict(after=lambda x: x * len(x)), True, "batch-dependence", "the number of entries", {}),
-    "dropout left on": (dict(after=lambda x: torch.nn.functional.dropout(x, 0.1)), True, "determinism", "dropout without", {}),
-    "numbers divided by 0": (dict(after=lambda x: x / (x - x)), True, "finite", "the model (Small)", {}),
+    "padding at the neighbours": ({"sees": sees_all, "after": neighbours}, False, "padding-leak", "neighbours", {"rows": [LENGTH - 1]}),
+    "padding counted": ({"sees": sees_all, "after": lambda x: x / x.shape[1]}, False, "padding-leak", "its presence is felt", {}),
+    "mean over the batch": ({"after": lambda x: x + x.mean(0)}, True, "batch-dependence", "statistics over the batch", {}),
+    "entries counted": ({"after": lambda x: x * len(x)}, True, "batch-dependence", "the number of entries", {}),
+    "dropout left on": ({"after": lambda x: torch.nn.functional.dropout(x, 0.1)}, True, "determinism", "dropout without", {}),
+    "numbers divided by 0": ({"after": lambda x: x / (x - x)}, True, "finite", "the model (Small)", {}),
 }  # fmt: skip
 
 
@@ -127,7 +137,9 @@ def test_the_healthy_twin_is_silent(made):
 
 def test_where_the_future_shows():
     """The place that is named is the last position that feels a token one ahead."""
-    found = only(audit(Small(functools.partial(sees_past, diagonal=1)).eval(), inputs=words(), causal=True, checks=["future-leak"]))
+    found = only(
+        audit(Small(functools.partial(sees_past, diagonal=1)).eval(), inputs=words(), causal=True, checks=["future-leak"])
+    )
 
     assert found.row == found.numbers["changed_from"] - 1
     assert found.numbers["rows"] == [found.row]
@@ -165,7 +177,7 @@ def test_a_llama_that_ignores_its_mask(monkeypatch):
 
     found = audit(tiny("llama"), checks=BEHAVIOUR)
 
-    assert {finding.check for finding in found.findings} == {"future-leak", "padding-leak"}
+    assert [finding.check for finding in found.findings] == ["future-leak", "padding-leak", "implementation-difference"]
     assert {each.check for each in found.skipped} == {"cache", "position-offset"}
     assert "can generate" in found.findings[0].measured
 
@@ -186,7 +198,8 @@ def test_a_bert_that_ignores_its_mask(monkeypatch):
 
     found = audit(tiny("bert"), checks=BEHAVIOUR)
 
-    assert only(found).check == "padding-leak" and "does not reach the attention" in only(found).cause
+    assert [finding.check for finding in found.findings] == ["padding-leak", "implementation-difference"]
+    assert "does not reach the attention" in found.findings[0].cause and "the mask of the padding" in found.findings[1].cause
     assert "is_causal is False" in next(each.reason for each in found.skipped if each.check == "future-leak")
 
 
@@ -287,3 +300,198 @@ def test_the_module_that_makes_nan():
     model.model.layers[1].post_attention_layernorm.weight.data.fill_(1)
 
     assert "model.layers.1.mlp" in only(audit(model, checks=["finite"])).cause
+
+
+def test_an_implementation_that_loses_its_mask(monkeypatch):
+    """Eager attention that drops the mask differs from SDPA, and that is found from either side."""
+    model = tiny("bert")
+    assert audit(model, checks=["implementation-difference"]).healthy
+    planted(monkeypatch, modeling_bert, lambda mask: None)
+
+    for name, other in (("eager", "sdpa"), ("sdpa", "eager")):
+        model.set_attn_implementation(name)
+        found = only(audit(model, checks=["implementation-difference"]))
+
+        assert (found.check, found.numbers["other"], found.numbers["ways"]) == (
+            "implementation-difference",
+            other,
+            ["with padding"],
+        )
+        assert model.config._attn_implementation == name
+
+
+# --- what an audit leaves behind, and what it stands on
+
+
+def test_an_audit_leaves_the_model_as_it_was():
+    """Weights, modes, hooks, implementation and the caller's random numbers are what they were."""
+    model = tiny("llama").train()
+    model.model.layers[0].eval()
+    before = {name: part.clone() for name, part in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    random = torch.get_rng_state()
+
+    audit(model)
+
+    assert all(torch.equal(part, before[name]) for name, part in model.state_dict().items())
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "t5", "qwen3_moe"])
+def test_rounding_is_what_float32_makes(name):
+    """The measured rounding covers what float32 errs against float64, and is not a thousand times as large."""
+    model = tiny(name)
+    subject = of_transformers(model)
+    rounding = measure(subject, 2)
+    exact = of_transformers(model.double()).run(subject.given)
+
+    for output, part in subject.outputs.items():
+        erred = float((part.double() - exact[output]).abs().max())
+        assert erred <= ALLOWED * rounding[output]
+        assert rounding[output] <= 1000 * erred
+
+
+def test_a_leak_below_rounding_is_no_finding():
+    """What the outputs would move by rounding alone passes, whatever makes it; what is beyond does not."""
+    subject = of_module(Small().eval(), words(), True)
+    limit = ALLOWED * subject.rounding["output"]
+
+    for size, healthy in ((limit / 2, True), (limit * 50, False)):
+        model = Small(after=lambda x, size=size: x + size * x.flip(1) / 4).eval()
+        assert audit(model, inputs=words(), causal=True, checks=["future-leak"]).healthy == healthy
+
+
+def test_near_equal_choices_are_no_fault():
+    """A model that chooses between equals by rounding alone has no finding: its rounding is measured over more runs."""
+
+    class Choosing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table, self.out = torch.nn.Embedding(40, 16), torch.nn.Linear(16, 16)
+
+        def forward(self, ids, attention_mask=None):
+            x = self.out(self.table(ids))
+            return torch.where(
+                (x.sum(-1, keepdim=True) - x.flip(-1).sum(-1, keepdim=True)) * (ids.shape[1] % 2 - 0.5) > 0, x, -x
+            )
+
+    found = audit(Choosing().eval(), inputs=words(), checks=["padding-leak", "batch-dependence"])
+
+    assert found.healthy, str(found)
+
+
+# --- what can be given
+
+
+@pytest.mark.parametrize("diagonal", [0, 1])
+def test_a_function_of_q_k_v(diagonal):
+    """An attention function is asked about positions, not heads: its causal mask is off by one, or it is not."""
+    q, k, v = torch.randn(3, 1, 4, LENGTH, 8, generator=torch.Generator().manual_seed(0))
+    seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(diagonal)
+    function = functools.partial(torch.nn.functional.scaled_dot_product_attention, attn_mask=seen)
+
+    found = audit(function, inputs=(q, k, v), causal=True)
+
+    assert found.healthy == (diagonal == 0)
+    assert found.healthy or (only(found).check == "future-leak" and only(found).numbers["reach"] == 1)
+
+
+def test_a_run_and_its_folder(tmp_path):
+    """A recorded run and the folder it was saved in are audited alike, by the checks of runs alone."""
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 9, 8), dtype=np.float32)
+    run = look(q, k=k, mask=rg.causal())
+    run.save(tmp_path / "run")
+
+    whole, saved = audit(run), audit(tmp_path / "run")
+
+    assert whole.healthy and whole.to_json() == saved.to_json()
+    assert not {each.check for each in (*whole.passed, *whole.skipped)} & set(BEHAVIOUR)
+
+
+def test_json_is_plain():
+    """Everything that an audit knows survives JSON."""
+    found = audit(Small(after=lambda x: x / (x - x)).eval(), inputs=words(), causal=True)
+
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False)) == found.to_json()
+    assert found.to_json()["findings"][0]["check"] in str(found)
+
+
+REFUSED = [
+    (lambda: audit(Small(), inputs=words(), checks=["future-leek"]), "no such check", "'future-leek'"),
+    (lambda: audit(Small()), "no inputs", "NoneType for Small"),
+    (lambda: audit(Small(), inputs=torch.cat([words(), words()])), "several batch entries", "(2, 17)"),
+    (lambda: audit(Small(), "a text", inputs=words()), "text= has no meaning for a torch module", "str"),
+    (lambda: audit(tiny("llama"), "a text"), "a text without a tokenizer", "'a text' for LlamaForCausalLM"),
+    (lambda: audit(tiny("llama"), inputs={"input_ids": torch.zeros(1, 4)}), "the model does not run", "LlamaForCausalLM"),
+    (lambda: audit("no/such/folder"), "no such model", "'no/such/folder'"),
+    (
+        lambda: audit(look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4))), causal=True),
+        "causal= has no meaning for a recorded run",
+        "bool",
+    ),
+]
+
+
+@pytest.mark.parametrize("call, what, given", REFUSED, ids=[what for _, what, _ in REFUSED])
+def test_what_makes_no_sense_is_refused(call, what, given):
+    """Every refusal says what was given, what is expected and how to mend it."""
+    with pytest.raises(rg.Refused) as refused:
+        call()
+
+    (reason,) = refused.value.reasons
+    assert reason.what == what and given in reason.given and reason.expected and reason.mend
+
+
+# --- the command
+
+
+def test_the_command_says_what_is_wrong(tmp_path):
+    """Exit status 1 for a fault, 0 for a healthy model; the same findings as text and as JSON."""
+    model = tiny("llama")
+    model.save_pretrained(tmp_path / "healthy")
+    with torch.no_grad():
+        model.model.layers[1].input_layernorm.weight.fill_(torch.nan)
+    model.save_pretrained(tmp_path / "ill")
+    runner = CliRunner()
+
+    healthy = runner.invoke(app, ["audit", str(tmp_path / "healthy")])
+    ill = runner.invoke(app, ["audit", str(tmp_path / "ill"), "--checks", "finite", "--json"])
+
+    assert healthy.exit_code == 0 and "healthy" in healthy.output.splitlines()[0] and "future-leak" in healthy.output
+    assert ill.exit_code == 1
+    assert [finding["check"] for finding in json.loads(ill.output)["findings"]] == ["finite"]
+
+
+def test_notes_count_where_they_are_asked_to():
+    """The default model has notes and no faults: it passes, and does not under --strict."""
+    runner = CliRunner()
+
+    assert runner.invoke(app, ["audit", "--checks", "sink"]).exit_code == 0
+    strict = runner.invoke(app, ["audit", "--checks", "sink", "--strict"])
+    assert strict.exit_code == 1 and "to mend" in strict.output
+
+
+def test_the_command_refuses_in_sentences(capsys, monkeypatch):
+    """An unknown check is one sentence and exit status 2."""
+    from regard.cli import main
+
+    monkeypatch.setattr("sys.argv", ["regard", "audit", "--checks", "leek"])
+    with pytest.raises(SystemExit) as left:
+        main()
+
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith("regard: no such check: 'leek'; expected one of ")
+
+
+@pytest.mark.parametrize("name", ["audit", "gap"])
+def test_examples(name):
+    """The examples in the docstrings run."""
+    import importlib
+
+    found = doctest.testmod(importlib.import_module(f"regard.audits.{name}"))
+
+    assert found.attempted and not found.failed

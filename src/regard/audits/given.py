@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,9 @@ def of_transformers(
     if text is not None and tokenizer is None:
         raise refuse("audit", "a text without a tokenizer", f"{text[:20]!r} for {type(model).__name__}", "a tokenizer that goes with it",
                      "give tokenizer=, or inputs= as the model's forward takes them")  # fmt: skip
-    if inputs is not None:
-        tried = [_named(inputs)]
-    else:
-        tried = _drawn(model, takes, ids) if text is None else [_tokenized(tokenizer, text, takes, ids)]
+    tried: Iterable[dict[str, Any]] = [_named(inputs)] if inputs is not None else _drawn(model, takes, ids)
+    if text is not None:
+        tried = [_tokenized(tokenizer, text, takes, ids)]
     failed: Exception | None = None
     for given in tried:
         moved = {key: part.to(model.device) for key, part in given.items()}
@@ -153,21 +152,24 @@ def _tokenized(tokenizer, text: str, takes: frozenset[str], ids) -> dict[str, An
     return given
 
 
-def _drawn(model, takes: frozenset[str], ids) -> list[dict[str, Any]]:
+def _drawn(model, takes: frozenset[str], ids) -> Iterator[dict[str, Any]]:
     """What the model may take: tokens at random, then what is known of pictures and sound; one batch entry each."""
+    import torch
+
     from ..torch import tiny_models
 
-    text = {}
     if "input_ids" in takes:
         longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         count = min(DRAWN, longest // 2) if isinstance(longest, int) and longest > 3 else DRAWN
         text = {"input_ids": _tokens(ids, count)}
         if "decoder_input_ids" in takes:
             text["decoder_input_ids"] = _tokens(ids, min(WRITTEN, count))
-    other = [
-        {key: part[:1] if part.shape[0] == 2 else part for key, part in each.items()} for each in tiny_models.inputs(model)
-    ]
-    return [text, *other] if text else other
+        yield text
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        other = list(tiny_models.inputs(model))
+    for each in other:
+        yield {key: part[:1] if part.shape[0] == 2 else part for key, part in each.items()}
 
 
 def _tokens(ids, count: int):

@@ -42,10 +42,16 @@ def implementation_difference(subject: Subject) -> Iterator[Result]:
         return
     (other, _), worst = max(leaks.items(), key=lambda each: each[1].size)
     ways = [way for known, way in leaks if known == other]
+    if ways == ["with padding"]:
+        cause = "one of the two loses the mask of the padding"
+    elif "with padding" in found[other] and "with padding" not in ways:
+        cause = (
+            "one of the two loses a mask that is built only where there is padding: is_causal of its layers says something else"
+        )
+    else:
+        cause = "one of the two loses an argument: a mask, a scale, a bias, a softcap, sinks"
     yield Finding(
-        "implementation-difference", "fault", f"{worst.output}, {' and '.join(ways)}", f"{name} against {other}: {worst}",
-        "one of the two loses a mask where none is built (is_causal of the layer does not say what the mask would)"
-        if len(ways) < len(found[other]) else "one of the two loses an argument: a mask, a scale, a bias, a softcap, sinks",
+        "implementation-difference", "fault", f"{worst.output}, {' and '.join(ways)}", f"{name} against {other}: {worst}", cause,
         f"audit both, model.set_attn_implementation({other!r}) and {name!r}: the other checks tell which is wrong",
         row=worst.rows[0] if worst.rows else None, numbers={**worst.numbers(), "other": other, "ways": ways},
     )  # fmt: skip
