@@ -507,6 +507,7 @@ def test_an_error_leaves_nothing_behind(tmp_path):
         before = names(folder) if more else []
         with pytest.raises(KeyError), Writer(folder, **more) as writer:
             writer.add(example().calls[0])
+            (folder / container.DRAFT).write_text("half")
             raise KeyError
         assert (names(folder) if folder.exists() else []) == before
 

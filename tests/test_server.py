@@ -365,13 +365,14 @@ def test_half_a_request_does_no_harm(fresh, capfd):
 
 
 def test_what_is_kept_is_bounded():
-    """Tiles are kept up to so many bytes, and those that were asked for last."""
+    """Tiles are kept up to so many bytes, and those that were asked for last: what is asked for again and again is computed once."""
     made = desk.Tile(np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32), np.zeros((8, 8), bool), "exact")
-    kept = desk.Kept(5 * 576)
+    kept, computed = desk.Kept(5 * 576), []
     for i in range(9):
-        kept.get((i,), lambda: made)
-        kept.get((0,), lambda: made)
+        for name in (i, 0):
+            kept.get((name,), lambda name=name: computed.append(name) or made)
         assert kept.size == 576 * len(kept.held) <= kept.most
+    assert computed == list(range(9))
     assert sorted(kept.held) == [(0,), (5,), (6,), (7,), (8,)]
 
 

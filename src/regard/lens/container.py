@@ -90,9 +90,9 @@ class Writer:
 
     def __exit__(self, kind, error, trace) -> None:
         if self._lock >= 0:  # not finished
-            self._remove(lambda name: generation_of(name) == self._generation)
+            self._remove(lambda name: name == DRAFT or generation_of(name) == self._generation)
             self._leave()
-            if self._new:
+            if self._new and not os.listdir(self.folder):
                 self.folder.rmdir()
 
     def expect(self, calls: Sequence[Call]) -> None:
