@@ -16,7 +16,8 @@ from regard.lens.ramp import ramp
 from regard.lens.run import Step
 
 DIGITS = 0.006  # three figures are shown: half of the last one, relative to the first
-BEGIN = dict(call=0, head=0, query=0, key=None, pins=[], scale="log", pool="share", hideSpecial=False, view=None, cells=None)
+BEGIN = {"call": 0, "head": 0, "query": 0, "key": None, "pins": [], "scale": "log", "pool": "share", "hideSpecial": False,
+         "view": None, "cells": None}  # fmt: skip
 
 
 def share(text) -> float:
@@ -46,7 +47,8 @@ class Map:
             """([plot, i, j]) => {
                 plot = eval(plot);
                 const at = plot.view();
-                return [plot.left + (j + 0.25 - at.column) * at.kx, plot.top + (i + 0.25 - at.row) * at.ky].map((x) => Math.floor(x * plot.dpr));
+                const place = [plot.left + (j + 0.25 - at.column) * at.kx, plot.top + (i + 0.25 - at.row) * at.ky];
+                return place.map((x) => Math.floor(x * plot.dpr));
             }""", [self.plot, i, j])  # fmt: skip
         return self.view.pixel(f"#{self.tab.evaluate('(plot) => eval(plot).holder.id', self.plot)} .matrix", x, y)
 
@@ -303,7 +305,7 @@ def test_far_out_a_cell_is_the_pool_of_its_weights(long):
 
 def test_what_is_wrong_is_seen_from_afar_and_told_apart(long):
     """Forbidden weight, NaN, out of range, zero and masked each look different; from afar each is told, and led to."""
-    chart, p = long
+    chart, _ = long
     chart.view.choose(**BEGIN)
     alarm = chart.view.text("#map-alarm")
     assert "Weight where the mask forbids it: 1 cell" in alarm
@@ -348,7 +350,11 @@ def test_panning_draws_from_pictures_that_are_there(long):
             const [tile, paint, image] = [source.tile, Plot.prototype.paint, OffscreenCanvas.prototype.transferToImageBitmap];
             source.tile = function (...given) { counts.asked++; return tile.apply(this, given); };
             OffscreenCanvas.prototype.transferToImageBitmap = function () { counts.decoded++; return image.apply(this); };
-            Plot.prototype.paint = function () { const begun = performance.now(); const done = paint.call(this); times.push(performance.now() - begun); return done; };
+            Plot.prototype.paint = function () {
+                const begun = performance.now(), done = paint.call(this);
+                times.push(performance.now() - begun);
+                return done;
+            };
             for (let step = 0; step < 30; step++) { map.plot.pan(-1, -1); await new Promise(requestAnimationFrame); }
             Object.assign(Plot.prototype, { paint });
             Object.assign(OffscreenCanvas.prototype, { transferToImageBitmap: image });

@@ -86,9 +86,9 @@ const comparison = {
     $("compare-legend").hidden = !LAWS[state.compare];
     this.slider.hidden = state.compare !== "swipe";
     if (changed.has("theme") || changed.has("compare")) this.legend();
-    if (changed.has("call") || changed.has("head") || !this.listed) this.list();
+    if (!this.lines) this.list();
     const moved = ["call", "head", "query"].some((name) => changed.has(name));
-    await Promise.all([...this.plots.map((plot) => plot.draw(changed)), moved ? this.rows() : null]);
+    await Promise.all([...this.plots.map((plot) => plot.draw(changed)), moved ? this.rows() : null, moved ? this.listRows() : null]);
     this.said();
   },
 
@@ -175,26 +175,29 @@ const comparison = {
     $("compare-row").replaceChildren("The row of ", ...named(axes[queries], place.query), " differs by ", element("b", percent(found.total)), " (half the sum of what its weights differ by)", ...(found.most > 0 ? ["; most at ", ...named(axes[keys], found.at), `, ${pointsOf(found.d)}`] : []), found.exact === "exact" ? "." : `; ${found.exact}.`);
   },
 
-  /** The heads of which the figures differ most, and how much the chosen row differs in each. */
-  async list() {
-    this.listed = true;
-    const place = { call: state.call, head: state.head, query: state.query };
+  /** The heads of which the figures differ most. */
+  list() {
     const found = runs[0].calls.flatMap((call, number) => Array.from({ length: Math.min(call.heads, runs[1].calls[number].heads) }, (_, head) => ({ call: number, head, ...mostDifferent(number, head) })));
-    found.sort((a, b) => b.by - a.by);
-    const shown = found.slice(0, 10);
+    this.shown = found.sort((a, b) => b.by - a.by).slice(0, 10);
     const line = ({ call, head, name, from, to }) => {
-      const go = element("button", `${runs[0].calls[call].layer === null ? `call ${call}` : `layer ${runs[0].calls[call].layer}`}, head ${head}`, { type: "button", title: runs[0].calls[call].name });
+      const { layer, name: path } = runs[0].calls[call];
+      const go = element("button", `${layer === null ? `call ${call}` : `layer ${layer}`}, head ${head}`, { type: "button", title: path });
       go.addEventListener("click", () => choose({ call, head }));
-      const made = element("tr", undefined, {}, element("td", undefined, {}, go), element("td", METRICS[name].title), element("td", `${percent(from, 2)} → ${percent(to, 2)}`, { className: "number" }), element("td", "…", { className: "number" }));
-      if (call === place.call && head === place.head) made.setAttribute("aria-current", "true");
-      return made;
+      return element("tr", undefined, {}, element("td", undefined, {}, go), element("td", METRICS[name].title), element("td", `${percent(from, 2)} → ${percent(to, 2)}`, { className: "number" }), element("td", "…", { className: "number" }));
     };
-    const lines = shown.map(line);
-    $("compare-heads").replaceChildren(element("thead", undefined, {}, element("tr", undefined, {}, ...["head", "differs most in", "first → second", "chosen row"].map((name) => element("th", name, { scope: "col" })))), element("tbody", undefined, {}, ...lines));
-    for (const [number, { call, head }] of shown.entries()) {
+    const titles = ["head", "differs most in", "first → second", "chosen row"].map((name) => element("th", name, { scope: "col" }));
+    this.lines = this.shown.map(line);
+    $("compare-heads").replaceChildren(element("thead", undefined, {}, element("tr", undefined, {}, ...titles)), element("tbody", undefined, {}, ...this.lines));
+  },
+
+  /** How much the chosen row differs in each of these heads, one after the other. */
+  async listRows() {
+    const place = { query: state.query };
+    for (const [number, { call, head }] of this.shown.entries()) {
+      this.lines[number].toggleAttribute("aria-current", call === state.call && head === state.head);
       const { total } = await rowDifference(call, head, Math.min(place.query, runs[0].calls[call].Q - 1));
       if (overtaken(place)) return;
-      lines[number].lastChild.textContent = percent(total, 2);
+      this.lines[number].lastChild.textContent = percent(total, 2);
     }
   },
 };
