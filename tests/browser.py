@@ -86,22 +86,22 @@ class Opened:
         )
 
     def cut_off(self) -> list[str]:
-        """What reaches beyond the window to the right."""
+        """What reaches beyond the window to the right, and is not inside something that scrolls."""
         return self.tab.evaluate(
-            """() => [...document.querySelectorAll("body *")].filter((node) => node.checkVisibility() && !node.closest(".unseen")
-                && node.getBoundingClientRect().right > innerWidth + 1 && !inScroller(node)).map((node) => node.id || node.outerHTML.slice(0, 80));
-            function inScroller(node) {
-                for (let box = node.parentElement; box; box = box.parentElement)
-                    if (/auto|scroll|hidden|clip/.test(getComputedStyle(box).overflowX) && box.getBoundingClientRect().right <= innerWidth + 1) return true;
-                return false;
+            """() => {
+                const scrolls = (box) => box && ((/auto|scroll|hidden|clip/.test(getComputedStyle(box).overflowX)
+                    && box.getBoundingClientRect().right <= innerWidth + 1) || scrolls(box.parentElement));
+                return [...document.body.querySelectorAll("*")].filter((node) => node.checkVisibility() && !node.closest(".unseen")
+                    && node.getBoundingClientRect().right > innerWidth + 1 && !scrolls(node.parentElement))
+                    .map((node) => node.outerHTML.slice(0, 80));
             }"""
         )
 
     def silent(self):
         """Fails unless the page has said nothing and has asked for itself, and pictures within it, alone."""
-        assert self.said == []
+        assert not self.said, self.said
         asked = {urllib.parse.urldefrag(url).url for url in self.asked if not url.startswith(("data:", "blob:"))}
-        assert asked == {self.uri}
+        assert asked == {self.uri}, asked
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def words(n):
     return ("[CLS]", *(f" word{i}" for i in range(1, n - 1)), "[SEP]")[:n]
 
 
-def example(n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups=None, seed=0, poison=None, **rules):
+def example(n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups=None, depth=8, seed=0, poison=None, **rules):
     """A run of random heads, and the exact weights of each call, (H, Q, K) each, as `attention_weights` gives them.
 
     keys: how many there are, where they are not the queries · poison(q, k): changes the numbers before they are used
@@ -168,9 +168,9 @@ def example(n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups
     random = np.random.default_rng(seed)
     calls, exact = [], []
     for layer in range(layers):
-        q = 2 * random.standard_normal((heads, n, 8), dtype=np.float32)
-        k = 2 * random.standard_normal((groups or heads, keys or n, 8), dtype=np.float32)
-        v, x = random.standard_normal(k.shape, dtype=np.float32), random.standard_normal((n, heads * 8), dtype=np.float32)
+        q = 2 * random.standard_normal((heads, n, depth), dtype=np.float32)
+        k = 2 * random.standard_normal((groups or heads, keys or n, depth), dtype=np.float32)
+        v, x = random.standard_normal(k.shape, dtype=np.float32), random.standard_normal((n, heads * depth), dtype=np.float32)
         if poison is not None:
             poison(q, k)
         problem = rg.problem.Problem.of(q[None], k[None], None, mask=mask, **rules)

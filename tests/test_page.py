@@ -1,349 +1,547 @@
-"""The page in a real browser: what it shows, what it lets through (nothing), and how it is driven."""
+"""The page in a real browser: its legend and sentence, the atlas of heads, the keys, and what it lets through: nothing."""
 
+import dataclasses
 import re
-import shutil
 
 import numpy as np
 import pytest
+from browser import HOSTILE, example, fault, near
 from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.lens import Layer, Run, page
-from regard.lens.codes import COARSE_ERROR, FINE_ERROR
+from regard.lens import Run, embed
+from regard.lens.codes import FINE_ERROR, LEAK, NAN, OUT, decode, encode
 from regard.lens.labels import visible
-from regard.lens.page import json_for_html
+from regard.lens.page import json_for_html, page
 from regard.lens.ramp import ramp
+from regard.measures import edges
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")  # fmt: skip
-HOSTILE = (
-    "</script><script>window.harmed=1</script>", '"><img src=x onerror="window.harmed=2">', "{{script}}", "'; window.harmed=3; '",
-    " 🦊", "\u202egnp.exe", "\u2028", "&lt;b&gt;", "<!--<script>", "]]>", "\x1b[31m", "שלום", " " * 3, "",
-)  # fmt: skip
+CELL = 46  # the largest cell of the atlas, in pixels
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    if CHROMIUM is None:
-        pytest.skip("no chromium is installed")
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser
-        browser.close()
-
-
-class Opened:
-    """A page open in the browser, with everything it said and asked for."""
-
-    def __init__(self, browser, file, address="", **context):
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
-        self.tab = self.context.new_page()
-        self.said, self.asked = [], []
-        self.tab.on("console", lambda message: self.said.append(message.text))
-        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
-        self.tab.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
-        self.tab.on("request", lambda request: self.asked.append(request.url))
-        self.uri = file.as_uri()
-        self.tab.goto(self.uri + address)
-        self.settled()
-
-    def settled(self):
-        self.tab.wait_for_selector("html[data-ready]")
-        self.tab.wait_for_timeout(60)
-
-    def press(self, key):
-        self.tab.keyboard.press(key)
-        self.settled()
-
-    def click(self, selector, **more):
-        self.tab.click(selector, **more)
-        self.settled()
-
-    def at(self) -> tuple[int, ...]:
-        """(layer, head, token) as the address says."""
-        return tuple(map(int, re.findall(r"\d+", self.tab.evaluate("location.hash"))))
-
-    def listed(self, direction) -> dict[int, float]:
-        """The weights in a list, by token."""
-        rows = self.tab.query_selector_all(f"#{direction}-list li[data-token]")
-        return {int(row.get_attribute("data-token")): float(row.query_selector("data").get_attribute("value")) for row in rows}
-
-    def pixel(self, selector, x, y) -> list[int]:
-        """The colour of a canvas at a place, read from a copy so that the page's own canvas is left as it is."""
-        return self.tab.evaluate(
-            """([selector, x, y]) => {
-                const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-                copy.drawImage(document.querySelector(selector), -x, -y);
-                return [...copy.getImageData(0, 0, 1, 1).data];
-            }""",
-            [selector, x, y],
-        )
+def shown(kept_open):
+    """One page for many tests: (the page, its run, the exact weights). Three heads of two calls, causal, GQA with one key head."""
+    run, exact = example(n=12, mask=rg.causal(), groups=1)
+    return kept_open(page(run)), run, exact
 
 
 @pytest.fixture
-def opened(chromium, tmp_path):
-    """Opens a page; afterwards it must have been silent, and have asked for itself alone."""
-    found = []
-
-    def opening(html, address="", **context):
-        file = tmp_path / "attention.html"
-        file.write_text(html, encoding="utf-8")
-        found.append(Opened(chromium, file, address, **context))
-        return found[-1]
-
-    yield opening
-    for each in found:
-        assert each.said == []
-        assert {url.split("#")[0] for url in each.asked} == {each.uri}
-        each.context.close()
+def home(shown):
+    """The same, as it was when it was opened."""
+    view, run, exact = shown
+    view.tab.evaluate("document.activeElement.blur()")
+    view.choose(call=0, head=0, query=0, key=None, pins=[], direction="to", scale="log", pool="share", hideSpecial=False,
+                metric="picture", sort="order", filter=None, view=None)  # fmt: skip
+    return view, run, exact
 
 
-def example(n=8, layers=2, heads=3, mask=None, tokens=None):
-    """A run of random heads, and its exact weights (layers, heads, n, n)."""
-    q, k = 2 * np.random.default_rng(n).standard_normal((2, layers, heads, n, 8))
-    exact = rg.attention_weights(q, k, mask=mask)
-    allowed = None if mask is None else rg.attention_weights(0 * q[0], k[0], mask=mask) > 0
-    tokens = tokens or ("[CLS]", *(f" word{i}" for i in range(1, n - 1)), "[SEP]")[:n]
-    special = tuple(token in ("[CLS]", "[SEP]") for token in tokens)
-    parts = tuple(Layer.of(exact[i], allowed, f"layers.{i}") for i in range(layers))
-    return Run("toy", "".join(tokens), tokens, special, parts), exact
+def share(text) -> float:
+    """The first share in a text."""
+    return float(re.search(r"([\d.]+(?:e-\d+)?) %", text)[1]) / 100
 
 
-def near(shown, exact, error):
-    """Shown weights are within the relative error of the exact ones, or below what is shown at all."""
-    for i, p in shown.items():
-        assert abs(p - exact[i]) <= max(error * 1.001 * exact[i], 1e-6), (i, p, exact[i])
-
-
-def test_a_click_shows_what_a_token_attends_to_and_what_attends_to_it(opened):
-    """The two lists hold the exact row and column of the chosen head, largest first; the sentence says the same in words."""
-    run, exact = example()
-    view = opened(page(run))
-    view.click("#text [data-token='5']")
-    row, column = exact[0, 0, 5], exact[0, 0, :, 5]
-    assert sorted(view.listed("to")) == sorted(view.listed("from")) == list(range(8))
-    near(view.listed("to"), row, FINE_ERROR)
-    near(view.listed("from"), column, FINE_ERROR)
-    assert next(iter(view.listed("to"))) == row.argmax()
-    first = view.tab.inner_text("#to-list li data")
-    assert abs(float(first.split()[0]) - 100 * row.max()) < 0.051
-    sentence = view.tab.inner_text("#sentence")
-    assert "“word5” (token 5) gives" in sentence
-    assert first in sentence
+def test_the_sentence_says_what_the_row_does(home):
+    """It names the three keys with the largest weights, the weights to three figures, and how many keys make 80 %."""
+    view, _, exact = home
+    i = int((exact[1][2] ** 2).sum(1).argmin())  # the row that looks widest
+    view.choose(call=1, head=2, query=i)
+    row = exact[1][2, i]
+    said = view.text("#sentence")
+    first, second, third = np.argsort(-row)[:3]
+    found = re.findall(r"([\d.]+) % to (itself|“[^”]+” \(token (\d+)\))", said)
+    assert said.startswith(f"Layer 1, head 2: “word{i}” (token {i}) gives")
+    assert [i if name == "itself" else int(token) for _, name, token in found] == [first, second, third]
+    for (told, *_), key in zip(found, (first, second, third), strict=True):
+        assert abs(float(told) / 100 - row[key]) <= 0.00051 * 10 ** np.floor(np.log10(100 * row[key])) + FINE_ERROR * row[key]
+    assert int(re.search(r"lies on (\d+) keys", said)[1]) == np.searchsorted(np.cumsum(np.sort(row)[::-1]), 0.8) + 1
     assert view.tab.get_attribute("#sentence", "aria-live") == "polite"
 
 
-def test_a_click_in_the_matrix_or_on_its_axes_chooses_a_token(opened):
-    """A cell and a row name choose the query; a column name chooses the key and turns the colours to what attends to it."""
-    run, exact = example(n=4)
-    view = opened(page(run))
-    box = view.tab.evaluate("(() => { const s = $('cells').style; return [parseFloat(s.left), parseFloat(s.width)]; })()")
-    margin, cell = box[0], box[1] / 4
-
-    def at(row, column):
-        return {"x": margin + column * cell + cell / 2 if column is not None else margin / 2,
-                "y": margin + row * cell + cell / 2 if row is not None else margin / 2}  # fmt: skip
-
-    view.tab.hover("#axes", position=at(2, 1))
-    told = view.tab.inner_text("#readout")
-    assert told.startswith("“word2” (2) → “word1” (1): ")
-    assert abs(float(told.split()[-2]) - 100 * exact[0, 0, 2, 1]) < 0.06
-    view.click("#axes", position=at(2, 1))
-    assert view.at() == (0, 0, 2)
-    view.click("#axes", position=at(3, None))
-    assert view.at() == (0, 0, 3)
-    assert view.tab.get_attribute("#to", "aria-checked") == "true"
-    view.click("#axes", position=at(None, 1))
-    assert view.at() == (0, 0, 1)
-    assert view.tab.get_attribute("#from", "aria-checked") == "true"
+def test_without_special_tokens_says_that_it_is_not_the_model(home):
+    """The others are counted as 100 %, and the sentence warns of it."""
+    view, run, exact = home
+    view.choose(query=9)
+    view.click("#hide-special")
+    row = np.where(run.axes["text"].special, 0, exact[0][0, 9])
+    said = view.text("#sentence")
+    assert abs(share(said) - row.max() / row.sum()) < 0.0006
+    assert "not the model’s own numbers" in said
 
 
-def test_every_head_of_the_atlas_opens(opened):
-    """A click on a head shows that head; its weights are those of that layer and head."""
-    run, exact = example()
-    view = opened(page(run, layer=1, head=2, token=3))
-    assert view.at() == (1, 2, 3)
-    for layer in range(2):
+def test_the_legend_shows_the_ramp_and_its_domain(home):
+    """The ramp is the table of colours, its ticks are those of the scale, and they do not depend on the head."""
+    view, *_ = home
+    for scale, ends in (
+        ("log", ("≤ 10⁻⁶", "100 %")),
+        ("linear", ("0 %", "100 %")),
+        ("lift", ("1/64", "64×")),
+        ("row", ("0 %", "100 %")),
+    ):
+        view.tab.select_option("#scale", scale)
+        view.settled()
+        name = "diverging-light" if scale == "lift" else "light"
+        for at in (0, 100, 255):
+            assert view.pixel("#ramp", at, 0)[:3] == ramp(name)[at].tolist()
+        ticks = view.tab.eval_on_selector_all("#ticks span", "nodes => nodes.map((node) => node.textContent)")
+        assert (ticks[0], ticks[-1]) == ends
+        view.choose(head=view.state("head") + 1)
+        assert ticks == view.tab.eval_on_selector_all("#ticks span", "nodes => nodes.map((node) => node.textContent)")
+    names = view.tab.eval_on_selector_all("#swatches li", "nodes => nodes.map((node) => node.textContent)")
+    assert names == ["masked", "exactly 0", "not a number", "out of range", "forbidden weight"]
+
+
+def test_every_head_of_the_atlas_opens(home):
+    """A click on a cell chooses its head; the figures beneath are those of the run."""
+    view, run, exact = home
+    view.choose(query=11)
+    for call in range(2):
         for head in range(3):
-            view.click(f"#grid button[data-layer='{layer}'][data-head='{head}']")
-            assert view.at() == (layer, head, 3)
-            assert view.tab.inner_text("#map-title") == f"Layer {layer}, head {head}"
-            near(view.listed("to"), exact[layer, head, 3], FINE_ERROR)
+            view.click(f"#grid button[data-call='{call}'][data-head='{head}']")
+            assert view.state("call", "head") == (call, head)
+            codes = view.asks("row", 0, call, head, 11)
+            near(dict(enumerate(decode(np.uint8(codes["coarse"]), np.uint8(codes["fine"])))), exact[call][head, 11], FINE_ERROR)
+            told = dict(zip(*(view.tab.eval_on_selector_all(f"#figures {tag}", "nodes => nodes.map((node) => node.textContent)")
+                              for tag in ("dt", "dd")), strict=True))  # fmt: skip
+            figures = {name: values[head] for name, values in run.calls[call].figures.items()}
+            assert float(told["entropy"].split()[0]) == pytest.approx(figures["entropy"], abs=0.0051)
+            for name, figure in (("weight on special tokens", "special"), ("weight on the first key", "first"),
+                                 ("largest weight", "maximum"), ("weight on the previous token", "previous")):  # fmt: skip
+                assert share(told[name]) == pytest.approx(figures[figure], rel=0.006)
+            assert told["key head"] == "0 · shared by 3"
 
 
-def test_the_keyboard_reaches_everything(opened):
-    """Arrows choose the token, brackets the layer, comma and full stop the head, + − the zoom, l the scale, t the direction."""
-    view = opened(page(example(n=30)[0]))
-    for key, expected in (("ArrowRight", (0, 0, 1)), ("ArrowDown", (0, 0, 2)), ("ArrowLeft", (0, 0, 1)), ("ArrowUp", (0, 0, 0)),
-                          ("ArrowUp", (0, 0, 0)), ("End", (0, 0, 29)), ("ArrowRight", (0, 0, 29)), ("]", (1, 0, 29)), ("]", (0, 0, 29)),
-                          ("[", (1, 0, 29)), (".", (1, 1, 29)), (",", (1, 0, 29)), (",", (1, 2, 29)), ("Home", (1, 2, 0))):  # fmt: skip
-        view.press(key)
-        assert view.at() == expected, key
-    view.press("+")
-    assert view.tab.evaluate("$('cells').width") == 15
-    view.press("End")
-    assert view.tab.evaluate("state.view.row") == 15  # the view follows the token
-    view.press("0")
-    assert view.tab.evaluate("$('cells').width") == 30
-    view.press("l")
-    assert "0.001 %" in view.tab.inner_text("#ticks")
-    view.press("l")
-    assert view.tab.inner_text("#ticks").split()[:2] == ["0", "%"]
-    view.press("t")
-    assert view.tab.get_attribute("#from", "aria-checked") == "true"
+def test_pictures_of_the_atlas_are_the_matrices(opened):
+    """Every cell of a picture has the colour of the mean over its rows of the sum over its keys; masked ones let the ground through."""
+    run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
+    view = opened(page(run))
+    codes = view.asks("picture", 0, 0)
+    side = codes["rows"]
+    assert side == codes["columns"] == embed.PICTURE
+    cuts = edges(60, side)
+    pooled = np.add.reduceat(np.add.reduceat(exact[0], cuts[:-1], 1), cuts[:-1], 2) / np.diff(cuts)[:, None]
+    expected = encode(pooled, pooled > 0)[0]
+    np.testing.assert_array_equal(np.reshape(codes["codes"], (2, side, side)), expected)
+    x, y, size = view.tab.evaluate("(() => { const { x, y } = atlas.cells[1]; return [x, y, atlas.size - 1]; })()")
+    assert size == CELL - 1  # a pixel for every cell but one: the colours are nearly those of the ramp
+    for at in ((0, 0), (43, 0), (43, 43)):
+        colour = view.pixel(
+            "#atlas-canvas", x + round((at[1] + 0.5) * size / side - 0.5), y + round((at[0] + 0.5) * size / side - 0.5)
+        )
+        wanted = ramp("light")[round(255 * (1 + np.log10(decode(expected[1][at])) / 6))]
+        assert np.abs(np.subtract(colour[:3], wanted.astype(int))).max() < 60, at
+    assert view.pixel("#atlas-canvas", x + size - 4, y + 3)[:3] not in ramp("light").tolist()
 
 
-def test_focus_follows_the_keyboard_through_the_text(opened):
-    """Tab reaches the chosen token; the arrows then move focus and choice together; every control has a name."""
-    view = opened(page(example()[0], token=2))
-    view.tab.focus("#text [aria-selected='true']")
-    view.press("ArrowRight")
-    assert view.tab.evaluate("document.activeElement.dataset.token") == "3"
-    names = view.tab.evaluate("[...document.querySelectorAll('button, select, [tabindex=\"0\"]')].map(e => "
-                              "e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.textContent.trim())")  # fmt: skip
-    assert all(names)
-    assert "layer 1, head 2: entropy" in view.tab.get_attribute("#grid button[data-layer='1'][data-head='2']", "aria-label")
-    assert "rows are queries, columns are keys" in view.tab.get_attribute("#axes", "aria-label")
-
-
-def test_an_address_leads_to_its_cell(opened):
-    """The part behind # opens a layer, head and token, also when it changes later; nonsense in it does no harm."""
-    run, exact = example()
-    view = opened(page(run), "#layer=1&head=2&token=6")
-    assert view.tab.inner_text("#map-title") == "Layer 1, head 2"
-    near(view.listed("to"), exact[1, 2, 6], FINE_ERROR)
-    view.tab.evaluate("location.hash = '#layer=0&head=1&token=4'")
+def test_metrics_take_the_place_of_pictures(home):
+    """Each cell has the colour of its figure on a fixed linear domain, and a name with the same number."""
+    view, run, _ = home
+    view.tab.select_option("#metric", "maximum")
     view.settled()
-    near(view.listed("to"), exact[0, 1, 4], FINE_ERROR)
-    view.tab.evaluate("location.hash = '#layer=99&head=__proto__&token=999999&x=<img src=x onerror=alert(1)>'")
+    for call in range(2):
+        for head in range(3):
+            figure = run.calls[call].figures["maximum"][head]
+            x, y = view.tab.evaluate(f"(({{ x, y }}) => [x, y])(atlas.cells[{3 * call + head}])")
+            assert (
+                np.abs(view.pixel("#atlas-canvas", x + 2, y + 2)[:3] - ramp("light")[round(255 * figure)].astype(int)).max()
+                <= 3
+            )
+            name = view.tab.get_attribute(f"#grid button[data-call='{call}'][data-head='{head}']", "aria-label")
+            assert share(name) == pytest.approx(figure, rel=0.006)
+
+
+def test_heads_are_sorted_by_the_metric(home):
+    """The heads of a layer stand in falling order of the figure, layers in that of their mean."""
+    view, run, _ = home
+    figures = np.array([call.figures["itself"] for call in run.calls])
+    view.choose(metric="itself", sort="heads")
+    places = view.tab.evaluate("atlas.cells.map(({ call, head, x }) => [call, head, x])")
+    for call in range(2):
+        standing = [head for at, head, _ in sorted(places, key=lambda place: place[2]) if at == call]
+        assert standing == np.argsort(-figures[call]).tolist()
+    view.choose(sort="layers")
+    tops = view.tab.evaluate("[0, 1].map((call) => atlas.cells.find((cell) => cell.call === call).y)")
+    assert np.argsort(tops).tolist() == np.argsort(-figures.mean(1)).tolist()
+
+
+def test_the_filter_is_stepped_over(home):
+    """Heads outside the range are skipped by the keys and by the arrows in the grid, and the count is told."""
+    view, run, _ = home
+    figures = np.array([call.figures["previous"] for call in run.calls])
+    low = float(np.sort(figures.ravel())[2]) * 0.9999
+    view.choose(filter={"metric": "previous", "low": low, "high": 1})
+    kept = [divmod(int(at), 3) for at in np.flatnonzero(figures.ravel() >= low)]
+    assert len(kept) == 4
+    assert "4 of 6 heads are kept" in view.text("#atlas-note")
+    view.choose(call=kept[0][0], head=kept[0][1])
+    walked = []
+    for _ in kept:
+        walked.append(view.state("call", "head"))
+        view.press(".")
+    assert walked == kept
+    assert view.state("call", "head") == kept[0]
+    view.press(",")
+    assert view.state("call", "head") == kept[-1]
+    view.tab.focus(f"#grid button[data-call='{kept[0][0]}'][data-head='{kept[0][1]}']")
+    for _ in range(4):
+        view.press("ArrowRight")
+    focused = view.tab.evaluate("[document.activeElement.dataset.call, document.activeElement.dataset.head].map(Number)")
+    assert tuple(focused) == [place for place in kept if place[0] == kept[0][0]][-1]
+
+
+def test_not_sink_dominated_is_a_ready_made_filter(home):
+    """It keeps the heads with at most half of their weight on special tokens or on the first key."""
+    view, run, _ = home
+    view.tab.select_option("#filter", "sink")
     view.settled()
-    assert view.at() == (1, 1, 7)
+    sink = np.maximum([call.figures["special"] for call in run.calls], [call.figures["first"] for call in run.calls])
+    assert view.tab.evaluate("metrics.all().length") == (sink <= 0.5).sum()
+    view.tab.focus("#filter-high")
+    view.press("ArrowLeft")
+    assert view.state("filter")["high"] == pytest.approx(0.49)
+    view.tab.focus("#filter-low")
+    view.press("End")  # the ends do not cross
+    assert view.state("filter")["low"] == view.state("filter")["high"]
+    view.tab.select_option("#filter", "")
+    view.settled()
+    assert view.state("filter") is None
 
 
-def test_hostile_tokens_are_only_text(opened):
-    """Tokens that look like markup, script, template or control marks are shown as they are and run nothing."""
-    run, _ = example(n=len(HOSTILE), tokens=HOSTILE)
-    html = page(Run(HOSTILE[0], "".join(HOSTILE), HOSTILE, run.special, run.layers))
-    view = opened(html)
-    assert [node.text_content() for node in view.tab.query_selector_all("#text span")] == [visible(token) for token in HOSTILE]
-    for token in range(len(HOSTILE)):
-        view.click(f"#text [data-token='{token}']")
-    view.tab.hover("#axes")
-    assert view.tab.evaluate("window.harmed") is None
-    assert view.tab.evaluate("document.querySelectorAll('img').length") == 0
-    assert view.tab.evaluate("document.scripts.length") == html.count("<script")
+def test_arrows_walk_the_grid_and_enter_chooses(home):
+    """Focus moves through the cells without choosing; Enter chooses; one cell at a time can be reached by Tab."""
+    view, *_ = home
+    view.tab.focus("#grid button[tabindex='0']")
+    view.press("ArrowRight", "ArrowDown")
+    assert view.tab.evaluate("[document.activeElement.dataset.call, document.activeElement.dataset.head]") == ["1", "1"]
+    assert view.state("call", "head") == (0, 0)
+    assert view.tab.eval_on_selector_all("#grid button[tabindex='0']", "nodes => nodes.length") == 1
+    view.press("Enter")
+    assert view.state("call", "head") == (1, 1)
 
 
-def test_the_policy_of_the_page_blocks_foreign_script(chromium, tmp_path):
-    """Even a script that got into the page would not run, and nothing can be sent or fetched."""
-    file = tmp_path / "page.html"
-    file.write_text(page(example()[0]).replace("</header>", "</header><script>window.harmed = 1</script>", 1), encoding="utf-8")
-    view = Opened(chromium, file)
-    assert view.tab.evaluate("window.harmed") is None
-    assert any("Content Security Policy" in line for line in view.said)
-    sent = view.tab.evaluate("fetch('https://example.org').then(() => 'sent', () => 'blocked')")
-    assert sent == "blocked"
-    view.context.close()
+def test_the_table_has_all_numbers(home):
+    """Every figure of every head stands in the table, it sorts by any column, and the copy has the same numbers in full."""
+    view, run, _ = home
+    view.click("#atlas-as-table")
+    lines = view.tab.eval_on_selector_all(
+        "#atlas-table tbody tr", "rows => rows.map((row) => [...row.children].map((cell) => cell.textContent))"
+    )
+    names = view.tab.evaluate("headTable.names()")
+    assert [line[0] for line in lines] == [f"layer {call}, head {head}" for call in range(2) for head in range(3)]
+    assert [share(line[1 + names.index("distant")]) for line in lines] == pytest.approx(
+        np.concatenate([call.figures["distant"] for call in run.calls]).tolist(), rel=0.006)  # fmt: skip
+    view.click(f"#atlas-table th:nth-child({2 + names.index('distant')}) button")
+    values = view.tab.eval_on_selector_all(
+        f"#atlas-table td:nth-child({2 + names.index('distant')})", "cells => cells.map((cell) => parseFloat(cell.textContent))"
+    )
+    assert values == sorted(values, reverse=True)
+    copied = [line.split("\t") for line in view.tab.evaluate("headTable.text()").splitlines()]
+    at = copied[0].index("distant")
+    assert sorted(float(line[at]) for line in copied[1:]) == pytest.approx(
+        sorted(np.concatenate([call.figures["distant"] for call in run.calls])), rel=1e-4
+    )
+    view.click("#atlas-table tbody tr:last-child button")
+    assert view.tab.evaluate("metrics.value('distant', state.call, state.head)") == pytest.approx(
+        min(float(line[at]) for line in copied[1:])
+    )
+    view.click("#atlas-as-table")
+    assert view.tab.is_visible("#grid")
 
 
-def test_masked_is_not_zero(opened):
-    """A masked cell stays clear for the hatching behind it; a visible one has a colour; the text and lists leave masked ones out."""
-    run, exact = example(mask=rg.causal())
-    view = opened(page(run, token=3))
-    assert view.pixel("#cells", 5, 3)[3] == 0
-    assert view.pixel("#cells", 3, 5)[3] == 255
-    assert sorted(view.listed("to")) == [0, 1, 2, 3]
-    assert sorted(view.listed("from")) == [3, 4, 5, 6, 7]
-    near(view.listed("from"), exact[0, 0, :, 3], FINE_ERROR)
-    assert view.tab.get_attribute("#text [data-token='4']", "title").endswith("masked")
-    assert view.tab.evaluate("getComputedStyle($('cells')).backgroundImage").startswith("repeating-linear-gradient")
+def test_the_keyboard_reaches_everything(home):
+    """Arrows and letters move row and key, brackets the layer, comma and full stop the head; others change scale, pool, direction."""
+    view, *_ = home
+    steps = (
+        ("ArrowDown", (0, 0, 1, None)), ("s", (0, 0, 2, None)), ("w", (0, 0, 1, None)), ("ArrowUp", (0, 0, 0, None)),
+        ("ArrowUp", (0, 0, 0, None)), ("End", (0, 0, 11, None)), ("ArrowLeft", (0, 0, 11, 10)), ("d", (0, 0, 11, 11)),
+        ("]", (1, 0, 11, 11)), ("]", (0, 0, 11, 11)), ("[", (1, 0, 11, 11)), (".", (1, 1, 11, 11)), (",", (1, 0, 11, 11)),
+        (",", (1, 2, 11, 11)), ("Home", (1, 2, 0, 11)), ("Escape", (1, 2, 0, None)),
+    )  # fmt: skip
+    for pressed, expected in steps:
+        view.press(pressed)
+        assert view.state("call", "head", "query", "key") == expected, pressed
+    view.press("l", "p", "t")
+    assert view.state("scale", "pool", "direction") == ("linear", "largest", "from")
 
 
-def test_not_a_number_is_shown_as_such(opened):
-    """A NaN among the weights has a colour outside the ramp, stands first in the list, and is in the legend."""
-    weights = np.full((1, 3, 3), 1 / 3)
-    weights[0, 1, 2] = np.nan
-    view = opened(page(Run("toy", "abc", ("a", "b", "c"), (False,) * 3, (Layer.of(weights),)), token=1))
-    assert view.tab.inner_text("#to-list li data") == "not a number"
-    assert view.tab.is_visible("#nan")
-    assert view.pixel("#cells", 2, 1)[:3] not in ramp("light").tolist()
+def test_n_goes_down_the_list_of_the_strongest(home):
+    """Each n chooses the key with the next smaller weight of the row, beginning with the largest."""
+    view, _, exact = home
+    view.choose(query=8, head=1)
+    order = [int(key) for key in np.argsort(-exact[0][1, 8]) if exact[0][1, 8, key] > 1e-6]
+    for expected in order[:3]:
+        view.press("n")
+        assert view.state("key") == expected
+    view.press("N")
+    assert view.state("key") == order[1]
+
+
+def test_keys_do_not_steal_from_inputs(home):
+    """In a list of choices and in a range the letters and arrows are the control's own."""
+    view, *_ = home
+    view.choose(filter={"metric": "sink", "low": 0, "high": 0.5})
+    before = view.state("query", "head", "scale")
+    for control in ("#metric", "#filter-low"):
+        view.tab.focus(control)
+        view.press("l", ".", "ArrowDown")
+    assert view.state("query", "head", "scale") == before
+
+
+def test_help_lists_every_key(home):
+    """The dialog has a line for every key of the table, opens by ? and closes by Escape, which then does nothing else."""
+    view, *_ = home
+    view.choose(key=3)
+    view.press("?")
+    lines = view.tab.eval_on_selector_all("#keys li", "nodes => nodes.map((node) => node.textContent)")
+    table = view.tab.evaluate("keys.map(({ label, what }) => label.replaceAll(' ', '') + what)")
+    assert lines == table
+    assert len({key for keys in view.tab.evaluate("keys.map(({ keys }) => keys)") for key in keys}) == view.tab.evaluate(
+        "keys.reduce((sum, { keys }) => sum + keys.length, 0)"
+    )
+    view.press("Escape")
+    assert not view.tab.is_visible("#keys")
+    assert view.state("key") == 3
+
+
+def test_every_control_has_a_name(home):
+    """Everything that can have the focus says what it is."""
+    view, *_ = home
+    nameless = view.tab.evaluate(
+        """[...document.querySelectorAll('button, select, input, [tabindex="0"]')].filter((node) => node.checkVisibility() && !(
+            node.ariaLabel || node.textContent.trim() || node.getAttribute('aria-labelledby') || node.labels?.length || node.title
+            || node.placeholder)).map((node) => node.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_an_address_leads_to_its_view(opened):
+    """The part behind # opens a whole view, also when it changes later; nonsense in it does no harm."""
+    run, _ = example(mask=rg.causal())
+    address = "#call=1&head=2&query=6&key=2&scale=linear&pool=largest&direction=from&pins=1,3&metric=spread&sort=heads&filter=sink,0,0.9"
+    view = opened(page(run), address)
+    wanted = (1, 2, 6, 2, "linear", "largest", "from", [1, 3], "spread", "heads", {"metric": "sink", "low": 0, "high": 0.9})
+    names = ("call", "head", "query", "key", "scale", "pool", "direction", "pins", "metric", "sort", "filter")
+    assert view.state(*names) == wanted
+    view.choose(call=0)
+    view.tab.wait_for_timeout(250)
+    assert view.tab.evaluate("location.hash").startswith("#call=0&head=2&query=6&key=2&scale=linear")
+    view.tab.evaluate("location.hash = '#call=1&head=1&query=4'")
+    view.settled()
+    assert view.state("call", "head", "query", "key") == (1, 1, 4, None)
+    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&filter=__proto__,0,1&scale=toString&x=<img src=x onerror=alert(1)>"
+    view.tab.evaluate("(hash) => { location.hash = hash; }", foreign)
+    view.settled()
+    assert view.state("call", "head", "query", "metric") == (1, 1, 7, "spread")
 
 
 def test_light_and_dark(opened):
-    """The page takes the reader's theme, follows when it changes, and each theme draws with its own ramp."""
-    run = Run("toy", "ab", ("a", "b"), (False,) * 2, (Layer.of(np.eye(2)[None]),))
-    view = opened(page(run), color_scheme="light")
+    """The page takes the reader's theme, follows when it changes, and m turns it over."""
+    view = opened(page(example(n=4, layers=1, heads=1)[0]), color_scheme="light")
     grounds = []
     for theme in ("light", "dark"):
         view.tab.emulate_media(color_scheme=theme)
         view.settled()
         grounds.append(view.tab.evaluate("getComputedStyle(document.body).backgroundColor"))
-        assert view.pixel("#cells", 0, 0)[:3] == ramp(theme)[255].tolist()
-        assert view.pixel("#cells", 1, 0)[:3] == ramp(theme)[0].tolist()
-        assert view.pixel("#ramp", 128, 0)[:3] == ramp(theme)[128].tolist()
+        assert view.pixel("#ramp", 200, 0)[:3] == ramp(theme)[200].tolist()
+    view.press("m")
+    assert view.tab.evaluate("getComputedStyle(document.body).backgroundColor") == grounds[0]
     assert grounds[0] != grounds[1]
 
 
-def test_figures_can_take_the_place_of_pictures(opened):
-    """Each figure of the atlas is the statistic of its head."""
-    run = Run("toy", "abc", ("a", "b", "c"), (True, False, False), (Layer.of(np.stack([np.eye(3), np.full((3, 3), 1 / 3)])),))
-    view = opened(page(run))
-    for metric, expected in (
-        ("spread", ["0", "100"]),
-        ("special", ["33", "33"]),
-        ("itself", ["100", "33"]),
-        ("distance", ["0.0", "0.9"]),
-    ):
-        view.tab.select_option("#metric", metric)
+def test_nothing_is_cut_off(home):
+    """At every usual width everything lies within the window or in something that scrolls."""
+    view, *_ = home
+    for width in (390, 1024, 1280, 1900):
+        view.tab.set_viewport_size({"width": width, "height": 900})
         view.settled()
-        assert [node.text_content() for node in view.tab.query_selector_all("#grid em")] == expected
+        assert view.cut_off() == [], width
+    view.tab.set_viewport_size({"width": 1280, "height": 900})
+    view.settled()
 
 
-def test_a_long_text_opens_and_says_how_exact_it_is(opened):
-    """512 tokens: one byte per weight, within the error that the page states; the list names the rest."""
-    run, exact = example(n=512, layers=1, heads=16)
-    view = opened(page(run, token=300))
-    near(view.listed("to"), exact[0, 0, 300], COARSE_ERROR)
-    assert len(view.listed("to")) == 60
-    assert view.tab.inner_text("#to-list li.rest").startswith("452 others")
-    assert "within 3 %" in view.tab.inner_text("#exactness")
+def finding(severity="fault", **more):
+    """A finding as the audits write it."""
+    return {"check": "future-leak", "severity": severity, "where": "layer 1, head 2", "measured": "0.3", "cause": "no mask",
+            "mend": "pass one", "call": 1, "head": 2, "row": 5, "numbers": {}} | more  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [1280, 900, 390])
-def test_nothing_is_cut_off_at_any_width(opened, width):
-    """The page never scrolls sideways, from a wide screen to a telephone."""
-    view = opened(page(example(n=40, heads=12)[0]), viewport={"width": width, "height": 844})
-    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert view.tab.evaluate("$('matrix').getBoundingClientRect().right") <= width
+def test_findings_stand_on_top_and_lead_to_their_place(opened):
+    """Each finding says what was measured, why and what to do; a click shows its head and row, whose cell is marked."""
+    view = opened(page(example()[0], findings=[finding("note", head=None, row=None), finding()]))
+    assert view.tab.eval_on_selector_all("#findings li", "nodes => nodes.map((node) => node.dataset.severity)") == [
+        "fault",
+        "note",
+    ]
+    told = view.text("#findings li")
+    assert all(part in told for part in ("future leak", "0.3", "no mask", "pass one"))
+    view.click("#findings li button")
+    assert view.state("call", "head", "query") == (1, 2, 5)
+    assert "fault: future-leak" in view.tab.get_attribute("#grid button[data-call='1'][data-head='2']", "aria-label")
+    x, y = view.tab.evaluate("(({ x, y }) => [x + atlas.size - 4, y + 3])(atlas.cells[5])")
+    assert view.pixel("#atlas-canvas", x, y)[:3] == [0xFF, 0x1F, 0x1F]
+    view.tab.select_option("#filter", "findings")
+    view.settled()
+    assert view.tab.evaluate("metrics.all()") == [[1, 2]]
+
+
+def test_notes_alone_are_folded_away(opened):
+    """Where the audit found no fault and no warning its notes are there, but closed."""
+    view = opened(page(example()[0], findings=[finding("note")]))
+    assert view.tab.is_visible("#findings summary")
+    assert not view.tab.is_visible("#findings li")
+
+
+@pytest.mark.parametrize("kind", ["whole", "part"])
+def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
+    """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows and in the atlas."""
+    run, exact = example(n=90, layers=1, heads=4, mask=rg.causal())
+    given = np.array(exact[0], np.float32)
+    given[1, 5] = np.where(np.arange(90) <= 5, np.nan, 0)
+    given[1, 80] = np.nan
+    given[2, 40] = 1 / 90  # more than half of it forbidden
+    given[3, 60, 3] = -0.5
+    run = fault(run, given=given, q=None, k=None)
+    if kind == "part":
+        monkeypatch.setattr(embed, "WHOLE", 1)
+        monkeypatch.setattr(embed, "FULLEST", 6)
+    view = opened(page(run))
+    codes = [[np.array(view.asks("row", 0, 0, head, row)["coarse"]) for row in (5, 80, 40, 60)] for head in range(4)]
+    assert not set(np.concatenate([np.ravel(each) for each in codes[0]])) & {NAN, OUT, LEAK}
+    assert (codes[1][0][:6] == NAN).all()
+    assert (codes[1][1] == NAN).all()
+    assert (codes[2][2][41:] == LEAK).all()
+    assert not (codes[2][2][:41] == LEAK).any()
+    assert codes[3][3][3] == OUT
+    pictures = np.reshape(view.asks("picture", 0, 0)["codes"], (4, -1))
+    assert [{NAN, OUT, LEAK} & set(picture.tolist()) for picture in pictures] == [set(), {NAN}, {LEAK}, {OUT}]
+    view.choose(head=2, query=40)
+    assert "49 weights are where the mask forbids them" in view.text("#sentence")
+
+
+def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
+    """The strongest keys of each row are as exact as said, the others the mean of their block; the page says how many are which."""
+    monkeypatch.setattr(embed, "WHOLE", 1)
+    monkeypatch.setattr(embed, "FULLEST", 8)
+    run, exact = example(n=100, layers=1, heads=1, mask=rg.causal())
+    view = opened(page(run))
+    assert "The 8 strongest keys of each row are exact" in view.text("#exactness")
+    cuts = edges(100, embed.REST)
+    for i in (3, 50, 99):
+        found = view.asks("row", 0, 0, 0, i)
+        p, sure = decode(np.uint8(found["coarse"]), np.uint8(found["fine"])), np.array(found["sure"], bool)
+        strongest = np.argsort(-exact[0][0, i])[: min(8, i + 1)]
+        assert sure[strongest].all()
+        assert (sure[: i + 1].sum(), sure[i + 1 :].all()) == (min(8, i + 1), True)
+        near(dict(zip(np.flatnonzero(sure), p[sure], strict=True)), exact[0][0, i], FINE_ERROR)
+        for j in np.flatnonzero(~sure):
+            r, c = np.searchsorted(cuts, [i, j], "right") - 1
+            rows, keys = np.mgrid[cuts[r] : cuts[r + 1], cuts[c] : cuts[c + 1]]
+            ranks = np.argsort(np.argsort(-exact[0][0], 1), 1)[rows, keys]
+            others = (keys <= rows) & (ranks >= np.minimum(8, rows + 1))
+            assert abs(p[j] - exact[0][0][rows, keys][others].mean()) <= max(0.03 * p[j], 1e-6)
+
+
+def test_hostile_tokens_are_only_text(opened):
+    """Tokens, names and findings that look like markup, script, template or control marks are shown as they are and run nothing."""
+    run, _ = example(n=len(HOSTILE), tokens=HOSTILE)
+    run = fault(
+        dataclasses.replace(run, model=HOSTILE[0], text="".join(HOSTILE), facts={HOSTILE[1]: [HOSTILE[2]]}),
+        name=HOSTILE[0],
+        layer=None,
+    )
+    html = page(run, findings=[finding(**dict.fromkeys(("check", "where", "measured", "cause", "mend"), visible(HOSTILE[1])))])
+    view = opened(html)
+    for token in range(len(HOSTILE)):
+        view.choose(query=token, key=token)
+    view.click("#atlas-as-table")
+    assert view.text("#findings dd") == visible(HOSTILE[1])
+    assert view.tab.evaluate("axis('text').tokens") == [visible(token) for token in HOSTILE]
+    assert view.tab.evaluate("window.harmed") is None
+    assert view.tab.evaluate("document.querySelectorAll('img').length") == 0
+    assert view.tab.evaluate("document.scripts.length") == html.count("<script")
+    assert view.cut_off() == []
+
+
+def test_the_policy_of_the_page_blocks_foreign_script(kept_open, chromium, tmp_path):
+    """Even a script that got into the page would not run, and nothing can be sent or fetched."""
+    from browser import Opened
+
+    file = tmp_path / "page.html"
+    file.write_text(page(example()[0]).replace("</header>", "</header><script>window.harmed = 1</script>", 1), encoding="utf-8")
+    view = Opened(chromium, file.as_uri())
+    assert view.tab.evaluate("window.harmed") is None
+    assert any("Content Security Policy" in line for line in view.said)
+    assert view.tab.evaluate("fetch('https://example.org').then(() => 'sent', () => 'blocked')") == "blocked"
+    view.context.close()
 
 
 def test_one_token_is_enough(opened):
-    """A text of one token makes a page like any other."""
-    view = opened(page(Run("toy", "a", ("a",), (False,), (Layer.of(np.ones((1, 1, 1))),))))
-    assert view.listed("to") == {0: 1}
-    for key in ("ArrowRight", "]", ".", "+", "0"):
-        view.press(key)
-    assert view.at() == (0, 0, 0)
+    """A text of one token and a model of one head have a page on which every key works."""
+    run, _ = example(n=1, layers=1, heads=1)
+    view = opened(page(run))
+    assert "gives 100 % to itself" in view.text("#sentence")
+    view.press(*"wasd[],.nNlptm+-0", "ArrowRight", "End", "Escape")
+    assert view.state("call", "head", "query") == (0, 0, 0)
+
+
+def test_calls_of_several_kinds_stand_apart(opened):
+    """Encoder, decoder and cross-attention have a heading each, and names that tell them apart."""
+    run, _ = example(n=6, layers=1, heads=2)
+    cross, _ = example(n=6, layers=1, heads=4, keys=9)
+    both = Run("toy", "", {**run.axes, **cross.axes}, (*run.calls, *cross.calls))
+    view = opened(page(both))
+    assert view.tab.eval_on_selector_all("#grid .kind", "nodes => nodes.map((node) => node.textContent)") == [
+        "text",
+        "text → source",
+    ]
+    view.click("#grid button[data-call='1'][data-head='3']")
+    assert view.text("#sentence").startswith("Text → source, layer 0, head 3: “[CLS]” (token 0) gives")
+    assert "“key" in view.text("#sentence")
 
 
 def test_a_page_is_small_and_stands_alone():
-    """20 tokens of 72 heads fit in a megabyte; no address of another place is in the file; the same run gives the same page."""
-    run, _ = example(n=20, layers=6, heads=12)
+    """20 tokens of 72 heads of 32 fit in a megabyte; no address of another place is in the file; the same run gives the same page."""
+    run, _ = example(n=20, layers=6, heads=12, depth=32)
     html = page(run)
     assert len(html.encode()) < 1_000_000
-    assert not re.search(r"(?:https?:)?//\w", re.sub(r"<script type.*?</script>|// .*", "", html, flags=re.S | re.M))
+    assert not re.search(
+        r"(?:https?:)?//\w", re.sub(r"<script type.*?</script>|http://www.w3.org/2000/svg|//(?= )", "", html, flags=re.S | re.M)
+    )
     assert html == page(run)
 
 
+def test_a_long_run_stays_below_eight_megabytes(monkeypatch):
+    """12 layers × 12 heads × 512 tokens fit in 8 MB, measured on one of the layers with its part of the room."""
+    monkeypatch.setattr(embed, "WHOLE", 1)
+    monkeypatch.setattr(embed, "ROOM", embed.ROOM / 12)
+    monkeypatch.setattr(embed, "WALKED", {"part": embed.WALKED["part"] / 12})
+    run, _ = example(n=512, layers=1, heads=12)
+    alone = len(page(run, served=True))
+    assert alone + 12 * (len(page(run)) - alone) < 8e6
+
+
+def test_more_than_fits_is_refused():
+    """A run of too many weights for one page is refused, and told to be served; served it has a page."""
+    run, _ = example(n=512, layers=1, heads=4)
+    run = dataclasses.replace(run, calls=run.calls * 80)
+    with pytest.raises(rg.Refused, match=r"too much for one page(.|\n)*320 heads, the largest of 512 × 512(.|\n)*serve it"):
+        page(run)
+    assert '"kept": null' in page(run, served=True)
+
+
 def test_a_place_that_is_not_there_is_refused():
-    """A layer, head or token outside the run is refused by name."""
+    """A call, head or row outside the run is refused by name."""
     run, _ = example()
-    for name, value in (("layer", 2), ("head", 3), ("token", 8), ("token", -1)):
+    for name, value in (("call", 2), ("head", 3), ("query", 8), ("query", -1)):
         with pytest.raises(rg.Refused, match=f"no such {name}"):
-            page(run, **{name: value})
+            page(run, start={name: value})
+
+
+def test_runs_of_other_sizes_are_not_compared():
+    """Two runs are laid over each other only where their axes agree."""
+    with pytest.raises(rg.Refused, match=r"cannot be laid over each other(.|\n)*text of 8(.|\n)*text of 9"):
+        page(example()[0], example(n=9)[0])
 
 
 @given(st.recursive(st.text() | st.floats(allow_nan=False, allow_infinity=False), lambda parts: st.lists(parts), max_leaves=5))

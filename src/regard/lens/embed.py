@@ -22,12 +22,12 @@ __all__ = ["LARGEST", "MOST", "PICTURE", "blocks", "fits", "kept"]
 WHOLE = 2_500_000  # weights that are kept whole: two bytes each before packing
 MOST = 60_000_000  # weights that are kept in part: more take long to compute, and pass the size below
 LARGEST = 1 << 22  # weights of one head, which a browser opens at once
-ROOM = 5_600_000  # bytes of strongest keys in a page, packed
-PER_KEY = 5.4  # of these for each key that is kept
+ROOM = 6_600_000  # bytes of a page that keeps weights in part, packed: strongest keys, tracks and pictures
+PER_KEY, PER_ROW, PER_CELL = 5.4, 8, 1.3  # of these for each key that is kept, each row's tracks, each cell of a picture
 FEWEST, FULLEST = 4, 64  # keys per row
 REST = 64  # blocks along a side of the coarse map
 PICTURE = 44  # cells along the side of a picture in the atlas
-WALKED = 600_000  # numbers of q, k, v, x and out that are kept for the walk
+WALKED = {"whole": 1_000_000, "part": 250_000}  # numbers of q, k, v, x and out that are kept for the walk
 ROUNDED = 1e-4  # a difference, as a share of the largest, that half precision does not show
 TRACKS = ("entropy", "spread", "special", "maximum", "attended", "received")
 
@@ -38,8 +38,8 @@ def _weights(run: Run) -> int:
 
 def _per_row(run: Run) -> int:
     """How many keys of each row there is room for."""
-    rows = sum(call.shape[0] * call.shape[1] for call in run.calls)
-    return int(min(FULLEST, ROOM / PER_KEY / rows))
+    heads, rows = sum(call.shape[0] for call in run.calls), sum(call.shape[0] * call.shape[1] for call in run.calls)
+    return int(min(FULLEST, (ROOM - PER_ROW * rows - PER_CELL * PICTURE**2 * heads) / PER_KEY / rows))
 
 
 def fits(run: Run) -> bool:
@@ -140,8 +140,11 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None, mas
     else:
         np.put_along_axis(wrong := wrong.copy(), order, 0, 1)
         parts["rest"] = encode(mean(others & (wrong == 0)))[0]
-        if wrong.any():  # more of it than there is room for: which rows have it, and how much of it is forbidden by blocks
-            parts["wrong"] = np.where(wrong == LEAK, 0, wrong).max(1)
+        if (
+            wrong.any()
+        ):  # more of it than there is room for: which rows have it (128: masked pairs too), and forbidden weight by blocks
+            rows_of = np.where(wrong == LEAK, 0, wrong)
+            parts["wrong"] = rows_of.max(1) | np.where(np.where(allowed, 0, rows_of).any(1), 128, 0).astype(np.uint8)
             parts["leaks"] = encode(mean(wrong == LEAK))[0]
     exact = f"the {count} strongest keys of each row are exact, others are the mean of about {-(-Q // rows)} × {-(-K // columns)} pairs"
     return frame({"exact": exact, "restRows": rows, "restColumns": columns, "mask": mask}, **parts)
@@ -165,7 +168,10 @@ def _tracks(call: Call) -> bytes:
 def _walked(run: Run) -> tuple[str, ...]:
     """Which arrays there is room for, the most telling first."""
     for names in (("q", "k", "v", "x", "out"), ("q", "k", "v", "out"), ("q", "k", "v"), ("q", "k")):
-        if sum(part.size for call in run.calls for name in names if (part := getattr(call, name)) is not None) <= WALKED:
+        if (
+            sum(part.size for call in run.calls for name in names if (part := getattr(call, name)) is not None)
+            <= WALKED[kept(run)]
+        ):
             return names
     return ()
 

@@ -50,8 +50,9 @@ def page(
     if other is not None:
         _comparable(run, other)
     if not served and not all(map(embed.fits, runs)):
-        raise refuse("page", "too much for one page", f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of "
-                     f"{max(call.shape[1:] for call in run.calls)}", f"at most {embed.MOST:,} weights",
+        _, Q, K = max((call.shape for call in run.calls), key=lambda shape: shape[1] * shape[2])
+        given = f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of {Q:,} × {K:,}"
+        raise refuse("page", "too much for one page", given, f"at most {embed.MOST:,} weights, {embed.LARGEST:,} of them in one head",
                      "serve it (regard look --serve), or record fewer layers")  # fmt: skip
     begin = {"call": 0, "head": 0, "query": 0} | dict(start or {})
     _there(run, begin)

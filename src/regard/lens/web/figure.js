@@ -101,7 +101,7 @@ async function pictureOf({ high, wide, pixels }, width, height) {
   const reader = new FileReader();
   reader.readAsDataURL(await canvas.convertToBlob());
   await new Promise((done) => { reader.onload = done; });
-  return drawn("image", { href: reader.result, width, height, preserveAspectRatio: "none", style: "image-rendering: pixelated" });
+  return drawn("image", { href: reader.result, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated" });
 }
 
 /** The tokens beside and above the cells. */

@@ -65,7 +65,7 @@ const legend = {
     if (!strong.length && line.wrong + line.leaks) return [several ? " have no weights that are numbers." : " has no weight that is a number."];
     if (!strong.length) return [several ? " attend to nothing." : " attends to nothing: every key is masked, or gets too little to show."];
     const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
-    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " give on average " : " gives ", `${told(line, j)} to `, ...(itself(j) ? ["itself"] : named(line.of, j))]);
+    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " give on average " : " gives ", `${amount(line, j)} to `, ...(itself(j) ? ["itself"] : named(line.of, j))]);
     const enough = needed(line, 0.8);
     parts.push(enough > 1 ? `; 80 % of the weight lies on ${enough.toLocaleString("en")} keys.` : ".");
     if (state.hideSpecial) parts.push(" Special tokens are left out and the others counted as 100 %: these are not the model’s own numbers.");
@@ -79,13 +79,13 @@ const legend = {
     const several = line.places.length > 1;
     if (!strong.length) return [several ? " are attended by nothing." : " is attended by nothing."];
     const itself = (i) => line.of === keyAxis() && !several && i === line.places[0];
-    return [...strong.flatMap((i, at) => [at ? ", " : several ? " get " : " gets ", `${told(line, i)} of the row of `, ...(itself(i) ? ["itself"] : named(line.of, i))]), "."];
+    return [...strong.flatMap((i, at) => [at ? ", " : several ? " get " : " gets ", `${amount(line, i)} of the row of `, ...(itself(i) ? ["itself"] : named(line.of, i))]), "."];
   },
 
   /** What must not be there. */
   wrong({ wrong, leaks }) {
-    const said = [[wrong, "not a number between 0 and 1"], [leaks, "where the mask forbids weight"]].filter(([count]) => count);
-    return said.map(([count, what]) => element("strong", ` ${count} ${count === 1 ? "weight is" : "weights are"} ${what}.`, { className: "alarm" }));
+    const said = [[wrong, "not a number between 0 and 1", "not numbers between 0 and 1"], [leaks, "where the mask forbids it", "where the mask forbids them"]];
+    return said.filter(([count]) => count).map(([count, one, many]) => element("strong", ` ${count.toLocaleString("en")} ${count === 1 ? `weight is ${one}` : `weights are ${many}`}.`, { className: "alarm" }));
   },
 
   /** Where the run comes from. */
@@ -100,6 +100,8 @@ const legend = {
 };
 screens.push(legend);
 
+/** A weight as a share. */
+const amount = ({ p, sure }, j) => `${sure[j] ? "" : "about "}${percent(p[j], sure[j] ? 3 : 2)}`;
 /** A token in quotes, and its place. */
 const named = (of, i) => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${i.toLocaleString("en")})`];
 

@@ -63,7 +63,7 @@ async function reading() {
   let many = 0;
   for (let j = 0; j < p.length; j++) if (p[j] > 0 && sure[j] && !out[j]) kept[many++] = p[j];
   const sorted = kept.subarray(0, many).sort().reverse();
-  return { ...line, of, to, places, hidden: (j) => out[j] === 1, total, sorted, wrong, row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
+  return { ...line, of, to, places, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
 }
 
 /** The places of the largest weights, falling, at most so many. */

@@ -139,8 +139,9 @@ class Served {
   ask(path) {
     return this.answers.get(path, async () => {
       const reply = await fetch(path);
-      if (!reply.ok) throw new Error((await reply.text()).slice(0, 300) || `the server says ${reply.status}`);
-      return reply.headers.get("content-type").startsWith("application/json") ? reply.json() : unframed(await reply.arrayBuffer());
+      const json = reply.headers.get("content-type")?.startsWith("application/json") ? await reply.json() : null;
+      if (!reply.ok) throw new Error(json?.error ?? `the server says ${reply.status}`);
+      return json ?? unframed(await reply.arrayBuffer());
     });
   }
 
@@ -169,36 +170,43 @@ class Served {
   walk(n, call, head, i) { return this.ask(`walk/${n}/${call}/${head}/${i}`); }
 }
 
-/** [coarse, fine, sure] of one pair of a head of which the strongest keys of each row were kept. */
-function cellOf({ keys, coarse, fine, rest, restRows, restColumns, wrong, leaks }, allowed, { Q, K }, i, j) {
-  const count = keys.length / Q;
-  const place = keys.subarray(i * count, (i + 1) * count).indexOf(j);
-  if (place >= 0) return [coarse[i * count + place], fine[i * count + place], 1];
-  const at = i * K + j;
-  const cell = Math.floor((i * restRows) / Q) * restColumns + Math.floor((j * restColumns) / K);
-  if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) return leaks && leaks[cell] > ZERO ? [LEAK, leaks[cell], 0] : [MASKED, 128, 1];
-  return [wrong?.[i] || rest[cell], 128, 0];
+/** The block of a coarse map in which a position lies, as measures.edges cuts. */
+const blockOf = (i, size, blocks) => Math.ceil(((i + 1) * blocks) / size) - 1;
+
+/** [coarse, fine, sure] of a pair that was not kept. seen: whether the mask allows it; wrong: what its whole row is, with 128 also where masked. */
+function unkept({ rest, leaks }, seen, wrong, cell) {
+  if (seen) return [wrong & 127 || rest[cell], 128, 0];
+  if (wrong & 128) return [wrong & 127, 128, 0];
+  return leaks && leaks[cell] > ZERO ? [LEAK, leaks[cell], 0] : [MASKED, 128, 1];
 }
 
+/** The same for any pair of a head of which the strongest keys of each row were kept. allowed: a bit per pair, or null. */
+function cellOf(kept, allowed, { Q, K }, i, j) {
+  const { keys, coarse, fine, restRows, restColumns, wrong } = kept;
+  const count = keys.length / Q, at = i * K + j;
+  const place = keys.subarray(i * count, (i + 1) * count).indexOf(j);
+  if (place >= 0) return [coarse[i * count + place], fine[i * count + place], 1];
+  return unkept(kept, !allowed || allowed[at >> 3] & (128 >> (at & 7)), wrong?.[i], blockOf(i, Q, restRows) * restColumns + blockOf(j, K, restColumns));
+}
 
-/** A head of which the strongest keys of each row were kept, and the mean of the others by blocks, as codes of all its pairs. */
-function opened({ keys, coarse: kept, fine: low, rest, restRows, restColumns, wrong, leaks, exact }, allowed, { Q, K }) {
+/** Codes of all its pairs: {coarse, fine, sure, exact}. */
+function opened(kept, allowed, { Q, K }) {
+  const { keys, coarse: strong, fine: low, rest, restRows, restColumns, wrong, leaks, exact } = kept;
   const [coarse, fine, sure] = [new Uint8Array(Q * K), new Uint8Array(Q * K).fill(128), new Uint8Array(Q * K)];
-  const columns = Uint16Array.from({ length: K }, (_, j) => Math.floor((j * restColumns) / K));
+  const columns = Uint16Array.from({ length: K }, (_, j) => blockOf(j, K, restColumns));
   const count = keys.length / Q;
   for (let i = 0; i < Q; i++) {
-    const line = Math.floor((i * restRows) / Q) * restColumns;
-    for (let j = 0; j < K; j++) {
-      const at = i * K + j;
-      if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) {
-        if (leaks && leaks[line + columns[j]] > ZERO) [coarse[at], fine[at]] = [LEAK, leaks[line + columns[j]]];
-        else sure[at] = 1; // and the code of masked is 0
-      } else coarse[at] = wrong?.[i] || rest[line + columns[j]]; // what is wrong in a row is in all that was not kept of it
+    const line = blockOf(i, Q, restRows) * restColumns;
+    for (let j = 0, at = i * K; j < K; j++, at++) {
+      const seen = !allowed || allowed[at >> 3] & (128 >> (at & 7));
+      if (wrong?.[i] || (leaks && !seen)) [coarse[at], fine[at], sure[at]] = unkept(kept, seen, wrong?.[i], line + columns[j]);
+      else if (seen) coarse[at] = rest[line + columns[j]];
+      else sure[at] = 1; // and the code of masked is 0
     }
     for (let place = i * count; place < (i + 1) * count; place++) {
       if (keys[place] === 65535) continue; // the row has fewer keys
       const at = i * K + keys[place];
-      coarse[at] = kept[place];
+      coarse[at] = strong[place];
       fine[at] = low[place];
       sure[at] = 1;
     }

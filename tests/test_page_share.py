@@ -1,0 +1,271 @@
+"""What the page hands on: addresses, Python, pictures; the page in a notebook; and what it shows first."""
+
+import dataclasses
+import html
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from browser import HOSTILE, example, fault
+
+import regard as rg
+from regard.lens import Run, embed
+from regard.lens.choice import choose
+from regard.lens.codes import FINE_ERROR
+from regard.lens.labels import visible
+from regard.lens.notebook import frame_of
+from regard.lens.origin import origin
+from regard.lens.page import page
+from regard.lens.ramp import ramp
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def shown(kept_open):
+    """One page for many tests: (the page, its run, the exact weights)."""
+    run, exact = example(n=20, mask=rg.causal())
+    return kept_open(page(run), permissions=["clipboard-read", "clipboard-write"]), run, exact
+
+
+def saved(view, button) -> bytes:
+    """The file that a button saves."""
+    with view.tab.expect_download() as download:
+        view.tab.click(button)
+    assert re.fullmatch(r"regard-[\w.-]+\.(svg|png)", download.value.suggested_filename)
+    return download.value.path().read_bytes()
+
+
+def test_a_link_opens_the_same_view(shown, chromium):
+    """The address that is copied leads to the same head, row, key and scale in another window."""
+    view, *_ = shown
+    view.choose(call=1, head=2, query=7, key=3, scale="row")
+    view.click("#copy-link")
+    link = view.tab.evaluate("navigator.clipboard.readText()")
+    assert "copied" in view.text("#told")
+    other = view.context.new_page()
+    other.goto(link)
+    other.wait_for_selector("html[data-ready]", state="attached")
+    names = ["call", "head", "query", "key", "scale"]
+    assert other.evaluate("(names) => names.map((name) => state[name])", names) == [1, 2, 7, 3, "row"]
+    other.close()
+
+
+def test_the_python_computes_the_numbers(opened, tmp_path):
+    """The copied lines run, and give the weight of the pair, the row, or the column, exactly."""
+    run, exact = example()
+    run.save(tmp_path / "it's a run")
+    run = dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")})
+    view = opened(page(run))
+    for change, expected in (
+        ({"call": 1, "head": 2, "query": 6, "key": 3}, exact[1][2, 6, 3]),
+        ({"key": None}, exact[1][2, 6]),
+        ({"direction": "from"}, exact[1][2, :, 6]),
+    ):
+        view.choose(**change)
+        code = view.tab.evaluate("share.python()")
+        expression = code.splitlines()[-1]
+        found: dict = {}
+        exec(code.replace(expression, f"found = {expression}"), found)
+        np.testing.assert_allclose(found["found"], expected, atol=1e-6)
+        assert "layer 1, head 2" in expression
+
+
+def test_python_names_how_a_run_was_made():
+    """The folder where it is known, otherwise the model and the text, in ASCII whatever the text holds."""
+    run, _ = example()
+    assert origin(dataclasses.replace(run, text='a "b" \u202e🦊')) == "rg.look('toy', 'a \"b\" \\u202e\\U0001f98a')"
+    assert origin(dataclasses.replace(run, model="all-MiniLM-L6-v2", text="a")) == "rg.look(None, 'a')"
+    assert origin(dataclasses.replace(run, text="a" * 1000)) == 'rg.look(\'toy\', open("text.txt", encoding="utf-8").read())'
+    assert origin(dataclasses.replace(run, facts={"folder": "x'y"})) == 'rg.Run.open("x\'y")'
+
+
+def cells(root) -> dict[tuple[int, int], str]:
+    """The colours of the cells of a drawing, by row and column."""
+    rects = [rect for group in root.iter(f"{SVG}g") if group.get("shape-rendering") for rect in group.iter(f"{SVG}rect")]
+    side = float(rects[0].get("height"))
+    found = {}
+    for rect in rects:
+        row, first = round(float(rect.get("y")) / side), round(float(rect.get("x")) / side)
+        for column in range(first, first + round(float(rect.get("width")) / side)):
+            found[row, column] = rect.get("fill")
+    return found
+
+
+def test_the_svg_holds_the_weights_as_colours(shown):
+    """It is XML; every weight has the colour of the ramp on the fixed domain, masked cells have none; tokens and domain are text."""
+    view, _, exact = shown
+    view.choose(call=0, head=1, query=0, key=None, scale="log", view=None)
+    root = ElementTree.fromstring(saved(view, "#save-svg"))
+    found = cells(root)
+    for i in range(20):
+        for j in range(20):
+            if j > i:
+                assert (i, j) not in found
+                continue
+            place = 255 * (1 + np.log10(max(exact[0][1, i, j], 1e-6)) / 6)
+            near = {round(place + off) for off in (-2, -1, 0, 1, 2)}
+            assert found[i, j] in {"#{:02x}{:02x}{:02x}".format(*ramp("light")[min(255, max(0, at))]) for at in near}
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert texts.count("word7") == 2
+    assert {"≤ 10⁻⁶", "100 %", "masked", "forbidden weight", "toy · layer 0, head 1"} <= set(texts)
+    assert any("each cell is one weight · exact" in text for text in texts)
+
+
+def test_the_view_is_what_is_saved(shown):
+    """Zoomed in, the drawing has the rows and keys that are on the screen."""
+    view, *_ = shown
+    view.choose(view={"row": 10, "column": 4, "span": 5})
+    texts = [node.text for node in ElementTree.fromstring(saved(view, "#save-svg")).iter(f"{SVG}text")]
+    assert {"word10", "word4", "word8"} <= set(texts)
+    assert not {"word2", "word19"} & set(texts)
+    view.choose(view=None)
+
+
+def test_the_png_is_the_same_drawing(shown):
+    """It opens, is twice as large as the SVG, and has its colours."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    view, *_ = shown
+    view.choose(call=0, head=1, scale="log", view=None)
+    root = ElementTree.fromstring(saved(view, "#save-svg"))
+    picture = image.open(io.BytesIO(saved(view, "#save-png"))).convert("RGB")
+    assert picture.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
+    group = next(node for node in root.iter(f"{SVG}g") if (node.get("transform") or "").startswith("translate"))
+    left, top = map(float, re.findall(r"[\d.]+", group.get("transform")))
+    side = float(
+        next(inner for inner in group.iter(f"{SVG}g") if inner.get("shape-rendering")).find(f"{SVG}rect").get("height")
+    )
+    for (i, j), fill in cells(root).items():
+        colour = picture.getpixel((round(2 * (left + (j + 0.5) * side)), round(2 * (top + (i + 0.5) * side))))
+        assert colour == tuple(bytes.fromhex(fill[1:]))
+
+
+def test_large_views_are_pictures_inside_the_drawing(opened):
+    """More cells than can be drawn one by one are an image, and the sides are numbered."""
+    run, _ = example(n=80, layers=1, heads=1)
+    root = ElementTree.fromstring(saved(opened(page(run)), "#save-svg"))
+    assert next(root.iter(f"{SVG}image")).get("href").startswith("data:image/png;base64,")
+    assert {"0", "79"} <= {node.text for node in root.iter(f"{SVG}text")}
+
+
+def test_hostile_tokens_in_a_drawing_are_text(opened):
+    """Whatever tokens hold, the SVG is XML whose only elements are those of the drawing, and the tokens are its text."""
+    run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
+    view = opened(page(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None)))
+    raw = saved(view, "#save-svg")
+    root = ElementTree.fromstring(raw)
+    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {"svg", "title", "defs", "pattern", "path", "linearGradient", "stop",
+                                                                     "rect", "text", "g"}  # fmt: skip
+    texts = {node.text for node in root.iter(f"{SVG}text")}
+    for token in HOSTILE:
+        word = visible(token)
+        assert any(text and text.rstrip("…") and word.startswith(text.rstrip("…")) for text in texts), token
+    assert view.tab.evaluate("window.harmed") is None
+
+
+def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
+    """The page works inside the frame, cannot reach what is around it, and asks for nothing; copying falls back to a box."""
+    run, exact = example()
+    first = choose(run)
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><p id=outside>secret</p>{run._repr_html_()}", encoding="utf-8")
+    tab = chromium.new_page()
+    said, asked = [], []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(file.as_uri())
+    inside = tab.frames[1]
+    inside.wait_for_selector("html[data-ready]", state="attached")
+    assert inside.evaluate("[state.call, state.head, state.query]") == [first.call, first.head, first.query]
+    row = exact[first.call][first.head, first.query]
+    shown = float(re.search(r"gives ([\d.]+) %", inside.inner_text("#sentence"))[1]) / 100
+    assert abs(shown - row.max()) < 0.00051 + FINE_ERROR
+    reached = inside.evaluate(
+        "(() => { try { return parent.document.body.innerText; } catch (error) { return error.name; } })()"
+    )
+    assert reached == "SecurityError"
+    inside.click("#copy-python")
+    inside.wait_for_selector("#copying[open]")
+    assert "import regard" in inside.input_value("#copying textarea")
+    inside.press("#copying textarea", "Escape")
+    inside.press("body", "]")
+    assert inside.evaluate("state.call") == (first.call + 1) % 2
+    tab.wait_for_timeout(200)
+    assert [line for line in said if "clipboard" not in line.lower()] == []
+    assert {url for url in asked if not url.startswith(("blob:", "about:"))} == {file.as_uri()}
+    tab.close()
+
+
+def test_a_notebook_says_what_is_too_long(monkeypatch):
+    """A run that no page holds is a sentence that says what to do, with the model's name as text."""
+    run, _ = example()
+    monkeypatch.setattr(embed, "LARGEST", 10)
+    said = frame_of(dataclasses.replace(run, model="<b>"))
+    assert "&lt;b&gt; is too long for one page" in said
+    assert "--serve" in html.unescape(said)
+
+
+def looked(weights, special=(), tokens=None):
+    """A run of one call per given (H, n, n)."""
+    n = weights[0].shape[-1]
+    tokens = tokens or tuple(f" w{i}" for i in range(n))
+    base, _ = example(n=n, layers=1, tokens=["[CLS]" if i in special else token for i, token in enumerate(tokens)])
+    return Run(
+        "toy", "", base.axes, tuple(dataclasses.replace(base.calls[0], given=each, q=None, k=None, rows={}) for each in weights)
+    )
+
+
+def test_the_firmest_look_is_shown_first():
+    """The largest weight from an ordinary token to an ordinary one at least two away decides, on average over the rows."""
+    random = np.random.default_rng(0)
+    weights = random.dirichlet(np.ones(9) / 3, (3, 4, 9))
+    run = looked(weights, special=(0, 8))
+    firm = weights.copy()
+    rows, keys = np.mgrid[:9, :9]
+    firm[:, :, (np.abs(rows - keys) < 2) | np.isin(rows, (0, 8)) | np.isin(keys, (0, 8))] = 0
+    largest = firm.max(-1)
+    call, head = np.unravel_index(largest.sum(-1).argmax(), (3, 4))
+    found = choose(run)
+    assert (found.call, found.head, found.query) == (call, head, largest[call, head].argmax())
+    assert f"{largest[call, head].sum() / 7:.0%}" in found.why
+    assert choose(run, call=1).head == largest[1].sum(-1).argmax()
+    call, head = np.unravel_index(largest[:, :, 4].argmax(), (3, 4))
+    found = choose(run, token="w4")
+    assert (found.call, found.head, found.query) == (call, head, 4)
+
+
+def test_a_token_is_named_by_position_or_word():
+    """A number is a position; a word is found whatever its case, also where it is cut into several tokens: its last one."""
+    run = looked([np.full((1, 5, 5), 0.2)], tokens=(" The", " ani", "mal", " 3", "."))
+    for token, expected in (("2", 2), ("the", 0), ("Animal", 2), ("mal", 2), ("3", 3), (".", 4)):
+        assert choose(run, token=token).query == expected
+    with pytest.raises(rg.Refused, match=r"no such token(.|\n)*'dog'(.|\n)*position from 0 to 4(.|\n)*ani mal"):
+        choose(run, token="dog")
+
+
+def test_places_that_are_not_there_are_refused():
+    """Calls and heads outside the run are refused with what there is."""
+    run = looked([np.full((2, 3, 3), 1 / 3)] * 2)
+    with pytest.raises(rg.Refused, match=r"no such call(.|\n)*call 2(.|\n)*0 to 1"):
+        choose(run, call=2)
+    with pytest.raises(rg.Refused, match=r"no such head(.|\n)*head 2 of call 1(.|\n)*0 to 1"):
+        choose(run, call=1, head=2)
+
+
+def test_long_runs_are_chosen_from_their_figures(monkeypatch):
+    """Where weights are too many to look at again, the recorded largest weight of each row stands for them where it lies far away."""
+    from regard.lens import choice
+
+    run, exact = example(n=30, layers=3, heads=4)
+    monkeypatch.setattr(choice, "SHORT", 0)
+    special = np.array(run.axes["text"].special)
+    scores = []
+    for call in range(3):
+        key = exact[call].argmax(-1)
+        far = (np.abs(key - np.arange(30)) >= 2) & ~special[key] & ~special
+        scores.append(np.where(far, exact[call].max(-1), 0).sum(-1))
+    found = choose(run)
+    assert (found.call, found.head) == tuple(np.unravel_index(np.argmax(scores), (3, 4)))
