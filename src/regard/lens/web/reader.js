@@ -42,8 +42,10 @@ const reader = {
     const clear = element("button", "only the row", { type: "button" });
     clear.addEventListener("click", () => choose({ pins: [] }));
     this.pins.append(this.pinsText, " ", clear);
+    this.live = element("p", null, { className: "unseen", id: "reader-live" });
+    this.live.setAttribute("aria-live", "polite");
     const side = element("div", null, { id: "strongest" });
-    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.picture, this.readout, side);
+    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.picture, this.readout, this.live, side);
     this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
     this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
     patches.build(this.picture, (i, event) => this.pick(this.main, i, event));
@@ -65,7 +67,6 @@ const reader = {
     $("words").hidden = grid;
     this.picture.hidden = !grid;
     document.querySelector("#reader .find").hidden = grid;
-    if (grid) patches.show(line);
     this.main.show(line.of, line.to ? "The keys, coloured by the weights" : "The rows, coloured by the weights");
     if (cross) {
       this.other.show(line.to ? queryAxis() : keyAxis(), line.to ? "The rows: choose one" : "The keys: choose one");
@@ -73,8 +74,11 @@ const reader = {
       this.mainTitle.textContent = line.to ? `keys: ${callNow().keys}` : `rows: ${callNow().queries}`;
     }
     strongest.show(line);
+    if (grid) await patches.show(line);
+    if (turn !== this.turn) return;
     this.reveal(cross);
     this.say();
+    this.live.textContent = state.key !== null && line.to ? `Key ${quote(keyAxis(), state.key).slice(0, 100)}, ${state.key}: ${told(line, state.key)}` : "";
   },
 
   head() {

@@ -212,6 +212,8 @@ function walkNumbers(each, w, call, { order, lacking }) {
     list.append(line);
   }
   if (each.key && each.key(w, order[0], call) === null) return [];
+  const free = w.allowed.filter(Boolean).length;
+  if (each.mask) return [list, said(`${free} of the ${w.keys.length} keys${w.keys.length < w.K ? " that are here" : ""} may be attended.`)];
   return [list, ...(each.weights ? [said(shares(w, call))] : [])];
 }
 
