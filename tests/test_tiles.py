@@ -223,6 +223,15 @@ def test_an_overview_is_cut_as_maps_are(size, small, monkeypatch):
     assert found.exact == "exact"
 
 
+@pytest.mark.parametrize("heads", [range(1, 5), range(3, 6)])
+def test_heads_that_share_keys_unevenly_are_refused(heads, monkeypatch):
+    """Some heads of an overview are one head, whole groups, or as many of each group."""
+    monkeypatch.setattr(tiles, "SMALL", 0)
+    call = recorded(np.ones((8, 9, 4), np.float32), np.ones((2, 9, 4), np.float32))
+    with pytest.raises(rg.Refused, match="heads that share keys unevenly"):
+        tiles.overview(call, heads=heads)
+
+
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
 def test_a_sampled_picture_says_so(small, monkeypatch):
     """What would take too long comes from some rows, evenly, with their true weights; and the answer says which share of them."""

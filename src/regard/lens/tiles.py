@@ -194,7 +194,9 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
     heads, rows, keys = part.heads, part.rows, part.keys
     share = call.shape[0] // call.groups
     groups = range(heads.start // share, (heads.stop - 1) // share + 1)
-    if len(heads) % len(groups):
+    if any(h // share != groups[number * len(groups) // len(heads)] for number, h in enumerate(heads)) or len(heads) % len(
+        groups
+    ):
         raise Refused("tiles", [Reason("heads that share keys unevenly", f"heads {heads.start} … {heads.stop - 1}",
                                        f"whole groups of {share} heads, or one head", "ask head by head")])  # fmt: skip
     # Constants are arguments of a kernel. They are never 0 here, nor those of a usual rule, so that all parts share one kernel.
