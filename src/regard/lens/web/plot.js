@@ -13,7 +13,7 @@ class Plot {
     this.over.setAttribute("aria-hidden", "true");
     holder.classList.add("plot");
     holder.append(this.canvas, this.over);
-    tiles.landed.add(() => this.shown && this.later());
+    tiles.landed.add(() => this.shown && (this.waiting.length ? this.now() : this.later()));
     // How wide the plot is, is asked for only when it has changed: asking in every frame would lay the page out in every frame.
     new ResizeObserver(() => { this.room = holder.clientWidth; this.later(); }).observe(holder);
     addEventListener("resize", () => { this.outer = null; this.later(); });
@@ -128,20 +128,25 @@ class Plot {
     if ([...changed].every((name) => name === "hover" || name === "measured")) { this.later("over"); return Promise.resolve(); }
     return new Promise((done, failed) => {
       this.waiting.push({ done, failed });
-      this.later();
+      if (changed.size === 1 && changed.has("view")) this.later(); // while the map is moved, one drawing a frame is enough
+      else this.now();
     });
   }
 
+  /** Draws at the next frame, however often it is asked. */
   later(what = "all") {
     if (what === "all") this.dirty = true;
-    if (!this.frame) this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      if (!this.shown) return this.settle(true);
-      this.measure();
-      this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak"].map((name) => [name, css(`--${name}`)]));
-      if (this.dirty) this.settle(this.paint());
-      this.overlay();
-    });
+    this.frame ??= requestAnimationFrame(() => this.now(this.dirty));
+  }
+
+  now(all = true) {
+    cancelAnimationFrame(this.frame);
+    Object.assign(this, { frame: null, dirty: all });
+    if (!this.shown) return this.settle(true);
+    this.measure();
+    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak"].map((name) => [name, css(`--${name}`)]));
+    if (all) this.settle(this.paint());
+    return this.overlay();
   }
 
   settle(complete) {
@@ -156,20 +161,15 @@ class Plot {
     const parts = this.parts();
     const detail = this.detail(at);
     const place = { call: state.call, head: state.head, pool: state.pool };
-    const wanted = [], near = this.visible(at, detail.level);
-    const top = topLevel(this.call), whole = this.whole();
-    let missing = false, drawn = false;
-    for (const { painter } of parts) {
-      wanted.push(...painter.needs({ ...place, level: top, row: 0, column: 0 }));
-      for (const spot of near) {
-        const here = { ...place, ...spot, level: detail.level };
-        wanted.push(...painter.needs(here));
-        if (!painter.picture(here, detail.fold)) missing = true;
-        drawn ||= !missing || Boolean(painter.picture({ ...place, level: top, row: 0, column: 0 }, this.foldAt(top, detail)));
-      }
-    }
-    for (const { painter } of parts) wanted.push(...whole.spots.flatMap((spot) => painter.needs({ ...place, ...spot, level: whole.detail.level })));
-    tiles.want(this.name, wanted);
+    const wanted = [];
+    const near = this.visible(at, detail.level);
+    const whole = this.whole(), top = { ...place, level: topLevel(this.call), row: 0, column: 0 };
+    const needed = [...near.map((spot) => [spot, detail.level]), ...whole.spots.map((spot) => [spot, whole.detail.level])];
+    for (const [spot, level] of needed) for (const { painter } of parts) wanted.push(...painter.needs({ ...place, ...spot, level }));
+    tiles.want(this.name, [...wanted, ...parts.flatMap(({ painter }) => painter.needs(top))]);
+    const there = (level, fold) => (spot) => parts.every(({ painter }) => painter.picture({ ...place, ...spot, level }, fold));
+    const missing = !near.every(there(detail.level, detail.fold));
+    const drawn = !missing || near.some(there(detail.level, detail.fold)) || there(top.level, this.foldAt(top.level, detail))(top);
     // For a moment the last head stays, rather than an empty plot that flickers.
     if (missing && !drawn && performance.now() - (this.painted ?? -1e9) < 150) {
       setTimeout(() => this.later(), 160);

@@ -82,12 +82,13 @@ const tiles = {
 
 /** How many cells of a tile are forbidden weight, not numbers or out of range, and where the first of them are, the worst last. */
 function alarmsOf({ coarse, columns }) {
-  const found = { [OUT]: 0, [NAN]: 0, [LEAK]: 0, cells: [] };
-  for (let at = 0; at < coarse.length; at++) {
-    const code = coarse[at];
-    if ((code === LEAK || code === NAN || code === OUT) && found[code]++ < 200) found.cells.push([Math.floor(at / columns), at % columns, code]);
+  const found = { cells: [] };
+  for (const code of WORSE) {
+    found[code] = 0;
+    for (let at = coarse.indexOf(code); at >= 0; at = coarse.indexOf(code, at + 1)) {
+      if (found[code]++ < 200) found.cells.push([Math.floor(at / columns), at % columns, code]);
+    }
   }
-  found.cells.sort((a, b) => WORSE.indexOf(a[2]) - WORSE.indexOf(b[2]));
   return found;
 }
 const WORSE = [OUT, NAN, LEAK];
