@@ -192,13 +192,7 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
 
     assert call.q is not None and call.k is not None
     heads, rows, keys = part.heads, part.rows, part.keys
-    share = call.shape[0] // call.groups
-    groups = range(heads.start // share, (heads.stop - 1) // share + 1)
-    if any(h // share != groups[number * len(groups) // len(heads)] for number, h in enumerate(heads)) or len(heads) % len(
-        groups
-    ):
-        raise Refused("tiles", [Reason("heads that share keys unevenly", f"heads {heads.start} … {heads.stop - 1}",
-                                       f"whole groups of {share} heads, or one head", "ask head by head")])  # fmt: skip
+    groups = groups_of(call, heads)
     # Constants are arguments of a kernel. They are never 0 here, nor those of a usual rule, so that all parts share one kernel.
     places: dict[Expr, Expr] = {head: head - (-2 - heads.start) - 2, key: key - (-1 - keys.start) - 1}
     even = len(rows) == rows[-1] - rows[0] + 1
@@ -212,6 +206,17 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
     problem = Problem.of(q[None], k[None], None, mask=mask, score=score, scale=1.0 if shown else call.scale,
                          query_start=call.start + int(rows[0]) if even else 0, where="tiles")  # fmt: skip
     return statistics.called(problem, tiling.tiling(replace(problem, mask=None)))
+
+
+def groups_of(call: Call, heads: range) -> range:
+    """The heads of keys that some heads of queries read, evenly shared among them."""
+    share = call.shape[0] // call.groups
+    groups = range(heads.start // share, (heads.stop - 1) // share + 1)
+    evenly = [group for group in groups for _ in range(len(heads) // len(groups))]
+    if [h // share for h in heads] != evenly:
+        raise Refused("tiles", [Reason("heads that share keys unevenly", f"heads {heads.start} … {heads.stop - 1}",
+                                       f"whole groups of {share} heads, or one head", "ask head by head")])  # fmt: skip
+    return groups
 
 
 def work(ready) -> int:
