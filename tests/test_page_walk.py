@@ -236,7 +236,7 @@ def test_a_pair_in_every_head(paired):
     near(shown, {at: exact[at][8, 2] for at in falling}, FINE_ERROR)
     size = opened.tab.evaluate("pair.cell")
     for call, head in ((0, 1), (2, 3)):
-        want = opened.tab.evaluate("(p) => [...rgb(step(p, 'log'), 'log')]", float(exact[call, head, 8, 2]))
+        want = opened.tab.evaluate("(p) => [...rgb(step(p, state.scale), state.scale)]", float(exact[call, head, 8, 2]))
         x, y = (size["left"] + head * size["width"] + 3, size["top"] + call * size["height"] + 3)
         assert np.abs(np.array(opened.pixel("#pair-canvas", int(x), int(y))[:3]) - want).max() <= 4
 
@@ -260,11 +260,11 @@ def test_a_pair_leads_to_its_heads(paired):
 
 
 def test_without_a_key_the_strongest_is_taken(paired):
-    """It says so; it follows the row; and a masked pair has no weight in any head."""
+    """Among the ordinary tokens, and it says so; it follows the row; and a masked pair has no weight in any head."""
     opened, exact = paired
     opened.choose(call=1, head=2, query=7, key=None)
-    strongest = int(exact[1, 2, 7].argmax())
-    assert f"({strongest})" in opened.text("#pair-title") and "as none is chosen" in opened.text("#pair-note")
+    strongest = 1 + int(exact[1, 2, 7, 1:-1].argmax())
+    assert f"({strongest})" in opened.text("#pair-title") and "no special token, as none is chosen" in opened.text("#pair-note")
     near(heads(opened), {(call, head): exact[call, head, 7, strongest] for call in range(3) for head in range(4)}, FINE_ERROR)
     opened.choose(query=3, key=9)
     assert heads(opened) == {} and "No head gives this pair any weight." in opened.text("#pair-note")

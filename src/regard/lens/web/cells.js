@@ -12,11 +12,11 @@ function decimal(value, digits = 4) {
   return String(Number(value.toPrecision(digits))).replace("-", "−").replace("e−", "·10^−");
 }
 
-/** A number for a narrow cell: at most three figures and three places after the point. */
-function brief(value) {
+/** A number for a narrow cell: at most so many figures, and as many places after the point. */
+function brief(value, digits) {
   if (!Number.isFinite(value)) return decimal(value);
   const size = Math.abs(value);
-  return size >= 1e4 ? value.toExponential(0).replace("-", "−").replace("e+", "e") : decimal(size < 0.1 ? Number(value.toFixed(3)) : value, 3);
+  return size >= 1e4 ? value.toExponential(0).replace("-", "−").replace("e+", "e") : size < 0.1 && value ? value.toFixed(digits).replace("-", "−") : decimal(value, digits);
 }
 
 /** Gives a node the ground of a number. */
@@ -83,7 +83,7 @@ class Cells {
     [this.canvas.style.width, this.canvas.style.height] = [`${width * across}px`, `${Cells.size.height * lines}px`];
     const context = this.canvas.getContext("2d");
     context.scale(density, density);
-    context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
+    context.font = `${width < 42 ? 10 : 11}px ${getComputedStyle(this.canvas).fontFamily}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     const gap = width > 8 ? 1 : 0;
@@ -92,9 +92,9 @@ class Cells {
       const plain = Number.isFinite(value);
       context.fillStyle = plain ? colour(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
       context.fillRect(x * width, y * Cells.size.height, width - gap, Cells.size.height - 1);
-      if (width < 40) return;
+      if (width < 32) return;
       context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
-      context.fillText(brief(value), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
+      context.fillText(brief(value, width < 42 ? 2 : 3), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
     }));
     if (document.activeElement === this.canvas) {
       const [y, x] = this.place(...this.at);

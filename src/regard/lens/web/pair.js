@@ -37,8 +37,8 @@ const pair = {
   draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
     const stays = state.key !== null && this.rows.some((row) => row.call === state.call); // another head of the same pair
-    if (any("run", "query", "key", "hideSpecial") || (!stays && any("call", "head"))) return this.lazily.again();
-    if (any("call", "head", "scale", "theme", "size") && this.rows.length) this.show();
+    if (any("run", "query", "key") || (!stays && any("call", "head"))) return this.lazily.again();
+    if (any("call", "head", "scale", "theme", "size", "hideSpecial") && this.rows.length) this.show();
     return undefined;
   },
 
@@ -76,7 +76,7 @@ const pair = {
     const mean = sure.reduce((sum, { p }) => sum + p, 0) / Math.max(1, sure.length);
     const much = sure.filter(({ p }) => p >= 0.1).length;
     const first = this.order[0];
-    const parts = [this.found ? "The strongest key of the row, as none is chosen (Alt-click one in the text, or a cell of the map)." : "",
+    const parts = [this.found ? `The strongest key of the row${to.special[this.to] || !to.special.includes(true) ? "" : " that is no special token"}, as none is chosen: Alt-click one in the text, or click a cell of the map.` : "",
       first ? `The most: ${this.words(first)} in ${this.called(first)}.` : "No head gives this pair any weight.",
       `${much} of ${this.all.length} heads give 10 % or more; the mean is ${percent(mean, 2)}.`,
       SCALES[state.scale].perRow ? "Colours are on the logarithmic scale here, as every head has a row of its own." : "",
@@ -106,7 +106,7 @@ const pair = {
   },
 
   line: ({ p, code }) => ({ p: [p], code: [code], hidden: () => false, row: { attended: 1, maximum: 1 } }),
-  scale() { return SCALES[state.scale].perRow ? "log" : state.scale; },
+  scale() { return SCALES[state.scale].perRow ? USUAL : state.scale; },
 
   /** Sizes in pixels: a column for the names, a line for the numbers of the heads, then the cells. */
   measure() {

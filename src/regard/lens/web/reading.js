@@ -1,16 +1,17 @@
 // What the reader reads: the weights of the pinned rows over the keys, or of the pinned keys over the rows, as one line of numbers.
 
-/** The strongest key of a row; special ones are left out where they are hidden. null where the row has no weight. */
+/** The strongest key of a row, rather one that is no special token; null where the row has no weight. */
 async function strongestKey(n, call, head, i) {
   const { coarse, fine, sure } = await source.row(n, call, head, i);
   const { special } = runs[n].axes[runs[n].calls[call].keys];
-  let best = null, most = 0;
+  const best = [null, null], most = [0, 0];
   for (let j = 0; j < coarse.length; j++) {
-    if ((state.hideSpecial && special[j]) || sure?.[j] === 0) continue;
+    if (sure?.[j] === 0) continue;
+    const kind = Number(special[j]);
     const p = weight(coarse[j], fine?.[j]);
-    if (p > most) [best, most] = [j, p];
+    if (p > most[kind]) [best[kind], most[kind]] = [j, p];
   }
-  return best;
+  return best[0] ?? best[1];
 }
 
 /** One line out of several: the sum of the weights, or their mean; masked only where all are, wrong where one is. */

@@ -131,7 +131,7 @@ const strongest = {
     context.textBaseline = "top";
     for (let n = 1; n <= most; n *= 10) {
       context.textAlign = n === 1 ? "left" : "center";
-      if (x(n) < width - 60) context.fillText(n.toLocaleString("en"), x(n), bottom + 4);
+      if (x(n) < width - 90) context.fillText(n.toLocaleString("en"), x(n), bottom + 4);
     }
     context.textAlign = "right";
     context.fillText(`${most.toLocaleString("en")} ${to ? "keys" : "rows"}`, width - 8, bottom + 4);
