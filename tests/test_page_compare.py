@@ -149,7 +149,7 @@ def test_the_heads_that_differ_most_come_first_with_their_rows(home):
     by = []
     for name, _, change, row in lines:
         call, head = (int(word) for word in name.replace(",", "").split() if word.isdigit())
-        old, new = (float(part.removesuffix(" %")) for part in change.split(" → "))
+        old, new = (float(part.removesuffix(" %").removeprefix("< ")) for part in change.split(" → "))
         by.append(abs(new - old))
         half = np.abs(other[call][head, 9] - exact[call][head, 9]).sum() / 2
         assert float(row.removesuffix(" %")) / 100 == pytest.approx(half, rel=0.06)

@@ -183,7 +183,7 @@ const comparison = {
       const { layer, name: path } = runs[0].calls[call];
       const go = element("button", `${layer === null ? `call ${call}` : `layer ${layer}`}, head ${head}`, { type: "button", title: path });
       go.addEventListener("click", () => choose({ call, head }));
-      return element("tr", undefined, {}, element("td", undefined, {}, go), element("td", METRICS[name].title), element("td", `${percent(from, 2)} → ${percent(to, 2)}`, { className: "number" }), element("td", "…", { className: "number" }));
+      return element("tr", undefined, {}, element("td", undefined, {}, go), element("td", METRICS[name].title.replace(/^weight on (the )?/, "")), element("td", `${roughly(from)} → ${roughly(to)}`, { className: "number" }), element("td", "…", { className: "number" }));
     };
     const titles = ["head", "differs most in", "first → second", "chosen row"].map((name) => element("th", name, { scope: "col" }));
     this.lines = this.shown.map(line);
@@ -197,11 +197,14 @@ const comparison = {
       this.lines[number].toggleAttribute("aria-current", call === state.call && head === state.head);
       const { total } = await rowDifference(call, head, Math.min(place.query, runs[0].calls[call].Q - 1));
       if (overtaken(place)) return;
-      this.lines[number].lastChild.textContent = percent(total, 2);
+      this.lines[number].lastChild.textContent = roughly(total);
     }
   },
 };
 screens.push(comparison);
+
+/** A share in two figures, where less than a hundredth of a percent does not matter. */
+const roughly = (p) => (p > 0 && p < 1e-4 ? "< 0.01 %" : percent(p, 2));
 
 /** The figure in which a head of the two runs differs most. */
 function mostDifferent(call, head) {
