@@ -74,6 +74,7 @@ def test_the_legend_shows_the_ramp_and_its_domain(home):
     """The ramp is the table of colours, its ticks are those of the scale, and they do not depend on the head."""
     view, *_ = home
     for scale, ends in (
+        ("near", ("≤ 0.1 %", "100 %")),
         ("log", ("≤ 10⁻⁶", "100 %")),
         ("linear", ("0 %", "100 %")),
         ("lift", ("1/64", "64×")),
@@ -90,6 +91,17 @@ def test_the_legend_shows_the_ramp_and_its_domain(home):
         assert ticks == view.tab.eval_on_selector_all("#ticks span", "nodes => nodes.map((node) => node.textContent)")
     names = view.tab.eval_on_selector_all("#swatches li", "nodes => nodes.map((node) => node.textContent)")
     assert names == ["masked", "exactly 0", "not a number", "out of range", "forbidden weight"]
+
+
+def test_short_texts_begin_on_three_decades(opened):
+    """Up to 256 keys the usual scale begins at 0.1 %, longer ones at 10⁻⁶; the address names a scale only where it is another."""
+    for n, usual, other in ((8, "near", "log"), (257, "log", "near")):
+        view = opened(page(example(n=n, layers=1, heads=1)[0]))
+        assert view.state("scale") == usual
+        assert view.text("#ticks span").strip() == {"near": "≤ 0.1 %", "log": "≤ 10⁻⁶"}[usual]
+        assert "scale" not in view.tab.evaluate("address()")
+        view.choose(scale=other)
+        assert f"scale={other}" in view.tab.evaluate("address()")
 
 
 def test_every_head_of_the_atlas_opens(home):
@@ -115,7 +127,7 @@ def test_every_head_of_the_atlas_opens(home):
 def test_pictures_of_the_atlas_are_the_matrices(opened):
     """Every cell of a picture has the colour of the mean over its rows of the sum over its keys; masked ones let the ground through."""
     run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
-    view = opened(page(run))
+    view = opened(page(run), "#scale=log")
     codes = view.asks("picture", 0, 0)
     side = codes["rows"]
     assert side == codes["columns"] == embed.PICTURE

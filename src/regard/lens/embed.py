@@ -23,8 +23,9 @@ WHOLE = 2_500_000  # weights that are kept whole: two bytes each before packing
 MOST = 60_000_000  # weights that are kept in part: more take long to compute, and pass the size below
 LARGEST = 1 << 22  # weights of one head, which a browser opens at once
 ROOM = 6_600_000  # bytes of a page that keeps weights in part, packed: strongest keys, tracks and pictures
-PER_KEY, PER_ROW, PER_CELL = 5.4, 8, 1.3  # of these for each key that is kept, each row's tracks, each cell of a picture
+PER_KEY, PER_ROW, PER_CELL = 5.4, 14, 1.3  # of these for each key that is kept, each row's tracks, each cell of a picture
 FEWEST, FULLEST = 4, 64  # keys per row
+NO_KEY = 65535  # where a row has fewer keys than are kept
 REST = 64  # blocks along a side of the coarse map
 PICTURE = 44  # cells along the side of a picture in the atlas
 WALKED = {"whole": 1_000_000, "part": 250_000}  # numbers of q, k, v, x and out that are kept for the walk
@@ -45,7 +46,9 @@ def _per_row(run: Run) -> int:
 def fits(run: Run) -> bool:
     """Whether a page can hold the run by itself; a longer one is served."""
     largest = max(call.shape[1] * call.shape[2] for call in run.calls)
-    return _weights(run) <= MOST and largest <= LARGEST and (kept(run) == "whole" or _per_row(run) >= FEWEST)
+    if largest > LARGEST or max(call.shape[2] for call in run.calls) >= NO_KEY:
+        return False
+    return _weights(run) <= MOST and (kept(run) == "whole" or _per_row(run) >= FEWEST)
 
 
 def kept(run: Run) -> str:
@@ -126,7 +129,7 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None, mas
     order.sort(1)
     seen = np.take_along_axis(allowed, order, 1)
     coarse, fine = encode(np.take_along_axis(p, order, 1), seen)
-    keys = np.where(seen | (coarse > 0), order, 65535).astype(np.uint16)
+    keys = np.where(seen | (coarse > 0), order, NO_KEY).astype(np.uint16)
     others = allowed.copy()
     np.put_along_axis(others, order, False, 1)
     rows, columns = min(Q, REST), min(K, REST)
@@ -151,7 +154,7 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None, mas
 
 
 def _tracks(call: Call) -> bytes:
-    """One byte per row and figure, in shares of the largest of its kind in the call."""
+    """Two bytes per row and figure, in shares of the largest of its kind in the call."""
     parts, names, most = [], [], []
     for name in TRACKS:
         values = call.received if name == "received" else call.rows.get(name)
@@ -159,7 +162,7 @@ def _tracks(call: Call) -> bytes:
             continue
         values = np.nan_to_num(np.asarray(values, np.float64))
         top = float(values.max(initial=0)) or 1.0
-        parts.append(np.rint(np.clip(values, 0, None) / top * 255).astype(np.uint8).ravel())
+        parts.append(np.rint(np.clip(values, 0, None) / top * 65535).astype(np.uint16).ravel())
         names.append(name)
         most.append(top)
     return frame({"names": names, "most": most}, tracks=np.concatenate(parts))

@@ -38,12 +38,15 @@ function percent(p, figures = 3) {
 
 // Scales: each gives a weight its place in 0 … 1 on a domain that never moves; `row` knows {attended, maximum} of the cell's row.
 const SCALES = {
-  log: { title: "logarithmic", ticks: ["≤ 10⁻⁶", "10⁻⁵", "10⁻⁴", "0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 6 },
+  near: { title: "logarithmic from 0.1 %", ticks: ["≤ 0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 3 },
+  log: { title: "logarithmic from 10⁻⁶", ticks: ["≤ 10⁻⁶", "10⁻⁵", "10⁻⁴", "0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 6 },
   linear: { title: "linear", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], place: (p) => p },
   lift: { title: "against uniform", ticks: ["1/64", "1/8", "uniform", "8×", "64×"], diverging: true, perRow: true,
           place: (p, row) => 0.5 + Math.log2((p || 1e-12) * row.attended) / 12 },
   row: { title: "share of the row's largest", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], perRow: true, place: (p, row) => p / row.maximum },
 };
+/** The scale that a page begins with: a row of a short text has no room for six decades. */
+const USUAL = Math.max(...runs.flatMap(({ calls }) => calls.map(({ K }) => K))) <= 256 ? "near" : "log";
 const POOLS = { share: "sum over keys, mean over rows", largest: "largest weight in the cell" };
 
 /** The bytes of a text in base64; a loop takes a tenth of the time of Uint8Array.from. */

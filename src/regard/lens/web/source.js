@@ -110,14 +110,14 @@ class Embedded {
   }
 
   async tracks(n, call, head) {
-    const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // a byte each, in shares of the largest of its kind
+    const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // in shares of the largest of its kind
     const { Q, K, heads } = runs[n].calls[call];
     const found = {};
     let at = 0;
     names.forEach((name, number) => {
       const size = name === "received" ? K : Q;
       const part = tracks.subarray(at + head * size, at + (head + 1) * size);
-      found[name] = Float32Array.from(part, (byte) => (byte / 255) * most[number]);
+      found[name] = Float32Array.from(part, (share) => (share / 65535) * most[number]);
       at += heads * size;
     });
     return found;

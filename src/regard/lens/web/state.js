@@ -6,7 +6,7 @@ const state = {
   key: null, // the pinned column, where a pair was chosen
   pins: [], // more rows that are summed in the reader
   direction: "to", // "to": what the row attends to; "from": what attends to the key at its place
-  scale: "log", pool: "share", hideSpecial: false,
+  scale: USUAL, pool: "share", hideSpecial: false,
   metric: "picture", sort: "order", filter: null, // of the atlas; filter: {metric, low, high}
   view: null, // of the map: {row, column, span}: the first row and key on the screen, and how many keys there are across it
   cells: null, // of the map: "square", "fitted" to the plot, or what suits the matrix
@@ -87,7 +87,7 @@ const WORDS = { scale: SCALES, pool: POOLS, direction: { to: 1, from: 1 }, compa
 
 function address() {
   const parts = NUMBERS.filter((name) => state[name] !== null && (name !== "run" || state.run)).map((name) => `${name}=${state[name]}`);
-  for (const name of Object.keys(WORDS)) if (state[name] !== { scale: "log", pool: "share", direction: "to", compare: "side", cells: null }[name]) parts.push(`${name}=${state[name]}`);
+  for (const name of Object.keys(WORDS)) if (state[name] !== { scale: USUAL, pool: "share", direction: "to", compare: "side", cells: null }[name]) parts.push(`${name}=${state[name]}`);
   if (state.hideSpecial) parts.push("hide=special");
   if (state.pins.length) parts.push(`pins=${state.pins.join(",")}`);
   if (state.metric !== "picture") parts.push(`metric=${state.metric}`);
