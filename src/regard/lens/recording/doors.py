@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...errors import refuse
 from ...torch.observe.calls import arguments
 from ..axis import Axis
 from ..run import Run
+from .axes import Axes
 from .keeping import Asked
 from .session import record_module
 
@@ -19,14 +19,14 @@ __all__ = ["Asked", "of_model", "of_module"]
 def of_module(model, inputs, tokens: Sequence[str] | None, asked: Asked) -> Run:
     """Any torch module, method or function."""
     args, named = arguments(inputs)
-    axes = {} if tokens is None else {"text": Axis.of([str(token) for token in tokens])}
+    axes = Axes({} if tokens is None else {"text": Axis.of([str(token) for token in tokens])})
     name = getattr(model, "__name__", type(model).__name__)
     return record_module(model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=None, asked=asked)
 
 
 def of_model(what, text, target, picture, inputs, tokenizer, generate: int, asked: Asked) -> Run:
     """A model of transformers, opened or loaded."""
-    from .giving import given_inputs, given_text
+    from .giving import given_inputs, given_picture, given_text
     from .opening import Opened, opened
     from .transformers_models import record_model
 
@@ -36,10 +36,12 @@ def of_model(what, text, target, picture, inputs, tokenizer, generate: int, aske
         if tokenizer is not None:
             raise refuse("look", "a tokenizer that is not read", "tokenizer= for a model that is opened here", "the model's own",
                          "leave it out, or load the model yourself")  # fmt: skip
-        model = opened(what, writes=generate > 0, reads=text is not None)
+        model = opened(what, writes=generate > 0, reads=text is not None, sees=picture is not None)
     else:
         model = Opened(getattr(what, "name_or_path", "") or type(what).__name__, what, tokenizer, own=False)
-    if text is not None:
+    if picture is not None:
+        given = given_picture(model, picture, text, asked.entry)
+    elif text is not None:
         given = given_text(model, text, target, asked.entry, generate)
     elif isinstance(inputs, Mapping):
         given = given_inputs(model, inputs, asked.entry)

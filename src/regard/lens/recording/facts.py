@@ -16,15 +16,10 @@ __all__ = ["facts", "hash_of"]
 
 def facts() -> dict[str, Any]:
     """Versions of the libraries that ran, the time, and what the numbers are."""
-    from ... import __version__
-
-    found = {
-        name: getattr(sys.modules[name], "__version__", "")
-        for name in ("numpy", "torch", "transformers")
-        if name in sys.modules
-    }
+    names = ("regard", "numpy", "torch", "transformers")
+    found = {name: getattr(sys.modules[name], "__version__", "") for name in names if name in sys.modules}
     return {
-        "versions": {"regard": __version__, "python": platform.python_version(), **found},
+        "versions": {"python": platform.python_version(), **found},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "exact": "figures and lse are sums over all keys",
     }  # fmt: skip

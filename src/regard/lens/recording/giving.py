@@ -10,10 +10,12 @@ import numpy as np
 
 from ...errors import refuse
 from ..axis import Axis
+from .axes import Seen
 from .opening import Opened, fit
+from .pictures import patches_of, pixels
 from .spelling import spelled
 
-__all__ = ["Given", "given_inputs", "given_text"]
+__all__ = ["Given", "given_inputs", "given_picture", "given_text"]
 
 
 @dataclass(eq=False)
@@ -24,6 +26,7 @@ class Given:
     text: str
     axes: dict[str, Axis] = field(default_factory=dict)
     batch: int = 1
+    seen: Seen | None = None
 
 
 def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence[str] | None, entry: int, writes: int) -> Given:
@@ -120,16 +123,26 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
         given.axes[axis] = _axis_of_ids(opened, rows[entry].tolist(), axis)
     if getattr(opened.model.config, "is_encoder_decoder", False):
         given.axes = {{"text": "source"}.get(name, name): axis for name, axis in given.axes.items()}
-    if "input_ids" in held and opened.tokenizer is not None:
-        given.text = opened.tokenizer.decode(held["input_ids"][entry], skip_special_tokens=True)
+    if "input_ids" in held and opened.words is not None:
+        given.text = opened.words.decode(held["input_ids"][entry], skip_special_tokens=True)
+    found = patches_of(opened.model.config, held.get("pixel_values"), opened.tokenizer, entry)
+    given.seen = None if found is None else Seen(*found)
     if not given.axes:
         first = next((value for value in held.values() if getattr(value, "ndim", 0) > 1), None)
         given.batch = 1 if first is None else first.shape[0]
     return given
 
 
-def _axis_of_ids(opened: Opened, ids: list[int], name: str) -> Axis:
+def given_picture(opened: Opened, picture: Any, text: str | Sequence[str] | None, entry: int) -> Given:
+    """A picture, and a text beside it where the model reads one too."""
     if opened.tokenizer is None:
+        raise refuse("look", "nothing reads the picture", f"{type(opened.model).__name__} and a picture", "the processor of the model",
+                     "pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}")  # fmt: skip
+    return given_inputs(opened, pixels(opened.tokenizer, picture, text), entry)
+
+
+def _axis_of_ids(opened: Opened, ids: list[int], name: str) -> Axis:
+    if opened.words is None:
         return Axis.of([str(number) for number in ids], name=name)
-    special = set(opened.tokenizer.all_special_ids)
-    return Axis.of(spelled(opened.tokenizer, ids, None), [number in special for number in ids], name)
+    special = set(opened.words.all_special_ids)
+    return Axis.of(spelled(opened.words, ids, None), [number in special for number in ids], name)

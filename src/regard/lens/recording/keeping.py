@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import Reason, Refused, refuse
-from ..axis import Axis
 from ..call import Call
 from ..container import Writer
 from ..run import Run, Step
@@ -35,6 +34,13 @@ class Asked:
     limit: int | str = "2GB"
     into: str | Path | None = None
     overwrite: bool = False
+
+    def __post_init__(self):
+        size_of(self.limit, "look")
+        if isinstance(self.entry, bool) or not isinstance(self.entry, int) or self.entry < 0:
+            raise refuse(
+                "look", "no batch entry", f"entry={self.entry!r}", "its number, counted from 0", "leave it out for the first"
+            )
 
     def wants(self, name: str, number: int | None) -> bool:
         return self.layers is None or any(fits(part, name, number) for part in self.layers)
@@ -137,9 +143,9 @@ def fits(part: int | str, name: str, number: int | None) -> bool:
 
 
 @contextlib.contextmanager
-def keeping(asked: Asked, axes: dict[str, Axis], alike: Callable[[str], int], rows: int = 0) -> Iterator[Keeper]:
+def keeping(asked: Asked, axes: Axes, alike: Callable[[str], int], rows: int = 0) -> Iterator[Keeper]:
     """A keeper that writes into the folder that was asked for; what an error leaves half written is removed."""
-    keeper = Keeper(asked, Axes(axes), alike, rows)
+    keeper = Keeper(asked, axes, alike, rows)
     if asked.into is None:
         yield keeper
         return

@@ -37,25 +37,29 @@ def numbers(value: Any) -> np.ndarray:
 class Layout:
     """A call whose tensors are (B, H, rows, depth), or (B·H, rows, depth) as batched products want them.
 
-    entry: which batch entry is looked at.
+    entry: which batch entry is looked at. windows: how many of the call's own batch belong to one entry of the model's; their rows
+    are put one window after the other.
     """
 
     batch: int
     heads: int
     entry: int
+    windows: int = 1
 
     @classmethod
     def of(cls, sizes: tuple[int, ...], module: Any, batch: int | None, entry: int) -> Layout:
         """sizes: of q. module: of the layer, which may tell its heads. batch: of the model, where it is known."""
         lead = sizes[:-2]
         if len(lead) != 1:
-            return cls(lead[0] if lead else 1, math.prod(lead[1:]), entry)
+            own = lead[0] if lead else 1
+            return cls(own, math.prod(lead[1:]), entry, own // batch if batch and own % batch == 0 else 1)
         config = getattr(module, "config", None)
         known = next(
             (found for owner in (module, config) for name in HEADS if type(found := getattr(owner, name, None)) is int), None
         )
         heads = known if known and lead[0] % known == 0 else lead[0] // batch if batch and lead[0] % batch == 0 else lead[0]
-        return cls(lead[0] // heads, heads, entry)
+        own = lead[0] // heads
+        return cls(own, heads, entry, own // batch if batch and own % batch == 0 else 1)
 
     def cut(self, value: Any, depth: int = 2) -> np.ndarray:
         """(heads, rows, depth) of the batch entry, a view; the heads may be those of the keys."""
@@ -65,8 +69,16 @@ class Layout:
             array = array.reshape(self.batch, -1, *inner) if lead[0] % self.batch == 0 else array[None]
         elif not lead:
             array = array[None, None]
-        found = array[min(self.entry, array.shape[0] - 1)]
-        return found.reshape(-1, *inner)
+        if self.windows > 1 and len(array) > 1:
+            found = array[self.first : self.first + self.windows]
+            found = np.moveaxis(found.reshape(self.windows, -1, *inner), 0, 1)
+            return found.reshape(len(found), -1, *inner[1:])
+        return array[min(self.entry, len(array) - 1)].reshape(-1, *inner)
+
+    @property
+    def first(self) -> int:
+        """The first window of the entry."""
+        return self.entry * self.windows
 
     def beside(self, operand: torch.Tensor, sizes: tuple[int, ...]) -> np.ndarray:
         """What stands beside scores of these sizes, as (H, Q, K) of the batch entry; repeated axes have stride 0."""

@@ -15,10 +15,12 @@ import numpy as np
 
 from ...attention import attention
 from ...engines import choose
+from ...errors import refuse
 from ...problem import Problem
 from ..axis import Axis
 from ..run import Run
 from ..tensors import mapped
+from .axes import Axes
 from .facts import facts, hash_of
 from .keeping import Asked, Keeper, Passed, keeping
 from .opening import DEFAULT, default_folder, fit
@@ -36,6 +38,8 @@ def look_at_text(text: str, asked: Asked) -> Run:
     """One text through the default model."""
     import tokenizers
 
+    if asked.entry:
+        raise refuse("look", "no such batch entry", f"entry={asked.entry} of one text", "0", "give a list of texts")
     folder = default_folder()
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -47,7 +51,7 @@ def look_at_text(text: str, asked: Asked) -> Run:
     weights = mapped(folder / "model.safetensors", "look")
     passed = Passed()
     layers = range(config["num_hidden_layers"])
-    with keeping(asked, {"text": axis}, lambda _: sum(asked.wants(_name(layer), layer) for layer in layers)) as keeper:
+    with keeping(asked, Axes({"text": axis}), lambda _: sum(asked.wants(_name(layer), layer) for layer in layers)) as keeper:
         _forward(weights, config, np.array(encoded.ids), asked, keeper, passed)
         # The file also counts the positions, 0, 1, 2, …, which transformers does not take for weights.
         held = [(name, str(array.dtype), array) for name, array in weights.items() if name != "embeddings.position_ids"]

@@ -20,7 +20,7 @@ from ...torch.observe.described import engine_of, problem_of
 from ...torch.recorder import layer_number
 from .keeping import Passed
 from .layout import Layout, numbers
-from .rules import entry_mask, entry_score, mask_of, reads
+from .rules import entry_mask, entry_score, mask_of, reads, window_rules
 from .taken import Taken
 from .written import read_steps
 
@@ -94,16 +94,17 @@ class Recorder(Observer):
         layout = Layout.of(tuple(seen.q.shape), module, self.batch, self.entry)
         if self.batch is None:
             self.batch = layout.batch
-        if self.batch != layout.batch and min(self.batch, layout.batch) > 1:
-            self._leave_out(
-                seen, f"its batch is {layout.batch}, where the model was given {self.batch}: windows or parts of an entry"
-            )
+        if self.entry >= self.batch:
+            self._leave_out(seen, f"there is no entry {self.entry} among {self.batch}")
+            return None
+        if layout.batch > 1 and layout.batch % self.batch:
+            self._leave_out(seen, f"a batch of {layout.batch}, where the model was given {self.batch} entries")
             return None
         q, k, v = layout.cut(seen.q), layout.cut(held[0]), layout.cut(held[1])
         k, v = _grouped(k, v, module)
         common: dict[str, Any] = {
             "name": seen.name, "layer": number, "turn": turn, "nth": nth, "q": q.copy(), "k": k.copy(), "v": v.copy(),
-            "out": _out(seen, layout, q.shape[:2]), "x": self._given(layout, q.shape[1]), "cross": self._crosses(),
+            "out": _out(seen, layout, tuple(seen.q.shape)), "x": self._given(layout, q.shape[1]), "cross": self._crosses(),
         }  # fmt: skip
         notes = {"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)}
         if seen.kind == WRITTEN_OUT:
@@ -114,6 +115,11 @@ class Recorder(Observer):
         entry = min(self.entry, len(problem.query_start) - 1)
         start = int(problem.query_start[entry])
         sizes = (q.shape[0], q.shape[1], k.shape[1])
+        if layout.windows > 1:
+            each = (len(q), q.shape[1] // layout.windows, k.shape[1] // layout.windows)
+            mask, score = window_rules(problem.mask, problem.score, layout.first, each, start)
+            return Taken(**common, mask=mask, score=score, scale=problem.scale, engine=_ran(seen, problem),
+                         notes=notes | {"windows": layout.windows})  # fmt: skip
         mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
         if common["cross"] and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
             start = 0  # rows of one text over keys of another
@@ -126,6 +132,8 @@ class Recorder(Observer):
         trail: Any = seen.trail
         q, k = common["q"], common["k"]
         start = 0 if common["cross"] else k.shape[1] - q.shape[1]
+        if layout.windows > 1:
+            return self._windows_written(layout, trail.weights, common, notes)
         weights = layout.cut(trail.weights)[..., : k.shape[1]].copy()
         rules = read_steps(trail, layout.beside, layout.heads, start)
         notes |= {} if rules is not None else {"unread": "a step between product and softmax is not known"}
@@ -134,6 +142,18 @@ class Recorder(Observer):
         mask = None if rules.allowed is None else mask_of(rules.allowed, start)
         return Taken(**common, mask=mask, score=None if rules.score.scored and not rules.score.children else rules.score,
                      scale=rules.scale, start=start, sinks=rules.sinks, weights=weights, engine="written out", notes=notes)  # fmt: skip
+
+    def _windows_written(self, layout: Layout, weights, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
+        """The weights of windows one after the other; between windows there are none."""
+        Q, K = common["q"].shape[1] // layout.windows, common["k"].shape[1] // layout.windows
+        parts = layout.cut(weights)  # the rows of all windows, over the keys of one
+        whole = np.zeros((len(parts), layout.windows * Q, layout.windows * K), parts.dtype)
+        for window in range(layout.windows):
+            rows, keys = slice(window * Q, (window + 1) * Q), slice(window * K, (window + 1) * K)
+            whole[:, rows, keys] = parts[:, rows, :K]
+        mask, _ = window_rules(None, None, 0, (layout.heads, Q, K), 0)
+        more = {"windows": layout.windows, "unread": "windows of attention that is written out"}
+        return Taken(**common, mask=mask, weights=whole, engine="written out", notes=notes | more)
 
     def _keys_of_cache(self, seen: Seen) -> tuple[Any, Any]:
         cache = seen.given["cache"]
@@ -146,9 +166,10 @@ class Recorder(Observer):
             for value in (running.kwargs.get("hidden_states"), *running.args, *running.kwargs.values()):
                 if not isinstance(value, torch.Tensor) or not value.is_floating_point():
                     continue
-                if value.ndim == 3 and tuple(value.shape[:2]) == (layout.batch, rows):
-                    return numbers(value[layout.entry]).copy()
-                if value.ndim == 3 and tuple(value.shape[:2]) == (rows, layout.batch):
+                if value.ndim == 3 and tuple(value.shape[:2]) == (layout.batch, rows // layout.windows):
+                    mine = value[layout.first : layout.first + layout.windows]
+                    return numbers(mine).reshape(rows, -1).copy()
+                if value.ndim == 3 and tuple(value.shape[:2]) == (rows, layout.batch) and layout.windows == 1:
                     return numbers(value[:, layout.entry]).copy()
                 if value.ndim == 2 and value.shape[0] == rows and layout.batch == 1:
                     return numbers(value).copy()
@@ -207,12 +228,12 @@ def _told(module, heads: int) -> bool:
     return heads == getattr(config, "num_attention_heads", heads)
 
 
-def _out(seen: Seen, layout: Layout, sizes: tuple[int, int]) -> np.ndarray | None:
+def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
     """What came out, (H, Q, E)."""
     if not hasattr(seen.out, "shape"):
         return None
     out = seen.out.transpose(1, 2) if seen.kind == HF else seen.out
-    if layout.batch * layout.heads * sizes[1] * out.shape[-1] != np.prod(out.shape):
+    if layout.batch * layout.heads * sizes[-2] * out.shape[-1] != np.prod(out.shape):
         return None
     return layout.cut(out).copy()
 

