@@ -206,6 +206,26 @@ def test_what_is_not_there_is_said(opened):
     assert "This row may attend nothing: its output is 0 (law 5)." in third.text("#walk-p")
 
 
+def test_what_is_not_finite_is_shown(opened):
+    """NaN and infinity stand in the vectors, the scores and the shares, and the page says how many of the shares are no numbers."""
+
+    def poison(q, k):
+        q[0, 4, 0], k[0, 2] = np.inf, np.nan
+
+    run, exact = example(6, 1, 1, mask=rg.causal(), poison=poison)
+    seen = opened(page(run), "#query=4")
+    seen.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
+    seen.tab.wait_for_selector("#walk-steps li.now")
+    assert seen.tab.evaluate("[walk.numbers.q[0] === Infinity, walk.numbers.k[2].every(Number.isNaN)]") == [True, True]
+    lines = seen.tab.evaluate(
+        "[...document.querySelectorAll('#walk-p li')].map((line) => line.innerText.split('\\n').join(' '))"
+    )
+    bad = int(np.isnan(exact[0][0, 4]).sum())
+    assert sum("not a number" in line for line in lines) == bad > 0
+    assert f"{bad} of the 6 shares here are not numbers" in seen.text("#walk-p")
+    assert f"{bad} weight{'s are' if bad > 1 else ' is'} not between 0 and 1." in seen.text("#strongest-note")
+
+
 @pytest.fixture(scope="module")
 def paired(kept_open):
     """A page of three causal layers of four heads, scrolled to the pair, and the exact weights."""

@@ -191,7 +191,9 @@ def _walk(call: Call, names: tuple[str, ...], whole: bool) -> bytes:
     for name in names:
         part = getattr(call, name)
         if part is not None and not (same and name == "out"):
-            found[name] = np.clip(np.asarray(part, np.float32), -65504, 65504).astype(np.float16).view(np.uint16)
+            numbers = np.asarray(part, np.float32)
+            held = np.where(np.isinf(numbers), numbers, np.clip(numbers, -65504, 65504))  # what is infinite stays so
+            found[name] = held.astype(np.float16).view(np.uint16)
     if call.sinks is not None:
         found["sinks"] = np.asarray(call.sinks, np.float32)
     return frame({"exact": "to three digits", "same": same}, **found)

@@ -25,6 +25,13 @@ const find = {
     });
   },
 
+  /** Hits are places on one axis: on another one there are none yet. */
+  on(of) {
+    if (this.of === of) return;
+    Object.assign(this, { of, hits: [], at: -1, went: false, marked: new Set() });
+    this.count.textContent = "";
+  },
+
   open() {
     this.input.focus();
     this.input.select();

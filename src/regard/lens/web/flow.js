@@ -44,7 +44,7 @@ class Flow {
     for (let i = 0; i < tokens.length; i++) {
       const shown = clip(tokens[i], Flow.letters);
       let width = widths.get(shown);
-      if (width === undefined) widths.set(shown, (width = context.measureText(shown).width + 2 * Flow.padding));
+      if (width === undefined) widths.set(shown, (width = Math.min(room, context.measureText(shown).width + 2 * Flow.padding)));
       const before = used && gap[i] ? Flow.space : 0;
       if (used && used + before + width > room) {
         starts.push(i);

@@ -67,6 +67,7 @@ const reader = {
     $("words").hidden = grid;
     this.picture.hidden = !grid;
     document.querySelector("#reader .find").hidden = grid;
+    find.on(line.of);
     this.main.show(line.of, line.to ? "The keys, coloured by the weights" : "The rows, coloured by the weights");
     if (cross) {
       this.other.show(line.to ? queryAxis() : keyAxis(), line.to ? "The rows: choose one" : "The keys: choose one");

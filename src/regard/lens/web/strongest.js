@@ -104,7 +104,9 @@ const strongest = {
     const one = to ? "key" : "row";
     const said = !sorted.length ? "nothing to add up" : count === null ? `${share} % of ${what} takes more than the ${sorted.length.toLocaleString("en")} ${one}s that have a number here`
       : `${share} % of ${what} in ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
-    this.note.textContent = `${said}${this.line.exact && this.line.exact !== "exact" ? ` (${this.line.exact})` : ""}`;
+    const { wrong, exact } = this.line;
+    const alarm = wrong ? [" ", element("strong", `${wrong.toLocaleString("en")} ${wrong === 1 ? "weight is" : "weights are"} not between 0 and 1.`, { className: "alarm" })] : [];
+    this.note.replaceChildren(`${said}${exact && exact !== "exact" ? ` (${exact})` : ""}${wrong ? "." : ""}`, ...alarm);
     this.curve.setAttribute("aria-valuenow", share);
     this.curve.setAttribute("aria-valuetext", said);
     if (!width) return;

@@ -9,6 +9,9 @@ function keyLine(w, at, calculation, result, tint) {
   return [element("li", null, {}, element("bdi", clip(wordOf(of, w.keys[at]), 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" }), shown), shown];
 }
 
+/** q·k of one key: finer from what it became than from q and k as they are kept, unless the scale has removed it. */
+const product = (w, at) => (w.scale ? w.scaled[at] / w.scale : w.k[at].reduce((sum, value, d) => sum + value * w.q[d], 0));
+
 const WALK = [
   { id: "x", name: "input", what: "What the layer was given for this token.", formula: () => "x", law: "", shape: (w) => w.x && `(${w.x.length})`, vector: (w) => w.x, missing: "x" },
   { id: "q", name: "query", what: "What this token asks: the layer multiplies x by its query matrix, and norms or turns it as the model does.", formula: () => "q = W_q x", law: "law 3",
@@ -16,10 +19,10 @@ const WALK = [
   { id: "k", name: "keys", what: "What every key offers to be found by.", formula: () => "k_j = W_k x_j", law: "", shape: (w) => `K × D = ${w.K} × ${w.D}`, matrix: (w) => w.k, missing: "k", shared: true },
   { id: "v", name: "values", what: "What every key has to give.", formula: () => "v_j = W_v x_j", law: "", shape: (w) => `K × E = ${w.K} × ${w.E}`, matrix: (w) => w.v, missing: "v", shared: true },
   { id: "products", name: "scores", what: "How well the query meets each key: their numbers multiplied in pairs and added up.", formula: () => "q·k_j = Σ_d q_d k_jd", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
-    key: (w, at) => ["q·k =", w.scaled[at] === null ? null : w.scaled[at] / w.scale] },
+    key: (w, at) => ["q·k =", product(w, at)] },
   { id: "scaled", name: "scaled", what: "The score times the scale, so that it does not grow with D.", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
     formula: (w) => `s_j = scale · q·k_j,  scale = ${decimal(w.scale, 6)}${w.D && Math.abs(w.scale * Math.sqrt(w.D) - 1) < 1e-5 ? ` = 1/√${w.D}` : ""}`,
-    key: (w, at) => [`${decimal(w.scaled[at] / w.scale)} × ${decimal(w.scale)} =`, w.scaled[at]] },
+    key: (w, at) => [`${decimal(product(w, at))} × ${decimal(w.scale)} =`, w.scaled[at]] },
   { id: "scores", name: "score rule", what: "What the model does to the scaled score: a cap, a bias, a slope.", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
     formula: (w, call) => call.formula.score ?? "no rule: the score stays", key: (w, at, call) => (call.formula.score === null ? null : [`${decimal(w.scaled[at])} →`, w.scores[at]]) },
   { id: "mask", name: "mask", what: "Which keys this row may attend; the others are as if they were not there.", law: "laws 2, 3 and 6", shape: (w) => `K = ${w.K}`,
@@ -109,15 +112,8 @@ const walk = {
     this.heads[this.at].focus();
   },
 
-  async copy() {
-    if (!this.numbers) return;
-    const text = JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value));
-    try {
-      await navigator.clipboard.writeText(text);
-      this.note.textContent = "Copied.";
-    } catch (error) {
-      this.note.textContent = `The browser does not let this page copy (${error.name}): mark the numbers instead.`;
-    }
+  copy() {
+    if (this.numbers) copy(JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value)), "The walk");
   },
 
   colours() {
@@ -223,7 +219,7 @@ function keyResult(each, w, at, call) {
   if (each.weights) {
     const p = w.p[at];
     const calculation = !w.scores ? "" : w.allowed[at] ? `exp(${decimal(w.scores[at])} − ${decimal(w.lse)}) =` : "masked:";
-    return [calculation, p === null ? "not kept" : !w.allowed[at] && p === 0 ? "0" : `${percent(p)}${!w.allowed[at] ? " where the mask forbids it" : ""}`, p ?? ""];
+    return [calculation, p === null ? "not kept" : Number.isNaN(p) ? "not a number" : !w.allowed[at] && p === 0 ? "0" : `${percent(p)}${!w.allowed[at] ? " where the mask forbids it" : ""}`, p ?? ""];
   }
   const [calculation, value] = each.key(w, at, call) ?? ["", null];
   return [calculation, decimal(value), value ?? ""];
@@ -236,6 +232,8 @@ const walkLine = (w) => ({ p: w.p, hidden: () => false, row: { attended: Math.ma
 /** How the shares add up. */
 function shares(w, call) {
   const sum = w.p.reduce((total, p) => total + (p || 0), 0);
+  const none = w.p.filter(Number.isNaN).length;
+  if (none) return `${none} of the ${w.keys.length} shares here are not numbers: a score among them is NaN or ∞ (law 12).`;
   const parts = [w.keys.length < w.K ? `The ${w.keys.length} keys here hold ${percent(sum)}.` : `All ${w.K} keys hold ${percent(sum)}.`];
   if (w.sinks) {
     const taken = w.sinks.reduce((total, sink) => total + Math.exp(sink - w.lse), 0);
@@ -247,7 +245,8 @@ function shares(w, call) {
 
 /** How far what was computed here is from what the model had. */
 function difference(sum, out) {
-  const most = sum.reduce((largest, value, e) => Math.max(largest, Math.abs(value - out[e]) || 0), 0);
-  const size = out.reduce((largest, value) => Math.max(largest, Math.abs(value) || 0), 0);
-  return `The largest difference from the output computed above is ${decimal(most, 2)}; the largest number of the output is ${decimal(size, 3)}.`;
+  const apart = sum.map((value, e) => (Object.is(value, out[e]) ? 0 : Math.abs(value - out[e])));
+  const odd = apart.filter((value) => !Number.isFinite(value)).length;
+  if (odd) return `In ${odd} of ${out.length} places one of the two is not finite and the other is another number.`;
+  return `The largest difference from the output computed above is ${decimal(Math.max(...apart), 2)}; the largest number of the output is ${decimal(Math.max(...out.map(Math.abs)), 3)}.`;
 }
