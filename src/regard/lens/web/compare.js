@@ -33,7 +33,7 @@ const comparison = {
       drive(plot);
       return plot;
     });
-    this.plots[0].after = (at, detail) => { this.level(detail); this.handleAt(); };
+    this.plots[0].after = (at, detail) => { this.level(at, detail); this.handleAt(); };
     this.handle();
     this.tokens();
     this.numbers = this.choice("compare-run", "Whose numbers the other screens show", { 0: "numbers of the first", 1: "of the second" }, (value) => choose({ run: Number(value) }));
@@ -152,9 +152,12 @@ const comparison = {
     this.slider.setAttribute("aria-valuetext", `${share} % of the width shows the first run`);
   },
 
-  level({ level, fold }) {
+  level(at, { level, fold }) {
     const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
-    $("compare-level").textContent = `${high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight"}; the same view, scale and legend for both runs`;
+    const place = { call: state.call, head: state.head, pool: state.pool, level, ...this.plots[0].visible(at, level)[0] };
+    const made = [0, 1].map((n) => this.painters[n].codes(place, fold)?.exact ?? "computing …");
+    const shown = `${high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight"}; ${made[0] === made[1] ? made[0] : `first: ${made[0]}; second: ${made[1]}`}; the same view, scale and legend for both runs`;
+    if ($("compare-level").textContent !== shown) $("compare-level").textContent = shown;
   },
 
   /** What both runs have under the pointer. */

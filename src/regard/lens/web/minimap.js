@@ -19,9 +19,16 @@ const minimap = {
     const { Q, K } = plot.call;
     const [width, height] = plot.squared ? (Q > K ? [Math.max(20, (120 * K) / Q), 120] : [120, Math.max(20, (120 * Q) / K)]) : [120, 90];
     const { dpr } = plot;
-    Object.assign(canvas, { width: Math.round(width * dpr), height: Math.round(height * dpr) });
-    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+    if (this.size !== `${width} ${height} ${dpr}`) { // a canvas that is sized anew in every frame lays the page out in every frame
+      Object.assign(canvas, { width: Math.round(width * dpr), height: Math.round(height * dpr) });
+      Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+      this.size = `${width} ${height} ${dpr}`;
+    }
     const context = canvas.getContext("2d");
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    context.save();
+    context.beginPath();
     context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     const rows = Math.min(Q, rowsNow());
     const { detail, spots } = plot.whole();
@@ -44,6 +51,7 @@ const minimap = {
       }
       context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     }
+    context.restore();
     const seen = [Math.min(K, at.span), Math.min(Q, plot.height / at.ky)];
     context.setTransform(canvas.width / K, 0, 0, canvas.height / Q, 0, 0);
     context.beginPath();

@@ -55,7 +55,8 @@ function choose(change) {
   at.step = at.step === null || !runs[at.run].steps.length ? null : clamp(at.step, 0, runs[at.run].steps.length - 1);
   at.query = clamp(at.query, 0, call.Q - 1);
   at.key = at.key === null ? null : clamp(at.key, 0, call.K - 1);
-  at.pins = at.pins.filter((pin) => pin !== at.query && pin < call.Q);
+  const pins = at.pins.filter((pin) => pin !== at.query && pin < call.Q);
+  if (pins.length < at.pins.length) at.pins = pins; // otherwise it stays the same list, and has not changed
   Object.assign(state, at);
   const changed = new Set(Object.keys(state).filter((name) => state[name] !== before[name]));
   if (changed.size && !(changed.size === 1 && changed.has("hover"))) remember();
