@@ -329,3 +329,277 @@ def test_what_was_not_kept_is_not_judged(arrays):
 
     assert alarms(results) == [] and {"output", "mask", "dead"} <= {each.check for each in results if isinstance(each, Skipped)}
     assert {each.check for each in results} == set(CHECKS)
+
+
+# Models that are recorded as they are: what a layer declares, against what its call was told -----------------------------------------
+
+
+def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak=False):
+    """transformers' own eager attention, with a mistake in layer 1."""
+
+    def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
+        wrong = module.layer_idx == 1
+        groups = query.shape[1] // key.shape[1]
+        repeat = (
+            (lambda part: part.repeat(1, groups, 1, 1)) if wrong and tiled else lambda part: part.repeat_interleave(groups, 1)
+        )
+        scores = torch.matmul(query, repeat(key).transpose(2, 3)) * (scale(scaling) if wrong else scaling)
+        seen = mask(attention_mask) if wrong else attention_mask
+        weights = torch.softmax(scores if seen is None else scores + seen, -1)
+        if wrong and leak:
+            weights = torch.softmax(scores, -1) * (attention_mask == 0)
+        return torch.matmul(weights, repeat(value)).transpose(1, 2).contiguous(), weights
+
+    return attend
+
+
+def ahead(mask):
+    """One key more on the right."""
+    return torch.where(shifted(mask, 1), 0.0, torch.finfo(mask.dtype).min)
+
+
+DECLARED = {
+    "scale left out": (written(scale=lambda scale: 1.0), "scale", "fault", "the scale was left out"),
+    "scale doubled": (written(scale=lambda scale: 2 * scale), "scale", "fault", "the scale is doubled"),
+    "scale inverted": (written(scale=lambda scale: 1 / scale), "scale", "fault", "the scale is inverted"),
+    "mask ignored": (written(mask=lambda mask: None), "mask", "fault", "the mask is dropped"),
+    "sees the next token": (written(mask=ahead), "mask", "fault", "off by one"),
+    "window one too wide": (written(mask=lambda mask: window_of(mask, 5)), "mask", "fault", "the window is off by one"),
+    "window ignored": (written(mask=lambda mask: window_of(mask, 99)), "mask", "fault", "the window was left out"),
+    "heads tiled": (written(tiled=True), "groups", "fault", "repeated as blocks"),
+    "a mask that comes after the softmax": (written(leak=True), "weights", "fault", "the mask came after the softmax"),
+}
+
+
+def window_of(mask, width):
+    near = shifted(mask, 0) & ~shifted(mask, -width)
+    return torch.where(near, 0.0, torch.finfo(mask.dtype).min)
+
+
+@pytest.mark.parametrize("planted", [None, *DECLARED])
+def test_attention_that_a_model_writes_out_against_what_its_layers_declare(planted, models, monkeypatch):
+    """Recorded as it is, an eager model whose layer 1 does otherwise than it declares is found there; the healthy one is silent."""
+    from transformers.models.mistral import modeling_mistral
+
+    from regard.lens.look import look
+
+    attend, check, severity, words = DECLARED.get(planted, (written(), None, None, ""))
+    model, given = models("mistral")
+    monkeypatch.setattr(modeling_mistral, "eager_attention_forward", attend)
+    model.set_attn_implementation("eager")
+
+    found = alarms(checks(look(model, inputs=given, values=True), model))
+
+    assert [(finding.check, finding.severity, finding.call) for finding in found] == (
+        [] if planted is None else [(check, severity, 1)]
+    )
+    assert all(words in finding.cause for finding in found)
+
+
+def test_a_scale_that_was_changed_on_the_layer_itself(models):
+    """Where the layer declares the wrong scale as well, the usual one and the other layers tell."""
+    from regard.lens.look import look
+
+    model, given = models("llama")
+    model.set_attn_implementation("sdpa")
+    layer = model.model.layers[1].self_attn
+    right = layer.scaling
+    try:
+        layer.scaling = 2 * right
+        found = alarms(checks(look(model, inputs=given), model))
+    finally:
+        layer.scaling = right
+
+    assert [(finding.check, finding.severity, finding.call) for finding in found] == [("scale", "warning", 1)]
+    assert "doubled" in found[0].cause and found[0].numbers["factor"] == pytest.approx(2)
+
+
+class ByHand(torch.nn.Module):
+    """Attention written by hand, which declares nothing."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.qkv, self.attend = torch.nn.Linear(32, 96), attend
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (2, 16)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        return self.attend(q, k, v).transpose(1, 2).flatten(2)
+
+
+def sdpa(q, k, v, **rules):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, **rules)
+
+
+BY_HAND = {
+    "healthy": (lambda q, k, v: sdpa(q, k, v, is_causal=True), None),
+    "normed q and k": (lambda q, k, v: sdpa(*(torch.nn.functional.normalize(part, dim=-1) for part in (q, k)), v, scale=1.0), None),
+    "no scale": (lambda q, k, v: sdpa(q, k, v, scale=1.0), ("scale", "warning")),
+    "inverted scale": (lambda q, k, v: sdpa(q, k, v, scale=4.0), ("scale", "warning")),
+    "scaled twice": (lambda q, k, v: sdpa(q, k, v, scale=1 / 16), ("scale", "warning")),
+    "top left": (lambda q, k, v: sdpa(q[:, :, -3:], k, v, is_causal=True), ("alignment", "fault")),
+    "booleans added": (lambda q, k, v: torch.softmax(q @ k.mT / 4 + torch.ones(12, 12).tril().bool(), -1) @ v, ("mask", "fault")),
+    "along the queries": (lambda q, k, v: torch.softmax(q @ k.mT / 4, -2) @ v, ("weights", "fault")),
+    "dropout left on": (lambda q, k, v: torch.dropout(torch.softmax(q @ k.mT / 4, -1), 0.3, True) @ v, ("weights", "fault")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_modules_written_by_hand(name):
+    """Mistakes in a plain torch module that declares nothing are named, and its healthy twins are silent."""
+    from regard.lens.look import look
+
+    attend, expected = BY_HAND[name]
+    torch.manual_seed(0)
+    module = ByHand(attend).eval()
+
+    found = alarms(checks(look(module, inputs=torch.randn(1, 12, 32)), module))
+
+    assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
+
+
+# Numbers, rows, weights, heads ---------------------------------------------------------------------------------------------------
+
+
+def test_the_first_nan_is_placed(models):
+    """A NaN weight shows first in what it makes; what follows is only counted."""
+    from regard.lens.look import look
+
+    model, given = models("llama")
+    model.set_attn_implementation("sdpa")
+    weight = model.model.layers[1].self_attn.v_proj.weight
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight[3] = float("nan")
+        found = alarms(checks(look(model, inputs=given), model))
+        weight.copy_(before)
+
+    assert [(finding.check, finding.call, finding.numbers["array"]) for finding in found] == [("numbers", 1, "v")]
+
+
+def test_products_beyond_float16(arrays):
+    """q·k beyond 65504 is a warning where the output survived, and a fault where it did not."""
+    q, k, v = (part.astype(np.float16) for part in (arrays[0] * 200, arrays[1] * 200, arrays[2]))
+    each = np.arange(4) // 2
+    exact = np.float32(q) @ np.float32(k[each]).swapaxes(1, 2)
+    out = (softmax(exact / 4) @ np.float32(v[each])).astype(np.float16)
+    with np.errstate(all="ignore"):
+        lost = (softmax(np.float16(exact) / 4) @ v[each]).astype(np.float16)
+
+    def found(q, k, out):
+        return [(each.check, each.severity) for each in alarms(checks(run_of(call_of(q, k, v, out))))]
+
+    assert ("overflow", "warning") in found(q, k, out) and np.isnan(lost).any()
+    assert {("overflow", "fault"), ("numbers", "fault")} <= set(found(q, k, lost))
+
+
+def test_scores_that_16_bit_cannot_tell_apart(arrays):
+    """A large part that all scores share uses up the bits of bfloat16."""
+    import ml_dtypes
+
+    q, k, v = arrays
+    k = k + 40 * np.sign(q.mean((0, 1)))
+    q = np.abs(q) * np.sign(q.mean((0, 1))) * 0.5 + np.sign(q.mean((0, 1))) * 4
+    results = checks(run_of(call_of(*(part.astype(ml_dtypes.bfloat16) for part in (q, k, v)), None)))
+
+    assert [(found.check, found.severity) for found in alarms(results)] == [("overflow", "warning")]
+
+
+@pytest.mark.parametrize("convention", ["0", "the mean of all values", "NaN"])
+def test_rows_without_keys_and_their_convention(convention, arrays):
+    """What an implementation makes of rows that may attend nothing is said, and NaN is a fault."""
+    q, k, v = arrays
+    each = np.arange(4) // 2
+    seen = np.tri(24, dtype=bool)
+    seen[:, :2] = False
+    with np.errstate(all="ignore"):
+        out = softmax(np.where(seen, q @ k[each].swapaxes(1, 2) / 4, -np.inf)) @ v[each]
+    out[:, :2] = {"0": 0, "NaN": np.nan}.get(convention, v[each].mean(1, keepdims=True))
+
+    found = [each for each in checks(run_of(call_of(q, k, v, out.astype(np.float32), mask=rg.causal() & (rg.key >= 2))))
+             if isinstance(each, Finding)]  # fmt: skip
+
+    assert [(each.check, each.severity) for each in found] == [("empty-rows", "fault" if convention == "NaN" else "note")]
+    assert found[0].numbers == {"rows": 2, "convention": convention, "heads": [0, 1, 2, 3]}
+
+
+GIVEN = {
+    "rows that sum to less than 1": lambda weights: weights * 0.9,
+    "rows that sum to more than 1": lambda weights: weights * 1.1,
+    "negative weights": lambda weights: weights - np.float32(0.01) * CAUSAL,
+    "weight on keys that the mask forbids": lambda weights: weights + np.float32(0.01) * ~CAUSAL,
+}
+
+
+@pytest.mark.parametrize("words", [None, *GIVEN])
+def test_weights_that_were_handed_over(words, arrays):
+    """Weights that no softmax over the allowed keys gives are a fault, named by the worst of it; a softmax in float32 is none."""
+    from regard.lens.look import look
+
+    weights = softmax(np.where(CAUSAL, arrays[0] @ arrays[1][[0, 0, 1, 1]].swapaxes(1, 2), -np.inf).astype(np.float32))
+
+    found = alarms(checks(look(weights=weights if words is None else GIVEN[words](weights), mask=rg.causal())))
+
+    assert [finding.check for finding in found] == ([] if words is None else ["weights"])
+    assert all(finding.measured.startswith(words) for finding in found)
+
+
+def heads_of(name, run):
+    """{call: heads} that a check has notes about."""
+    found = [each for each in checks(run, None, [name]) if isinstance(each, Finding)]
+    assert all(each.severity == "note" for each in found)
+    return {each.call: each.numbers["heads"] for each in found}
+
+
+def test_heads_that_stand_out_are_noted(arrays):
+    """Saturated, even, dead, equal and resting heads are notes on these heads; ordinary heads have none."""
+    q, k, v = np.repeat(arrays[0], 2, 0), np.repeat(arrays[1], 4, 0).copy(), np.repeat(arrays[2], 4, 0).copy()
+    q[1] *= 1000
+    q[2] = 0
+    v[3] = 0
+    q[5] = q[4]
+    k[6, 0], q[6, :, 0] = 0, 4
+    k[6, 0, 0] = 8
+    out = softmax(np.where(CAUSAL, q @ k.swapaxes(1, 2) / 4, -1e30)) @ v
+    run = run_of(call_of(q, k, v, out.astype(np.float32), mask=rg.causal()))
+
+    found = {name: heads_of(name, run).get(0, []) for name in ("saturated", "uniform", "dead", "duplicate", "sink")}
+
+    assert found == {"saturated": [1], "uniform": [2], "dead": [3], "duplicate": [4, 5], "sink": [6]}
+    assert alarms(checks(run)) == []
+
+
+def test_what_ran_and_what_never_arrived(models):
+    """A layer set to one implementation that runs another is noted; layers of which no call was seen are a warning."""
+    from regard.lens.look import look
+
+    model, given = models("llama")
+    model.set_attn_implementation("sdpa")
+    run = look(model, inputs=given)
+    model.set_attn_implementation("eager")
+    after = [found for found in checks(run, model, ["implementation"]) if isinstance(found, Finding)]
+    fewer = replace(run, calls=run.calls[:1])
+
+    assert [(found.check, found.severity) for found in after] == [("implementation", "note")] * 2
+    assert [found.check for found in alarms(checks(fewer, model))] == ["arrived"]
+    assert [type(found) for found in checks(run, model, ["arrived"])] == [Passed]
+
+
+def test_badges_stand_at_calls_and_heads():
+    """A finding about some heads is a badge on each; one about the whole call has no head; one about no call has none."""
+    empty = ("note", "", "", "", "")
+    found = [Finding("mask", *empty, 1), Finding("sink", *empty, 1, 3), Finding("sink", *empty, 2, numbers={"heads": [0, 2]}),
+             Finding("arrived", *empty)]  # fmt: skip
+
+    assert badges(found) == {1: {None: ["mask"], 3: ["sink"]}, 2: {0: ["sink"], 2: ["sink"]}}
+    assert badges([]) == {}
+
+
+@pytest.mark.parametrize("room", ["badges", "told", "words"])
+def test_examples(room):
+    """The examples in the docstrings are true."""
+    import doctest
+    import importlib
+
+    found = doctest.testmod(importlib.import_module(f"regard.audits.recorded.{room}"))
+
+    assert found.attempted and not found.failed

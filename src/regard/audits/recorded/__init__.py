@@ -1,7 +1,8 @@
 """Checks that read a recorded run: what each attention call was given, and what came out of it.
 
 told · suspects · verdict    whether an output follows from what its call was told, and which mistake explains it if not
-declared · asked · carried   what the layers declare, against what their calls were told and did
+declared · scales · masks · arguments   what the layers declare, against what their calls were told
+carried                      outputs that are not what the calls were told
 numbers · weights · heads · arrival   the other families of checks
 """
 
@@ -12,18 +13,26 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...lens import Run
+from ...lens.call import Call
 from ..finding import Finding, Result
+from .arguments import bias, groups, sinks, softcap
 from .arrival import arrived, implementation
-from .asked import ASKED
 from .badges import badges
 from .carried import explained, unexplained
 from .heads import dead, duplicate, saturated, sink, uniform
+from .masks import alignment, mask
 from .numbers import empty_rows, numbers, overflow
+from .scales import scale
 from .weights import weights
 from .words import concluded
 
 __all__ = ["CHECKS", "badges", "checks"]
 
+# What a layer may declare about a rule: (run, number of the call, call, module) -> what is wrong, or whether it could be compared.
+ASKED: dict[str, Callable[[Run, int, Call, Any], Finding | bool]] = {
+    "scale": scale, "mask": mask, "alignment": alignment, "groups": groups, "softcap": softcap, "bias": bias,
+    "sinks": sinks,
+}  # fmt: skip
 RULES = ("scale", "mask", "alignment", "groups", "heads", "softcap", "bias", "sinks", "softmax")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from ...arrays import read_array
 from ...lens.call import Call
 
-__all__ = ["Declared", "declared", "layer_of"]
+__all__ = ["Declared", "declared", "has_norms", "layer_of", "scaled_before"]
 
 SCALES = ("scaling", "scale", "softmax_scale")
 QUERIES = ("q_proj", "query", "wq", "q_lin", "q")
@@ -52,15 +53,20 @@ def declared(call: Call, module=None) -> Declared:
     notes = call.notes
     sinks: Any = getattr(layer, "sinks", None)
     return Declared(
-        _number(notes.get("scale"), *(getattr(layer, name, None) for name in SCALES)),
+        _number(*([notes.get("scale")] if layer is None else (getattr(layer, name, None) for name in SCALES))),
         _number(notes.get("softcap"), getattr(layer, "attn_logit_softcapping", None), own.get("attn_logit_softcapping")),
-        _whole(notes.get("window"), getattr(layer, "sliding_window", None)),
+        _whole(notes.get("window"), _window(layer, own)),
         next((flag for flag in (notes.get("causal"), getattr(layer, "is_causal", None)) if isinstance(flag, bool)), None),
         _whole(notes.get("groups"), getattr(layer, "num_key_value_heads", None), own.get("num_key_value_heads")),
         read_array(sinks.detach().float().cpu(), "sinks") if hasattr(sinks, "detach") else _has_sinks(layer) or notes.get("sinks"),
         config is not None or getattr(module, "config", None) is not None,
         bool(notes.get("training", getattr(layer, "training", False))),
     )  # fmt: skip
+
+
+def has_norms(layer) -> bool:
+    """Whether the layer norms its queries on their way."""
+    return any(getattr(layer, name, None) is not None for name in NORMS)
 
 
 def scaled_before(call: Call, module) -> float | None:
@@ -70,7 +76,7 @@ def scaled_before(call: Call, module) -> float | None:
     """
     layer = layer_of(call, module)
     projection = next((part for name in QUERIES if hasattr(part := getattr(layer, name, None), "weight")), None)
-    if projection is None or call.x is None or call.q is None or any(getattr(layer, name, None) is not None for name in NORMS):
+    if projection is None or call.x is None or call.q is None or has_norms(layer):
         return None
     weight = read_array(projection.weight.detach().double().cpu(), "weight")
     x = np.asarray(call.x, np.float64)
@@ -81,6 +87,13 @@ def scaled_before(call: Call, module) -> float | None:
         own = own + read_array(projection.bias.detach().double().cpu(), "bias")
     before, after = (np.sqrt(np.square(np.asarray(part, np.float64)).sum()) for part in (own, call.q))
     return float(after / before) if before > 0 and math.isfinite(after / before) else None
+
+
+def _window(layer, own: Mapping[str, Any]) -> int | None:
+    """The layer's own window, or that of its configuration where this is meant for the layer."""
+    kinds, at = own.get("layer_types"), getattr(layer, "layer_idx", None)
+    everywhere = kinds is None or (isinstance(at, int) and at < len(kinds) and kinds[at] == "sliding_attention")
+    return getattr(layer, "sliding_window", own.get("sliding_window") if everywhere else None)
 
 
 def _has_sinks(layer) -> bool:

@@ -13,6 +13,7 @@ from ...lens.call import Call
 __all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read"]
 
 ELEMENTS = 1 << 20  # weights computed at once
+SUMMED = 2.0**-24  # the rounding of sums, which are made in float32 for 16-bit numbers too
 EARLY = 8  # rows at the top are always read: there a mask that is off by one shows most
 
 # How scores (H, R, K), what may be attended (H, R, K) and sinks (H, S) or None become weights.
@@ -66,33 +67,43 @@ def normalised(scores: np.ndarray, allowed: np.ndarray, sinks: np.ndarray | None
 
 
 def answer(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised) -> Answer:
-    """What follows from q, k, v and the rules of the call, computed in float64.
+    """What follows from q, k, v and the rules of the call, or from its weights and v, computed in float64.
 
     The noise bounds, to first order, what one pass in the call's dtype may add: to each score, to each weight, and to the sum.
     """
-    assert call.q is not None and call.k is not None and call.v is not None
-    u, wide = roundoff(call), min(roundoff(call), 2.0**-24)  # 16-bit products are summed in float32
-    D, K = call.q.shape[2], call.k.shape[1]
+    assert call.v is not None
+    u, K = roundoff(call), call.shape[2]
+    v = np.asarray(call.v[heads // (call.shape[0] // len(call.v))], np.float64)
     with np.errstate(all="ignore"):
-        logits, scores, allowed = (part(rows, None, heads) for part in (call.logits, call.scores, call.allowed))
-        sinks = None if call.sinks is None else np.asarray(call.sinks[heads], np.float64)
-        weights = weigh(scores, allowed, sinks)
-        share = heads // (call.shape[0] // call.groups)
-        v = np.asarray(call.v[heads // (call.shape[0] // call.v.shape[0])], np.float64)
-        size = np.abs(np.asarray(call.q[heads][:, rows], np.float64)) @ np.abs(np.asarray(call.k[share], np.float64)).swapaxes(
-            1, 2
-        )
-        off = 4 * u * (np.abs(logits) + np.abs(scores)) + 4 * (math.sqrt(D) + 1) * wide * abs(call.scale) * size
-        off = np.where(weights > 0, off, 0)
-        mean = (weights * off).sum(-1, keepdims=True)
-        grown = np.expm1(off + mean) + 4 * u + 4 * (math.sqrt(K) + 1) * wide
-        least = tiny(u)
-        noise = (weights * grown + least) @ np.abs(v) + 2 * u * np.abs(weights @ v) + least
+        weights, off, seen = _weighed(call, rows, heads, weigh)
         out = weights @ v
-    seen = np.asarray(allowed.any(-1)) if sinks is None else np.ones(allowed.shape[:2], bool)
+        off = np.where(weights > 0, off, 0)
+        grown = np.expm1(off + (weights * off).sum(-1, keepdims=True)) + 4 * u + 4 * (math.sqrt(K) + 1) * min(u, SUMMED)
+        noise = (weights * grown + _least(u)) @ np.abs(v) + 2 * u * np.abs(out) + _least(u)
     return Answer(out, noise, seen & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
 
 
-def tiny(u: float) -> float:
+def _weighed(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(weights, how far their scores may be off, rows that attend something)."""
+    allowed = call.allowed(rows, None, heads)
+    if call.given is not None:
+        weights = call.weights(rows, None, heads)
+        return weights, np.zeros_like(weights), np.asarray(allowed.any(-1))
+    assert call.q is not None and call.k is not None
+    u, D = roundoff(call), call.q.shape[2]
+    logits, scores = call.logits(rows, None, heads), call.scores(rows, None, heads)
+    sinks = None if call.sinks is None else np.asarray(call.sinks[heads], np.float64)
+    q, k = (
+        np.abs(np.asarray(part, np.float64))
+        for part in (call.q[heads][:, rows], call.k[heads // (call.shape[0] // call.groups)])
+    )
+    off = 4 * u * (np.abs(logits) + np.abs(scores)) + 4 * (math.sqrt(D) + 1) * min(u, SUMMED) * abs(call.scale) * (
+        q @ k.swapaxes(1, 2)
+    )
+    seen = np.asarray(allowed.any(-1)) if sinks is None else np.ones(allowed.shape[:2], bool)
+    return weigh(scores, allowed, sinks), off, seen
+
+
+def _least(u: float) -> float:
     """The least step of the dtype that rounds by u: what is smaller is lost."""
     return {2.0**-11: 2.0**-24, 2.0**-8: 2.0**-126, 2.0**-24: 2.0**-126}.get(u, 2.0**-1022)

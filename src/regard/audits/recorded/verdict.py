@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -59,7 +61,7 @@ def fits(call: Call, rows: np.ndarray | None = None) -> bool | None:
 
 
 def _judged(call: Call) -> Verdict:
-    missing = [name for name in ("q", "v", "out") if getattr(call, name) is None]
+    missing = [name for name in ("v", "out") if getattr(call, name) is None]
     if missing:
         return Verdict("open", f"{', '.join(missing)} not kept")
     if 0 in call.shape:
@@ -105,10 +107,8 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect
     fits, heads that changed places, two mistakes at once.
     """
     clears = functools.partial(_clears, rows=rows, heads=heads)
-    alone = list(suspects(call))
-    found = next((suspect for suspect in alone if clears(suspect)), None) or next(
-        filter(clears, _fitted(call, rows, heads)), None
-    )
+    alone = [] if call.given is not None else list(suspects(call))
+    found = next(filter(clears, itertools.chain(alone, _fitted(call, rows, heads) if alone else ())), None)
     if found is None:
         moved = _permuted(call, rows, heads)
         if moved is not None:
@@ -127,7 +127,7 @@ def _clears(suspect: Suspect, rows: np.ndarray, heads: np.ndarray) -> bool:
     return bool(known.sum() * 2 > known.size and not (ratio[known] > MARGIN).any())
 
 
-def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray):
+def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Suspect]:
     """The scale that comes nearest to the output, by a coarse search over its size and a fine one around the best."""
     few = rows[-max(4, FEW // max(1, len(heads) * call.shape[2])) :]
 

@@ -21,14 +21,14 @@ def place(run: Run, call: int, heads: Sequence[int] = (), row: int | None = None
     return ", ".join([*words, *([] if row is None else [f"row {row}"])])
 
 
-def listed(numbers: Sequence[int]) -> str:
+def listed(things: Sequence) -> str:
     """The first few, and how many more.
 
     >>> listed(range(12))
     '0, 1, 2, 3, 4, 5, 6, 7 and 4 more'
     """
-    more = len(numbers) - SHOWN
-    return ", ".join(map(str, numbers[:SHOWN])) + (f" and {more} more" if more > 0 else "")
+    more = len(things) - SHOWN
+    return ", ".join(map(str, things[:SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 def shape_of(name: str) -> str:

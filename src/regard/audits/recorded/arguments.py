@@ -1,0 +1,96 @@
+"""Arguments: groups, softcap and sinks that a layer declares, against what its call was told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...lens import Run
+from ...lens.call import Call
+from ...scores import softcap as softcapped
+from ..finding import Finding
+from .declared import declared, layer_of
+from .suspects import capped
+from .verdict import fits
+from .words import place, shape_of
+
+__all__ = ["bias", "groups", "sinks", "softcap"]
+
+
+def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
+    """Keys that were repeated before the call: each in place, or all as one block."""
+    G, H = declared(call, module).groups, call.shape[0]
+    if G is None or not 1 < G < H or H % G or call.k is None or call.groups != H:
+        return False
+    if getattr(layer_of(call, module), "num_key_value_groups", H // G) != H // G:
+        return False  # heads that are repeated for another reason, such as one for each expert
+    k = np.asarray(call.k)
+
+    def repeats(heads: np.ndarray) -> bool:
+        return bool((k == k[heads]).all())
+
+    tiled, inplace = repeats(np.arange(H) % G), repeats(np.arange(H) // (H // G) * (H // G))
+    if not tiled or inplace:
+        return inplace
+    return Finding(
+        "groups", "fault", place(run, number),
+        f"the keys of heads h and h + {G} are equal bit by bit, those of heads 0 and 1 are not, and the layer declares {G} key heads "
+        f"for {H} query heads", "keys and values are repeated as blocks (repeat, tile, expand) where each should be repeated in place",
+        "use repeat_interleave: head h reads key head h // (H / G)", number, numbers={"groups": G, "heads": H},
+    )  # fmt: skip
+
+
+def softcap(run: Run, number: int, call: Call, module) -> Finding | bool:
+    """A declared softcap that the scores do not show."""
+    cap = declared(call, module).softcap
+    if cap is None or call.given is not None or (call.score is not None and not capped(call.score)):
+        return False
+    if call.score is not None:
+        return True
+    return _dropped(run, number, call, replace(call, score=softcapped(cap)), "softcap", f"a softcap of {cap:g}",
+                    f"scores become {cap:g} · tanh(score / {cap:g}) before the mask")  # fmt: skip
+
+
+def sinks(run: Run, number: int, call: Call, module) -> Finding | bool:
+    """Declared sinks that the softmax does not show."""
+    known = declared(call, module).sinks
+    if known is None or isinstance(known, bool) or np.size(known) != call.shape[0] or call.given is not None:
+        return False
+    if call.sinks is not None:
+        return True
+    return _dropped(run, number, call, replace(call, sinks=np.reshape(known, (-1, 1))), "sinks", "sinks",
+                    "the sinks belong in the denominator of the softmax")  # fmt: skip
+
+
+def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
+    """Something added to the scores of the other layers like this one, and not to its own."""
+    others = [
+        other
+        for other in run.calls
+        if other is not call and shape_of(other.name) == shape_of(call.name) and other.given is None
+    ]
+    biased = [other for other in others if other.score is not None and not capped(other.score)]
+    if call.given is not None or not biased:
+        return False
+    if call.score is not None or len(biased) < len(others):
+        return True
+    return Finding(
+        "bias", "warning", place(run, number),
+        f"the scores of the {len(biased)} other calls of layers like this one have something added to them, such as a position bias, and "
+        "those of this call have not (threshold: all of the others)", "the bias is not handed on to this layer",
+        "pass the position bias of the first layer to all of them", number,
+    )  # fmt: skip
+
+
+def _dropped(run: Run, number: int, call: Call, right: Call, name: str, what: str, mend: str) -> Finding | bool:
+    """A fault only where it makes a difference: where the output can be compared, it must not be the right one as well."""
+    if fits(right):
+        return True
+    later = name == "sinks" and "written out" in str(call.notes.get("kind"))
+    return Finding(
+        name, "note" if later else "fault", place(run, number),
+        f"the layer declares {what}, the call was told none" + (", and its output is that without" if fits(call) else ""),
+        "the model brings them in after the sum over the values, or not at all" if later else
+        "the argument does not reach the implementation", mend, number,
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Masks: what rows were really allowed to attend, against a causality and a window that the layer declares."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...lens import Run
+from ...lens.call import Call
+from ..finding import Finding
+from .declared import declared
+from .suspects import capped
+from .told import rows_to_read
+from .words import place
+
+__all__ = ["alignment", "mask"]
+
+CELLS = 1 << 22  # of a mask that is read
+CLOSE = 1e-3  # what is added to a score is 0 or 1 within this
+
+
+def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
+    """What head 0 may attend, against a causality and a window that the layer declares."""
+    known = declared(call, module)
+    _, Q, K = call.shape
+    added = _added(run, number, call)
+    if added is not None or not known.causal or 0 in (Q, K):
+        return False if added is None else added
+    rows = np.arange(max(0, Q - max(2, CELLS // K)), Q)
+    seen = (call.allowed if call.given is None else call.weights)(rows, None, [0])[0] > 0
+    ahead = np.arange(K)[None, :] - (call.start + rows)[:, None]  # key − query
+    shown = seen.any(0)  # what no row may attend is padding, or out of everybody's window
+    bands: list[tuple[str, str, np.ndarray]] = [
+        ("a row sees the key after its own", "the diagonal is off by one", ahead <= 1),
+        ("a row does not see its own key", "the diagonal is off by one", ahead < 0),
+        ("every key is seen, later ones too", "the mask is dropped, or was never made", np.ones_like(seen)),
+    ]
+    right = ahead <= 0
+    if known.window is not None:
+        w = known.window
+        right = right & (-ahead < w)
+        bands += [(f"a row sees {w + 1} keys", "the window is off by one", (ahead <= 0) & (-ahead <= w)),
+                  (f"a row sees {w - 1} keys", "the window is off by one", (ahead <= 0) & (-ahead < w - 1)),
+                  ("every earlier key is seen", "the window was left out", ahead <= 0)]  # fmt: skip
+    if (seen == (right & shown)).all():
+        return True
+    found = next(((does, cause) for does, cause, band in bands if (seen == (band & shown)).all()), None)
+    if found is None:
+        return True  # prefixes, pictures and packed documents see more or less, and rightly so
+    does, cause = found
+    off = seen != (right & shown)
+    row = int(rows[np.argwhere(off)[0, 0]])
+    wanted = "causal" + (f" with a window of {known.window} keys" if known.window is not None else "")
+    return Finding(
+        "mask", "fault", place(run, number, (), row),
+        f"the layer declares {wanted}, and the mask differs in {int(off.sum())} of {off.size} pairs (threshold: 0): {does}",
+        cause, "a row attends key ≤ query" + (f" and query − key < {known.window}" if known.window is not None else ""),
+        number, None, row, {"pairs": int(off.sum()), "of": int(off.size)},
+    )  # fmt: skip
+
+
+def _added(run: Run, number: int, call: Call) -> Finding | None:
+    """Truth values that were added to the scores."""
+    if call.given is not None or call.mask is not None or call.score is None or capped(call.score):
+        return None
+    rows = rows_to_read(call)
+    added = call.scores(rows) - call.logits(rows)
+    near = np.round(added)
+    if not ((np.abs(added - near) < CLOSE) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
+        return None
+    return Finding(
+        "mask", "fault", place(run, number),
+        f"what is added to the scores is 0 or 1 in each of {added.size} pairs, and no key is hidden (threshold: {CLOSE:g})",
+        "a mask of booleans is added to the scores", "turn it into 0 and −infinity, or use where(mask, scores, −infinity)", number,
+        numbers={"share": float(near.mean())},
+    )  # fmt: skip
+
+
+def alignment(run: Run, number: int, call: Call, module) -> Finding | bool:
+    """Fewer rows than keys, and a causal mask that begins at the top left though the keys before the rows are there."""
+    _, Q, K = call.shape
+    if call.k is None or not 0 < Q < K or Q * K > CELLS or declared(call, module).causal is False:
+        return False
+    seen = call.allowed(None, None, [0])[0]
+    if not (seen == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
+        return True  # a fixed cache that is being filled holds zeros there
+    return Finding(
+        "alignment", "fault", place(run, number),
+        f"{Q} rows over {K} keys, and row i sees keys 0 to i: the last {K - Q} keys, which are not empty, are seen by nobody "
+        "(threshold: 0)", "is_causal, or a mask from tril, begins at the top left, and the rows are the last ones",
+        f"row 0 stands at position {K - Q}: shift the diagonal by that", number, numbers={"rows": Q, "keys": K},
+    )  # fmt: skip
