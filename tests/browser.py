@@ -9,7 +9,7 @@ import pytest
 
 import regard as rg
 from regard.lens import Axis, Call, Run
-from regard.lens.figures import measure
+from regard.lens.figures import measured
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -176,10 +176,10 @@ def example(n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups
         problem = rg.problem.Problem.of(q[None], k[None], None, mask=mask, **rules)
         known = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": int(problem.query_start[0])}
         target = axes["source" if keys else "text"]
-        lse, rows, received = measure(q, k, np.array(target.special), **known)
+        found = measured(q, k, np.array(target.special), **known)
         p = rg.attention_weights(q, k, mask=mask, **rules)
-        calls.append(Call(f"layers.{layer}.attention", layer, "text", target.name, lse, q, k, **known, v=v, x=x, rows=rows,
-                          received=received, out=np.nan_to_num(p) @ v.repeat(heads // len(v), 0)))  # fmt: skip
+        calls.append(Call(f"layers.{layer}.attention", layer, "text", target.name, q=q, k=k, **known, **found, v=v, x=x,
+                          out=np.nan_to_num(p) @ v.repeat(heads // len(v), 0)))  # fmt: skip
         exact.append(p)
     return Run("toy", "".join(tokens), axes, tuple(calls)), exact
 

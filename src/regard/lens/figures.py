@@ -13,7 +13,7 @@ from ..stats import attention_stats
 from .call import Call, Overview
 from .tiles import overview
 
-__all__ = ["AVERAGED", "ROWS", "means", "measure", "measured", "of_weights"]
+__all__ = ["AVERAGED", "ROWS", "means", "measured", "of_weights"]
 
 # Every row's figures by name; all but "low", "high", "attended", "strongest" and "wrong" are averaged over the rows of a head.
 ROWS = {
@@ -42,21 +42,21 @@ ABOVE = 1 + 1e-3  # what rounding of 16-bit weights stays below
 
 def measured(
     q, k, special, *, mask: Expr | None = None, score: Expr | None = None, scale: float = 1.0, start: int = 0, sinks=None,
-    cells: int | None = CELLS,
+    cells: int = CELLS,
 ) -> dict[str, Any]:  # fmt: skip
     """What a recorded call holds besides q, k and its rules: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
 
     q (H, Q, D) · k (G, K, D) · special (K,) booleans: keys that stand for no word of the text · cells: along the sides of the
-    overview, None for no overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy.
+    overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy.
     """
     (H, Q), K = q.shape[:2], k.shape[1]
     marked = frozen_table(np.asarray(special, bool), "special")[key]
     sets = {"special": marked, "itself": key == query, "previous": key == query - 1, "first": key == 0,
             "distant": ~marked & ((key < query - 1) | (key > query + 1))}  # fmt: skip
-    lines, columns = (0, 0) if cells is None else (min(cells, Q), min(cells, K))
+    columns = min(cells, K)
     found = attention_stats(
         q, k, of=["lse", "entropy", "maximum", "distance", "range", "counts", "received",
-                  *(mass(keys, name=name) for name, keys in sets.items()), *([pooled(lines, columns)] if cells else [])],
+                  *(mass(keys, name=name) for name, keys in sets.items()), pooled(min(cells, Q), columns)],
         mask=mask, score=score, scale=scale, query_start=start, sinks=sinks,
         engine="reference" if H * Q * K <= SMALL else "auto",
     )  # fmt: skip
@@ -66,22 +66,12 @@ def measured(
         "distance": np.sqrt(found.distance.mean**2 + found.distance.variance), "low": found.range.minimum,
         "high": found.range.maximum, "attended": found.counts.attended, "wrong": found.counts.nan + found.counts.inf,
     }  # fmt: skip
-    picture = None
-    if cells:
-        picture = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
+    picture = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
     return {"lse": found.lse, "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
             "received": compact(found.received), "overview": picture}  # fmt: skip
 
 
-def measure(q, k, special, **rules) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """`measured` without the overview: (lse, rows, received)."""
-    found = measured(q, k, special, **rules, cells=None)
-    return found["lse"], found["rows"], found["received"]
-
-
-def of_weights(
-    given: np.ndarray, special, *, mask: Expr | None = None, start: int = 0, cells: int | None = CELLS
-) -> dict[str, Any]:
+def of_weights(given: np.ndarray, special, *, mask: Expr | None = None, start: int = 0, cells: int = CELLS) -> dict[str, Any]:
     """The same for weights (H, Q, K) that are known as they are, which need not keep to the mask, or sum to 1.
 
     lse is the logarithm of a row's sum; scores are not known (low and high are NaN); "wrong" counts weights that are no weights.
@@ -104,7 +94,7 @@ def of_weights(
                 received[h] += p.sum(0)
     rows["low"][...] = rows["high"][...] = np.nan
     whole = {name: rows[name].astype(np.int32) for name in ("strongest", "attended", "wrong")}
-    picture = overview(Call("weights", None, "", "", lse, given=given), cells) if cells else None
+    picture = overview(Call("weights", None, "", "", lse, given=given), cells)
     return {"lse": compact(lse), "rows": {name: compact(values) for name, values in (rows | whole).items()},
             "received": compact(received), "overview": picture}  # fmt: skip
 
