@@ -300,8 +300,8 @@ def test_a_size_is_known_from_the_first_call(folders):
     model = T.LlamaForCausalLM.from_pretrained(folders["llama"])
     ran = []
     model.model.layers[1].register_forward_pre_hook(lambda *_: ran.append(1))
-    size = sum(array.nbytes for array in (part for part in vars(look(model, inputs={"input_ids": torch.arange(9)[None]}, layers=0).calls[0]).values()
-                                          if isinstance(part, np.ndarray)))  # fmt: skip
+    (call,) = look(model, inputs={"input_ids": torch.arange(9)[None]}, layers=0).calls
+    size = sum(part.nbytes for part in vars(call).values() if isinstance(part, np.ndarray))
     ran.clear()
     said = refused(model, inputs={"input_ids": torch.arange(9)[None]}, limit=int(1.5 * size))
     assert "about" in said and not ran
@@ -315,7 +315,7 @@ def test_arrays_and_their_rules():
     q, k, v = (np.random.default_rng(i).standard_normal((4 if i == 0 else 2, 6, 8), dtype=np.float32) for i in range(3))
     rules = {"mask": rg.causal(), "score": rg.softcap(2.0), "scale": 0.7, "sinks": np.arange(4, dtype=np.float32)}
     for kind in (np.asarray, torch.from_numpy):
-        run = look(kind(q), k=kind(k), v=kind(v), tokens="a b c d e f".split(), special=[1, 0, 0, 0, 0, 0], **rules)
+        run = look(kind(q), k=kind(k), v=kind(v), tokens=list("abcdef"), special=[1, 0, 0, 0, 0, 0], **rules)
         np.testing.assert_allclose(run.calls[0].weights(), rg.attention_weights(q, k, **rules), atol=1e-6)
         assert run.axes["keys"].special == (True, *[False] * 5) and np.array_equal(run.calls[0].v, v)
     longer = look(q[:, :2], k=k)

@@ -175,10 +175,16 @@ def weights_of(attend, module, x) -> np.ndarray:
 
 
 RULES = {
-    plain: (None, None), masked: ("key <= query", None), capped: ("key <= query", "5.0 * tanh(score / 5.0)"),
-    sloped: ("key <= query", "score + bias[head, key - query + 7]"), clamped: None, renormalised: None, sdpa: ("key <= query", None),
-    sdpa_biased: (None, "score + bias[query, key]"), of_regard: ("(key <= query) & ((query - key < 3) & (key - query <= 0))", "2.0 * tanh(score / 2.0)"),
-}  # fmt: skip
+    plain: (None, None),
+    masked: ("key <= query", None),
+    capped: ("key <= query", "5.0 * tanh(score / 5.0)"),
+    sloped: ("key <= query", "score + bias[head, key - query + 7]"),
+    clamped: None,
+    renormalised: None,
+    sdpa: ("key <= query", None),
+    sdpa_biased: (None, "score + bias[query, key]"),
+    of_regard: ("(key <= query) & ((query - key < 3) & (key - query <= 0))", "2.0 * tanh(score / 2.0)"),
+}
 
 
 @pytest.mark.parametrize("attend", RULES, ids=lambda attend: attend.__name__)
@@ -194,3 +200,169 @@ def test_any_module_is_recorded_with_its_rules(attend):
         assert (call.given is None) == (RULES[attend] is not None)
         if RULES[attend] is not None:
             assert tuple(None if rule is None else str(rule) for rule in (call.mask, call.score)) == RULES[attend]
+
+
+# What a model writes ------------------------------------------------------------------------------------------------------------
+
+PROMPTED = [("llama", "sdpa"), ("mistral", "regard"), ("gemma2", "eager"), ("gpt-oss", "regard"), ("t5", "regard"), ("bart", "sdpa"),
+            ("bloom", "eager")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "implementation"), PROMPTED)
+def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
+    """The weights of every pass, with a cache, in a batch with padding on the left, are rows of one call over all keys."""
+    model, theirs = built(name, implementation), built(name, "eager")
+    prompt = {"input_ids": IDS, "attention_mask": LEFT}
+    for each in (model, theirs):
+        each.generation_config.eos_token_id = each.generation_config.forced_eos_token_id = None
+    out = theirs.generate(**prompt, max_new_tokens=5, do_sample=False, output_attentions=True, return_dict_in_generate=True)
+    run = look(model, inputs=prompt, entry=1, generate=4)
+    assert len(run.steps) == 4
+    if model.config.is_encoder_decoder:
+        kinds = {"source source": (), "target target": out.decoder_attentions, "target source": out.cross_attentions}
+        assert run.axes["target"].tokens == tuple(map(str, out.sequences[1, :5].tolist()))
+    else:
+        kinds = {"text text": out.attentions}
+        assert run.axes["text"].tokens == tuple(map(str, out.sequences[1, :11].tolist()))
+    for kind, passes in kinds.items():
+        calls = [call for call in run.calls if f"{call.queries} {call.keys}" == kind]
+        assert len(calls) == 2
+        for layer, call in enumerate(calls):
+            first = 0
+            for each in passes:
+                rows, keys = each[layer].shape[-2:]
+                exact, part = each[layer][1].numpy(), slice(first, first + rows)
+                begin = first + rows - keys if call.queries == call.keys else 0  # a window's cache has dropped keys
+                seeing = call.allowed(rows=part).any(-1, keepdims=True)
+                ours = call.weights(rows=part, keys=slice(begin, begin + keys))
+                np.testing.assert_allclose(np.where(seeing, ours, 0), np.where(seeing, exact, 0), atol=2e-5)
+                np.testing.assert_allclose(call.weights(rows=part).sum(-1), ours.sum(-1), atol=1e-12)
+                first += rows
+            assert first in (0, call.shape[1])
+            assert call.notes["difference"] < 1e-5
+
+
+# Modules that are not transformers' ---------------------------------------------------------------------------------------------
+
+
+def test_layers_of_torch():
+    """torch's own layers, encoder and cross-attention alike: the weights are those that MultiheadAttention returns."""
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(16, 2)
+    q, k = torch.randn(5, 3, 16), torch.randn(7, 3, 16)
+    with torch.no_grad():
+        exact = layer(q, k, k, average_attn_weights=False)[1]
+    for wanted in (True, False):
+        (call,) = look(layer, inputs={"query": q, "key": k, "value": k, "need_weights": wanted}, entry=2).calls
+        np.testing.assert_allclose(call.weights(), exact[2].numpy(), atol=1e-6)
+    model = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True).eval()
+    run = look(model, inputs=(torch.randn(2, 6, 16), torch.randn(2, 4, 16)), entry=1)
+    assert [(call.name, call.shape) for call in run.calls] == [
+        ("encoder.layers.0.self_attn", (2, 6, 6)), ("decoder.layers.0.self_attn", (2, 4, 4)), ("decoder.layers.0.multihead_attn", (2, 4, 6))
+    ]  # fmt: skip
+    assert all(call.notes["difference"] < 1e-5 for call in run.calls)
+    assert run.calls[2].keys == "6 positions"
+
+
+def test_a_cache_of_regard():
+    """Rows over what a KVCache holds, with the keys of the chosen sequence."""
+    x = torch.randn(2, 2, 6, 8)
+
+    def chunked(x):
+        cache = rg.KVCache(heads=2, depth=8, batch=2)
+        for part in (slice(0, 4), slice(4, 6)):
+            cache.append(x[:, :, part], x[:, :, part])
+            cache.attend(x[:, :, part], mask=rg.causal())
+
+    run = look(chunked, inputs=x, entry=1)
+    exact = rg.attention_weights(x, x, mask=rg.causal())[1].numpy()
+    np.testing.assert_allclose(run.calls[0].weights(), exact[:, :4, :4], atol=1e-6)
+    np.testing.assert_allclose(run.calls[1].weights(), exact[:, 4:], atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["regard", "sdpa", "eager"])
+def test_windows_stand_one_after_the_other(implementation):
+    """Attention within windows is one call: its own weights in blocks along the diagonal, nothing between them."""
+    config = T.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
+    torch.manual_seed(0)
+    model = T.SwinModel(config).eval()
+    model.set_attn_implementation(implementation)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4 if weight.ndim > 1 else 1)
+        pixels = torch.randn(2, 3, 16, 16)
+        run = look(model, inputs={"pixel_values": pixels}, entry=1)
+        model.set_attn_implementation("eager")
+        seen = []
+        for name, module in model.named_modules():
+            if name.endswith("attention"):
+                module.register_forward_hook(lambda *found: seen.append(found[2][1]))
+        model(pixels)
+    assert [call.shape for call in run.calls] == [(2, 64, 64)] * 2
+    for call, exact in zip(run.calls, seen, strict=True):
+        expected = np.zeros(call.shape)
+        for window, part in enumerate(exact[4:].numpy()):
+            at = slice(16 * window, 16 * window + 16)
+            expected[:, at, at] = part
+        np.testing.assert_allclose(call.weights(), expected, atol=5e-6)
+        assert run.axes[call.keys].tokens[17] == "1:1"
+
+
+# What is left as it was ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_model_is_left_as_it_was():
+    """Looking changes no implementation, hook, mode, random number or weight of a loaded model."""
+    model = built("llama", "sdpa")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    look(model, inputs={"input_ids": IDS}, generate=2)
+    assert model.config._attn_implementation == "sdpa" and model.config.use_cache
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_an_implementation_that_cannot_be_seen_gives_way_to_regard():
+    """Attention in code that nobody can watch is looked at on regard; afterwards the model has its own again."""
+
+    def blind(module, query, key, value, mask, **kwargs):
+        with torch._C.DisableTorchFunction():
+            copies = [part.repeat_interleave(query.shape[1] // part.shape[1], 1) for part in (key, value)]
+            return torch.nn.functional.scaled_dot_product_attention(query, *copies, mask).transpose(1, 2), None
+
+    T.AttentionInterface.register("blind", blind)
+    T.AttentionMaskInterface.register("blind", T.masking_utils.sdpa_mask)
+    model = built("llama", "blind")
+    run = look(model, inputs={"input_ids": IDS})
+    assert run.facts["implementation"] == ["regard"] and model.config._attn_implementation == "blind"
+    for call, theirs in zip(run.calls, look(built("llama", "eager"), inputs={"input_ids": IDS}).calls, strict=True):
+        np.testing.assert_allclose(call.weights(), theirs.weights(), atol=2e-5)
+
+
+def test_calls_that_cannot_be_kept_are_named():
+    """What has no place in a run stands in its facts with the reason; the rest is there."""
+
+    def strange(x):
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        torch.nn.functional.scaled_dot_product_attention(x[:, :1].repeat(3, 1, 1, 1)[:5], x[:1], x[:1])
+
+    run = look(strange, inputs=torch.randn(2, 2, 4, 8))
+    assert len(run.calls) == 1
+    (left,) = run.facts["left_out"]
+    assert "a batch of 5, where the model was given 2 entries" in left["reason"]
+
+
+def test_rows_that_attend_nothing_are_told():
+    """What a model gives for rows that may attend nothing is noted: 0, NaN or an average of values."""
+    found = {}
+    for name, implementation in (("llama", "eager"), ("llama", "regard")):
+        model = built(name, implementation)
+        found[implementation] = look(model, inputs={"input_ids": IDS, "attention_mask": LEFT}, entry=1).calls[0].notes["empty"]
+    assert found == {"eager": "an average of values", "regard": "0"}
+
+    def plain_nan(x):
+        s = (x @ x.mT).masked_fill(~tril(4).flip(0), float("-inf")) + torch.tensor([float("-inf"), 0, 0, 0])[:, None]
+        return s.softmax(-1) @ x
+
+    assert look(plain_nan, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == "NaN"

@@ -55,7 +55,8 @@ def look(
 
     layers: those to keep, by number or by name with wildcards: [0, 5], "*.attn" · values: whether what the layer was given (Q, d),
     v (G, K, E) and what came out (H, Q, E) are kept as well; None keeps them where the whole stays below 64 MB · limit: the most
-    that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one, instead of memory; overwrite: whether an older run may lie there.
+    that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one, instead of memory, and with
+    overwrite in place of an older run.
 
     A model that is opened here runs on regard, in float32, from safetensors, and no code of its own is run. A loaded one runs as it
     is, without gradients, and is left as it was. What comes out of every call is compared with its recorded numbers
@@ -72,7 +73,8 @@ def look(
     """
     given = {name: value for name, value in {
         "text": text, "target": target, "picture": picture, "inputs": inputs, "tokenizer": tokenizer, "layers": layers, "values": values,
-        "into": into, "overwrite": overwrite or None, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale, "query_start": query_start,
+        "into": into, "overwrite": overwrite or None, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale,
+        "query_start": query_start,
         "sinks": sinks, "tokens": tokens, "special": special, "generate": generate or None, "entry": entry or None,
         "limit": None if limit == "2GB" else limit}.items() if value is not None}  # fmt: skip
     from .recording.keeping import Asked
@@ -84,7 +86,8 @@ def look(
 
         return open_run(what)
     if kind == "q and k":
-        return of_arrays(what, k, v, tokens=tokens, special=special, **{name: given.get(name) for name in RULES})
+        return of_arrays(what, k, v, tokens=tokens, special=special, mask=mask, score=score, scale=scale, query_start=query_start,
+                         sinks=sinks)  # fmt: skip
     if kind == "weights":
         return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
@@ -195,8 +198,8 @@ def of_weights(
     held = [_of_entry(read_array(each, "weights"), entry) for each in layers]
     sizes = {each.shape[1:] for each in held}
     if not held or len(sizes) != 1:
-        raise refuse("look", "weights of several sizes", ", ".join(map(str, sorted(sizes))) or "none", "the same rows and keys in all layers",
-                     "look at them one by one")  # fmt: skip
+        raise refuse("look", "weights of several sizes", ", ".join(map(str, sorted(sizes))) or "none",
+                     "the same rows and keys in all layers",                     "look at them one by one")  # fmt: skip
     Q, K = sizes.pop()
     axes = _axes(Q, K, tokens, special)
     calls = []

@@ -50,7 +50,7 @@ def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence
     if target is not None and (not encoder_decoder or writes):
         raise refuse("look", "a target that is not read", f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
                      "an encoder–decoder that does not write itself", "leave target= out")  # fmt: skip
-    encoded = _encoded(opened, texts, many, entry, writes and not encoder_decoder)
+    encoded = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
     inputs = {name: torch.tensor(values) for name, values in encoded.rest.items()}
     axes = {"source" if encoder_decoder else "text": encoded.axis}
     if target is not None:
@@ -117,8 +117,8 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
             continue
         rows = np.asarray(ids.tolist() if hasattr(ids, "tolist") else ids)
         if rows.ndim != 2 or not 0 <= entry < len(rows):
-            raise refuse("look", "no such batch entry", f"entry={entry} of {name} {list(rows.shape)}", f"0 … {len(rows) - 1} of (batch, tokens)",
-                         "count from 0, and give ids as (batch, tokens)")  # fmt: skip
+            raise refuse("look", "no such batch entry", f"entry={entry} of {name} {list(rows.shape)}",
+                         f"0 … {len(rows) - 1} of (batch, tokens)",                         "count from 0")  # fmt: skip
         given.batch = len(rows)
         given.axes[axis] = _axis_of_ids(opened, rows[entry].tolist(), axis)
     if getattr(opened.model.config, "is_encoder_decoder", False):

@@ -47,7 +47,7 @@ def look_at_text(text: str, asked: Asked) -> Run:
     reader.no_padding()
     encoded = reader.encode(text)
     fit(text, encoded.special_tokens_mask, config["max_position_embeddings"], DEFAULT)
-    axis = Axis.of(spelled(Words(reader), encoded.ids, encoded.offsets), encoded.special_tokens_mask)
+    axis = Axis.of(spelled(Words(reader), encoded.ids, encoded.offsets), [bool(flag) for flag in encoded.special_tokens_mask])
     weights = mapped(folder / "model.safetensors", "look")
     passed = Passed()
     layers = range(config["num_hidden_layers"])

@@ -117,8 +117,8 @@ class Recorder(Observer):
         sizes = (q.shape[0], q.shape[1], k.shape[1])
         if layout.windows > 1:
             each = (len(q), q.shape[1] // layout.windows, k.shape[1] // layout.windows)
-            mask, score = window_rules(problem.mask, problem.score, layout.first, each, start)
-            return Taken(**common, mask=mask, score=score, scale=problem.scale, engine=_ran(seen, problem),
+            inside, scored = window_rules(problem.mask, problem.score, layout.first, each, start)
+            return Taken(**common, mask=inside, score=scored, scale=problem.scale, engine=_ran(seen, problem),
                          notes=notes | {"windows": layout.windows})  # fmt: skip
         mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
         if common["cross"] and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
@@ -233,7 +233,7 @@ def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | Non
     if not hasattr(seen.out, "shape"):
         return None
     out = seen.out.transpose(1, 2) if seen.kind == HF else seen.out
-    if layout.batch * layout.heads * sizes[-2] * out.shape[-1] != np.prod(out.shape):
+    if out.shape[-2] != sizes[-2] or layout.batch * layout.heads * sizes[-2] * out.shape[-1] != np.prod(out.shape):
         return None
     return layout.cut(out).copy()
 

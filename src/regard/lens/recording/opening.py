@@ -56,7 +56,8 @@ def opened(name: str | Path | None = None, *, writes: bool | None = False, reads
 
     writes: with the head that generates; None: with the head that it was saved with · reads, sees: with what reads
     its texts and pictures. Only files are read: code that a model brings along is never run, weights must be safetensors, and those of
-    the default model must be the very ones that were pinned. A model whose attention does not go through transformers' interface keeps its own.
+    the default model must be the very ones that were pinned. A model whose attention does not go through
+    transformers' interface keeps its own.
 
     Refused: a model that is not there, files that are damaged, weights that are missing.
     """

@@ -108,16 +108,18 @@ def added(score: Expr, numbers: np.ndarray, start: int, known: np.ndarray | None
 def _along(numbers: np.ndarray, known: np.ndarray | None) -> np.ndarray | None:
     """(H, Q + K − 1), by key − row from −(Q − 1) on, if the numbers depend on nothing else."""
     H, Q, K = numbers.shape
-    if known is None and not _alike(numbers[:, 1:, 1:], numbers[:, :-1, :-1]):
-        return None
+    if known is None:
+        if not _alike(numbers[:, 1:, 1:], numbers[:, :-1, :-1]):
+            return None
+        known = np.ones((1, 1), bool)
+    known = np.broadcast_to(known, (Q, K))
     found = np.zeros((H, Q + K - 1), numbers.dtype)
     for row in range(Q):
         at = slice(Q - 1 - row, Q - 1 - row + K)
-        found[:, at] = numbers[:, row] if known is None else np.where(known[row], numbers[:, row], found[:, at])
-    for row in range(Q) if known is not None else ():
-        if not _alike(
-            np.where(known[row], found[:, Q - 1 - row : Q - 1 - row + K], 0), np.where(known[row], numbers[:, row], 0)
-        ):
+        found[:, at] = np.where(known[row], numbers[:, row], found[:, at])
+    for row in range(Q):
+        at = slice(Q - 1 - row, Q - 1 - row + K)
+        if not _alike(np.where(known[row], found[:, at], 0), np.where(known[row], numbers[:, row], 0)):
             return None
     return found
 

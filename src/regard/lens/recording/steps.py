@@ -51,7 +51,8 @@ class Growing:
     def __init__(self, taken: Taken):
         self.first = taken
         self.k, self.v = [taken.k], [taken.v]
-        self.q, self.x, self.out, self.weights = [taken.q], [taken.x], [taken.out], [taken.weights]
+        self.q = [taken.q]
+        self.x, self.out, self.weights = [taken.x], [taken.out], [taken.weights]
         self.rows, self.keys = taken.sizes
         self.seconds = float(taken.notes.get("seconds", 0.0))
         self.parts = [Part(0, self.rows, 0, self.keys, taken.start, taken.mask, taken.score)]
@@ -60,8 +61,7 @@ class Growing:
         """The rows of the next pass."""
         Q, K = taken.sizes
         name = self.first.name
-        same = (taken.scale, len(taken.q), len(taken.k)) == (self.first.scale, len(self.first.q), len(self.first.k))
-        if not same or not np.array_equal(*(np.zeros(0) if part.sinks is None else part.sinks for part in (taken, self.first))):
+        if _constant(taken) != _constant(self.first):
             raise refuse("look", "passes that cannot be joined", f"{name}: another scale, other heads or sinks in a later pass",
                          "the same in every pass", "look at the prompt alone, with generate=0")  # fmt: skip
         first = 0 if taken.cross else self.first.start + self.rows - taken.start
@@ -75,7 +75,8 @@ class Growing:
         self.parts.append(Part(self.rows, Q, first, K, taken.start, taken.mask, taken.score))
         self.k.append(taken.k[:, known:].copy())
         self.v.append(taken.v[:, known:].copy())
-        for held, part in ((self.q, taken.q), (self.x, taken.x), (self.out, taken.out), (self.weights, taken.weights)):
+        self.q.append(taken.q)
+        for held, part in ((self.x, taken.x), (self.out, taken.out), (self.weights, taken.weights)):
             held.append(part)
         self.rows, self.keys = self.rows + Q, max(self.keys, first + K)
         self.seconds += float(taken.notes.get("seconds", 0.0))
@@ -168,6 +169,11 @@ def _grid(rule: Expr | None, heads: int, queries: np.ndarray, keys: np.ndarray, 
     """The value of a rule for every pair, (heads, rows, keys); no rule allows all."""
     places = {"head": np.arange(heads)[:, None, None], "query": queries[:, None], "key": keys, "score": np.float64(scored)}
     return np.broadcast_to(True if rule is None else evaluate(rule, places), (heads, len(queries), len(keys)))
+
+
+def _constant(taken: Taken) -> tuple:
+    """What stays the same from pass to pass."""
+    return taken.scale, len(taken.q), len(taken.k), None if taken.sinks is None else taken.sinks.tolist()
 
 
 def _headed(rule: Expr | None) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 
 from ...errors import Refused, refuse
+from ...torch.recorder import NAME, implementations
 from ..axis import Axis
 from ..run import Run, Step
 from .axes import Axes
 from .giving import Given
-from .opening import Opened
 from .keeping import UNSEEN, Asked, Keeper
+from .opening import Opened
 from .session import on_regard, record_module, takes
 from .spelling import spelled
 
@@ -22,17 +24,22 @@ LIKELIEST = 8  # candidates that are kept for every written token
 
 
 def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
-    """The run of a model as it is; one that is set to an implementation that cannot be seen runs on regard instead."""
-    if not opened.own:
-        try:
-            return _recorded(opened, given, asked, writes)
-        except Refused as refused:
-            unseen = any(UNSEEN in reason.given for reason in refused.reasons)
-            if not unseen or not hasattr(opened.model, "set_attn_implementation"):
-                raise
-        with on_regard(opened.model):
-            return _recorded(opened, given, asked, writes)
-    return _recorded(opened, given, asked, writes)
+    """The run of a model as it is. One that was opened here and that regard refuses runs on its own code, which is watched; a loaded
+    one that is set to an implementation that cannot be seen runs on regard instead."""
+    model = opened.model
+    try:
+        return _recorded(opened, given, asked, writes)
+    except Refused as refused:
+        if opened.own and NAME in implementations(model) and refused.where in (NAME, "regard mask"):
+            model.set_attn_implementation("eager")
+        elif (
+            opened.own
+            or not hasattr(model, "set_attn_implementation")
+            or not any(UNSEEN in each.given for each in refused.reasons)
+        ):
+            raise
+    with contextlib.nullcontext() if opened.own else on_regard(model):
+        return _recorded(opened, given, asked, writes)
 
 
 def _recorded(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:

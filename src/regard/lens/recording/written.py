@@ -41,6 +41,7 @@ class Written:
     divided: float = 1.0  # what the scores were last divided by, before anything but factors
 
     def allow(self, seen: np.ndarray) -> bool:
+        """Leaves only these pairs."""
         self.allowed = seen if self.allowed is None else self.allowed & seen
         return True
 
@@ -93,10 +94,11 @@ def _other(args, kwargs) -> tuple[Any, bool]:
 def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
     """Numbers added to the scores: those near the smallest of their dtype say what is not attended."""
     if isinstance(other, torch.Tensor) and other.ndim:
-        if other.ndim > 1 and other.shape[-1] == 1 < sizes[-1]:
+        if other.ndim > 1 and other.shape[-1] == 1 < sizes[-1] and bool(other.isfinite().all()):
             return True  # a number per row, such as its largest score, changes no weight
         numbers = sign * cut(other, sizes)
-        seen = ~(numbers <= torch.finfo(other.dtype).min / 2) if other.dtype.is_floating_point else np.True_
+        lowest = torch.finfo(other.dtype).min / 2 if other.dtype.is_floating_point else -np.inf
+        seen = np.asarray(~(numbers <= lowest))
         if not seen.all():
             found.allow(seen)
             numbers = np.where(seen, numbers, 0)

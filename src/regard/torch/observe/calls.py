@@ -178,10 +178,10 @@ class Observer(TorchFunctionMode):
         if ended is None:
             self._stepped(function, args, kwargs, out, None)
         else:
-            trail, v = ended
+            trail, v, came = ended
             given = {"q": trail.q, "k": trail.k, "v": v}
             self._ended(
-                Seen(len(self.seen), WRITTEN_OUT, self.layer, given, out, trail.seconds, trail=trail, outside=trail.outside)
+                Seen(len(self.seen), WRITTEN_OUT, self.layer, given, came, trail.seconds, trail=trail, outside=trail.outside)
             )
         return out
 

@@ -8,9 +8,17 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Lineage", "Step", "Trail", "tensors_in"]
+__all__ = ["Ended", "Lineage", "Step", "Trail", "tensors_in"]
 
 PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # where the two factors begin among the arguments
+
+
+class Ended(NamedTuple):
+    """An attention that came to its end, its values (…, K, E) and what came out (…, Q, E)."""
+
+    trail: Trail
+    v: torch.Tensor
+    out: torch.Tensor
 
 
 class Step(NamedTuple):
@@ -45,19 +53,19 @@ class Lineage:
     def __init__(self) -> None:
         self.trails: Any = WeakTensorKeyDictionary()
 
-    def follow(self, name: str, args: tuple, kwargs: dict[str, Any], out, seconds: float) -> tuple[Trail, torch.Tensor] | None:
-        """Notes one operation; (trail, values (…, K, E)) if it was the product of weights and values, which ends an attention."""
+    def follow(self, name: str, args: tuple, kwargs: dict[str, Any], out, seconds: float) -> Ended | None:
+        """Notes one operation; what ended with it if it was the product of weights and values, the last of an attention."""
         if not isinstance(out, torch.Tensor):
             return None
         factors = _factors(name, args, kwargs)
         if factors is not None:
-            source, left, right = factors
+            source, left, right, order = factors
             trail = self.trails.get(source)
             if trail is not None and trail.scores is not None:
                 trail.seconds += seconds
                 trail.outside += tensors_in(args)[1:]
                 trail.weights = left
-                return trail, right
+                return Ended(trail, right, out if order is None else out.permute(order))
             if not isinstance(right, torch.nn.Parameter) and left.ndim > 1 and right.ndim > 1:
                 self.trails[out] = Trail(left, right.transpose(-2, -1), tensors_in((*args, *kwargs.values())), seconds)
                 added = args[: PRODUCTS.get(name, 0)]
@@ -109,17 +117,27 @@ def tensors_in(values) -> list[torch.Tensor]:
     return found
 
 
-def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """The left tensor of a matrix product, and both as (…, rows, inner) and (…, inner, columns); None if this is none."""
+class Factors(NamedTuple):
+    """The left tensor of a product as it was given, both as (…, rows, inner) and (…, inner, columns), and which axes of what came
+    out make (…, rows, columns); None as they are."""
+
+    source: torch.Tensor
+    left: torch.Tensor
+    right: torch.Tensor
+    order: list[int] | None
+
+
+def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> Factors | None:
+    """The factors of a matrix product; None if this is none."""
     if name == "einsum":
         return _summed(args)
     if name not in PRODUCTS:
         return None
     found = tensors_in((*args[PRODUCTS[name] :], *(kwargs.get(word) for word in ("other", "mat2", "batch1", "batch2"))))
-    return (found[0], found[0], found[1]) if len(found) > 1 else None
+    return Factors(found[0], found[0], found[1], None) if len(found) > 1 else None
 
 
-def _summed(args: tuple) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+def _summed(args: tuple) -> Factors | None:
     """The factors of an einsum that is a batch of matrix products: "bqhd,bkhd->bhqk" and its like."""
     given = tensors_in(args[1:])
     if len(given) != 2 or not isinstance(args[0], str) or "." in args[0] or "->" not in args[0]:
@@ -135,10 +153,11 @@ def _summed(args: tuple) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | No
     a, b = [*batch, rows[0], inner[0]], [*batch, inner[0], columns[0]]
     if sorted(a) != sorted(left) or sorted(b) != sorted(right):
         return None
-    return (
+    return Factors(
         given[0],
         given[0].permute([left.index(letter) for letter in a]),
         given[1].permute([right.index(letter) for letter in b]),
+        [out.index(letter) for letter in (*batch, rows[0], columns[0])],
     )
 
 
