@@ -64,14 +64,30 @@ def test_a_pooled_picture_adds_up():
     assert "pairs" in found.exact and "pairs" in rg.heatmap(p, cells=7).axes[0].get_xlabel()
 
 
-def test_pictures_are_made_in_blocks(monkeypatch):
-    """A picture is the same however few weights are held at once."""
-    call = run_of(weights(n=33, heads=1, mask=rg.causal()), np.tri(33, dtype=bool)).calls[0]
-    whole = picture(call, 0, range(3, 33), range(30), 8)
-    monkeypatch.setattr("regard.lens.picture.AT_ONCE", 40)
-    part = picture(call, 0, range(3, 33), range(30), 8)
-    np.testing.assert_allclose(part.share, whole.share)
-    np.testing.assert_array_equal(part.allowed, whole.allowed)
+def test_a_picture_is_the_same_however_it_is_computed(monkeypatch):
+    """A picture of some rows and keys, by the compiled engine, is the mean over rows of the sum over keys of the weights."""
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 90, 16), dtype=np.float32)
+    call = rg.look(q, k=k, mask=rg.causal()).calls[0]
+    monkeypatch.setattr("regard.lens.tiles.SMALL", 1)
+    found = picture(call, 1, range(20, 80), range(7, 90), 6)
+    p = rg.attention_weights(q, k, mask=rg.causal()).astype(np.float64)[1]
+    across = 7 + np.arange(7) * 83 // 6
+    for r in range(6):
+        for c in range(6):
+            cell = p[20 + 10 * r : 30 + 10 * r, across[c] : across[c + 1]]
+            np.testing.assert_allclose(found.share[r, c], cell.sum(1).mean(), atol=1e-6)
+            assert found.allowed[r, c] == (across[c] <= 29 + 10 * r)
+    assert found.exact.startswith("cells of 10 × 13.83 pairs")
+
+
+def test_a_large_picture_says_that_it_is_sampled(monkeypatch):
+    """Where computing all of it would take long, one row in so many is looked at, and the picture says so."""
+    call = rg.look(*np.random.default_rng(0).standard_normal((1, 1, 640, 16)), k=np.zeros((1, 640, 16))).calls[0]
+    monkeypatch.setattr("regard.lens.tiles.SMALL", 1)
+    monkeypatch.setattr("regard.lens.tiles.PATIENCE", 640 * 640 * 80 // 4)
+    found = picture(call, 0, range(640), range(640), 8)
+    assert found.exact.endswith("sampled 1 row of 4")
+    np.testing.assert_allclose(found.share, 1 / 8, rtol=1e-6)
 
 
 def test_a_part_of_a_run_names_its_tokens(tmp_path):

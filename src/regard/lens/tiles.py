@@ -22,7 +22,7 @@ from ..problem import Problem
 from ..readings import bounds, substituted
 from .call import Call, Overview
 
-__all__ = ["Tile", "allowed_in", "overview", "tile"]
+__all__ = ["Tile", "allowed_in", "overview", "region", "tile"]
 
 SMALL = 1 << 18  # pairs that NumPy looks at sooner than a kernel is planned
 BLOCK = 1 << 20  # pairs that NumPy looks at together
@@ -120,12 +120,7 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
     """
     H, Q, K = call.shape
     lines, columns = min(cells, Q), min(cells, K)
-    rows, height = np.arange(Q), Q
-    per = Q // lines if sample is None else math.ceil(Q / lines / sample)
-    if sample is not None and per < Q // lines:
-        begins, sizes = edges(Q, lines)[:-1, None], np.diff(edges(Q, lines))[:, None]
-        rows = (begins + ((np.arange(per) + GOLDEN) / per * sizes).astype(np.int64)).ravel()
-        height = lines * per
+    rows, height = spread(range(Q), lines, sample or 1)
     part = Part(range(H) if heads is None else heads, rows, range(K), lines, columns, height, K)
     if call.given is not None or part.pairs <= SMALL:
         total, largest, _ = looked(call, part)
@@ -134,6 +129,44 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
     share = total / np.diff(part.row_edges)[:, None]
     exact = "exact" if height == Q else f"sampled 1 row of {round(Q / height)}"
     return Overview(share.astype(np.float32), largest.astype(np.float32), exact)
+
+
+def region(call: Call, head: int, rows: range, keys: range, lines: int, columns: int) -> Tile:
+    """Any rows and keys of a head in so many cells, cut as `pooled` cuts; sampled where `tile` would be.
+
+    >>> import numpy as np, regard as rg
+    >>> call = Call("attention", 0, "text", "text", np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), rg.causal())
+    >>> region(call, 0, range(1, 3), range(3), 1, 3).share.astype(float).round(3).tolist()
+    [[0.417, 0.417, 0.167]]
+    """
+
+    def part(every: int) -> Part:
+        chosen, height = spread(rows, lines, every)
+        return Part(range(head, head + 1), chosen, keys, lines, columns, height, len(keys))
+
+    whole = part(1)
+    if call.given is not None or whole.pairs <= SMALL:
+        chosen, ready = part(halvings(whole.pairs / GIVEN, len(rows) // lines)), None
+    else:
+        ready = called(call, whole)
+        chosen = part(halvings(work(ready) / PATIENCE, len(rows) // lines))
+    if ready is None:
+        total, largest, allowed = looked(call, chosen)
+    else:
+        total, largest = streamed(ready if chosen.height == len(rows) else called(call, chosen), call, chosen)
+        allowed = seen(call, whole, largest)
+    share = total / np.diff(chosen.row_edges)[:, None]
+    exact = "exact" if chosen.height == len(rows) else f"sampled 1 row of {round(len(rows) / chosen.height)}"
+    return Tile(share[0].astype(np.float32), largest[0].astype(np.float32), allowed[0], exact)
+
+
+def spread(rows: range, lines: int, every: int) -> tuple[np.ndarray, int]:
+    """One row in so many of each of the lines -> (the rows, how many there would be if all lines were as high)."""
+    per = math.ceil(len(rows) / lines / every)
+    if every == 1 or per >= len(rows) // lines:
+        return np.arange(rows.start, rows.stop), len(rows)
+    begins, sizes = edges(len(rows), lines)[:-1, None], np.diff(edges(len(rows), lines))[:, None]
+    return rows.start + (begins + ((np.arange(per) + GOLDEN) / per * sizes).astype(np.int64)).ravel(), lines * per
 
 
 def allowed_in(call: Call, picture: Overview) -> np.ndarray:
