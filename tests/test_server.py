@@ -1,5 +1,6 @@
 """The server of a page: numbers that are those of attention, for this machine and for who knows the secret, whatever clients do."""
 
+import dataclasses
 import http.client
 import json
 import os
@@ -22,6 +23,7 @@ from browser import Opened, example, fault, words
 import regard as rg
 from regard.lens import codes, desk
 from regard.lens.frames import unframed
+from regard.measures import edges
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
@@ -116,9 +118,21 @@ def test_a_pair_is_shown_in_every_call_and_head(served):
     near(shown(parts), np.concatenate([weights[:, 150, 120] for weights in exact]))
 
 
+def test_axes_may_have_any_name():
+    """Axes are asked for by the names that the page shows, with slashes, percent signs and spaces in them."""
+    run, exact = example(6, 1, 2)
+    axis = dataclasses.replace(run.axes["text"], name="a/b %2F\n?c#")
+    call = dataclasses.replace(run.calls[0], queries=axis.name, keys=axis.name)
+    with server.Server(dataclasses.replace(run, axes={axis.name: axis}, calls=(call,))) as second:
+        client = Client(second)
+        (shown_name,) = json.loads(client.ask("")[2].split(b'id="data">')[1].split(b"</script>")[0])["runs"][0]["axes"]
+        _, parts = client.frame("pair/0/{0}/{0}/3/2".format(urllib.parse.quote(shown_name, safe="")))
+        near(shown(parts), exact[0][:, 3, 2])
+
+
 def test_tracks_walks_and_pictures_are_those_of_the_run(served):
     """Figures along the axes, the numbers of one row, and pictures of all heads."""
-    _, client, _, (exact, _) = served
+    _, client, (run, _), (exact, _) = served
     _, parts = client.frame("tracks/0/1/2")
     np.testing.assert_allclose(parts["maximum"], exact[1][2].max(-1), rtol=1e-5)
     np.testing.assert_allclose(parts["received"], exact[1][2].sum(0), rtol=1e-4)
@@ -127,9 +141,13 @@ def test_tracks_walks_and_pictures_are_those_of_the_run(served):
     assert (status, headers["content-type"]) == (200, "application/json")
     np.testing.assert_allclose(walk["p"], exact[1][2][77, walk["keys"]], rtol=1e-4, atol=1e-6)
     _, parts = client.frame("picture/0/0/30")
-    assert parts["codes"].shape == (4, 30, 30)
-    pooled = exact[0].reshape(4, 30, 10, 30, 10).sum(4).mean(2)
-    np.testing.assert_allclose(codes.decode(parts["codes"]), np.where(pooled < 1e-6, 0, pooled), rtol=codes.COARSE_ERROR * 1.01)
+    cut = edges(N, parts["codes"].shape[1])
+    pooled = np.add.reduceat(np.add.reduceat(exact[0], cut[:-1], 2), cut[:-1], 1) / np.diff(cut)[:, None]
+    np.testing.assert_allclose(codes.decode(parts["codes"]), pooled, rtol=codes.COARSE_ERROR * 1.01, atol=1.01e-6)
+    (bare,) = [dataclasses.replace(call, overview=None) for call in run.calls[:1]]
+    assert unframed(desk.Desk([dataclasses.replace(run, calls=(bare,))]).answer("picture", "0", "0", "30"))[1][
+        "codes"
+    ].shape == (4, 30, 30)
 
 
 # ---- who is let in -----------------------------------------------------------------------------------------------------------

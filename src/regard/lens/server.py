@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+import urllib.parse
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ __all__ = ["Server", "application", "serve"]
 DEAR = ("tile", "picture")  # of these so many are computed at once; the others never wait for them
 DEAR_AT_ONCE, CHEAP_AT_ONCE = 2, 4
 CONNECTIONS = 64
+NOTHING = "there is nothing here"
 HEADERS = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
@@ -100,7 +102,6 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
     """What answers at /SECRET/…: the page, and an address for each question that its script asks."""
     import anyio
     from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
@@ -109,53 +110,45 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
     dear, cheap = anyio.CapacityLimiter(DEAR_AT_ONCE), anyio.CapacityLimiter(CHEAP_AT_ONCE)
 
-    async def start(request: Request) -> Response:
-        return Response(body, media_type="text/html", headers=headers)
+    begin = f"/{secret}/".encode()
 
-    def answering(question: str) -> Route:
-        async def answer(request: Request) -> Response:
-            words = [request.path_params[name] for name in QUESTIONS[question]]
-            response = Response(status_code=499)  # who asked has gone; a question that still waits is never computed then
-            async with anyio.create_task_group() as group:
+    async def answer(request: Request) -> Response:
+        # A name may have a slash in it, so words are told apart before they are decoded.
+        question, *words = (urllib.parse.unquote(word) for word in request.scope["raw_path"][len(begin) :].decode().split("/"))
+        if not question and not words:
+            return Response(body, media_type="text/html", headers=headers)
+        if len(words) != len(QUESTIONS.get(question, ())) or not words:
+            return JSONResponse({"error": NOTHING}, 404)
+        response = Response(status_code=499)  # who asked has gone; a question that still waits is never computed then
+        async with anyio.create_task_group() as group:
 
-                async def leave_with_the_client() -> None:
-                    while (await request.receive())["type"] != "http.disconnect":
-                        pass
-                    group.cancel_scope.cancel()
-
-                group.start_soon(leave_with_the_client)
-                try:
-                    found = await anyio.to_thread.run_sync(
-                        desk.answer, question, *words, limiter=dear if question in DEAR else cheap
-                    )
-                    response = Response(
-                        found, media_type="application/json" if question == "walk" else "application/octet-stream"
-                    )
-                except Refused as refused:
-                    response = JSONResponse({"error": _sentence(refused)}, 400)
+            async def leave_with_the_client() -> None:
+                while (await request.receive())["type"] != "http.disconnect":
+                    pass
                 group.cancel_scope.cancel()
-            return response
 
-        return Route("/".join(["", question, *(f"{{{name}}}" for name in QUESTIONS[question])]), answer, methods=["GET"])
-
-    async def nowhere(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": "there is nothing here"}, 404)
+            group.start_soon(leave_with_the_client)
+            try:
+                found = await anyio.to_thread.run_sync(
+                    desk.answer, question, *words, limiter=dear if question in DEAR else cheap
+                )
+                response = Response(found, media_type="application/json" if question == "walk" else "application/octet-stream")
+            except Refused as refused:
+                response = JSONResponse({"error": _sentence(refused)}, 400)
+            group.cancel_scope.cancel()
+        return response
 
     async def fault(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": "this cannot be computed: a fault in regard, which its terminal shows"}, 500)
 
-    app = Starlette(
-        routes=[Route("/", start, methods=["GET"]), *map(answering, QUESTIONS)],
-        exception_handlers={HTTPException: nowhere, Exception: fault},
-    )
-    return Guard(app, secret, port)
+    return Guard(Starlette(routes=[Route("/{rest:path}", answer)], exception_handlers={Exception: fault}), begin, port)
 
 
 class Guard:
     """Lets in who asks the right host, from this page or by hand, with GET and the secret; all others learn nothing."""
 
-    def __init__(self, app, secret: str, port: int):
-        self.app, self.begin = app, f"/{secret}/".encode()
+    def __init__(self, app, begin: bytes, port: int):
+        self.app, self.begin = app, begin
         self.hosts = [f"{host}:{port}".encode() for host in ("127.0.0.1", "localhost")]
 
     async def __call__(self, scope, receive, send) -> None:
@@ -166,7 +159,7 @@ class Guard:
 
         status, error = self.refusal(scope)
         if not error:
-            await self.app({**scope, "path": scope["path"][len(self.begin) - 1 :]}, receive, guarded)
+            await self.app(scope, receive, guarded)
             return
         body = json.dumps({"error": error}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -186,8 +179,8 @@ class Guard:
         if any(site not in (b"same-origin", b"none") for site in given(b"sec-fetch-site")):
             return 403, "this was asked from another site"
         # Compared in the same time wherever it differs.
-        if not hmac.compare_digest(scope["path"].encode("utf-8", "replace")[: len(self.begin)], self.begin):
-            return 404, "there is nothing here"
+        if not hmac.compare_digest(scope["raw_path"][: len(self.begin)], self.begin):
+            return 404, NOTHING
         return (200, "") if scope["method"] == "GET" else (405, "only GET is answered")
 
 
