@@ -92,9 +92,9 @@ PLANTED = {
     "no causal mask": ({"sees": sees_all}, True, "future-leak", "without a causal mask", {"reach": LENGTH - 1}),
     "off by one": ({"sees": functools.partial(sees_past, diagonal=1)}, True, "future-leak", "off by one", {"reach": 1}),
     "causal with a mask only": ({"sees": lambda n, real: (sees_all if real is None else sees_past)(n, real)}, True, "future-leak",
-                                "lost without a mask only", {"ways": ["without a mask"]}),
+                                "lost without a mask, and holds with padding", {"ways": ["without a mask"]}),
     "causal without a mask only": ({"sees": lambda n, real: (sees_past if real is None else sees_all)(n, real)}, True,
-                                   "future-leak", "lost with padding only", {"ways": ["with padding"]}),
+                                   "future-leak", "lost with padding, and holds without a mask", {"ways": ["with padding"]}),
     "heads and positions mixed": ({"heads": lambda x: x.reshape(len(x), 4, -1, 4)}, True, "future-leak", "view", {}),
     "padding seen": ({"sees": lambda n, real: sees_all(n, None)}, False, "padding-leak", "does not reach the attention", {}),
     "mask inverted": ({"sees": lambda n, real: sees_all(n, None if real is None or real.all() else ~real)}, False, "padding-leak",
@@ -212,6 +212,25 @@ def test_a_head_that_writes_on_an_encoder():
     model.config.is_decoder = True
     again = type(model)(model.config).eval()
     assert audit(again, checks=BEHAVIOUR).healthy
+
+
+def test_a_llama_that_forgets_causality_while_it_fills_a_cache(monkeypatch):
+    """A leak of the prefill alone is found, and said to be there alone."""
+    model = tiny("llama")
+    own, filling = model.forward, []
+
+    @functools.wraps(own)
+    def forward(*args, use_cache=None, **kwargs):
+        filling[:] = [use_cache]
+        return own(*args, use_cache=use_cache, **kwargs)
+
+    model.forward = forward
+    planted(monkeypatch, modeling_llama, lambda mask: None if filling[0] and mask.shape[2] > 1 else mask)
+
+    found = only(audit(model, checks=["future-leak"]))
+
+    assert found.numbers["ways"] == ["while a cache is filled"]
+    assert "lost while a cache is filled, and holds without a mask and with padding" in found.cause
 
 
 def turned(model, shift):

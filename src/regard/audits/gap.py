@@ -42,8 +42,12 @@ class Gap:
 def gap(subject: Subject, found: Outputs, wanted: Outputs) -> Gap:
     """The largest gap between outputs of the same names and shapes, beside `ALLOWED` times the subject's rounding.
 
-    NaN and infinity agree with themselves, and lie infinitely far from anything else.
+    NaN and infinity agree with themselves, and lie infinitely far from anything else. An output that is in one run only, or of another
+    shape there, is not compared.
     """
+    wanted = {name: part for name, part in wanted.items() if name in found and found[name].shape == part.shape}
+    if not wanted:
+        raise LookupError("no output has the same shape in both runs")
     quick = _gap(found, wanted, subject.rounding)
     return _gap(found, wanted, subject.rare_rounding) if quick.open else quick
 

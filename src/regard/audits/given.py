@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import refuse
 from .declared import causality
-from .subject import Mask, Subject
+from .subject import Mask, Subject, seeded
 
 __all__ = ["of_module", "of_name", "of_transformers"]
 
@@ -154,8 +154,6 @@ def _tokenized(tokenizer, text: str, takes: frozenset[str], ids) -> dict[str, An
 
 def _drawn(model, takes: frozenset[str], ids) -> Iterator[dict[str, Any]]:
     """What the model may take: tokens at random, then what is known of pictures and sound; one batch entry each."""
-    import torch
-
     from ..torch import tiny_models
 
     if "input_ids" in takes:
@@ -165,8 +163,7 @@ def _drawn(model, takes: frozenset[str], ids) -> Iterator[dict[str, Any]]:
         if "decoder_input_ids" in takes:
             text["decoder_input_ids"] = _tokens(ids, min(WRITTEN, count))
         yield text
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         other = list(tiny_models.inputs(model))
     for each in other:
         yield {key: part[:1] if part.shape[0] == 2 else part for key, part in each.items()}

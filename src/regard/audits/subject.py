@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Mask", "Outputs", "Subject"]
+__all__ = ["Mask", "Outputs", "Subject", "floats", "seeded"]
 
 Outputs = dict[str, Any]  # tensors of floats by name
 
@@ -81,8 +82,7 @@ class Subject:
         import torch
 
         by_place, named = self.arguments(given)
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with torch.no_grad(), seeded(seed):
             return self.model(*by_place, **named)
 
     def run(self, given: Mapping[str, Any], seed: int = 0) -> Outputs:
@@ -129,6 +129,16 @@ class Subject:
                 ends = [self.redrawn(end, turn, part) for end in ends]
             made[name] = torch.cat([ends[0], part, ends[1]], 1)
         return made
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside, the random numbers are those of the seed; the caller's are not used up."""
+    import torch
+
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
 
 
 def floats(found: Any, name: str = "output") -> Iterator[tuple[str, Any]]:

@@ -79,7 +79,5 @@ def _gaps(subject: Subject, name: str, other: str) -> dict[str, Gap] | None:
             longer = subject.length + 3
             here[way] = {key: part[:, : subject.length] for key, part in subject.rows(outputs, longer).items()}
             there[way] = {key: part[:, : subject.length] for key, part in subject.rows(there[way], longer).items()}
-        same = {key: part for key, part in here[way].items() if key in there[way] and there[way][key].shape == part.shape}
-        if same:
-            found[way] = gap(subject, there[way], same)
+        found[way] = gap(subject, there[way], here[way])
     return found

@@ -17,7 +17,7 @@ PROBES = 6
 def future_leak(subject: Subject) -> Iterator[Result]:
     """For several t: all tokens from t on are replaced, and every output before t stays as it was.
 
-    Once with the inputs as they are, and once with padding behind them, because models take other paths with a mask.
+    With the inputs alone, with padding behind them, and while a cache is filled, because models build their mask another way in each.
     """
     if subject.sequence is None or subject.length < 2:
         yield Skipped("future-leak", "no input is a sequence of at least two positions")
@@ -31,6 +31,8 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     ways: dict[str, Mapping[str, Any]] = {"without a mask": _bare(subject)}
     if subject.mask is not None and subject.mask.of == subject.sequence:
         ways["with padding"] = subject.lengthened(right=3)
+    if subject.whole and {"use_cache", "past_key_values"} <= subject.takes:
+        ways["while a cache is filled"] = {**_bare(subject), "use_cache": True}
     found = {way: probe(subject, given) for way, given in ways.items()}
     leaks = {way: [(t, each) for t, each in gaps if each.open] for way, gaps in found.items()}
     if not any(leaks.values()):
@@ -41,7 +43,7 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     way, (t, worst) = max(((way, each) for way, gaps in leaks.items() for each in gaps), key=lambda each: each[1][1].size)
     reach = max(t - min(each.rows) for gaps in leaks.values() for t, each in gaps)
     leaking = [way for way in leaks if leaks[way]]
-    cause, mend = _reason(subject, leaking, len(ways), reach)
+    cause, mend = _reason(subject, leaking, [way for way in ways if way not in leaking], reach)
     yield Finding(
         "future-leak", "fault", f"positions {listed(worst.rows)} feel what stands at {t} and after it, {' and '.join(leaking)}",
         f"with tokens {t} to {subject.length - 1} replaced, {worst} before them; {len(leaks[way])} of {len(found[way])} places leak, "
@@ -76,25 +78,22 @@ def _bare(subject: Subject) -> dict[str, Any]:
     return {name: part for name, part in subject.given.items() if subject.mask is None or name != subject.mask.name}
 
 
-def _reason(subject: Subject, leaking: list[str], ways: int, reach: int) -> tuple[str, str]:
+def _reason(subject: Subject, leaking: list[str], tight: list[str], reach: int) -> tuple[str, str]:
     """(the likely cause, what to do) of a leak from up to `reach` positions ahead."""
-    configs = [getattr(part, "config", None) for part in (subject.model, getattr(subject.model, "decoder", None))]
-    if any(getattr(config, "is_decoder", None) is False and "causal" not in subject.why for config in configs) and not _causal(
-        subject
-    ):
+    if _flags(getattr(subject.model, "decoder", subject.model)) == {False}:
         return ("the configuration of what writes says is_decoder=False, so it attends in both directions",
                 "config.is_decoder = True before the model is made")  # fmt: skip
     layers = getattr(subject.model.config.get_text_config(), "num_hidden_layers", 1) if subject.whole else 1
     if reach <= layers < subject.length // 2:
         return ("the causal mask is off by one in a layer or more: key ≤ query + 1 instead of key ≤ query",
                 "let row i see key j only where j ≤ i; shift the labels, not the inputs")  # fmt: skip
-    if len(leaking) < ways:
-        return (f"causality is lost {leaking[0]} only: one of the model's two ways to a mask leaves it out",
-                "build the causal mask in both cases; until then try another attn_implementation, and audit again")  # fmt: skip
+    if tight:
+        return (f"causality is lost {' and '.join(leaking)}, and holds {' and '.join(tight)}: one of the ways to a mask leaves it out",
+                "build the causal mask in every case; until then try another attn_implementation, and audit again")  # fmt: skip
     return ("attention without a causal mask, a mask in the wrong sense, or a view or norm that mixes positions",
             "mask the keys behind the query in every layer, and check every view where positions meet heads")  # fmt: skip
 
 
-def _causal(subject: Subject) -> bool:
-    """Whether some layer of the model says that it is causal."""
-    return any(getattr(module, "is_causal", None) is True for module in getattr(subject.model, "modules", list)())
+def _flags(module) -> set[bool]:
+    """What the layers of a module say about being a decoder."""
+    return {flag for part in getattr(module, "modules", list)() if isinstance(flag := getattr(part, "is_decoder", None), bool)}

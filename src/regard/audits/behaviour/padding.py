@@ -66,6 +66,7 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
 
 def _cut(subject: Subject, given: dict[str, Any], rows: slice) -> Outputs:
     """The outputs of the real tokens."""
+    assert subject.sequence is not None
     length = given[subject.sequence].shape[1]
     return {name: part[:, rows] for name, part in subject.rows(subject.run(given), length).items()}
 
@@ -75,7 +76,7 @@ def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[s
     import torch
 
     yield "right padding", 0, COUNT, {}
-    if same and "position_ids" in subject.takes:
+    if same and "position_ids" in subject.takes and subject.sequence is not None:
         counted = torch.cat([torch.zeros(COUNT, dtype=torch.long), torch.arange(subject.length)])[None]
         yield "left padding", COUNT, 0, {"position_ids": counted.to(subject.given[subject.sequence].device)}
         yield "left padding", COUNT, 0, {}
