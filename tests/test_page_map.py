@@ -458,3 +458,54 @@ def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(kept_open):
         assert 150 < view.tab.evaluate("map.plot.width") < width
     assert view.tab.evaluate("window.harmed") is None
     assert f"“{visible(HOSTILE[5])}” (token 5)" in view.text("#map-pinned")
+
+
+def test_the_figures_beside_the_matrix_are_those_of_its_rows_and_keys(home):
+    """Beside a row stand its entropy as a share, and its weight on special tokens; above a key what it receives; a click chooses it."""
+    chart, exact = home
+    p = exact[0][0].astype(float)
+
+    def beside(i, j, left, up):
+        x, y = chart.at(i, j)
+        box = chart.tab.query_selector("#map .matrix").bounding_box()
+        chart.tab.mouse.move(box["x"] + left if left else x, box["y"] + up if up else y)
+        chart.view.settled()
+        return chart.view.text("#map-pointer")
+
+    said = beside(7, 0, 4, None)
+    row = p[7, :8]
+    entropy = -(row * np.log(row)).sum() / np.log(8)
+    assert said.startswith("“word7” (token 7): entropy ")
+    assert float(said.split("entropy ")[1].split(" %")[0]) / 100 == pytest.approx(entropy, rel=0.02)
+    assert f"at most {100 * row.max():#.2g}".rstrip(".") in said.replace(" %", "")
+    chart.tab.mouse.down()
+    chart.tab.mouse.up()
+    assert chart.view.state("query") == 7
+    said = beside(0, 3, None, 4)
+    received = p[:, 3].sum() / 12
+    assert float(said.split("receives ")[1].split(" %")[0]) / 100 == pytest.approx(received, rel=0.03)
+    chart.tab.mouse.down()
+    chart.tab.mouse.up()
+    assert chart.view.state("key") == 3
+
+
+def test_what_cannot_be_had_is_said_and_asked_for_again(home):
+    """A tile that fails is told as a problem of the page; when it can be had again, it is drawn."""
+    chart, _ = home
+    chart.tab.evaluate(
+        """() => {
+            tiles.codes.held.clear(); tiles.pictures.held.clear();
+            source.tile = async () => { throw new Error("no room for tiles"); };
+            return choose({ head: 2 }).then(() => null);
+        }"""
+    )
+    assert "no room for tiles" in chart.view.text("#problem")
+    chart.tab.evaluate(
+        """() => {
+            delete source.tile;
+            for (const found of tiles.failed.values()) found.at = -1e9;
+            return choose({ head: 1 }).then(() => null);
+        }"""
+    )
+    assert chart.tab.is_hidden("#problem")
+    assert chart.pixel(5, 5)[3] == 255

@@ -28,7 +28,10 @@ function drive(plot) {
 
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = at(event);
-    if (!pointers.has(event.pointerId)) return pointed(plot.under(x, y));
+    if (!pointers.has(event.pointerId)) {
+      pointed(plot.under(x, y));
+      return plot.aside?.(plot.beside(x, y));
+    }
     const before = pointers.size === 2 ? spread() : null;
     const [px, py] = pointers.get(event.pointerId);
     pointers.set(event.pointerId, [x, y]);
@@ -49,16 +52,17 @@ function drive(plot) {
 
   const up = (event) => {
     if (!pointers.delete(event.pointerId) || !begun || pointers.size) return;
-    const { moved, measure: measured, from, x } = begun;
+    const { moved, measure: measured, from, x, y } = begun;
     begun = null;
     if (event.type === "pointercancel") return;
     if (moved) {
       if (measured && measuring.block) measureBlock(plot, null, null, false);
     } else if (from) clicked(plot, from, event, x);
+    else if (plot.beside(x, y)) labelled(plot.beside(x, y));
   };
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", up);
-  canvas.addEventListener("pointerleave", () => { if (!pointers.size) pointed(null); });
+  canvas.addEventListener("pointerleave", () => { if (!pointers.size) { pointed(null); plot.aside?.(null); } });
   canvas.addEventListener("dblclick", (event) => {
     const [x, y] = at(event);
     if (plot.under(x, y)) plot.zoom(event.altKey ? 0.5 : 2, x - plot.left, y - plot.top);
@@ -109,6 +113,9 @@ function clicked(plot, { row, column }, event, x) {
   unmeasure();
   return choose({ query, key, ...(n === undefined || n === state.run ? {} : { run: n }) });
 }
+
+/** A click on a label or a figure beside the matrix chooses its row or its key. */
+const labelled = ({ row, column }) => choose(row === undefined ? { key: column } : { query: row });
 
 /** Where the pointer is; screens hear of it once a frame. */
 function pointed(place) {

@@ -31,6 +31,7 @@ const map = {
     );
     this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
     this.plot.after = (at, detail) => { this.level(at, detail); minimap.draw(this.plot, at); };
+    this.plot.aside = (place) => { this.beside = place; this.pointer(); };
     drive(this.plot);
     minimap.build(this.plot);
   },
@@ -80,9 +81,15 @@ const map = {
 
   /** What is under the pointer. */
   pointer() {
+    const tracks = tracksNow(state.run);
+    if (this.beside && tracks) {
+      const { row, column } = this.beside;
+      $("map-pointer").replaceChildren(...(column === undefined ? [...named(queryAxis(), row), `: ${TRACKS.spread.words(tracks.spread[row])}, ${TRACKS.special.words(tracks.special[row])}, at most ${percent(tracks.maximum[row], 2)} on one key`]
+        : [...named(keyAxis(), column), ` ${TRACKS.received.words(tracks.received[column], callNow())}`]));
+      return;
+    }
     const cell = state.hover && cellAt(this.plot, this.painter(), state.hover);
     if (!cell) { $("map-pointer").textContent = "\u00a0"; return; }
-    const tracks = tracksNow(state.run);
     const about = [];
     if (tracks) {
       const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };

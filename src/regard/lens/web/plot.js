@@ -118,13 +118,20 @@ class Plot {
     return inside && x < this.left + this.width && y < this.top + this.height ? { row, column } : null;
   }
 
+  /** The row or key whose label or figure is under a place beside the matrix: {row} or {column}, or null. */
+  beside(x, y) {
+    const at = this.view();
+    const [row, column] = [Math.floor(at.row + (y - this.top) / at.ky), Math.floor(at.column + (x - this.left) / at.kx)];
+    if (x < this.left && y >= this.top && y < this.top + this.height && row < Math.min(this.call.Q, rowsNow())) return { row };
+    return y < this.top && x >= this.left && x < this.left + this.width && column < this.call.K ? { column } : null;
+  }
+
   partAt(x) { return this.parts().find(({ from, to }) => (x - this.left) / this.width >= from && (x - this.left) / this.width <= to); }
 
   /** Draws at the next frame; resolves when all that is visible is drawn. */
   draw(changed) {
     if (!this.shown) { tiles.want(this.name, []); return Promise.resolve(); }
     if (changed.has("theme")) this.palette = null;
-    if (["run", "call", "head", "theme"].some((name) => changed.has(name))) tiles.failed.clear();
     if ([...changed].every((name) => name === "hover" || name === "measured")) { this.later("over"); return Promise.resolve(); }
     return new Promise((done, failed) => {
       this.waiting.push({ done, failed });
@@ -150,9 +157,8 @@ class Plot {
   }
 
   settle(complete) {
-    const error = tiles.failed.values().next().value;
-    if (!complete && !error) return;
-    for (const { done, failed } of this.waiting.splice(0)) error ? failed(error) : done();
+    if (!complete && !this.error) return;
+    for (const { done, failed } of this.waiting.splice(0)) complete ? done() : failed(this.error);
   }
 
   /** One frame; true when nothing that is visible was missing. */
@@ -169,6 +175,7 @@ class Plot {
     tiles.want(this.name, [...wanted, ...parts.flatMap(({ painter }) => painter.needs(top))]);
     const there = (level, fold) => (spot) => parts.every(({ painter }) => painter.picture({ ...place, ...spot, level }, fold));
     const missing = !near.every(there(detail.level, detail.fold));
+    this.error = missing ? wanted.map((each) => tiles.error(each)).find(Boolean) : undefined;
     const drawn = !missing || near.some(there(detail.level, detail.fold)) || there(top.level, this.foldAt(top.level, detail))(top);
     // For a moment the last head stays, rather than an empty plot that flickers.
     if (missing && !drawn && performance.now() - (this.painted ?? -1e9) < 150) {

@@ -52,13 +52,19 @@ const tiles = {
       while (this.flying.size < 4 && places.length) {
         const place = places.shift();
         const name = tileName(place);
-        if (this.codes.get(name) || this.flying.has(name) || this.failed.has(name)) continue;
-        this.load(place).catch((error) => { this.failed.set(name, error); }).then(() => {
+        if (this.codes.get(name) || this.flying.has(name) || this.error(place)) continue;
+        this.load(place).then(() => this.failed.delete(name), (error) => this.failed.set(name, { error, at: performance.now() })).then(() => {
           for (const listener of this.landed) listener();
           this.next();
         });
       }
     }
+  },
+
+  /** Why a tile could not be had; after a while it may be asked for again. */
+  error(place) {
+    const found = this.failed.get(tileName(place));
+    return found && performance.now() - found.at < 3000 ? found.error : undefined;
   },
 
   /** The codes of a place that is there already, folded; otherwise undefined. */
