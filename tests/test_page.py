@@ -527,7 +527,7 @@ def test_a_long_run_stays_below_eight_megabytes(monkeypatch):
     """12 layers × 12 heads × 512 tokens fit in 8 MB, measured on one of the layers with its part of the room."""
     monkeypatch.setattr(embed, "WHOLE", 1)
     monkeypatch.setattr(embed, "ROOM", embed.ROOM / 12)
-    monkeypatch.setattr(embed, "WALKED", {"part": embed.WALKED["part"] / 12})
+    monkeypatch.setattr(embed, "WALKED", embed.WALKED / 12)
     run, _ = example(n=512, layers=1, heads=12)
     alone = len(page(run, served=True))
     assert alone + 12 * (len(page(run)) - alone) < 8e6

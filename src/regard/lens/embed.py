@@ -22,13 +22,14 @@ __all__ = ["LARGEST", "MOST", "PICTURE", "blocks", "fits", "kept"]
 WHOLE = 2_500_000  # weights that are kept whole: two bytes each before packing
 MOST = 60_000_000  # weights that are kept in part: more take long to compute, and pass the size below
 LARGEST = 1 << 22  # weights of one head, which a browser opens at once
-ROOM = 6_600_000  # bytes of a page that keeps weights in part, packed: strongest keys, tracks and pictures
+ROOM = 6_600_000  # bytes of a page: weights, tracks and pictures, packed
 PER_KEY, PER_ROW, PER_CELL = 5.4, 14, 1.3  # of these for each key that is kept, each row's tracks, each cell of a picture
 FEWEST, FULLEST = 4, 64  # keys per row
 NO_KEY = 65535  # where a row has fewer keys than are kept
 REST = 64  # blocks along a side of the coarse map
 PICTURE = 44  # cells along the side of a picture in the atlas
-WALKED = {"whole": 1_000_000, "part": 250_000}  # numbers of q, k, v, x and out that are kept for the walk
+WALKED = 250_000  # numbers of q, k, v, x and out that are kept for the walk; where all weights are kept, as many as the page has room for
+PER_NUMBER = 2.6  # bytes of a number of these, or of a weight that is kept whole
 ROUNDED = 1e-4  # a difference, as a share of the largest, that half precision does not show
 TRACKS = ("entropy", "spread", "special", "maximum", "attended", "received")
 
@@ -170,11 +171,10 @@ def _tracks(call: Call) -> bytes:
 
 def _walked(run: Run) -> tuple[str, ...]:
     """Which arrays there is room for, the most telling first."""
+    room = max(WALKED, ROOM / PER_NUMBER - _weights(run)) if kept(run) == "whole" else WALKED
     for names in (("q", "k", "v", "x", "out"), ("q", "k", "v", "out"), ("q", "k", "v"), ("q", "k")):
-        if (
-            sum(part.size for call in run.calls for name in names if (part := getattr(call, name)) is not None)
-            <= WALKED[kept(run)]
-        ):
+        parts = [getattr(call, name) for call in run.calls for name in names]
+        if sum(part.size for part in parts if part is not None) <= room:
             return names
     return ()
 

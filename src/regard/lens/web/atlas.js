@@ -179,7 +179,7 @@ const atlas = {
     const { formula, engine, name } = callNow();
     const rules = [["scale", formula.scale.toPrecision(4)], ["score", formula.score], ["mask", formula.mask], ["sinks", formula.sinks ? "yes" : null], ["computed by", engine], ["layer", name]];
     const lines = [...metrics.told(state.call, state.head), ...rules.filter(([, value]) => value)];
-    $("figures").replaceChildren(...lines.flatMap(([name, value]) => [element("dt", name), element("dd", undefined, {}, ...String(value).split(/(?<=[._])/).flatMap((part) => [part, element("wbr")]))]));
+    $("figures").replaceChildren(...lines.map(([name, value]) => element("div", undefined, {}, element("dt", name), element("dd", undefined, {}, ...String(value).split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])))));
   },
 
   /** Arrows move through the grid past what the filter leaves out, Enter chooses. */

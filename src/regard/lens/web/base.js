@@ -38,8 +38,8 @@ function percent(p, figures = 3) {
 
 // Scales: each gives a weight its place in 0 … 1 on a domain that never moves; `row` knows {attended, maximum} of the cell's row.
 const SCALES = {
-  near: { title: "logarithmic from 0.1 %", ticks: ["≤ 0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 3 },
-  log: { title: "logarithmic from 10⁻⁶", ticks: ["≤ 10⁻⁶", "10⁻⁵", "10⁻⁴", "0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 6 },
+  near: { title: "log from 0.1 %", ticks: ["≤ 0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 3 },
+  log: { title: "log from 10⁻⁶", ticks: ["≤ 10⁻⁶", "10⁻⁵", "10⁻⁴", "0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 6 },
   linear: { title: "linear", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], place: (p) => p },
   lift: { title: "against uniform", ticks: ["1/64", "1/8", "uniform", "8×", "64×"], diverging: true, perRow: true,
           place: (p, row) => 0.5 + Math.log2((p || 1e-12) * row.attended) / 12 },

@@ -14,9 +14,10 @@ function drawn(tag, attributes, ...children) {
 /** What is on the screen: the first row and key, and how many there are. */
 function extent() {
   const { Q, K } = callNow();
-  const at = globalThis.mapExtent?.() ?? { row: state.view?.row ?? 0, column: state.view?.column ?? 0, rows: state.view?.span ?? Q, columns: state.view?.span ?? K };
-  const [row, column] = [clamp(Math.floor(at.row), 0, Q - 1), clamp(Math.floor(at.column), 0, K - 1)];
-  return { row, column, rows: clamp(Math.ceil(at.row + at.rows), row + 1, Math.min(Q, rowsNow())) - row, columns: clamp(Math.ceil(at.column + at.columns), column + 1, K) - column };
+  const at = map.plot.view();
+  const [row, column] = [clamp(Math.floor(at.row + 1e-6), 0, Q - 1), clamp(Math.floor(at.column + 1e-6), 0, K - 1)];
+  const end = (first, count, most, begin) => clamp(Math.ceil(first + count - 1e-6), begin + 1, most);
+  return { row, column, rows: end(at.row, map.plot.height / at.ky, Math.min(Q, rowsNow()), row) - row, columns: end(at.column, at.span, K, column) - column };
 }
 
 /** The cells of the view, at the level at which there are not too many: {level, first, count, codes, pixels, exact}. */

@@ -27,7 +27,7 @@ const headTable = {
     const heads = this.heads();
     const head = (name, title) => {
       const button = element("button", title, { type: "button", onclick: () => this.sort(name) });
-      return element("th", undefined, { scope: "col", ariaSort: this.by !== name ? "none" : this.falling ? "descending" : "ascending" }, button);
+      return element("th", undefined, { scope: "col", ariaSort: this.by !== name ? "none" : this.falling && name !== "order" ? "descending" : "ascending" }, button);
     };
     const lines = heads.slice(0, this.most).map(([call, at]) => element("tr", undefined, {},
       element("th", undefined, { scope: "row" }, element("button", `${callTitle(call)}, head ${at}`, { type: "button", onclick: () => choose({ call, head: at }) })),
