@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import Reason, Refused, did_you_mean, refuse
+from ..errors import Reason, Refused, refuse
 from ..lens import Run
 from ..lens.look import look
 from . import recorded
@@ -109,9 +110,12 @@ def _audit(name: str, results: Iterable[Result]) -> Audit:
 def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
     """The names of the checks to carry out, in the order in which they run."""
     chosen = NAMES if checks is None else [checks] if isinstance(checks, str) else list(checks)
-    reasons = [Reason("no such check", repr(name), f"one of {', '.join(NAMES)}", did_you_mean(str(name), NAMES).split("?")[0] + "?"
-                      if "did you" in did_you_mean(str(name), NAMES) else "leave checks out for all") for name in chosen
-               if name not in NAMES]  # fmt: skip
+    reasons = []
+    for name in chosen:
+        if name not in NAMES:
+            close = difflib.get_close_matches(str(name), NAMES, 1)
+            reasons.append(Reason("no such check", repr(name), f"one of {', '.join(NAMES)}",
+                                  f"write {close[0]!r}" if close else "leave checks out, and all that apply are carried out"))  # fmt: skip
     if reasons:
         raise Refused("audit", reasons)
     return tuple(name for name in NAMES if name in chosen)

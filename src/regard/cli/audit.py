@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,14 +54,16 @@ def _show(found: Audit) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLOURS if (number := _count(found, name)))
     console.print(Text(f"{visible(found.model)}: {counts or 'healthy'}", "bold"))
-    for finding in found.findings:
+    for (severity, check, cause, mend), findings in _alike(found.findings).items():
         console.print()
-        console.print(
-            Text.assemble(
-                (finding.severity, COLOURS[finding.severity]), " ", (finding.check, "bold"), f", {_plain(finding.where)}"
-            )
-        )
-        console.print(Padding(_table(finding), (0, 0, 0, 2)))
+        console.print(Text.assemble((severity, COLOURS[severity]), " ", (check, "bold")))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for finding in findings:
+            table.add_row(Text("where", "dim"), Text(_plain(finding.where)))
+            table.add_row(Text("measured", "dim"), Text(_plain(finding.measured)))
+        table.add_row(Text("cause", "dim"), Text(_plain(cause)))
+        table.add_row(Text("to mend", "dim"), Text(_plain(mend)))
+        console.print(Padding(table, (0, 0, 0, 2)))
     for title, rows in (("passed", [(each.check, each.measured) for each in found.passed]),
                         ("did not apply", [(each.check, each.reason) for each in found.skipped])):  # fmt: skip
         if rows:
@@ -72,14 +75,12 @@ def _show(found: Audit) -> None:
             console.print(Padding(table, (0, 0, 0, 2)))
 
 
-def _table(finding: Finding):
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, words in (("measured", finding.measured), ("cause", finding.cause), ("to mend", finding.mend)):
-        table.add_row(Text(name, "dim"), Text(_plain(words)))
-    return table
+def _alike(findings: Sequence[Finding]) -> dict[tuple[str, str, str, str], list[Finding]]:
+    """Findings that differ in their place and measure only, under what they share."""
+    groups: dict[tuple[str, str, str, str], list[Finding]] = {}
+    for each in findings:
+        groups.setdefault((each.severity, each.check, each.cause, each.mend), []).append(each)
+    return groups
 
 
 def _count(found: Audit, severity: str) -> int:
