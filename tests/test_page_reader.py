@@ -152,6 +152,16 @@ def test_several_rows_are_averaged_and_several_keys_summed(seen):
     assert "Sum over 3 keys" in opened.text("#reader-pins")
 
 
+def test_a_choice_does_not_undo_the_one_before(seen):
+    """A key that is chosen while a row is still being read leaves the row to be shown."""
+    opened, exact = seen
+    fresh(opened)
+    opened.tab.evaluate("() => Promise.all([choose({ query: 6 }), choose({ key: 2 })]).then(() => null)")
+    opened.settled()
+    near(listed(opened), exact[0][0, 6], FINE_ERROR)
+    assert opened.text("#reader-title").startswith("“t” (6)")
+
+
 def test_the_other_direction_shows_what_attends(seen):
     """The column of attention_weights; a click in its list leads to the pair, seen from its row."""
     opened, exact = seen
@@ -347,6 +357,9 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
     tab.press("#find", "Enter")
     tab.wait_for_selector(f"#strongest-list .entry[data-token='{at - int(np.argmax(scores[::-1]))}']")
     assert at in there() and len(there()) < 300
+    tab.set_viewport_size({"width": 1000, "height": 700})
+    tab.evaluate("$('reader').hidden = true; new Promise(requestAnimationFrame).then(() => { $('reader').hidden = false; })")
+    tab.wait_for_selector(f"#words-{at}")  # the place is kept when the room changes, and over being hidden
     shown = {int(row.get_attribute("data-token")): float(row.query_selector("data").get_attribute("value"))
              for row in tab.query_selector_all("#strongest-list .entry[data-token]")}  # fmt: skip
     exact = np.zeros(n)

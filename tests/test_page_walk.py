@@ -11,7 +11,7 @@ import regard as rg
 from regard.lens import Call, Run
 from regard.lens.codes import FINE_ERROR
 from regard.lens.desk import Desk
-from regard.lens.figures import measure, of_weights
+from regard.lens.figures import measured, of_weights
 from regard.lens.page import page
 from regard.lens.run import Step
 
@@ -30,9 +30,9 @@ def layer():
     problem = rg.problem.Problem.of(q[None], k[None], None, mask=rg.causal(), score=rg.softcap(CAP), scale=SCALE,
                                     sinks=draw(HEADS, 1))  # fmt: skip
     rules = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": 0, "sinks": problem.sinks}
-    lse, rows, received = measure(q, k, np.array([token[0] == "[" for token in TOKENS]), **rules)
+    figures = measured(q, k, np.array([token[0] == "[" for token in TOKENS]), **rules)
     out = rg.attention(q, k, v, mask=rg.causal(), score=rg.softcap(CAP), scale=SCALE, sinks=problem.sinks)
-    return Call("layers.0.attention", 0, "text", "text", lse, q, k, **rules, rows=rows, received=received, v=v, x=x, out=out)
+    return Call("layers.0.attention", 0, "text", "text", q=q, k=k, **rules, **figures, v=v, x=x, out=out)
 
 
 def by_hand(call):

@@ -4,7 +4,8 @@ const find = {
   hits: [], at: -1, went: false, marked: new Set(),
 
   build(box) {
-    this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, ariaLabel: "Search the text, or go to a position: Enter is the next hit, with Shift the previous" });
+    const label = "Search the text, or go to a position: Enter is the next hit, with Shift the previous";
+    this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, ariaLabel: label });
     this.count = element("span", "", { className: "note", id: "find-count" });
     this.count.setAttribute("aria-live", "polite");
     const button = (text, name, by) => {

@@ -8,14 +8,15 @@ class Flow {
 
   /** paint(node, i) gives a token its look; pick(i, event) is what a click does. */
   constructor(box, paint, pick) {
-    Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0 });
+    Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0, top: 0 });
     this.lines = new Lines(box, Flow.line, (number) => this.line(number));
     box.addEventListener("click", (event) => {
       const node = event.target.closest("[data-token]");
       if (node) pick(Number(node.dataset.token), event);
     });
     box.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); }); // no text is marked
-    new ResizeObserver(() => { if (this.of && this.box.clientWidth !== this.width) this.show(this.of, this.name); }).observe(box);
+    box.addEventListener("scroll", () => this.keep(), { passive: true });
+    new ResizeObserver(() => this.fit()).observe(box);
   }
 
   /** Shows an axis; the lines are broken anew where the axis or the room is another one. */
@@ -27,6 +28,15 @@ class Flow {
       this.box.setAttribute("aria-label", name);
     }
     this.lines.reset(this.starts.length - 1);
+  }
+
+  /** Breaks the lines anew where the room has changed, and keeps the place: what was hidden meanwhile has lost it. */
+  fit() {
+    if (!this.of || !this.box.clientWidth) return;
+    const { top } = this;
+    if (this.box.clientWidth !== this.width) this.show(this.of, this.name);
+    this.box.scrollTop = this.lineOf(top) * Flow.line;
+    this.lines.draw();
   }
 
   /** Room for the position at which a line begins, where there are many lines. */
@@ -90,7 +100,12 @@ class Flow {
     return low;
   }
 
-  reveal(i) { this.lines.reveal(this.lineOf(i)); }
+  reveal(i) {
+    this.lines.reveal(this.lineOf(i));
+    this.keep();
+  }
+  /** Remembers the first token on the screen; what is hidden says that it is at its beginning. */
+  keep() { if (this.box.clientHeight) this.top = this.starts[Math.round(this.box.scrollTop / Flow.line)] ?? 0; }
 
   /** The first token on the line that is `by` lines further, near the same place on it. */
   vertical(i, by) {

@@ -11,7 +11,8 @@ const pair = {
     this.scroll = element("div", null, { className: "pair-scroll" }, this.canvas);
     this.list = element("div", null, { id: "pair-list", tabIndex: 0 });
     this.list.setAttribute("role", "listbox");
-    this.both = element("div", null, { className: "pair-both", hidden: true }, element("div", null, { className: "pair-left" }, element("h3", "every head: layers down, heads across, in %"), this.scroll, this.readout),
+    this.both = element("div", null, { className: "pair-both", hidden: true },
+      element("div", null, { className: "pair-left" }, element("h3", "every head: layers down, heads across, in %"), this.scroll, this.readout),
       element("div", null, {}, element("h3", "strongest heads"), this.list));
     $("pair").append(element("div", null, { className: "bar" }, element("h2", null, { id: "pair-title" })), this.note, this.both);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
@@ -50,9 +51,10 @@ const pair = {
     const rows = key === null ? [] : await source.pair(run, queries, keys, query, key);
     if (turn !== this.turn) return;
     Object.assign(this, { rows, to: key, found: state.key === null });
-    const all = rows.flatMap((row) => Array.from(row.coarse, (code, at) => ({ call: row.call, head: at, code, fine: row.fine?.[at], sure: row.sure?.[at] !== 0, p: weight(code, row.fine?.[at]) })));
-    this.all = all;
-    this.order = all.filter(({ p, code }) => p > 0 || [NAN, OUT, LEAK].includes(code)).sort((a, b) => Number.isNaN(b.p) - Number.isNaN(a.p) || b.p - a.p || a.call - b.call || a.head - b.head);
+    this.all = rows.flatMap(({ call: number, coarse, fine, sure }) => Array.from(coarse, (code, at) => (
+      { call: number, head: at, code, fine: fine?.[at], sure: sure?.[at] !== 0, p: weight(code, fine?.[at]) })));
+    this.order = this.all.filter(({ p, code }) => p > 0 || [NAN, OUT, LEAK].includes(code)) // what is wrong comes first
+      .sort((a, b) => Number.isNaN(b.p) - Number.isNaN(a.p) || b.p - a.p || a.call - b.call || a.head - b.head);
     this.list.scrollTop = 0;
     this.show();
   },
@@ -76,7 +78,8 @@ const pair = {
     const mean = sure.reduce((sum, { p }) => sum + p, 0) / Math.max(1, sure.length);
     const much = sure.filter(({ p }) => p >= 0.1).length;
     const first = this.order[0];
-    const parts = [this.found ? `The strongest key of the row${to.special[this.to] || !to.special.includes(true) ? "" : " that is no special token"}, as none is chosen: Alt-click one in the text, or click a cell of the map.` : "",
+    const ordinary = to.special[this.to] || !to.special.includes(true) ? "" : " that is no special token";
+    const parts = [this.found ? `The strongest key of the row${ordinary}, as none is chosen: Alt-click one in the text, or click a cell of the map.` : "",
       first ? `The most: ${this.words(first)} in ${this.called(first)}.` : "No head gives this pair any weight.",
       `${much} of ${this.all.length} heads give 10 % or more; the mean is ${percent(mean, 2)}.`,
       SCALES[state.scale].perRow ? "Colours are on the logarithmic scale here, as every head has a row of its own." : "",

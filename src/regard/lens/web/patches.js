@@ -21,7 +21,8 @@ const patches = {
     const at = (event) => {
       const { left, top, width, height } = this.canvas.getBoundingClientRect();
       const [rows, columns] = this.of.grid;
-      return this.tokens[clamp(Math.floor(((event.clientY - top) / height) * rows), 0, rows - 1) * columns + clamp(Math.floor(((event.clientX - left) / width) * columns), 0, columns - 1)];
+      const [row, column] = [((event.clientY - top) / height) * rows, ((event.clientX - left) / width) * columns].map(Math.floor);
+      return this.tokens[clamp(row, 0, rows - 1) * columns + clamp(column, 0, columns - 1)];
     };
     this.canvas.addEventListener("click", (event) => pick(at(event), event));
     this.canvas.addEventListener("pointermove", (event) => this.say(at(event)));
@@ -67,7 +68,8 @@ const patches = {
     }));
     this.paint();
     const here = reader.here();
-    this.canvas.setAttribute("aria-label", `The picture in ${line.of.grid[0]} × ${line.of.grid[1]} patches, coloured by the weights. ${this.called(here)}: ${told(line, here)}. Arrows choose a patch.`);
+    const size = `${line.of.grid[0]} × ${line.of.grid[1]}`;
+    this.canvas.setAttribute("aria-label", `The picture in ${size} patches, coloured by the weights. ${this.called(here)}: ${told(line, here)}. Arrows choose a patch.`);
   },
 
   paint() {

@@ -1,7 +1,7 @@
 // The reader: the text itself, each token on the ground of what the pinned row gives it, or of what it gives the pinned key.
 
 const reader = {
-  name: "reader", line: null, turn: 0, seen: {},
+  name: "reader", line: null, stale: true, turn: 0, seen: {},
 
   build() {
     const title = element("h2", null, { id: "reader-title" });
@@ -45,7 +45,8 @@ const reader = {
     this.live = element("p", null, { className: "unseen", id: "reader-live" });
     this.live.setAttribute("aria-live", "polite");
     const side = element("div", null, { id: "strongest" });
-    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.picture, this.readout, this.live, side);
+    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.picture,
+      this.readout, this.live, side);
     this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
     this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
     patches.build(this.picture, (i, event) => this.pick(this.main, i, event));
@@ -56,9 +57,11 @@ const reader = {
   async draw(changed) {
     if (!["run", "call", "head", "query", "key", "pins", "direction", "scale", "hideSpecial", "step", "theme"].some((name) => changed.has(name))) return;
     const turn = ++this.turn;
-    const again = !this.line || ["run", "call", "head", "query", "pins", "direction", "hideSpecial", "step"].some((name) => changed.has(name));
-    const line = again || state.direction === "from" ? await reading() : this.line;
+    const other = !this.line || ["run", "call", "head", "query", "pins", "direction", "hideSpecial", "step"].some((name) => changed.has(name));
+    this.stale ||= other || state.direction === "from"; // until it is read, whoever asked for it first
+    const line = this.stale ? await reading() : this.line;
     if (turn !== this.turn) return; // a later choice has overtaken this one
+    this.stale = false;
     this.line = line;
     this.head();
     const cross = callNow().queries !== callNow().keys;
@@ -104,7 +107,10 @@ const reader = {
   list(places, of) { return places.slice(0, 6).map((i) => `\u2068${clip(quote(of, i), 18)}\u2069 (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
 
   /** The token that keys of the keyboard start from. */
-  here(flow = this.main) { return flow.of === queryAxis() && (flow === this.other || callNow().queries === callNow().keys || state.direction === "from") ? state.query : columnChosen(); },
+  here(flow = this.main) {
+    const rows = flow.of === queryAxis() && (flow === this.other || callNow().queries === callNow().keys || state.direction === "from");
+    return rows ? state.query : state.key ?? Math.min(state.query, callNow().K - 1);
+  },
 
   paint(node, i) {
     ground(node, this.line, i);
@@ -122,8 +128,8 @@ const reader = {
     node.classList.toggle("key", keys && i === state.key);
     node.setAttribute("aria-selected", node.matches(".row, .pin, .key"));
     if (i === this.here(flow)) flow.box.setAttribute("aria-activedescendant", node.id);
-    const told = flow === this.main ? this.told(i) : "";
-    node.setAttribute("aria-label", [wordOf(flow.of, i).slice(0, 200), i, told, rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""].filter((part) => part !== "").join(", "));
+    const parts = [wordOf(flow.of, i).slice(0, 200), i, flow === this.main ? this.told(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
+    node.setAttribute("aria-label", parts.filter((part) => part !== "").join(", "));
   },
 
   told(i) { return told(this.line, i); },
@@ -167,14 +173,14 @@ const reader = {
     const i = Number(node.dataset.token);
     this.readout.replaceChildren(element("bdi", clip(quote(flow.of, i), 60)), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.told(i)}` : ""}`);
   },
-  say() { this.readout.textContent = callNow().queries === callNow().keys ? "Click: the row. Shift-click: one more row. Alt-click: the key." : "Click: the row, or the key. Shift-click: one more row."; },
+  say() {
+    const one = callNow().queries === callNow().keys;
+    this.readout.textContent = one ? "Click: the row. Shift-click: one more row. Alt-click: the key." : "Click: the row, or the key. Shift-click: one more row.";
+  },
 
   find() { find.open(); },
   strongest(by) { return strongest.go(by); },
 };
-
-/** The key that stands out: the chosen one, otherwise the one at the row's place. */
-const columnChosen = () => state.key ?? Math.min(state.query, callNow().K - 1);
 
 screens.push(reader);
 keys.push({ keys: ["/"], label: "/", what: "search the text, or go to a position", run: () => find.open() });

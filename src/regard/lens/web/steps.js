@@ -19,8 +19,10 @@ const steps = {
     this.list = element("ol", null, { id: "steps-candidates" });
     this.list.setAttribute("aria-label", "The likeliest tokens at this step");
     $("steps").append(element("div", null, { className: "bar" }, element("h2", "What was written", { id: "steps-title" }), this.whole),
-      element("div", null, { className: "steps-controls" }, button("steps-back", "◂", "the step before", () => this.go(-1)), this.player, button("steps-on", "▸", "the next step", () => this.go(1)), this.slider), this.said, this.list);
-    keys.push({ keys: ["<"], label: "<", what: "the written token before", run: () => this.go(-1) }, { keys: [">"], label: ">", what: "the next written token", run: () => this.go(1) });
+      element("div", null, { className: "steps-controls" }, button("steps-back", "◂", "the step before", () => this.go(-1)), this.player,
+        button("steps-on", "▸", "the next step", () => this.go(1)), this.slider), this.said, this.list);
+    keys.push({ keys: ["<"], label: "<", what: "the written token before", run: () => this.go(-1) },
+      { keys: [">"], label: ">", what: "the next written token", run: () => this.go(1) });
   },
 
   draw(changed) {

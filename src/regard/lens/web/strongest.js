@@ -8,13 +8,15 @@ const strongest = {
   build(box) {
     this.note = element("p", null, { className: "note", id: "strongest-note" });
     this.curve = element("canvas", null, { id: "strongest-curve", tabIndex: 0 });
-    for (const [name, value] of Object.entries({ role: "slider", "aria-valuemin": 50, "aria-valuemax": 99, "aria-label": "how many hold what share" })) this.curve.setAttribute(name, value);
+    const slider = { role: "slider", "aria-valuemin": 50, "aria-valuemax": 99, "aria-label": "how many hold what share" };
+    for (const [name, value] of Object.entries(slider)) this.curve.setAttribute(name, value);
     this.list = element("div", null, { id: "strongest-list", tabIndex: 0 });
     this.list.setAttribute("role", "listbox");
     this.back = element("button", "◂", { type: "button", title: "the next stronger", ariaLabel: "the next stronger" });
     this.on = element("button", "▸", { type: "button", title: "the next weaker", ariaLabel: "the next weaker" });
     this.title = element("h3", null, { id: "strongest-title" });
-    box.append(element("div", null, { className: "bar" }, this.title, element("span", null, { className: "pair-of-buttons" }, this.back, this.on)), this.list, this.note, this.curve);
+    const bar = element("div", null, { className: "bar" }, this.title, element("span", null, { className: "pair-of-buttons" }, this.back, this.on));
+    box.append(bar, this.list, this.note, this.curve);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
     this.back.addEventListener("click", () => this.go(-1));
     this.on.addEventListener("click", () => this.go(1));
@@ -83,8 +85,9 @@ const strongest = {
     const bar = element("i", null, { className: "ground" });
     ground(bar, line, j);
     bar.style.width = `${clamp(100 * line.p[j] / (line.to ? 1 : Math.max(1, line.p[this.order[0]])), 0.5, 100)}%`;
+    const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : told(line, j);
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
-      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bar-box" }, bar), element("data", line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : told(line, j), { value: line.p[j], className: "number" }));
+      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, {}, bar), element("data", said, { value: line.p[j], className: "number" }));
     made.title = told(line, j);
     made.dataset.place = place;
     made.dataset.token = j;
@@ -102,8 +105,9 @@ const strongest = {
     const count = needed(this.line, this.share);
     const [what, share] = [to ? "the weight" : "what it receives", Math.round(100 * this.share)];
     const one = to ? "key" : "row";
-    const said = !sorted.length ? "nothing to add up" : count === null ? `${share} % of ${what} takes more than the ${sorted.length.toLocaleString("en")} ${one}s that have a number here`
-      : `${share} % of ${what} in ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
+    const said = !sorted.length ? "nothing to add up"
+      : count === null ? `${share} % of ${what} takes more than the ${sorted.length.toLocaleString("en")} ${one}s that have a number here`
+        : `${share} % of ${what} in ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
     const { wrong, exact } = this.line;
     const alarm = wrong ? [" ", element("strong", `${wrong.toLocaleString("en")} ${wrong === 1 ? "weight is" : "weights are"} not between 0 and 1.`, { className: "alarm" })] : [];
     this.note.replaceChildren(`${said}${exact && exact !== "exact" ? ` (${exact})` : ""}${wrong ? "." : ""}`, ...alarm);

@@ -6,31 +6,42 @@ const FEW = 12; // keys that are shown at first
 function keyLine(w, at, calculation, result, tint) {
   const of = keyAxis();
   const shown = element("data", result, { value: tint ?? "" });
-  return [element("li", null, {}, element("bdi", clip(wordOf(of, w.keys[at]), 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" }), shown), shown];
+  const parts = [element("bdi", clip(wordOf(of, w.keys[at]), 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" })];
+  return [element("li", null, {}, ...parts, shown), shown];
 }
 
 /** q·k of one key: finer from what it became than from q and k as they are kept, unless the scale has removed it. */
 const product = (w, at) => (w.scale ? w.scaled[at] / w.scale : w.k[at].reduce((sum, value, d) => sum + value * w.q[d], 0));
 
 const WALK = [
-  { id: "x", name: "input", what: "What the layer was given for this token.", formula: () => "x", law: "", shape: (w) => w.x && `(${w.x.length})`, vector: (w) => w.x, missing: "x" },
-  { id: "q", name: "query", what: "What this token asks: the layer multiplies x by its query matrix, and norms or turns it as the model does.", formula: () => "q = W_q x", law: "law 3",
-    shape: (w) => `D = ${w.D}`, vector: (w) => w.q, missing: "q" },
-  { id: "k", name: "keys", what: "What every key offers to be found by.", formula: () => "k_j = W_k x_j", law: "", shape: (w) => `K × D = ${w.K} × ${w.D}`, matrix: (w) => w.k, missing: "k", shared: true },
-  { id: "v", name: "values", what: "What every key has to give.", formula: () => "v_j = W_v x_j", law: "", shape: (w) => `K × E = ${w.K} × ${w.E}`, matrix: (w) => w.v, missing: "v", shared: true },
-  { id: "products", name: "scores", what: "How well the query meets each key: their numbers multiplied in pairs and added up.", formula: () => "q·k_j = Σ_d q_d k_jd", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
-    key: (w, at) => ["q·k =", product(w, at)] },
-  { id: "scaled", name: "scaled", what: "The score times the scale, so that it does not grow with D.", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
+  { id: "x", name: "input", law: "", missing: "x", what: "What the layer was given for this token.",
+    formula: () => "x", shape: (w) => w.x && `(${w.x.length})`, vector: (w) => w.x },
+  { id: "q", name: "query", law: "law 3", missing: "q",
+    what: "What this token asks: the layer multiplies x by its query matrix, and norms or turns it as the model does.",
+    formula: () => "q = W_q x", shape: (w) => w.D && `D = ${w.D}`, vector: (w) => w.q },
+  { id: "k", name: "keys", law: "", missing: "k", what: "What every key offers to be found by.",
+    formula: () => "k_j = W_k x_j", shape: (w) => w.D && `K × D = ${w.K} × ${w.D}`, matrix: (w) => w.k },
+  { id: "v", name: "values", law: "", missing: "v", what: "What every key has to give.",
+    formula: () => "v_j = W_v x_j", shape: (w) => w.E && `K × E = ${w.K} × ${w.E}`, matrix: (w) => w.v },
+  { id: "products", name: "scores", law: "law 1", missing: "k",
+    what: "How well the query meets each key: their numbers multiplied in pairs and added up.",
+    formula: () => "q·k_j = Σ_d q_d k_jd", shape: (w) => `K = ${w.K}`, key: (w, at) => ["q·k =", product(w, at)] },
+  { id: "scaled", name: "scaled", law: "law 1", missing: "k", what: "The score times the scale, so that it does not grow with D.",
     formula: (w) => `s_j = scale · q·k_j,  scale = ${decimal(w.scale, 6)}${w.D && Math.abs(w.scale * Math.sqrt(w.D) - 1) < 1e-5 ? ` = 1/√${w.D}` : ""}`,
-    key: (w, at) => [`${decimal(product(w, at))} × ${decimal(w.scale)} =`, w.scaled[at]] },
-  { id: "scores", name: "score rule", what: "What the model does to the scaled score: a cap, a bias, a slope.", law: "law 1", shape: (w) => `K = ${w.K}`, missing: "k",
-    formula: (w, call) => call.formula.score ?? "no rule: the score stays", key: (w, at, call) => (call.formula.score === null ? null : [`${decimal(w.scaled[at])} →`, w.scores[at]]) },
-  { id: "mask", name: "mask", what: "Which keys this row may attend; the others are as if they were not there.", law: "laws 2, 3 and 6", shape: (w) => `K = ${w.K}`,
-    formula: (w, call) => call.formula.mask ?? "no mask: every key may be attended", mask: true },
-  { id: "p", name: "softmax", what: "The share of each key: all shares, with that of the sinks if there are any, add up to 1.", law: "laws 5, 7, 8 and 12", shape: (w) => `K = ${w.K}`,
-    formula: (w) => `p_j = exp(s_j − lse),  lse = ln(Σ_j exp s_j${w.sinks || callNow().formula.sinks ? " + Σ exp sink" : ""}) = ${decimal(w.lse, 6)}`, weights: true },
-  { id: "sum", name: "output", what: "The mean of the values, each with its share; over all keys, not only those that are shown.", formula: () => "Σ_j p_j v_j", law: "laws 1 and 6", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.sum, missing: "v" },
-  { id: "out", name: "model’s output", what: "What came out of this head in the model itself.", formula: () => "out", law: "law 10", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.out, missing: "out" },
+    shape: (w) => `K = ${w.K}`, key: (w, at) => [`${decimal(product(w, at))} × ${decimal(w.scale)} =`, w.scaled[at]] },
+  { id: "scores", name: "score rule", law: "law 1", missing: "k", what: "What the model does to the scaled score: a cap, a bias, a slope.",
+    formula: (w, call) => call.formula.score ?? "no rule: the score stays", shape: (w) => `K = ${w.K}`,
+    key: (w, at, call) => (call.formula.score === null ? null : [`${decimal(w.scaled[at])} →`, w.scores[at]]) },
+  { id: "mask", name: "mask", law: "laws 2, 3 and 6", mask: true, what: "Which keys this row may attend; the others are as if they were not there.",
+    formula: (w, call) => call.formula.mask ?? "no mask: every key may be attended", shape: (w) => `K = ${w.K}` },
+  { id: "p", name: "softmax", law: "laws 5, 7, 8 and 12", weights: true,
+    what: "The share of each key: all shares, with that of the sinks if there are any, add up to 1.",
+    formula: (w, call) => `p_j = exp(s_j − lse),  lse = ln(Σ_j exp s_j${call.formula.sinks ? " + Σ exp sink" : ""}) = ${decimal(w.lse, 6)}`, shape: (w) => `K = ${w.K}` },
+  { id: "sum", name: "output", law: "laws 1 and 6", missing: "v",
+    what: "The mean of the values, each with its share; over all keys, not only those that are shown.",
+    formula: () => "Σ_j p_j v_j", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.sum },
+  { id: "out", name: "model’s output", law: "law 10", missing: "out", what: "What came out of this head in the model itself.",
+    formula: () => "out", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.out },
 ];
 
 const walk = {
@@ -48,9 +59,9 @@ const walk = {
       order: button("walk-order", "strongest first", () => this.set({ falling: !this.falling })),
       every: button("walk-every", "all keys", () => this.set({ every: !this.every })),
     };
-    const bar = element("div", null, { className: "bar" }, title, element("span", null, { id: "walk-buttons", hidden: true },
-      button("walk-back", "◂", () => this.go(-1), "the step before"), button("walk-on", "▸", () => this.go(1), "the next step"), this.buttons.all, this.buttons.order, this.buttons.every,
-      button("walk-copy", "copy numbers", () => this.copy(), "copy all numbers of this walk as JSON")));
+    const [back, on] = [button("walk-back", "◂", () => this.go(-1), "the step before"), button("walk-on", "▸", () => this.go(1), "the next step")];
+    const copies = button("walk-copy", "copy numbers", () => this.copy(), "copy all numbers of this walk as JSON");
+    const bar = element("div", null, { className: "bar" }, title, element("span", null, { id: "walk-buttons", hidden: true }, back, on, ...Object.values(this.buttons), copies));
     this.note = element("p", null, { className: "note", id: "walk-note" });
     this.ramp = element("canvas", null, { width: 256, height: 1, ariaHidden: "true" });
     const ticks = [-100, -10, -1, 0, 1, 10, 100].map((value) => {
@@ -164,7 +175,8 @@ const walk = {
     const head = this.heads[number];
     const open = this.all || number === this.at;
     const law = each.law && element("span", each.law, { className: "walk-law soft", title: "The laws of meaning: docs/laws.md" });
-    head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", each.formula(w, call)), element("span", each.shape(w) || "", { className: "soft walk-shape" }), law);
+    head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", each.formula(w, call)),
+      element("span", each.shape(w) || "", { className: "soft walk-shape" }), law);
     head.setAttribute("aria-expanded", open);
     head.tabIndex = number === this.at ? 0 : -1;
     head.parentElement.classList.toggle("now", number === this.at);
@@ -172,31 +184,33 @@ const walk = {
     else head.removeAttribute("aria-current");
     const box = $(`walk-${each.id}`);
     box.hidden = !open;
-    box.replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this)] : []));
+    box.replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order)] : []));
   },
 };
 screens.push(walk);
 
 /** What stands beneath the head of a step: its numbers, or why there are none. */
-function walkNumbers(each, w, call, { order, lacking }) {
+function walkNumbers(each, w, call, order) {
   const of = keyAxis();
   const said = (text) => element("p", text, { className: "note" });
   const name = (at) => `${clip(wordOf(of, w.keys[at]), 24)} ${w.keys[at]}`;
   if (each.vector) {
     const values = each.vector(w);
-    if (!values) return [said(each.id === "sum" && w.v ? "Not computed: this page holds the strongest keys of each row alone. Serve the run to have it." : lacking.call(walk, each))];
+    if (!values && each.id === "sum" && w.v) return [said("Not computed: this page holds the strongest keys of each row alone. Serve the run to have it.")];
+    if (!values) return [said(walk.lacking(each))];
     const cells = new Cells(each.name, [values], null, (_, column) => `${each.id}[${column}]`);
-    return [cells.node, ...(each.id === "out" && w.sum ? [said(w.same ? "When it was recorded, this was found to be the output computed above, but for rounding." : difference(w.sum, values))] : [])];
+    if (each.id !== "out" || !w.sum) return [cells.node];
+    return [cells.node, said(w.same ? "When it was recorded, this was found to be the output computed above, but for rounding." : difference(w.sum, values))];
   }
   if (each.matrix) {
     const values = each.matrix(w);
-    if (!values) return [said(lacking.call(walk, each))];
+    if (!values) return [said(walk.lacking(each))];
     const share = call.heads / call.groups;
     const group = Math.floor(state.head / share);
     const shared = share > 1 ? [said(`Heads ${group * share} to ${(group + 1) * share - 1} share this head of keys and values.`)] : [];
     return [new Cells(each.name, order.map((at) => values[at]), order.map(name), (row, column) => `${each.id} of ${name(order[row])}, [${column}]`).node, ...shared];
   }
-  if (each.missing && !w.q) return [said(lacking.call(walk, each))];
+  if (each.missing && !w.q) return [said(walk.lacking(each))];
   const list = element("ul", null, { className: "walk-keys" });
   for (const at of order) {
     const [line, result] = keyLine(w, at, ...keyResult(each, w, at, call));

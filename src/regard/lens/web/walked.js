@@ -32,10 +32,13 @@ function walked(kept, row, call, head, i) {
   const allowed = Array.from(keys, (j) => ![MASKED, LEAK].includes(row.coarse[j]));
   const p = weights.map((known, at) => known ?? (allowed[at] && score === null && scores ? Math.exp(scores[at] - lse) : null));
   const sum = kept.v && row.sure === undefined ? mixture(kept.v, row, shape.v.at(-1), group("v") * call.K) : null;
+  const v = kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null;
+  const sinks = kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null;
+  const out = kept.same ? sum : vector("out", head * call.Q + i);
+  const sizes = { Q: call.Q, K: call.K, D: shape.q?.at(-1) ?? null, E: (shape.v ?? shape.out)?.at(-1) ?? null };
   return {
-    x: vector("x", i), q, keys, k, scaled: scaled ?? null, scores: scores ?? null, allowed, p, lse, scale, v: kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null,
-    sinks: kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null,
-    sum, out: kept.same ? sum : vector("out", head * call.Q + i), same: Boolean(kept.same), Q: call.Q, K: call.K, D: shape.q?.at(-1) ?? null, E: (shape.v ?? shape.out)?.at(-1) ?? null, exact: kept.exact,
+    x: vector("x", i), q, keys, k, scaled: scaled ?? null, scores: scores ?? null, allowed, p, lse, sinks, v, sum, out, ...sizes, scale,
+    same: Boolean(kept.same), exact: kept.exact,
   };
 }
 
