@@ -65,7 +65,7 @@ class Writer:
     """
 
     def __init__(self, folder: Path | str, limit: int | str | None = None, *, overwrite: bool = False):
-        self.folder = Path(folder)
+        self.folder = Path(folder).expanduser()
         self.limit = None if limit is None else size_of(limit, "save")
         self.written = 0
         self._calls: list[dict[str, Any]] = []

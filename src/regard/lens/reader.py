@@ -38,7 +38,7 @@ def open_run(folder: Path | str, *, verify: bool = False) -> Run:
     without a run or with half of one, damaged, foreign and newer files, links, and arrays that do not fit each other.
     """
     try:
-        return _open(Path(folder), verify)
+        return _open(Path(folder).expanduser(), verify)
     except Refused as refused:
         # What a foreign file says of itself is shown without doing anything.
         told = [
