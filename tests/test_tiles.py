@@ -5,6 +5,7 @@ the inputs' last bits does to the exact weights.
 """
 
 import tracemalloc
+from itertools import pairwise
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +17,7 @@ from strategies import problems
 
 import regard as rg
 from regard.expr import batch, lift
-from regard.lens import Call, tiles
+from regard.lens import Call, reach, tiles
 from regard.problem import Problem
 from regard.readings import substituted
 
@@ -151,9 +152,11 @@ def test_what_is_not_a_number_is_seen_where_it_is_attended(small, level, monkeyp
         assert np.isnan(right[21, :22]).any() and not np.isnan(np.delete(right, 21, 0)).any()
 
 
-def test_masked_is_told_from_zero(monkeypatch):
+@pytest.mark.parametrize("boxes", [0, 1 << 16], ids=["looked at", "by bounds"])
+def test_masked_is_told_from_zero(boxes, monkeypatch):
     """A pair whose weight is 0 because its score is low is allowed; one behind the mask is not, in any level."""
     monkeypatch.setattr(tiles, "SMALL", 0)
+    monkeypatch.setattr(reach, "BOXES", boxes)
     q = np.full((1, 64, 4), 40, np.float32)
     k = np.where(np.arange(64)[:, None] == 0, np.float32(1), np.float32(-1)) * np.full((1, 64, 4), 40, np.float32)
     random = rg.table(np.random.default_rng(0).random((64, 64)) < 0.3)[rg.query, rg.key] | (rg.key == 0)
@@ -254,10 +257,33 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
     largest = [[line[:, j : j + 32].max() for j in range(0, 100, 32)] for line in lines]
     np.testing.assert_allclose(found.share, shares, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(found.largest, largest, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(found.allowed, np.tri(4, dtype=bool))
     picture, true = (tiles.overview(call, 10, sample=sample) for sample in (3, None))
     assert (picture.exact, true.exact) == ("sampled 1 row of 2", "exact")
     assert (picture.largest <= true.largest * (1 + 1e-5)).all()
     np.testing.assert_allclose(picture.share.sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
+def test_a_region_is_any_part_of_a_head(small, monkeypatch):
+    """Any rows and keys, in any number of cells, as `pooled` cuts them; sampled rows where it would take too long."""
+    monkeypatch.setattr(tiles, "SMALL", small)
+    q, k = np.random.default_rng(6).standard_normal((2, 2, 60, 8), np.float32)
+    call = recorded(q, k, mask=rg.causal())
+    p = exact(call)[1, 7:50, 3:44]
+    found = tiles.region(call, 1, range(7, 50), range(3, 44), 5, 6)
+    rows, keys = (np.arange(cells + 1) * size // cells for cells, size in ((5, 43), (6, 41)))
+    boxes = [[p[i:j, m:n] for m, n in pairwise(keys)] for i, j in pairwise(rows)]
+    np.testing.assert_allclose(found.share, [[box.sum(1).mean() for box in line] for line in boxes], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.largest, [[box.max() for box in line] for line in boxes], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(found.allowed, [[box.any() for box in line] for line in boxes])
+    assert found.exact == "exact"
+    if not small:
+        monkeypatch.setattr(tiles, "PATIENCE", 1)
+        one = tiles.region(call, 1, range(7, 50), range(3, 44), 5, 6)
+        assert one.exact == "sampled 1 row of 4"
+        np.testing.assert_array_equal(one.allowed, found.allowed)
+        assert (one.largest <= found.largest * (1 + 1e-5)).all()
 
 
 def test_a_picture_knows_what_is_masked():

@@ -9,6 +9,7 @@ already: p = exp(score − lse). Nothing that the mask rules out is visited.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,11 +17,11 @@ import numpy as np
 
 from ..errors import Reason, Refused
 from ..expr import Expr, frozen_table, head, key, query
-from ..intervals import Interval
 from ..measures import edges
 from ..problem import Problem
-from ..readings import bounds, substituted
+from ..readings import substituted
 from .call import Call, Overview
+from .reach import reach
 
 __all__ = ["Tile", "allowed_in", "overview", "region", "tile"]
 
@@ -88,29 +89,14 @@ def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 2
     if not (0 <= head < H and step and size > 0 and 0 <= top < Q and 0 <= left < K and row >= 0 and column >= 0):
         raise Refused("tile", [Reason("no such tile", f"head {head}, level {level}, row {row}, column {column}, size {size}",
                                       f"a tile of {H} heads, {Q} rows and {K} keys", "count from 0")])  # fmt: skip
-    keys = range(left, min(left + size * step, K))
-    bottom = min(top + size * step, Q)
+    keys, bottom = range(left, min(left + size * step, K)), min(top + size * step, Q)
+    lines, columns = -(-(bottom - top) // step), -(-len(keys) // step)
 
     def part(every: int) -> Part:
         rows = sampled(top, bottom, every)
-        lines, columns = -(-(bottom - top) // step), -(-len(keys) // step)
         return Part(range(head, head + 1), rows, keys, lines, columns, lines * (step // every), columns * step)
 
-    every, ready = 1, None
-    if call.given is not None or part(1).pairs <= SMALL:
-        every = halvings(part(1).pairs / GIVEN, step)
-    else:
-        ready = called(call, part(1))
-        every = halvings(work(ready) / PATIENCE, step)
-    chosen = part(every)
-    if ready is None:
-        total, largest, allowed = looked(call, chosen)
-    else:
-        total, largest = streamed(ready if every == 1 else called(call, chosen), call, chosen)
-        allowed = seen(call, chosen, largest)
-    share = total / np.diff(chosen.row_edges)[:, None]
-    how = "exact" if every == 1 else f"sampled 1 row of {every}"
-    return Tile(share[0].astype(np.float32), largest[0].astype(np.float32), allowed[0], how)
+    return pictured(call, part, step)
 
 
 def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
@@ -144,19 +130,23 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
         chosen, height = spread(rows, lines, every)
         return Part(range(head, head + 1), chosen, keys, lines, columns, height, len(keys))
 
+    return pictured(call, part, len(rows) // lines)
+
+
+def pictured(call: Call, part: Callable[[int], Part], most: int) -> Tile:
+    """A part of one head, `part(1)`, or one row in so many of it (a power of two up to `most`) where all would take too long."""
     whole = part(1)
     if call.given is not None or whole.pairs <= SMALL:
-        chosen, ready = part(halvings(whole.pairs / GIVEN, len(rows) // lines)), None
-    else:
-        ready = called(call, whole)
-        chosen = part(halvings(work(ready) / PATIENCE, len(rows) // lines))
-    if ready is None:
+        chosen = part(halvings(whole.pairs / GIVEN, most))
         total, largest, allowed = looked(call, chosen)
     else:
-        total, largest = streamed(ready if chosen.height == len(rows) else called(call, chosen), call, chosen)
-        allowed = seen(call, whole, largest)
+        ready = called(call, whole)
+        chosen = part(halvings(work(ready) / PATIENCE, most))
+        total, largest = streamed(ready if len(chosen.rows) == len(whole.rows) else called(call, chosen), call, chosen)
+        allowed = seen(call, whole, largest, chosen)
     share = total / np.diff(chosen.row_edges)[:, None]
-    exact = "exact" if chosen.height == len(rows) else f"sampled 1 row of {round(len(rows) / chosen.height)}"
+    every = round(len(whole.rows) / len(chosen.rows))
+    exact = "exact" if len(chosen.rows) == len(whole.rows) else f"sampled 1 row of {every}"
     return Tile(share[0].astype(np.float32), largest[0].astype(np.float32), allowed[0], exact)
 
 
@@ -173,7 +163,7 @@ def allowed_in(call: Call, picture: Overview) -> np.ndarray:
     """In which cells of an overview of all heads some pair may be attended, (H, R, C) booleans, as for a tile."""
     (H, Q, K), (_, lines, columns) = call.shape, picture.share.shape
     part = Part(range(H), np.arange(Q), range(K), lines, columns, Q, K)
-    return looked(call, part)[2] if call.given is not None else seen(call, part, picture.largest)
+    return looked(call, part)[2] if call.given is not None else seen(call, part, picture.largest, part)
 
 
 def halvings(ratio: float, most: int) -> int:
@@ -270,22 +260,14 @@ def streamed(ready, call: Call, part: Part, shown: bool = False) -> tuple[np.nda
     return total[0], most[0]
 
 
-def seen(call: Call, part: Part, largest: np.ndarray) -> np.ndarray:
-    """In which cells some pair may be attended. What has weight may be; the others are asked by bounds, the rest one by one."""
+def seen(call: Call, part: Part, largest: np.ndarray, chosen: Part) -> np.ndarray:
+    """In which cells some pair may be attended: what has weight may be; of the others bounds decide, or a look at the rows chosen."""
     found = largest != 0  # where it is NaN, something is attended as well
     if call.mask is None or found.all():
         return np.ones(found.shape, bool)
-    h, line, column = np.nonzero(~found)
-    positions = call.start + part.rows.astype(np.float64)
-    tops, lefts = part.row_edges, part.keys.start + part.key_edges.astype(np.float64)
-    which = part.heads.start + h.astype(np.float64)
-    verdict = bounds(call.mask, {
-        "batch": Interval(0 * which, 0 * which), "head": Interval(which, which), "key": Interval(lefts[column], lefts[column + 1] - 1),
-        "query": Interval(positions[tops[line]], positions[tops[line + 1] - 1]),
-    })  # fmt: skip
-    surely, perhaps = (np.broadcast_to(each, h.shape) for each in (verdict.lo >= 1, verdict.hi > 0))
-    found[h, line, column] = surely
-    if (perhaps & ~surely).any():
-        _, most = streamed(called(call, part, shown=True), call, part, shown=True)
-        found[h, line, column] = most[h, line, column] > 0
-    return found
+    rows, keys = call.start + part.rows[0] + part.row_edges, part.keys.start + part.key_edges
+    more, unknown = reach(call.mask, np.array(part.heads), rows, keys, ~found)
+    if unknown.any():
+        _, most = streamed(called(call, chosen, shown=True), call, chosen, shown=True)
+        more |= unknown & (most > 0)
+    return found | more
