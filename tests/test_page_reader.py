@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import re
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from regard.lens.codes import COARSE_ERROR, FINE_ERROR
 from regard.lens.desk import Desk
 from regard.lens.figures import of_weights
 from regard.lens.labels import visible
-from regard.lens.page import page
+from regard.lens.page import SCRIPTS, _part, page
 
 SENTENCE = ("[CLS]", " The", " animal", " did", "n", "'", "t", " cross", " the", " street", ".", "\n", " It", " was", " too", " tired",
             ".", "[SEP]")  # fmt: skip
@@ -366,6 +367,14 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
     exact[at - window + 1 : at + 1] = np.exp(scores - call.lse[0, at])
     near(shown, exact, FINE_ERROR + 1e-6)
     tab.close()
+
+
+def test_no_two_scripts_declare_the_same_name():
+    """The scripts of the page are joined into one: a function declared twice would quietly take the place of the other."""
+    script = "".join(_part(f"{name}.js") for name in SCRIPTS)
+    found = re.findall(r"^(?:async )?(?:function|class|const|let) (?:(\w+)|[\[{]([^=]*)[\]}] =)", script, re.MULTILINE)
+    names = [name.strip() for one, several in found for name in (one or several).split(",")]
+    assert len(names) > 100 and sorted({name for name in names if names.count(name) > 1}) == []
 
 
 def test_nothing_is_cut_off(seen):
