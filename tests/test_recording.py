@@ -353,6 +353,13 @@ def test_calls_that_cannot_be_kept_are_named():
     assert "a batch of 5, where the model was given 2 entries" in left["reason"]
 
 
+def test_a_model_that_stops_is_refused():
+    """An error in the model's own code becomes a sentence that says what to do; the error stays its cause."""
+    with pytest.raises(rg.Refused, match=r"the model stopped with RuntimeError(.|\n)*trace") as caught:
+        look(Toy(plain), inputs=torch.randn(1, 8, 15))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
 def test_rows_that_attend_nothing_are_told():
     """What a model gives for rows that may attend nothing is noted: 0, NaN or an average of values."""
     found = {}

@@ -65,7 +65,8 @@ class Axes:
             seeing = any(word in words for word in SIGHT)
             return sorted(names, key=lambda name: (name == "patches") != seeing)
         if "target" in names:
-            return ["source", "target"] if "encoder" in words and "decoder" not in words else ["target", "source"]
+            reading = "encoder" in words and "decoder" not in words
+            return sorted(names, key=lambda name: (name == "target") == reading)
         return names
 
     def _across(self, queries: str) -> list[str]:

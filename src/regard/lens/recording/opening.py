@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 from collections.abc import Sequence
@@ -164,20 +165,19 @@ def _loaded(kind, source: str, config, common: dict[str, bool]):
 
     mapped = getattr(kind, "_model_mapping", None)
     known = kind if mapped is None else mapped[type(config)]
-    asks = all(each._can_set_attn_implementation() for each in (known if isinstance(known, tuple) else (known,)))
-    for implementation in (NAME, "eager") if asks else ("eager",):
-        model, found = kind.from_pretrained(
+
+    def load(implementation: str):
+        return kind.from_pretrained(
             source, config=config, attn_implementation=implementation, dtype=torch.float32, use_safetensors=True,
             output_loading_info=True, **common,
         )  # fmt: skip
-        if implementation == "eager":
-            break
-        try:
+
+    if all(each._can_set_attn_implementation() for each in (known if isinstance(known, tuple) else (known,))):
+        with contextlib.suppress(KeyError, Refused):  # a part of it does not ask
+            model, found = load(NAME)
             hf.check(model)
-            break
-        except Refused:  # a part of it does not ask
-            continue
-    return model, found
+            return model, found
+    return load("eager")
 
 
 def _reader(transformers, needs: Needs):

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ...errors import Refused, refuse
 from ...torch import hf
 from ...torch.observe.calls import left_alone, module_of
 from ...torch.recorder import NAME, implementations, layer_number
@@ -40,12 +41,23 @@ def record_module(
     with keeping(asked, axes, alike, rows) as keeper:
         recorder = Recorder(model, keeper.take, batch=batch, entry=asked.entry, wanted=asked.wants)
         with left_alone(model), recorder.recording():
-            came = call()
+            came = _called(call, name)
         steps, told = ((), {}) if after is None else after(came, keeper)
         known = (
             {} if owner is None else {"implementation": sorted(implementations(owner)), "weights": hash_of(weights_of(owner))}
         )
         return keeper.run(name, text, recorder.passed, steps, {**facts(), **known, **told})
+
+
+def _called(call: Callable[[], Any], name: str) -> Any:
+    try:
+        return call()
+    except Refused:
+        raise
+    except Exception as error:  # somebody else's code, which may fail in any way
+        line = (str(error).strip() or "without a word").splitlines()[0]
+        raise refuse("look", f"the model stopped with {type(error).__name__}", f"{name}: {line[:200]}", "inputs that it takes",
+                     "regard.torch.trace(model, inputs) says where it stopped, and what it was given there") from error  # fmt: skip
 
 
 @contextlib.contextmanager

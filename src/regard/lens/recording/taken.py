@@ -14,7 +14,7 @@ from ..call import Call
 
 __all__ = ["COMPARED", "Taken", "checked", "measured"]
 
-COMPARED = 1 << 20  # weights: a call with more is checked against the model in some of its rows
+COMPARED = 1 << 18  # weights: a call with more is checked against the model in some of its rows
 ROUNDING = 0.02  # the most that 16-bit scores may move a weight before the weights themselves are kept
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
@@ -38,8 +37,14 @@ def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run
             or not any(UNSEEN in each.given for each in refused.reasons)
         ):
             raise
-    with contextlib.nullcontext() if opened.own else on_regard(model):
+        unseen = refused
+    if opened.own:
         return _recorded(opened, given, asked, writes)
+    try:
+        with on_regard(model):
+            return _recorded(opened, given, asked, writes)
+    except Refused as refused:
+        raise unseen if refused.where == "check" else refused from None
 
 
 def _recorded(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:

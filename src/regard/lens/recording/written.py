@@ -39,11 +39,18 @@ class Written:
     allowed: np.ndarray | None = None
     sinks: np.ndarray | None = None
     divided: float = 1.0  # what the scores were last divided by, before anything but factors
+    plus: np.ndarray | None = None  # what was added since, put into the rule as one table
 
     def allow(self, seen: np.ndarray) -> bool:
         """Leaves only these pairs."""
         self.allowed = seen if self.allowed is None else self.allowed & seen
         return True
+
+    def settle(self) -> Expr:
+        """The score so far, with all that was added."""
+        if self.plus is not None:
+            self.score, self.plus, self.divided = added(self.score, self.plus.astype(np.float32), self.start), None, 1.0
+        return self.score
 
 
 def read_steps(trail, cut: Cut, heads: int, start: int) -> Written | None:
@@ -51,6 +58,7 @@ def read_steps(trail, cut: Cut, heads: int, start: int) -> Written | None:
     found = Written(start, heads)
     for name, args, kwargs, sizes in trail.steps:
         if name in ("softmax", "_softmax"):
+            found.settle()
             along = kwargs.get("dim", args[1] if len(args) > 1 else -1)
             return found if along in (-1, len(sizes) - 1) else None
         if name not in ALONE | PRODUCTS and not _known(found, name, args, kwargs, sizes, cut):
@@ -71,6 +79,7 @@ def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
         other, first = _other(args, kwargs)
         return not (first and name in OVER) and _multiply(found, other, name in OVER)
     if name in ("tanh", "tanh_"):
+        found.settle()
         found.scale *= found.divided  # c · tanh(s / c) says what s is
         found.score = Op("tanh", found.score / found.divided if found.divided != 1 else found.score)
         return True
@@ -102,13 +111,12 @@ def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
         if not seen.all():
             found.allow(seen)
             numbers = np.where(seen, numbers, 0)
-        found.divided = 1.0
-        found.score = added(found.score, numbers.astype(np.float32), found.start)
+        found.plus = numbers if found.plus is None else found.plus + numbers
         return True
     if other is None:
         return False
+    found.score = found.settle() + sign * float(other)
     found.divided = 1.0
-    found.score = found.score + sign * float(other)
     return True
 
 
@@ -116,7 +124,7 @@ def _multiply(found: Written, other: Any, over: bool) -> bool:
     if other is None or (isinstance(other, torch.Tensor) and other.numel() > 1):
         return False
     factor = float(other)
-    if found.score is score:
+    if found.settle() is score:
         found.scale = found.scale / factor if over else found.scale * factor
         found.divided = factor if over else 1.0
     else:
