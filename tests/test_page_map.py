@@ -509,3 +509,37 @@ def test_what_cannot_be_had_is_said_and_asked_for_again(home):
     )
     assert chart.tab.is_hidden("#problem")
     assert chart.pixel(5, 5)[3] == 255
+
+
+def test_two_fingers_zoom_and_one_scrolls_the_page(opened):
+    """On a phone a pinch zooms the map and not the page; one finger moves the page up and down, and the map from side to side."""
+    run, _ = example(n=200, layers=1, heads=1)
+    view = opened(page(run), viewport={"width": 390, "height": 700}, has_touch=True, is_mobile=True)
+    chart = Map(view)
+    x, y = chart.at(100, 100)
+    fingers = view.context.new_cdp_session(view.tab)
+
+    def touch(kind, *places):
+        points = [{"x": at[0], "y": at[1], "id": name} for name, at in enumerate(places)]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        view.settled()
+
+    touch("touchStart", (x - 20, y), (x + 20, y))
+    for by in (30, 40):
+        touch("touchMove", (x - by, y), (x + by, y))
+    touch("touchEnd")
+    assert chart.seen()["span"] == pytest.approx(100, rel=0.1)
+    assert view.tab.evaluate("visualViewport.scale") == 1
+    before, top = chart.seen(), view.tab.evaluate("scrollY")
+    touch("touchStart", (x, y))
+    for by in range(20, 120, 20):
+        touch("touchMove", (x, y - by))
+    touch("touchEnd")
+    assert view.tab.evaluate("scrollY") > top + 40
+    assert chart.seen() == before
+    x, y = chart.at(100, 100)
+    touch("touchStart", (x, y))
+    for by in (10, 20, 40):
+        touch("touchMove", (x - by, y))
+    touch("touchEnd")
+    assert (chart.seen()["column"] - before["column"]) * before["kx"] == pytest.approx(40, abs=8)

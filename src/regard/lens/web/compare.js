@@ -28,6 +28,7 @@ const comparison = {
     $("compare-row").setAttribute("aria-live", "polite");
     $("compare-heads").setAttribute("aria-labelledby", "compare-heads-title");
     this.plots = [0, 1].map((n) => {
+      $(`compare-${n}`).append(element("span", n ? "second" : "first", { className: "of-run" }));
       const plot = new Plot($(`compare-${n}`), { name: `compare-${n}`, margins: "labels", run: () => n, parts: () => this.parts(n) });
       plot.canvas.setAttribute("aria-label", n ? "Map of the second run" : "Map of the first run");
       drive(plot);
@@ -124,7 +125,7 @@ const comparison = {
 
   /** The edge between the runs, as a slider over the plot. */
   handle() {
-    this.slider = element("div", undefined, { className: "edge", tabIndex: 0 });
+    this.slider = element("div", undefined, { className: "edge", tabIndex: 0 }, element("span", "first"), element("span", "second"));
     for (const [name, value] of Object.entries({ role: "slider", "aria-label": "Edge between the first run and the second", "aria-valuemin": 0, "aria-valuemax": 100 })) this.slider.setAttribute(name, value);
     $("compare-0").append(this.slider);
     const to = (edge) => {

@@ -42,7 +42,8 @@ function drive(plot) {
       return;
     }
     if (!begun) return;
-    if (!begun.moved && Math.hypot(x - begun.x, y - begun.y) < 4) return;
+    const [dx, dy] = [Math.abs(x - begun.x), Math.abs(y - begun.y)];
+    if (!begun.moved && (Math.hypot(dx, dy) < 4 || (event.pointerType === "touch" && dy > dx))) return; // the page scrolls
     begun.moved = true;
     if (begun.measure) {
       const to = plot.under(clamp(x, plot.left, plot.left + plot.width - 1), clamp(y, plot.top, plot.top + plot.height - 1));
