@@ -107,8 +107,9 @@ def test_what_is_no_text_is_refused(here):
 def test_options_that_would_change_nothing_are_refused_together(here):
     """Options of recording with a run that is recorded, of serving without a server: every reason at once."""
     recorded(here / "run")
-    said = refused("run", "--layers", "0", "--generate", "3", "--target", "x", "--save", "copy", "--port", "80", "--force")
-    for name in ("--layers", "--generate", "--target", "--save", "--port"):
+    said = refused("run", "--layers", "0", "--generate", "3", "--target", "x", "--save", "copy", "--port", "80", "--picture", "a.png",
+                   "--limit", "1GB")  # fmt: skip
+    for name in ("--layers", "--generate", "--target", "--save", "--port", "--picture", "--limit"):
         assert f"{name} has nothing to act on" in said
     assert "--out has nothing to act on" in refused("words", "--serve", "--out", "a.html")
     assert "--force has nothing to act on" in refused("words", "--force")
@@ -195,9 +196,11 @@ def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):
     """Nothing is lost: the summary and the command that serves the run are shown, and no page is written."""
     recorded(here / "a run")
     monkeypatch.setattr("regard.lens.embed.fits", lambda run: False)
-    out = looked("a run").output
+    monkeypatch.setattr("webbrowser.open", lambda address: pytest.fail(f"{address} is not there"))
+    out = looked("a run", "--open").output
     assert "too long for one page" in out and "regard look 'a run' --serve" in out
     assert not (here / "attention.html").exists()
+    assert "regard look 'a run' --compare 'a run' --serve" in looked("a run", "--compare", "a run").output
     assert "too long for one page" in refused_late("a run", "--out", "a.html")
 
 

@@ -15,6 +15,7 @@ from ..errors import Reason, Refused, refuse
 __all__ = ["look"]
 
 PAGE = Path("attention.html")
+LIMIT = "2GB"
 
 
 class Given(NamedTuple):
@@ -44,7 +45,7 @@ def look(
     generate: Annotated[int | None, typer.Option(help="Let the model write so many tokens.", min=1, show_default=False)] = None,
     target: Annotated[str | None, typer.Option(help="The text that an encoder–decoder should write.", show_default=False)] = None,
     picture: Annotated[Path | None, typer.Option(help="A picture, for models that see.", show_default=False)] = None,
-    limit: Annotated[str, typer.Option(help="Record no more than this.")] = "2GB",
+    limit: Annotated[str | None, typer.Option(help="Record no more than this.", show_default=LIMIT)] = None,
     layer: Annotated[int | None, typer.Option(help="Show this attention call first.", show_default="the most telling")] = None,
     head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="the most telling")] = None,
     token: Annotated[
@@ -57,9 +58,16 @@ def look(
     from ..lens.sizes import size_of
 
     given = _given(words or [], picture)
-    recording = {"--save": save, "--layers": layers, "--generate": generate, "--target": target}
+    recording = {
+        "--save": save,
+        "--layers": layers,
+        "--generate": generate,
+        "--target": target,
+        "--picture": picture,
+        "--limit": limit,
+    }
     _together(given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save)
-    size_of(limit, "look")
+    size_of(limit or LIMIT, "look")
     chosen = _layers(layers)
     if not serve:
         _check_out(out or PAGE)
@@ -76,8 +84,8 @@ def look(
         with Console(stderr=True).status("running the model"):
             from ..lens.look import look as recorded
 
-            run = recorded(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen, limit=limit,
-                           into=save, overwrite=force)  # fmt: skip
+            run = recorded(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen,
+                           limit=limit or LIMIT, into=save, overwrite=force)  # fmt: skip
     from ..lens.choice import choose
     from ..lens.terminal import summary
 
@@ -98,26 +106,27 @@ def look(
         serves(run, other, port=port or 0, start=start, open_browser=open_page,
                tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."))  # fmt: skip
         return
-    _page(run, other, start, out, save or given.run, tell)
-    if open_page:
+    page = _page(run, other, start, out, save or given.run, tell)
+    if open_page and page:
         import webbrowser
 
-        webbrowser.open((out or PAGE).resolve().as_uri())
+        webbrowser.open(page.resolve().as_uri())
 
 
-def _page(run, other, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> None:
-    """Writes the page; a run that is too long for one is served instead."""
+def _page(run, other, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> Path | None:
+    """Writes the page -> where it is; None for a run that is too long for one, and says how to serve it."""
     from ..lens.embed import fits
     from ..lens.page import page
     from ..lens.sizes import shown
 
     if not all(fits(one) for one in (run, other) if one is not None):
-        mend = f"serve it: {_command(folder, '--serve')}" if folder else "serve it: say the same with --serve"
+        beside = () if other is None else ("--compare", other.facts["folder"])
+        mend = f"serve it: {_command(folder, *beside, '--serve')}" if folder else "serve it: say the same with --serve"
         if folder is None or out is not None:
             raise refuse("look", "the run is too long for one page", f"{max(max(call.shape[1:]) for call in run.calls)} tokens, "
                          f"{len(run.calls)} layers", "a shorter one, or a server", mend)  # fmt: skip
         tell(f"It is too long for one page; {mend}")
-        return
+        return None
     path = out or PAGE
     made = page(run, other, start=start)
     try:
@@ -126,6 +135,7 @@ def _page(run, other, start: dict[str, int], out: Path | None, folder: Path | No
         raise refuse("look", "the page cannot be written", f"{path}: {error.strerror}", "a place that can be written",
                      "choose another with --out") from error  # fmt: skip
     tell(f"The page is in {path} ({shown(len(made.encode(errors='replace')))}): open it in a browser.")
+    return path
 
 
 def _command(folder: Path, *options: str) -> str:

@@ -114,7 +114,9 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
 
     async def answer(request: Request) -> Response:
         # A name may have a slash in it, so words are told apart before they are decoded.
-        question, *words = (urllib.parse.unquote(word) for word in request.scope["raw_path"][len(begin) :].decode("latin-1").split("/"))
+        question, *words = (
+            urllib.parse.unquote(word) for word in request.scope["raw_path"][len(begin) :].decode("latin-1").split("/")
+        )
         if not question and not words:
             return Response(body, media_type="text/html", headers=headers)
         if len(words) != len(QUESTIONS.get(question, ())) or not words:
