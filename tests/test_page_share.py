@@ -1,7 +1,9 @@
 """What the page hands on: addresses, Python, pictures; the page in a notebook; and what it shows first."""
 
 import dataclasses
+import doctest
 import html
+import importlib
 import io
 import re
 import xml.etree.ElementTree as ElementTree
@@ -147,7 +149,7 @@ def test_large_views_are_pictures_inside_the_drawing(opened):
     run, _ = example(n=80, layers=1, heads=1)
     root = ElementTree.fromstring(saved(opened(page(run)), "#save-svg"))
     assert next(root.iter(f"{SVG}image")).get("href").startswith("data:image/png;base64,")
-    assert {"0", "79"} <= {node.text for node in root.iter(f"{SVG}text")}
+    assert {"0", "20", "60"} <= {node.text for node in root.iter(f"{SVG}text")}
 
 
 def test_hostile_tokens_in_a_drawing_are_text(opened):
@@ -269,3 +271,10 @@ def test_long_runs_are_chosen_from_their_figures(monkeypatch):
         scores.append(np.where(far, exact[call].max(-1), 0).sum(-1))
     found = choose(run)
     assert (found.call, found.head) == tuple(np.unravel_index(np.argmax(scores), (3, 4)))
+
+
+@pytest.mark.parametrize("name", ["choice", "codes", "labels", "notebook", "origin", "page"])
+def test_examples_run(name):
+    """The examples in the docstrings give what they say."""
+    found = doctest.testmod(importlib.import_module(f"regard.lens.{name}"))
+    assert found.attempted and not found.failed

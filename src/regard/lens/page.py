@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import Reason, Refused, refuse
 from . import embed
-from .answers import about
+from .answers import about, plain
 from .codes import FINE_ERROR, percent
 from .labels import visible
 from .origin import origin
@@ -58,7 +58,7 @@ def page(
     _there(run, begin)
     data = {
         "runs": [about(each) | {"kept": None if served else embed.kept(each)} for each in runs],
-        "findings": list(findings), "start": begin, "served": served, "error": percent(FINE_ERROR),
+        "findings": plain(list(findings)), "start": begin, "served": served, "error": percent(FINE_ERROR),
         "python": [origin(each) for each in runs],
         "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in THEMES},
     }  # fmt: skip
@@ -99,7 +99,8 @@ def _blocks(data, runs: Sequence[Run]):
 
 
 def _there(run: Run, start: Mapping[str, int]) -> None:
-    reasons = []
+    reasons = [Reason(f"no such name as {name!r}", f"start={dict(start)}", "call, head and query", "leave it out")
+               for name in start if name not in ("call", "head", "query")]  # fmt: skip
     shape = run.calls[start["call"]].shape if 0 <= start["call"] < len(run.calls) else (0, 0, 0)
     for name, count in (("call", len(run.calls)), ("head", shape[0]), ("query", shape[1])):
         if not 0 <= start[name] < count:

@@ -115,12 +115,19 @@ function labels({ top: first, left: start, high, wide }, side, left, top, rows, 
   ];
 }
 
-/** Positions beside and above the cells, where tokens have no room. */
+/** Round positions beside and above the cells, where tokens have no room. */
 function ticksOf({ top: first, left: start, high, wide, level }, side, left, top, soft) {
-  const places = (count) => Array.from({ length: 6 }, (_, i) => Math.min(count - 1, Math.round((i * count) / 5)));
+  const size = 2 ** level;
+  const places = (begin, count) => {
+    const span = count * size, power = 10 ** Math.floor(Math.log10(span / 3));
+    const apart = [1, 2, 5, 10].map((step) => step * power).filter((step) => step >= 1 && span / step <= 7)[0] ?? 1;
+    const found = [];
+    for (let at = Math.ceil((begin * size) / apart) * apart; at < (begin + count) * size; at += apart) found.push([at, (at / size - begin) * side]);
+    return found;
+  };
   return [drawn("g", { fill: soft },
-    ...places(high).map((i) => drawn("text", { x: left - 6, y: top + (i + 0.5) * side + 4, "text-anchor": "end" }, String((first + i) * 2 ** level))),
-    ...places(wide).map((j) => drawn("text", { x: left + (j + 0.5) * side, y: top - 6, "text-anchor": "middle" }, String((start + j) * 2 ** level))))];
+    ...places(first, high).map(([at, y]) => drawn("text", { x: left - 6, y: top + y + 4, "text-anchor": "end" }, at.toLocaleString("en"))),
+    ...places(start, wide).map(([at, x]) => drawn("text", { x: left + x, y: top - 6, "text-anchor": "middle" }, at.toLocaleString("en"))))];
 }
 
 /** The ramp with its domain, and what lies outside it. */

@@ -9,7 +9,8 @@ const legend = {
     const { model, text, calls, axes } = runs[0];
     const several = (values, one, many = `${one}s`) => {
       const all = [...new Set(values)];
-      return all.length > 1 ? `${Math.min(...all)} to ${Math.max(...all)} ${many}` : `${all[0]} ${all[0] === 1 ? one : many}`;
+      const count = (value) => value.toLocaleString("en");
+      return all.length > 1 ? `${count(Math.min(...all))} to ${count(Math.max(...all))} ${many}` : `${count(all[0])} ${all[0] === 1 ? one : many}`;
     };
     const lengths = Object.values(axes).map((of) => of.tokens.length);
     const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];

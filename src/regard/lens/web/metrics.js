@@ -36,7 +36,7 @@ const metrics = {
     if (value === null) return "—";
     const { unit } = METRICS[metric];
     if (!unit) return percent(value, 3);
-    return `${unit === "findings" ? value : value.toPrecision(3)} ${unit}`;
+    return `${unit === "findings" ? value : value < 1000 ? value.toPrecision(3) : Math.round(value).toLocaleString("en")} ${unit}`;
   },
 
   /** In as few letters as can be. */

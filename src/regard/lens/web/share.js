@@ -54,10 +54,14 @@ const share = {
 
   name: (kind) => `regard-${callTitle()}-head-${state.head}.${kind}`.replace(/[^\w.]+/g, "-"),
 
-  async svg() { save(new Blob([await figureOf()], { type: "image/svg+xml" }), this.name("svg")); },
+  async svg() {
+    tell("Drawing …");
+    save(new Blob([await figureOf()], { type: "image/svg+xml" }), this.name("svg"));
+  },
 
   /** The same drawing as the SVG, in twice as many pixels. */
   async png() {
+    tell("Drawing …");
     const url = URL.createObjectURL(new Blob([await figureOf()], { type: "image/svg+xml" }));
     const image = new Image();
     image.src = url;
