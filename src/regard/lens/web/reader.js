@@ -183,4 +183,8 @@ const reader = {
 };
 
 screens.push(reader);
-keys.push({ keys: ["/"], label: "/", what: "search the text, or go to a position", run: () => find.open() });
+keys.push(
+  { keys: ["/"], label: "/", what: "search the text, or go to a position", run: () => find.open() },
+  { keys: [], label: "Shift ← →", what: "in the text: leave this row pinned, and go on" }, // heard by the text itself
+  { keys: [], label: "Alt ← →", what: "in the text: move the key" },
+);
