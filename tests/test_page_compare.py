@@ -72,6 +72,17 @@ def test_both_maps_share_their_view_and_their_scale(home):
     assert first.view.state("run") == 0
 
 
+def test_scales_by_row_know_the_rows_of_both_runs(home):
+    """The share of the row's largest is that of each run's own row."""
+    first, second, exact, other = home
+    first.view.choose(scale="row", query=11)
+    for chart, p in ((first, exact), (second, other)):
+        for i, j in [(9, 4), (9, 6)]:
+            at = round(255 * p[0][0, i, j] / p[0][0, i].max())
+            steps = ramp("light").astype(int)[max(0, at - 8) : at + 9]
+            assert np.abs(steps - chart.pixel(i, j)[:3]).sum(-1).min() <= 1
+
+
 def test_words_give_both_weights_and_their_difference(home):
     """Under the pointer stand the weights of both runs and second − first, in points of a hundred."""
     first, _, exact, other = home
@@ -195,20 +206,16 @@ def test_the_kind_of_comparison_is_chosen_by_keyboard_and_kept_in_the_address(ho
 
 def test_masks_that_differ_and_faults_are_not_differences(opened):
     """What is masked in one run alone, not a number, or forbidden has a colour of its own, which is no place of the ramp."""
-    ours, exact = example(n=10, layers=1, heads=1, mask=rg.causal())
+    run, exact = example(n=10, layers=1, heads=1, mask=rg.causal())
+    bare = {"q": None, "k": None, "v": None, "x": None, "out": None}
     p = exact[0].copy()
-    p[0, 6, 2] = np.nan
-    p[0, 3, 8] = 0.25
-    theirs = fault(ours, given=p, q=None, k=None, v=None, out=None, x=None)
-    free, _ = example(n=10, layers=1, heads=1)
-    for other, cells in ((theirs, {(6, 2): "--nan", (3, 8): "--leak"}), (free, {(2, 6): "--out"})):
-        view = opened(page(ours, other), "#compare=difference")
-        chart = Map(view, "comparison.plots[0]")
-        for (i, j), name in cells.items():
-            expected = view.tab.evaluate("(name) => css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16))", name)
-            assert chart.pixel(i, j)[:3] == expected
-        same = ramp("diverging-light")[128].tolist()
-        assert (chart.pixel(5, 4)[:3] == same) == (other is theirs)  # equal weights are in the middle
+    p[0, 6, 2], p[0, 3, 8] = np.nan, 0.25
+    view = opened(page(fault(run, given=p, **bare), fault(run, given=exact[0], mask=None, **bare)), "#compare=difference")
+    chart = Map(view, "comparison.plots[0]")
+    for (i, j), name in {(6, 2): "--nan", (3, 8): "--leak", (2, 6): "--out"}.items():
+        tint = view.tab.evaluate("(name) => css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16))", name)
+        assert chart.pixel(i, j)[:3] == tint
+    assert chart.pixel(5, 4)[:3] == ramp("diverging-light")[128].tolist()  # equal weights are in the middle
 
 
 def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(opened):

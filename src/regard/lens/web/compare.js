@@ -89,7 +89,8 @@ const comparison = {
     if (changed.has("theme") || changed.has("compare")) this.legend();
     if (!this.lines) this.list();
     const moved = ["call", "head", "query"].some((name) => changed.has(name));
-    await Promise.all([...this.plots.map((plot) => plot.draw(changed)), moved ? this.rows() : null, moved ? this.listRows() : null]);
+    const tracks = lookNow(0).rows ? [0, 1].filter((n) => !tracksNow(n)).map((n) => tracksOf(n).then(() => this.plots.forEach((plot) => plot.later()))) : [];
+    await Promise.all([...tracks, ...this.plots.map((plot) => plot.draw(changed)), moved ? this.rows() : null, moved ? this.listRows() : null]);
     this.said();
   },
 

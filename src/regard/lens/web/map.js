@@ -48,9 +48,9 @@ const map = {
     if (["call", "run", "cells"].some((name) => changed.has(name))) this.tools();
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
-    if (moved || !this.plot.drawnTracks) tracksOf(state.run).then(() => { this.plot.drawnTracks = true; this.plot.later(); }, () => {});
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
-    await Promise.all([drawn, moved && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hover") ? mapPicture.draw() : null]);
+    const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
+    await Promise.all([drawn, tracks, moved && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hover") ? mapPicture.draw() : null]);
     this.pointer();
   },
 

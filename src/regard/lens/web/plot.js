@@ -290,7 +290,6 @@ const painterOf = (n) => ({
   needs: (place) => [{ ...place, n }],
   codes: (place, fold) => tiles.at({ ...place, n }, fold),
   picture: (place, fold) => tiles.picture({ ...place, n }, fold, lookNow(n, tracksNow(n))),
-  palette: (look) => paletteOf(look).plain,
 });
 
 let hatched = null;
