@@ -70,8 +70,8 @@ def heatmap(
         )
         pyplot.close(figure)  # notebooks show what a cell returns, and would show it twice
         places = list(grid.flat)
-        alone = len(pictures) == 1 and title is not None
-        for place, shown, name in zip(places, pictures, [title] if alone else names):
+        alone = len(pictures) == 1
+        for place, shown, name in zip(places, pictures, [title] if alone and title is not None else names):
             _draw(place, shown, name, scale)
         for place in places[len(pictures) :]:
             place.set_axis_off()

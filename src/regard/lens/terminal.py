@@ -98,10 +98,7 @@ def matrix(run: Run, call: int, head: int, console: Console) -> Text:
 
 def _in_colours(text: Text, found: Picture, codes: np.ndarray) -> None:
     """A line for each row where they have names; otherwise an upper half block is one row over another."""
-    colours = np.full(codes.shape, "", object)
-    for (i, j), code in np.ndenumerate(codes):
-        red, green, blue = ramp("dark")[round(255 * max(0, int(code) - FIRST) / 249)]
-        colours[i, j] = ALARM.get(int(code), "" if code == MASKED else f"#{red:02x}{green:02x}{blue:02x}")
+    colours = [[_ground(int(code)) for code in line] for line in codes]
     if found.queries is not None:
         for name, line in zip(found.queries, colours):
             _label(text, name)
@@ -110,7 +107,7 @@ def _in_colours(text: Text, found: Picture, codes: np.ndarray) -> None:
             text.append("\n")
         return
     for line in range(0, len(colours), 2):
-        for above, below in zip(colours[line], colours[line + 1] if line + 1 < len(colours) else np.full(colours.shape[1], "")):
+        for above, below in zip(colours[line], colours[line + 1] if line + 1 < len(colours) else [""] * codes.shape[1]):
             if not above and not below:
                 text.append(SIGNS[MASKED], style="dim")
             elif not above:
@@ -118,6 +115,11 @@ def _in_colours(text: Text, found: Picture, codes: np.ndarray) -> None:
             else:
                 text.append("▀", style=Style(color=above, bgcolor=below or None))
         text.append("\n")
+
+
+def _ground(code: int) -> str:
+    red, green, blue = ramp("dark")[round(255 * max(0, code - FIRST) / 249)]
+    return ALARM.get(code, "" if code == MASKED else f"#{red:02x}{green:02x}{blue:02x}")
 
 
 def _in_letters(text: Text, found: Picture, codes: np.ndarray) -> None:
