@@ -100,14 +100,15 @@ def _in_colours(text: Text, found: Picture, codes: np.ndarray) -> None:
     """A line for each row where they have names; otherwise an upper half block is one row over another."""
     colours = [[_ground(int(code)) for code in line] for line in codes]
     if found.queries is not None:
-        for name, line in zip(found.queries, colours):
+        for name, grounds in zip(found.queries, colours):
             _label(text, name)
-            for colour in line:
+            for colour in grounds:
                 text.append("  " if colour else f"{SIGNS[MASKED]} ", style=Style(bgcolor=colour) if colour else "dim")
             text.append("\n")
         return
     for line in range(0, len(colours), 2):
-        for above, below in zip(colours[line], colours[line + 1] if line + 1 < len(colours) else [""] * codes.shape[1]):
+        low = colours[line + 1] if line + 1 < len(colours) else [""] * codes.shape[1]
+        for above, below in zip(colours[line], low):
             if not above and not below:
                 text.append(SIGNS[MASKED], style="dim")
             elif not above:
