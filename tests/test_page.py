@@ -510,6 +510,7 @@ def test_calls_of_several_kinds_stand_apart(opened):
     view.click("#grid button[data-call='1'][data-head='3']")
     assert view.text("#sentence").startswith("Text → source, layer 0, head 3: “[CLS]” (token 0) gives")
     assert "“key" in view.text("#sentence")
+    assert not view.tab.is_visible("#hide-special-box")  # its keys are all words
 
 
 def test_a_page_is_small_and_stands_alone():
