@@ -115,8 +115,9 @@ def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
         return True
     if other is None:
         return False
-    found.score = found.settle() + sign * float(other)
-    found.divided = 1.0
+    if float(other):
+        found.score = found.settle() + sign * float(other)
+        found.divided = 1.0
     return True
 
 
