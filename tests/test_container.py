@@ -152,6 +152,7 @@ def test_what_is_shared_is_written_once(tmp_path):
     sizes_ = [path.stat().st_size for path in sorted((tmp_path / "run").glob("call-*"))]
     assert sizes_[0] - sizes_[1] >= 300 * 300 and len(set(sizes_[1:])) == 1
     kept = open_run(tmp_path / "run").calls
+    assert all(one.mask is kept[0].mask for one in kept)
     for one in kept:
         np.testing.assert_array_equal(one.weights(), call.weights())
 

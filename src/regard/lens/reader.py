@@ -26,7 +26,7 @@ MANIFEST = "run.json"
 DRAFT = ".run.json.part"
 OURS = re.compile(r"call-[0-9]{3,6}(\.[0-9]{1,9})?\.safetensors")
 FOLDER = "folder"  # the fact that a run which was opened has more than the one that was recorded: where it lies
-SMALL = 1 << 16  # bytes of a table that is read at once, so that equal rules of several calls are one rule
+SMALL = 1 << 16  # bytes of a table that is read at once, so that equal rules of several runs are one rule
 FURTHEST = 1 << 48  # a position from which sums of positions still fit into 64 bits
 TOLD = 20  # reasons that are told; a file that is foreign altogether has thousands
 
@@ -77,6 +77,7 @@ def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, 
     axes: dict[str, Axis] = {}
     calls: list[Call] = []
     files: list[dict[str, np.ndarray]] = []
+    tables: dict[tuple[int, str, str], Table] = {}  # each is made once, so that equal rules of several calls are one rule
     for name, described in found["axes"].items():
         try:
             axes[name] = manifest.axis_of(name, described, where)
@@ -86,7 +87,7 @@ def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, 
         try:
             files.append({})
             files[-1] = _arrays_of(folder, number, described, generation, where, verify)
-            calls.append(_call_of(described, files, where))
+            calls.append(_call_of(described, files, tables, where))
         except Refused as refused:
             reasons += refused.reasons
     if reasons:
@@ -120,7 +121,9 @@ def _arrays_of(
     return {name: found[name] for name in claims}
 
 
-def _call_of(described: Mapping, files: Sequence[Mapping[str, np.ndarray]], where: str) -> Call:
+def _call_of(
+    described: Mapping, files: Sequence[Mapping[str, np.ndarray]], known: dict[tuple[int, str, str], Table], where: str
+) -> Call:
     arrays = {name: array for name, array in files[-1].items() if not name.startswith("table.")}
     reasons = layout.faults(described["name"], {name: array.shape for name, array in arrays.items()})
     if (described["overview"] is None) != ("overview.share" not in arrays):
@@ -131,12 +134,15 @@ def _call_of(described: Mapping, files: Sequence[Mapping[str, np.ndarray]], wher
         )
     tables: list[Table] = []
     for one in described["tables"]:
+        place = one["call"], one["array"], one["name"]
         numbers = files[one["call"]].get(one["array"]) if 0 <= one["call"] < len(files) else None
         if numbers is None:
             reasons.append(Reason("a table that is not there", f"{described['name']}: {one['array'][:80]} of call {one['call']}",
                                   "a table of this call or an earlier one", MEND))  # fmt: skip
         else:
-            tables.append((frozen_table if numbers.nbytes <= SMALL else table)(numbers, one["name"]))
+            if place not in known:
+                known[place] = _table(numbers, one["name"])
+            tables.append(known[place])
     made: dict[str, Any] = {}
     if not reasons:
         made = rules.unpack(described["rules"], tables, where)
@@ -151,6 +157,14 @@ def _call_of(described: Mapping, files: Sequence[Mapping[str, np.ndarray]], wher
         start=described["start"], engine=described["engine"], notes=described["notes"], **made,
         **layout.fields_of(arrays, described["overview"]),
     )  # fmt: skip
+
+
+def _table(numbers: np.ndarray, name: str) -> Table:
+    """The numbers for rules to read. No file of a run is written a second time, so what was planned from them stays true."""
+    if numbers.nbytes <= SMALL:
+        return frozen_table(numbers, name)
+    found = table(numbers, name)
+    return Table(found.source, found.array, name, frozen=True)
 
 
 def state_of(folder: Path) -> str:
