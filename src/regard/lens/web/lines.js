@@ -21,6 +21,7 @@ class Lines {
   }
 
   draw() {
+    if (!this.box.clientHeight) return; // hidden: where it had been scrolled to comes back when it is shown
     const first = Math.max(0, Math.floor(this.box.scrollTop / this.height) - 3);
     const last = Math.min(this.count, Math.ceil((this.box.scrollTop + this.box.clientHeight) / this.height) + 3);
     for (const [number, node] of this.shown) {
