@@ -9,7 +9,7 @@ import regard as rg
 from regard.audits.finding import Finding, Passed, Skipped
 from regard.audits.recorded import CHECKS, badges, checks
 from regard.lens import Axis, Call, Run
-from regard.lens.figures import measure
+from regard.lens.figures import measured
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -25,10 +25,8 @@ def call_of(q, k, v, out, *, name="attention", layer=0, mask=None, score=None, s
         "start": K - Q if start is None else start,
     }
     sinks = None if sinks is None else np.asarray(sinks).reshape(H, -1)
-    lse, rows, received = measure(q, k, np.zeros(K, bool), **rules, sinks=sinks)
-    return Call(
-        name, layer, f"{Q}", f"{K}", lse, q, k, **rules, sinks=sinks, v=v, out=out, rows=rows, received=received, **more
-    )
+    found = measured(q, k, np.zeros(K, bool), **rules, sinks=sinks)
+    return Call(name, layer, f"{Q}", f"{K}", q=q, k=k, **rules, sinks=sinks, v=v, out=out, **found, **more)
 
 
 def run_of(*calls):

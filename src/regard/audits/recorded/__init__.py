@@ -44,9 +44,9 @@ def _rule(name: str, run: Run, module=None) -> Iterator[Result]:
         answers += [asked(run, number, call, module) for number, call in enumerate(run.calls)]
     read = sum(answer is True for answer in answers[: len(run.calls)])
     of = sum(answer is True for answer in answers[len(run.calls) :])
-    measured = f"{read} of {len(run.calls)} outputs follow from what their calls were told" + (
-        f"; {of} calls were told what their layers declare" if asked is not None else "")  # fmt: skip
-    yield from concluded(name, [answer for answer in answers if isinstance(answer, Finding)], read + of, measured,
+    measured = [f"{read} of {len(run.calls)} outputs follow from what their calls were told"] if read else []
+    measured += [f"{of} calls were told what their layers declare"] if of else []
+    yield from concluded(name, [answer for answer in answers if isinstance(answer, Finding)], read + of, "; ".join(measured),
                          "no values and outputs were kept, and no layer declares it")  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...lens import Run
 from ..finding import Finding
 from .declared import declared
-from .verdict import MARGIN, verdict
+from .verdict import DOUBT, verdict
 from .words import place
 
 __all__ = ["explained", "unexplained"]
@@ -24,7 +24,7 @@ def explained(name: str, run: Run) -> Iterator[Finding | bool]:
         yield Finding(
             name, "fault", place(run, number, found.heads, found.row),
             f"over {found.rows} rows the output is that of {suspect.does}: off by {found.left:.1e} from it, and by {found.error:.1e} "
-            f"from what the call was told, where rounding makes at most {found.noise:.1e} (threshold: {MARGIN} times that)",
+            f"from what the call was told, where rounding makes at most {found.noise:.1e} (threshold: {DOUBT} times that)",
             suspect.cause, suspect.mend, number, found.heads[0] if len(found.heads) == 1 else None, found.row,
             {"error": found.error, "left": found.left, "noise": found.noise, "heads": list(found.heads), "asked_scale": call.scale,
              "scale": suspect.told.scale},
@@ -42,7 +42,7 @@ def unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
         yield Finding(
             "output", "fault", place(run, number, found.heads, found.row),
             f"the output is not softmax(scores) · v of what was recorded: off by up to {found.error:.1e} over {found.rows} rows, where "
-            f"rounding makes at most {found.noise:.1e} (threshold: {MARGIN} times that), and no usual mistake explains it",
+            f"rounding makes at most {found.noise:.1e} (threshold: {DOUBT} times that), and no usual mistake explains it",
             "dropout, because the model is in training mode" if training else
             "an argument that the implementation drops, adds or changes without saying so",
             "model.eval()" if training else "compare the implementation with rg.attention on the recorded q, k, v, call by call",

@@ -12,7 +12,7 @@ from ...lens.call import Call
 
 __all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read"]
 
-ELEMENTS = 1 << 20  # weights computed at once
+ELEMENTS = 1 << 18  # weights computed at once
 SUMMED = 2.0**-24  # the rounding of sums, which are made in float32 for 16-bit numbers too
 EARLY = 8  # rows at the top are always read: there a mask that is off by one shows most
 
@@ -31,7 +31,8 @@ class Answer(NamedTuple):
 
 
 def roundoff(call: Call) -> float:
-    """The largest relative error of rounding once in the coarsest dtype of the call.
+    """The largest relative error of rounding once in the coarsest dtype of the call; float64 counts as float32, because models make
+    their softmax in float32 even then.
 
     >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=np.ones((1, 1, 1), np.float16), k=np.ones((1, 1, 1))))
     2048.0
@@ -41,7 +42,7 @@ def roundoff(call: Call) -> float:
     names = [str(array.dtype) for array in (call.q, call.v, call.out) if array is not None] + [
         str(call.notes.get("dtype", "float64"))
     ]
-    return max(float(finfo(name.removeprefix("torch.")).eps) / 2 for name in names)
+    return max(SUMMED, *(float(finfo(name.removeprefix("torch.")).eps) / 2 for name in names))
 
 
 def rows_to_read(call: Call) -> np.ndarray:
@@ -91,7 +92,8 @@ def _weighed(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh) -> t
         return weights, np.zeros_like(weights), np.asarray(allowed.any(-1))
     assert call.q is not None and call.k is not None
     u, D = roundoff(call), call.q.shape[2]
-    logits, scores = call.logits(rows, None, heads), call.scores(rows, None, heads)
+    logits = call.logits(rows, None, heads)
+    scores = logits if call.score is None else call.scores(rows, None, heads)
     sinks = None if call.sinks is None else np.asarray(call.sinks[heads], np.float64)
     q, k = (
         np.abs(np.asarray(part, np.float64))
@@ -106,4 +108,4 @@ def _weighed(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh) -> t
 
 def _least(u: float) -> float:
     """The least step of the dtype that rounds by u: what is smaller is lost."""
-    return {2.0**-11: 2.0**-24, 2.0**-8: 2.0**-126, 2.0**-24: 2.0**-126}.get(u, 2.0**-1022)
+    return {2.0**-11: 2.0**-24, 2.0**-8: 2.0**-126, 2.0**-24: 2.0**-126}[u]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,11 +13,11 @@ from ...lens.call import Call
 from .suspects import Suspect, scaled, suspects
 from .told import Answer, Weigh, answer, normalised, rows_to_read
 
-__all__ = ["Verdict", "fits", "verdict"]
+__all__ = ["DOUBT", "Verdict", "fits", "verdict"]
 
-MARGIN = 4  # times the noise, within which an output fits
-DOUBT = 16  # times the noise, up to which nothing is said
-FEW = 1 << 15  # weights computed for each pair of suspects
+MARGIN = 1  # times the noise, within which an output fits
+DOUBT = 4  # times the noise, up to which nothing is said
+FEW = 1 << 15  # weights computed to rule a suspect out
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,40 +105,42 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect
     """The first suspect that explains the heads that are wrong, and the error that it leaves: a usual mistake alone, a scale that
     fits, heads that changed places, two mistakes at once.
     """
-    clears = functools.partial(_clears, rows=rows, heads=heads)
+    count = min(len(rows), max(8, FEW // max(1, len(heads) * call.shape[2])))
+    few = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
+
+    def clears(suspect: Suspect) -> bool:
+        return all(_within(_compared(suspect.told, some, heads, suspect.weigh)[0]) for some in (few, rows))
+
     alone = [] if call.given is not None else list(suspects(call))
-    found = next(filter(clears, itertools.chain(alone, _fitted(call, rows, heads) if alone else ())), None)
+    found = next(filter(clears, itertools.chain(alone, _fitted(call, few, heads) if alone else ())), None)
     if found is None:
         moved = _permuted(call, rows, heads)
         if moved is not None:
             return moved
-        count = max(2, FEW // max(1, len(heads) * call.shape[2]))
-        few = functools.partial(_clears, rows=rows[:count], heads=heads)
         pairs = (second.after(first) for first in alone if first.weigh is normalised for second in suspects(first.told)
                  if not set(first.checks) & set(second.checks))  # fmt: skip
-        found = next((pair for pair in pairs if few(pair) and clears(pair)), None)
+        found = next(filter(clears, pairs), None)
     return None if found is None else (found, float(np.nanmax(_compared(found.told, rows, heads, found.weigh)[1])))
 
 
-def _clears(suspect: Suspect, rows: np.ndarray, heads: np.ndarray) -> bool:
-    ratio, _ = _compared(suspect.told, rows, heads, suspect.weigh)
+def _within(ratio: np.ndarray) -> bool:
+    """Whether rounding explains what was compared, and that was at least half."""
     known = ~np.isnan(ratio)
-    return bool(known.sum() * 2 > known.size and not (ratio[known] > MARGIN).any())
+    return bool(known.sum() * 2 >= known.size and known.any() and not (ratio[known] > MARGIN).any())
 
 
 def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Suspect]:
     """The scale that comes nearest to the output, by a coarse search over its size and a fine one around the best."""
-    few = rows[-max(4, FEW // max(1, len(heads) * call.shape[2])) :]
 
     def off(power: float) -> float:
-        error = _compared(replace(call, scale=call.scale * 2.0**power), few, heads)[1]
+        error = _compared(replace(call, scale=call.scale * 2.0**power), rows, heads)[1]
         return float(np.nansum(error**2)) if not np.isnan(error).all() else np.inf
 
     coarse = np.linspace(-8, 8, 65)
     best = coarse[int(np.argmin([off(power) for power in coarse]))]
     low, high = best - 0.25, best + 0.25
     golden = (5**0.5 - 1) / 2
-    for _ in range(60):
+    for _ in range(50):
         a, b = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, b) if off(a) < off(b) else (a, high)
     factor = 2.0 ** ((low + high) / 2)
@@ -172,7 +173,3 @@ def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect,
     ratio, error = _against(call, mixed, rows, every)
     return (Suspect(("heads",), "heads and rows that changed places", "a reshape stands where a transpose belongs",
                     "transpose(1, 2) before reshape", call), float(np.nanmax(error))) if _within(ratio) else None  # fmt: skip
-
-
-def _within(ratio: np.ndarray) -> bool:
-    return not (ratio > MARGIN).any() and not np.isnan(ratio).all()
