@@ -202,6 +202,16 @@ def test_any_module_is_recorded_with_its_rules(attend):
             assert tuple(None if rule is None else str(rule) for rule in (call.mask, call.score)) == RULES[attend]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_of_16_bits(dtype):
+    """q and k are kept as the model had them, and what came out agrees within the rounding of its dtype."""
+    for implementation in ("regard", "sdpa", "eager"):
+        model = built("llama", implementation).to(dtype)
+        for call in look(model, inputs=inputs_of(model), entry=1).calls:
+            assert str(call.q.dtype) == call.notes["dtype"] == str(dtype).removeprefix("torch.")
+            assert 0 < call.notes["difference"] < 4 * torch.finfo(dtype).eps
+
+
 # What a model writes ------------------------------------------------------------------------------------------------------------
 
 PROMPTED = [("llama", "sdpa"), ("mistral", "regard"), ("gemma2", "eager"), ("gpt-oss", "regard"), ("t5", "regard"), ("bart", "sdpa"),
@@ -351,6 +361,16 @@ def test_calls_that_cannot_be_kept_are_named():
     assert len(run.calls) == 1
     (left,) = run.facts["left_out"]
     assert "a batch of 5, where the model was given 2 entries" in left["reason"]
+
+
+def test_what_falls_out_is_told():
+    """A model that is left in training drops weights: the rate is noted where it is told, else the weights that were left are kept."""
+    fused, written = (built("gpt2", implementation).train() for implementation in ("sdpa", "eager"))
+    (first, *_) = look(fused, inputs=inputs_of(fused)).calls
+    assert first.notes["dropout"] == 0.1 and first.notes["training"] and "difference" not in first.notes
+    (first, *_) = look(written, inputs=inputs_of(written)).calls
+    assert first.given is not None and "do not give the weights" in first.notes["unread"]
+    assert (first.given[:, -1] == 0).any() and first.notes["difference"] < 1e-5
 
 
 def test_a_model_that_stops_is_refused():

@@ -99,7 +99,7 @@ def _gives(call: Call, weights: np.ndarray) -> bool:
 def checked(call: Call) -> dict[str, Any]:
     """How far Σ p v is from what came out of the model, as a share of its largest number; for long calls in some of the rows."""
     H, Q, K = call.shape
-    if call.out is None or call.v is None:
+    if call.out is None or call.v is None or call.notes.get("dropout"):  # what falls out is not known afterwards
         return {}
     count = max(1, min(Q, COMPARED // max(H * K, 1)))
     at = np.arange(count) * Q // count
