@@ -376,7 +376,7 @@ def test_what_was_overtaken_is_not_asked_for(long):
         """async () => {
             const tile = source.tile, asked = [];
             let flying = 0, most = 0;
-            tiles.codes.held.clear(); tiles.pictures.held.clear();
+            tiles.codes.clear(); tiles.pictures.clear();
             source.tile = async function (...given) {
                 asked.push(given.slice(4).join());
                 most = Math.max(most, ++flying);
@@ -494,7 +494,7 @@ def test_what_cannot_be_had_is_said_and_asked_for_again(home):
     chart, _ = home
     chart.tab.evaluate(
         """() => {
-            tiles.codes.held.clear(); tiles.pictures.held.clear();
+            tiles.codes.clear(); tiles.pictures.clear();
             source.tile = async () => { throw new Error("no room for tiles"); };
             return choose({ head: 2 }).then(() => null);
         }"""

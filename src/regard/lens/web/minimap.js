@@ -37,7 +37,7 @@ const minimap = {
     const [high, wide] = [2 ** (detail.level + detail.fold[0]), 2 ** (detail.level + detail.fold[1])];
     context.rect(0, 0, canvas.width, y(rows));
     context.clip();
-    context.imageSmoothingQuality = "high";
+    Object.assign(context, { imageSmoothingEnabled: x(wide) < 1 && y(high) < 1, imageSmoothingQuality: "high" });
     for (const spot of spots) {
       const place = { call: state.call, head: state.head, pool: state.pool, level: detail.level, ...spot };
       const [i, j] = [spot.row * TILE * 2 ** detail.level, spot.column * TILE * 2 ** detail.level];

@@ -101,12 +101,15 @@ class Plot {
     if (next.row !== at.row || next.column !== at.column) this.show(next);
   }
 
-  /** The level of the tiles that are drawn, and how their cells are taken together, so that no cell is smaller than a pixel. */
+  /** The level of the tiles that are drawn and how their cells are taken together: as fine as pixels are, unless tiles were too many. */
   detail(at = this.view()) {
     const [high, wide] = [levelFor(1 / (at.ky * this.dpr)), levelFor(1 / (at.kx * this.dpr))];
     let level = Math.min(high, wide);
-    const count = () => Math.ceil(this.height / at.ky / TILE / 2 ** level + 1) * Math.ceil(at.span / TILE / 2 ** level + 1);
-    while (level < Math.max(high, wide) && (count() > 64 || Math.max(high, wide) - level > 8)) level++;
+    const dear = () => {
+      const tall = Math.min(this.call.Q, this.height / at.ky);
+      return Math.max(high, wide) - level > 8 || this.visible(at, level).length > 256 || (tall * at.span) / 4 ** level > 4e6;
+    };
+    while (level < Math.max(high, wide) && dear()) level++;
     return { level, fold: [Math.max(0, high - level), Math.max(0, wide - level)], high, wide };
   }
 

@@ -3,19 +3,27 @@
 // A place is {n, call, head, pool, level, row, column}; a fold [y, x] takes 2^y × 2^x cells of a tile together, where rows and
 // keys are not drawn on the same scale.
 
-/** Things by name; the ones that were used longest ago go first. */
+/** Things by name, up to so much in all; the ones that were used longest ago go first. */
 class Shelf {
-  constructor(most) { this.most = most; this.held = new Map(); }
+  constructor(most, weigh = () => 1) { Object.assign(this, { most, weigh, held: new Map(), sum: 0 }); }
   get(name) {
     const found = this.held.get(name);
     if (found !== undefined) { this.held.delete(name); this.held.set(name, found); }
     return found;
   }
   set(name, thing) {
+    this.drop(name);
     this.held.set(name, thing);
-    if (this.held.size > this.most) this.held.delete(this.held.keys().next().value);
+    this.sum += this.weigh(thing);
+    while (this.sum > this.most && this.held.size > 1) this.drop(this.held.keys().next().value);
     return thing;
   }
+  drop(name) {
+    if (!this.held.has(name)) return;
+    this.sum -= this.weigh(this.held.get(name));
+    this.held.delete(name);
+  }
+  clear() { for (const name of [...this.held.keys()]) this.drop(name); }
 }
 
 /** The smallest level at which a cell covers so many positions. */
@@ -25,7 +33,9 @@ const topLevel = ({ Q, K }) => levelFor(Math.max(Q, K) / TILE);
 const tileName = ({ n, call, head, pool, level, row, column }) => `${n}-${call}-${head}-${level ? pool : "weights"}-${level}-${row}-${column}`;
 
 const tiles = {
-  codes: new Shelf(400), pictures: new Shelf(500), failed: new Map(), flying: new Map(), queues: new Map(), landed: new Set(),
+  codes: new Shelf(100e6, ({ rows, columns }) => 3 * rows * columns), // bytes
+  pictures: new Shelf(150e6, ({ width, height, rows, columns }) => (width ? 4 * width * height : 7 * rows * columns)),
+  failed: new Map(), flying: new Map(), queues: new Map(), landed: new Set(),
 
   /** The codes of a tile, asked for now. */
   load(place) {
