@@ -63,3 +63,47 @@ def test_every_key_of_another_text_is_distant():
     found = choose(run)
     assert (found.call, found.head) == (0, 0)
     assert "85%" in found.why  # five of six ordinary rows look at an ordinary word, the sixth with 0.1
+
+
+def run_of(weights, tokens):
+    """A run of one call for each array of weights (H, n, n)."""
+    axes = {"text": Axis("text", tokens, tuple(token.startswith("[") for token in tokens))}
+    calls = (Call(f"layer {at}", at, "text", "text", np.zeros(each.shape[:2]), given=each) for at, each in enumerate(weights))
+    return Run("toy", "text", axes, tuple(calls))
+
+
+def test_the_firmest_look_is_shown_first():
+    """The largest weight from an ordinary token to an ordinary one at least two away decides, on average over the rows."""
+    random = np.random.default_rng(0)
+    weights = random.dirichlet(np.ones(9) / 3, (3, 4, 9))
+    run = run_of(weights, ("[CLS]", *(f" w{i}" for i in range(1, 8)), "[SEP]"))
+    firm = weights.copy()
+    rows, keys = np.mgrid[:9, :9]
+    firm[:, :, (np.abs(rows - keys) < 2) | np.isin(rows, (0, 8)) | np.isin(keys, (0, 8))] = 0
+    largest = firm.max(-1)
+    call, head = np.unravel_index(largest.sum(-1).argmax(), (3, 4))
+    found = choose(run)
+    assert (found.call, found.head, found.query) == (call, head, largest[call, head].argmax())
+    assert f"{largest[call, head].sum() / 7:.0%}" in found.why
+    assert choose(run, call=1).head == largest[1].sum(-1).argmax()
+    call, head = np.unravel_index(largest[:, :, 4].argmax(), (3, 4))
+    found = choose(run, token="w4")
+    assert (found.call, found.head, found.query) == (call, head, 4)
+
+
+def test_a_token_is_named_by_position_or_word():
+    """A number is a position; a word is found whatever its case, also where it is cut into several tokens: its last one."""
+    run = run_of([np.full((1, 5, 5), 0.2)], (" The", " ani", "mal", " 3", "."))
+    for token, expected in (("2", 2), ("the", 0), ("Animal", 2), ("mal", 2), ("3", 3), (".", 4)):
+        assert choose(run, token=token).query == expected
+    with pytest.raises(rg.Refused, match=r"no such token(.|\n)*'dog'(.|\n)*position from 0 to 4(.|\n)*ani mal"):
+        choose(run, token="dog")
+
+
+def test_places_that_are_not_there_are_refused():
+    """Calls and heads outside the run are refused with what there is."""
+    run = run_of([np.full((2, 3, 3), 1 / 3)] * 2, ("a", "b", "c"))
+    with pytest.raises(rg.Refused, match=r"no such call(.|\n)*call 2(.|\n)*0 to 1"):
+        choose(run, call=2)
+    with pytest.raises(rg.Refused, match=r"no such head(.|\n)*head 2 of call 1(.|\n)*0 to 1"):
+        choose(run, call=1, head=2)

@@ -1,4 +1,4 @@
-"""What the page hands on: addresses, Python, pictures; the page in a notebook; and what it shows first."""
+"""What the page hands on: addresses, Python, pictures; and the page in a notebook."""
 
 import dataclasses
 import doctest
@@ -13,7 +13,7 @@ import pytest
 from browser import HOSTILE, example, fault
 
 import regard as rg
-from regard.lens import Run, embed
+from regard.lens import embed
 from regard.lens.choice import choose
 from regard.lens.codes import FINE_ERROR
 from regard.lens.labels import visible
@@ -208,69 +208,6 @@ def test_a_notebook_says_what_is_too_long(monkeypatch):
     said = frame_of(dataclasses.replace(run, model="<b>"))
     assert "&lt;b&gt; is too long for one page" in said
     assert "--serve" in html.unescape(said)
-
-
-def looked(weights, special=(), tokens=None):
-    """A run of one call per given (H, n, n)."""
-    n = weights[0].shape[-1]
-    tokens = tokens or tuple(f" w{i}" for i in range(n))
-    base, _ = example(n=n, layers=1, tokens=["[CLS]" if i in special else token for i, token in enumerate(tokens)])
-    return Run(
-        "toy", "", base.axes, tuple(dataclasses.replace(base.calls[0], given=each, q=None, k=None, rows={}) for each in weights)
-    )
-
-
-def test_the_firmest_look_is_shown_first():
-    """The largest weight from an ordinary token to an ordinary one at least two away decides, on average over the rows."""
-    random = np.random.default_rng(0)
-    weights = random.dirichlet(np.ones(9) / 3, (3, 4, 9))
-    run = looked(weights, special=(0, 8))
-    firm = weights.copy()
-    rows, keys = np.mgrid[:9, :9]
-    firm[:, :, (np.abs(rows - keys) < 2) | np.isin(rows, (0, 8)) | np.isin(keys, (0, 8))] = 0
-    largest = firm.max(-1)
-    call, head = np.unravel_index(largest.sum(-1).argmax(), (3, 4))
-    found = choose(run)
-    assert (found.call, found.head, found.query) == (call, head, largest[call, head].argmax())
-    assert f"{largest[call, head].sum() / 7:.0%}" in found.why
-    assert choose(run, call=1).head == largest[1].sum(-1).argmax()
-    call, head = np.unravel_index(largest[:, :, 4].argmax(), (3, 4))
-    found = choose(run, token="w4")
-    assert (found.call, found.head, found.query) == (call, head, 4)
-
-
-def test_a_token_is_named_by_position_or_word():
-    """A number is a position; a word is found whatever its case, also where it is cut into several tokens: its last one."""
-    run = looked([np.full((1, 5, 5), 0.2)], tokens=(" The", " ani", "mal", " 3", "."))
-    for token, expected in (("2", 2), ("the", 0), ("Animal", 2), ("mal", 2), ("3", 3), (".", 4)):
-        assert choose(run, token=token).query == expected
-    with pytest.raises(rg.Refused, match=r"no such token(.|\n)*'dog'(.|\n)*position from 0 to 4(.|\n)*ani mal"):
-        choose(run, token="dog")
-
-
-def test_places_that_are_not_there_are_refused():
-    """Calls and heads outside the run are refused with what there is."""
-    run = looked([np.full((2, 3, 3), 1 / 3)] * 2)
-    with pytest.raises(rg.Refused, match=r"no such call(.|\n)*call 2(.|\n)*0 to 1"):
-        choose(run, call=2)
-    with pytest.raises(rg.Refused, match=r"no such head(.|\n)*head 2 of call 1(.|\n)*0 to 1"):
-        choose(run, call=1, head=2)
-
-
-def test_long_runs_are_chosen_from_their_figures(monkeypatch):
-    """Where weights are too many to look at again, the recorded largest weight of each row stands for them where it lies far away."""
-    from regard.lens import choice
-
-    run, exact = example(n=30, layers=3, heads=4)
-    monkeypatch.setattr(choice, "SHORT", 0)
-    special = np.array(run.axes["text"].special)
-    scores = []
-    for call in range(3):
-        key = exact[call].argmax(-1)
-        far = (np.abs(key - np.arange(30)) >= 2) & ~special[key] & ~special
-        scores.append(np.where(far, exact[call].max(-1), 0).sum(-1))
-    found = choose(run)
-    assert (found.call, found.head) == tuple(np.unravel_index(np.argmax(scores), (3, 4)))
 
 
 @pytest.mark.parametrize("name", ["choice", "codes", "labels", "notebook", "origin", "page"])

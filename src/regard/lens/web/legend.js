@@ -26,12 +26,15 @@ const legend = {
   },
 
   async draw(changed) {
-    if (changed.has("scale") || changed.has("theme")) this.ramp();
-    for (const id of ["scale", "pool"]) $(id).value = state[id];
-    $("pool").title = `a cell of many pairs shows: ${POOLS[state.pool]}`;
-    $("hide-special").checked = state.hideSpecial;
-    $("hide-special-box").hidden = !keyAxis().special.includes(true);
-    if (["run", "call", "head", "query", "key", "pins", "direction", "hideSpecial", "step", "theme"].some((name) => changed.has(name))) await this.sentence();
+    const any = (...names) => names.some((name) => changed.has(name));
+    if (any("scale", "theme")) this.ramp();
+    if (any("run", "call", "scale", "pool", "hideSpecial", "theme")) {
+      for (const id of ["scale", "pool"]) $(id).value = state[id];
+      $("pool").title = `a cell of many pairs shows: ${POOLS[state.pool]}`;
+      $("hide-special").checked = state.hideSpecial;
+      $("hide-special-box").hidden = !keyAxis().special.includes(true);
+    }
+    if (any("run", "call", "head", "query", "key", "pins", "direction", "hideSpecial", "step", "theme")) await this.sentence();
   },
 
   ramp() {
