@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .subject import Outputs, Subject
 
-__all__ = ["ALLOWED", "Gap", "gap", "listed"]
+__all__ = ["ALLOWED", "Gap", "gap", "listed", "placed"]
 
 ALLOWED = 8  # times what rounding every sum another way does; a fault is thousands of times as large
 
@@ -77,3 +77,8 @@ def listed(numbers: Iterable[int]) -> str:
     if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
         return f"{found[0]} to {found[-1]}"
     return ", ".join(map(str, found)) if len(found) <= 8 else f"{found[0]}, {found[1]}, …, {found[-1]}"
+
+
+def placed(rows: Sequence[int]) -> str:
+    """The same with its noun: "position 5", "positions 3 to 7"."""
+    return f"position{'s' * (len(rows) != 1)} {listed(rows)}"

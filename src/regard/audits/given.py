@@ -166,7 +166,8 @@ def _drawn(model, takes: frozenset[str], ids) -> Iterator[dict[str, Any]]:
     with seeded(0):
         other = list(tiny_models.inputs(model))
     for each in other:
-        yield {key: part[:1] if part.shape[0] == 2 else part for key, part in each.items()}
+        alike = {part.shape[0] for part in each.values()} == {2}
+        yield {key: part[:1] if alike else part for key, part in each.items()}
 
 
 def _tokens(ids, count: int):
@@ -214,4 +215,6 @@ def _pad(model, tokenizer) -> int:
 
 
 def _first_line(error: Exception | None) -> str:
+    if error is None:
+        return "no inputs are known for its kind"
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -7,11 +7,12 @@ from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
 from ..gap import Gap, gap
-from ..subject import Subject
+from ..subject import Outputs, Subject
 
 __all__ = ["implementation_difference"]
 
 KNOWN = ("eager", "sdpa")
+PADDING = 3
 
 
 def implementation_difference(subject: Subject) -> Iterator[Result]:
@@ -63,7 +64,7 @@ def _gaps(subject: Subject, name: str, other: str) -> dict[str, Gap] | None:
     if subject.mask is not None:
         if subject.mask.name in subject.given:
             given["without a mask"] = {key: part for key, part in subject.given.items() if key != subject.mask.name}
-        given["with padding"] = subject.lengthened(right=3)
+        given["with padding"] = subject.lengthened(right=PADDING)
     here = {way: subject.run(each) for way, each in given.items()}
     try:
         subject.model.set_attn_implementation(other)
@@ -72,12 +73,15 @@ def _gaps(subject: Subject, name: str, other: str) -> dict[str, Gap] | None:
         return None
     finally:
         subject.model.set_attn_implementation(name)
-    found = {}
-    for way, outputs in here.items():
-        padded = way == "with padding" and subject.mask is not None and subject.mask.of == subject.sequence
-        if padded:  # what padding itself computes is nobody's business
-            longer = subject.length + 3
-            here[way] = {key: part[:, : subject.length] for key, part in subject.rows(outputs, longer).items()}
-            there[way] = {key: part[:, : subject.length] for key, part in subject.rows(there[way], longer).items()}
-        found[way] = gap(subject, there[way], here[way])
-    return found
+    return {way: gap(subject, _real(subject, there[way]), _real(subject, outputs)) for way, outputs in here.items()}
+
+
+def _real(subject: Subject, outputs: Outputs) -> Outputs:
+    """The outputs without the rows of padding: what these see is nobody's business, and each implementation has its own answer."""
+    if subject.mask is None:
+        return outputs
+    length = subject.given[subject.mask.of].shape[1]
+    return {
+        name: part[:, :length] if part.ndim > 1 and part.shape[1] == length + PADDING else part
+        for name, part in outputs.items()
+    }

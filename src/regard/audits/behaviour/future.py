@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap, listed
+from ..gap import Gap, gap, listed, placed
 from ..subject import Subject
 
 __all__ = ["future_leak"]
@@ -45,7 +45,7 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     leaking = [way for way in leaks if leaks[way]]
     cause, mend = _reason(subject, leaking, [way for way in ways if way not in leaking], reach)
     yield Finding(
-        "future-leak", "fault", f"positions {listed(worst.rows)} feel what stands at {t} and after it, {' and '.join(leaking)}",
+        "future-leak", "fault", f"what stands at {t} and after it shows at {placed(worst.rows)}, {' and '.join(leaking)}",
         f"with tokens {t} to {subject.length - 1} replaced, {worst} before them; {len(leaks[way])} of {len(found[way])} places leak, "
         f"from up to {reach} positions ahead; declared causal by {subject.why}", cause, mend, row=max(worst.rows),
         numbers={**worst.numbers(), "changed_from": t, "reach": reach, "ways": leaking},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap, listed
+from ..gap import Gap, gap, placed
 from ..subject import Outputs, Subject
 
 __all__ = ["padding_leak"]
@@ -58,7 +58,7 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         )
         mend = "count positions over real tokens only, and leave padding out of every sum"
     yield Finding(
-        "padding-leak", "fault", f"positions {listed(worst.rows)}",
+        "padding-leak", "fault", placed(worst.rows),
         f"{COUNT} positions that {mask.name} rules out: {'; '.join(f'with {way}, {each}' for way, each in leaks.items())}",
         cause, mend, row=worst.rows[0] if worst.rows else None, numbers={**worst.numbers(), "ways": list(leaks)},
     )  # fmt: skip
