@@ -553,6 +553,16 @@ def test_a_place_that_is_not_there_is_refused():
             page(run, start={name: value})
 
 
+def test_a_run_without_figures_is_refused():
+    """A call that was put together by hand, without the figures of its rows, is refused by name, and the mend works."""
+    run, _ = example()
+    with pytest.raises(rg.Refused, match=r"calls without figures(.|\n)*layers.1.attention(.|\n)*figures.measured"):
+        page(fault(run, 1, rows={}))
+    call = run.calls[1]
+    measured = rg.lens.figures.measured(call.q, call.k, run.axes["text"].special, scale=call.scale)
+    assert page(fault(fault(run, 1, rows={}), 1, **measured)) == page(fault(run, 1, **measured))
+
+
 def test_runs_of_other_sizes_are_not_compared():
     """Two runs are laid over each other only where their axes agree."""
     with pytest.raises(rg.Refused, match=r"cannot be laid over each other(.|\n)*text of 8(.|\n)*text of 9"):

@@ -28,6 +28,7 @@ HEADS = ("metrics", "thumbnails", "headtable")  # parts of the atlas
 MAP = ("tiles", "axes", "cellmarks", "plot", "measure", "drive", "minimap", "difference")
 SCRIPTS = ("base", "source", "state", "legend", *HEADS, *MAP, *READER, *SCREENS, "figure", "share", "keys", "main")
 STYLES = ("page", *SCREENS)
+FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row, without which a page cannot draw
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 
 
@@ -39,7 +40,7 @@ def page(
 
     other: a second run over axes of the same sizes, to compare with · findings: of an audit, as JSON · start: what is shown first:
     {"call", "head", "query"} · served: leave the numbers out; the page asks the server that sent it.
-    Refused: more than 60 million weights unless served; a place that is not there; runs that cannot be compared.
+    Refused: more than 60 million weights unless served; calls without figures; a place that is not there; runs that cannot be compared.
 
     >>> import numpy as np
     >>> from regard.lens.look import of_arrays
@@ -47,6 +48,7 @@ def page(
     True
     """
     runs = [run] if other is None else [run, other]
+    _measured(runs)
     if other is not None:
         _comparable(run, other)
     if not served and not all(map(embed.fits, runs)):
@@ -107,6 +109,13 @@ def _there(run: Run, start: Mapping[str, int]) -> None:
             reasons.append(Reason(f"no such {name}", f"{name}={start[name]}", f"0 to {count - 1}", "count from 0"))
     if reasons:
         raise Refused("page", reasons[:1])
+
+
+def _measured(runs: Sequence[Run]) -> None:
+    bare = [call.name for run in runs for call in run.calls if call.received is None or not call.rows.keys() >= FIGURES]
+    if bare:
+        raise refuse("page", "calls without figures", ", ".join(bare[:3]), "rows, received", "make runs with regard.look, which "
+                     "measures them, or add them: dataclasses.replace(call, **regard.lens.figures.measured(q, k, special))")  # fmt: skip
 
 
 def _comparable(run: Run, other: Run) -> None:

@@ -6,7 +6,7 @@ async function copy(text, what) {
     await navigator.clipboard.writeText(text);
     tell(`${what} is copied.`);
   } catch {
-    const area = element("textarea", text, { readOnly: true, ariaLabelledby: "copying-title" });
+    const area = element("textarea", text, { readOnly: true, ariaLabel: what });
     const close = element("button", "close", { type: "button", onclick: () => $("copying").close() });
     $("copying").replaceChildren(element("div", undefined, { className: "bar" }, element("h2", `${what}, to be copied from here`, { id: "copying-title" }), close), area);
     $("copying").showModal();
