@@ -148,6 +148,21 @@ def test_a_click_pins_a_cell_and_says_its_exact_weight(home):
     assert chart.view.state("pins") == []
 
 
+def test_nothing_moves_while_the_pointer_does(home):
+    """The words under the map change with the pointer and with what is pinned; what stands below them stays where it is."""
+    chart, _ = home
+
+    def below():
+        return chart.tab.evaluate("document.getElementById('minimap').offsetTop + document.getElementById('map').offsetHeight")
+
+    before = below()
+    for i, j in [(3, 1), (11, 10), (2, 9)]:
+        assert chart.hover(i, j).strip()
+        assert below() == before
+    chart.click(8, 3)
+    assert below() == before
+
+
 def test_the_map_is_driven_by_the_keyboard(home):
     """With the focus on the canvas, arrows move the pinned cell by one, Home and End go to the edges, and + − 0 zoom."""
     chart, exact = home

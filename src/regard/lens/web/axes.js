@@ -10,7 +10,7 @@ function gutters(outer, kind) {
 const TRACKS = {
   received: { title: "received", place: (value, call) => (value > 0 ? 1 + Math.log10(value / call.Q) / 6 : 0),
               words: (value, call) => `receives ${percent(value / call.Q, 2)} of all weight` },
-  spread: { title: "entropy", place: (value) => value, words: (value) => `entropy ${percent(value, 2)} of the most there can be` },
+  spread: { title: "entropy", place: (value) => value, words: (value) => `entropy ${percent(value, 2)} of the most` },
   special: { title: "special", place: (value) => value, words: (value) => `${percent(value, 2)} on special tokens` },
 };
 
@@ -134,14 +134,15 @@ function positionLabels(plot, context, side) {
     if (middle < 0 || middle > side.length) continue;
     pen.fill(middle - 0.5, middle + 0.5, pen.inner - 12, pen.inner - 8, tints.soft);
     const text = i.toLocaleString("en");
-    const [x, y] = across ? [pen.start + Math.max(middle, context.measureText(text).width / 2 - 4), pen.inner - 15] : [pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6)];
+    const inside = (words) => pen.start + clamp(middle, context.measureText(words).width / 2 - 4, side.length + plot.right - context.measureText(words).width / 2);
+    const [x, y] = across ? [inside(text), pen.inner - 15] : [pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6)];
     context.fillText(text, x, y);
     if (side.of.segments.length || wordOf(side.of, i) === String(i)) continue; // then there are other names, or none
     const room = across ? size * side.step - 8 : plot.labels - 20 - context.measureText(text).width;
     if (room < 30) continue;
     const word = fittedText(context, tokenText(side.of, i), room);
     context.globalAlpha = 0.75;
-    context.fillText(word, across ? x : x - 6 - context.measureText(text).width, across ? y - 14 : y);
+    context.fillText(word, across ? inside(word) : x - 6 - context.measureText(text).width, across ? y - 14 : y);
     context.globalAlpha = 1;
   }
 }

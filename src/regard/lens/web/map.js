@@ -20,10 +20,11 @@ const map = {
           tool("measure", "measure", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); if (!measuring.on) unmeasure(); }))),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
+      element("p", undefined, { id: "map-pointer", className: "readout soft" }),
       element("div", undefined, { className: "map-under" },
         element("canvas", undefined, { id: "minimap" }),
         element("div", undefined, { className: "readout" },
-          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-pointer", className: "soft" }), element("p", undefined, { id: "map-level", className: "note" }),
+          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
           element("p", undefined, { id: "map-block" }),
           element("p", "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms. Shift + drag sums a block.", { className: "note hint" }))),
       element("figure", undefined, { id: "map-picture-box", hidden: true }, element("canvas", undefined, { id: "map-picture" }), element("figcaption", undefined, { className: "note", id: "map-picture-words" })),
@@ -93,8 +94,8 @@ const map = {
     const about = [];
     if (tracks) {
       const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
-      about.push(`${cell.high > 1 ? "rows: " : "row: "}${TRACKS.spread.words(mean(tracks.spread, cell.i, cell.high))}, ${TRACKS.special.words(mean(tracks.special, cell.i, cell.high))}`);
-      about.push(`${cell.wide > 1 ? "keys: each " : "key: "}${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
+      about.push(`${cell.high > 1 ? "rows" : "row"}: ${TRACKS.spread.words(mean(tracks.spread, cell.i, cell.high))}, ${TRACKS.special.words(mean(tracks.special, cell.i, cell.high))}`);
+      about.push(`${cell.wide > 1 ? "keys: each" : "key:"} ${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
     }
     $("map-pointer").replaceChildren(...cellWords(state.run, cell), ...about.map((text) => ` · ${text}`));
   },

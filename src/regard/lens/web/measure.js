@@ -85,7 +85,12 @@ function cellAt(plot, painter, { row, column }) {
 }
 
 /** A row or key of a cell, or a range of them, as nodes: tokens stand apart from the direction of the text around them. */
-const ofCell = (of, first, count, what) => (count === 1 ? named(of, first) : [`${what} ${spanWords(first, count)}`]);
+const ofCell = (of, first, count, what) => {
+  if (count > 1) return [`${what} ${spanWords(first, count)}`];
+  const [token, place] = named(of, first);
+  token.textContent = clip(token.textContent, 26); // so that the line under the map stays as high as it is
+  return [token, place];
+};
 
 /** What one cell is, in words: row → key. */
 function cellWords(n, { i, j, high, wide, code, fine }) {
