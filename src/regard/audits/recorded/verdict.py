@@ -17,7 +17,7 @@ __all__ = ["DOUBT", "Verdict", "fits", "verdict"]
 
 MARGIN = 1  # times the noise, within which an output fits
 DOUBT = 4  # times the noise, up to which nothing is said
-FEW = 1 << 15  # weights computed to rule a suspect out
+FEW = 1 << 14  # weights computed to rule a suspect out
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,14 +105,15 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect
     """The first suspect that explains the heads that are wrong, and the error that it leaves: a usual mistake alone, a scale that
     fits, heads that changed places, two mistakes at once.
     """
-    count = min(len(rows), max(8, FEW // max(1, len(heads) * call.shape[2])))
+    some = heads[:4]
+    count = min(len(rows), max(8, FEW // max(1, len(some) * call.shape[2])))
     few = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
 
     def clears(suspect: Suspect) -> bool:
-        return all(_within(_compared(suspect.told, some, heads, suspect.weigh)[0]) for some in (few, rows))
+        return all(_within(_compared(suspect.told, at, which, suspect.weigh)[0]) for at, which in ((few, some), (rows, heads)))
 
     alone = [] if call.given is not None else list(suspects(call))
-    found = next(filter(clears, itertools.chain(alone, _fitted(call, few, heads) if alone else ())), None)
+    found = next(filter(clears, itertools.chain(alone, _fitted(call, few, some) if alone else ())), None)
     if found is None:
         moved = _permuted(call, rows, heads)
         if moved is not None:
