@@ -63,26 +63,27 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
     masks: dict[bytes, str] = {}
     walked = _walked(run)
     for at, call in enumerate(run.calls):
-        pictures = []
+        pictures, codes = [], []
         for head in range(call.shape[0]):
             p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
             wrong = _wrong(p, allowed)
             pictures.append(_picture(p, allowed, wrong))
             if whole:
-                coarse, fine = encode(p, allowed)
-                made = frame({"exact": "exact"}, coarse=coarse, fine=fine)
-            else:
-                mask = None
-                if not allowed.all():
-                    bits = np.packbits(allowed).tobytes()
-                    mask = masks.get(bits)
-                    if mask is None:
-                        mask = masks[bits] = f"mask-{number}-{len(masks)}"
-                        yield mask, packed(np.frombuffer(bits, np.uint8))
-                made = _strongest(p, allowed, wrong, mask, min(count, call.shape[2]))
-            yield f"head-{number}-{at}-{head}", _packed(made)
-        codes = np.stack(pictures)
-        yield f"picture-{number}-{at}", _packed(frame({"rows": codes.shape[1], "columns": codes.shape[2]}, codes=codes))
+                codes.append(encode(p, allowed))
+                continue
+            mask = None
+            if not allowed.all():
+                bits = np.packbits(allowed).tobytes()
+                mask = masks.get(bits)
+                if mask is None:
+                    mask = masks[bits] = f"mask-{number}-{len(masks)}"
+                    yield mask, packed(np.frombuffer(bits, np.uint8))
+            yield f"head-{number}-{at}-{head}", _packed(_strongest(p, allowed, wrong, mask, min(count, call.shape[2])))
+        if whole:
+            coarse, fine = (np.stack(part) for part in zip(*codes, strict=True))
+            yield f"heads-{number}-{at}", _packed(frame({"exact": "exact"}, coarse=coarse, fine=fine))
+        drawn = np.stack(pictures)
+        yield f"picture-{number}-{at}", _packed(frame({"rows": drawn.shape[1], "columns": drawn.shape[2]}, codes=drawn))
         yield f"tracks-{number}-{at}", _packed(_tracks(call))
         if walked:
             yield f"walk-{number}-{at}", _packed(_walk(call, walked, whole))

@@ -65,7 +65,13 @@ class Embedded {
   bits(id) { return id ? this.rest.get(id, () => block(id)) : null; }
 
   /** A head as it lies in the page. */
-  kept(n, call, head) { return this.packed.get(`${n}-${call}-${head}`, async () => unframed((await block(`head-${n}-${call}-${head}`)).buffer)); }
+  async kept(n, call, head) {
+    if (runs[n].kept === "part") return this.packed.get(`${n}-${call}-${head}`, async () => unframed((await block(`head-${n}-${call}-${head}`)).buffer));
+    const { Q, K } = runs[n].calls[call];
+    const { coarse, fine, exact } = await this.framed(`heads-${n}-${call}`); // all heads of the call
+    const part = (codes) => codes.subarray(head * Q * K, (head + 1) * Q * K);
+    return { coarse: part(coarse), fine: part(fine), exact };
+  }
 
   /** Codes of a whole head: {coarse, fine, exact}. */
   head(n, call, head) {
