@@ -247,3 +247,12 @@ def test_a_text_is_recorded_and_looked_at_again(here):
     assert Run.open("run", verify=True).text == "The animal sat."
     looked("Other words.", "--save", "run", "--force")
     assert Run.open("run", verify=True).text == "Other words."
+
+
+def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(tmp_path):
+    """A run whose weights stand where the mask forbids them is shown with the fault that the audit names."""
+    rg.look(weights=np.full((1, 4, 4), 0.25), mask=np.tri(4, dtype=bool)).save(tmp_path / "run")
+    page = tmp_path / "page.html"
+    shown = looked(tmp_path / "run", "--out", page).stdout
+    assert "fault: weights" in shown and "to mend" in shown
+    assert '"check": "weights"' in page.read_text(encoding="utf-8")

@@ -6,11 +6,14 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from ..errors import Reason, Refused, refuse
+
+if TYPE_CHECKING:
+    from ..audits import Audit
 
 __all__ = ["look"]
 
@@ -86,14 +89,18 @@ def look(
 
             run = recorded(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen,
                            limit=limit or LIMIT, into=save, overwrite=force)  # fmt: skip
+    from ..audits import audit
     from ..lens.choice import choose
     from ..lens.terminal import summary
 
+    found = audit(run)
     choice = choose(run, layer, head, token)
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console(highlight=False)
     summary(console, run, choice)
     console.print()
+    _tell_findings(console, found)
+    findings = [finding.to_json() for finding in found.findings]
 
     def tell(sentence: str) -> None:
         console.print(sentence, markup=False, soft_wrap=True)
@@ -103,17 +110,32 @@ def look(
     if serve:
         from ..lens.server import serve as serves
 
-        serves(run, other, port=port or 0, start=start, open_browser=open_page,
+        serves(run, other, port=port or 0, findings=findings, start=start, open_browser=open_page,
                tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."))  # fmt: skip
         return
-    page = _page(run, other, start, out, save or given.run, tell)
+    page = _page(run, other, findings, start, out, save or given.run, tell)
     if open_page and page:
         import webbrowser
 
         webbrowser.open(page.resolve().as_uri())
 
 
-def _page(run, other, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> Path | None:
+def _tell_findings(console, found: Audit) -> None:
+    """What is wrong in full; notes stand on the page."""
+    from rich.text import Text
+
+    from ..lens.labels import visible
+
+    for finding in found.findings:
+        if finding.severity != "note":
+            console.print(Text("\n".join(" ".join(map(visible, line.split())) for line in str(finding).splitlines()), "red"))
+            console.print()
+    notes = sum(finding.severity == "note" for finding in found.findings)
+    if notes:
+        console.print(Text(f"The audit has {notes} note{'s' * (notes > 1)} on the page.", "dim"))
+
+
+def _page(run, other, findings, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> Path | None:
     """Writes the page -> where it is; None for a run that is too long for one, and says how to serve it."""
     from ..lens.embed import fits
     from ..lens.page import page
@@ -128,7 +150,7 @@ def _page(run, other, start: dict[str, int], out: Path | None, folder: Path | No
         tell(f"It is too long for one page; {mend}")
         return None
     path = out or PAGE
-    made = page(run, other, start=start)
+    made = page(run, other, findings=findings, start=start)
     try:
         path.write_text(made, encoding="utf-8", errors="replace")
     except OSError as error:
