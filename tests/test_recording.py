@@ -13,6 +13,7 @@ from test_recorder import MODELS  # noqa: E402
 import regard as rg  # noqa: E402
 from regard.lens.look import look  # noqa: E402
 from regard.torch import hf  # noqa: E402
+from regard.torch.tiny_models import inputs, tiny_model  # noqa: E402
 
 ALL = MODELS | {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
@@ -274,6 +275,14 @@ def test_layers_of_torch():
     assert run.calls[2].keys == "6 positions"
 
 
+def test_words_for_a_module():
+    """Tokens are the words of the rows; as many as no call has are refused."""
+    run = look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b", "c"])
+    assert run.axes["text"].tokens == ("a", "b", "c") and run.calls[0].keys == "text"
+    with pytest.raises(rg.Refused, match="words that fit no call"):
+        look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b"])
+
+
 def test_a_cache_of_regard():
     """Rows over what a KVCache holds, with the keys of the chosen sequence."""
     x = torch.randn(2, 2, 6, 8)
@@ -316,6 +325,17 @@ def test_windows_stand_one_after_the_other(implementation):
             expected[:, at, at] = part
         np.testing.assert_allclose(call.weights(), expected, atol=5e-6)
         assert run.axes[call.keys].tokens[17] == "1:1"
+
+
+def test_texts_that_see_pictures():
+    """A model that reads a picture beside its text has both axes, and attention from the words to the patches."""
+    torch.manual_seed(0)
+    model = tiny_model("blip")
+    run = look(model, inputs=next(given for given in inputs(model) if {"input_ids", "pixel_values"} <= given.keys()), entry=1)
+    kinds = {(call.queries, call.keys) for call in run.calls}
+    assert kinds == {("patches", "patches"), ("text", "text"), ("text", "patches")}
+    assert run.axes["patches"].grid == (4, 4) and len(run.axes["text"]) == 9
+    assert all(call.notes["difference"] < 1e-5 for call in run.calls)
 
 
 # What is left as it was ---------------------------------------------------------------------------------------------------------

@@ -72,11 +72,11 @@ def look(
     array([[1., 0., 0., 0., 0.]])
     """
     given = {name: value for name, value in {
-        "text": text, "target": target, "picture": picture, "inputs": inputs, "tokenizer": tokenizer, "layers": layers, "values": values,
-        "into": into, "overwrite": overwrite or None, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale,
-        "query_start": query_start,
-        "sinks": sinks, "tokens": tokens, "special": special, "generate": generate or None, "entry": entry or None,
-        "limit": None if limit == "2GB" else limit}.items() if value is not None}  # fmt: skip
+        "text": text, "target": target, "picture": picture, "inputs": inputs, "tokenizer": tokenizer, "generate": generate or None,
+        "layers": layers, "entry": entry or None, "values": values, "limit": None if limit == "2GB" else limit, "into": into,
+        "overwrite": overwrite or None, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale,
+        "query_start": query_start, "sinks": sinks, "tokens": tokens, "special": special,
+    }.items() if value is not None}  # fmt: skip
     from .recording.keeping import Asked
 
     kind = _kind(what, given)

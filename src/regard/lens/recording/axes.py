@@ -36,12 +36,15 @@ class Seen:
 class Axes:
     """The axes that are known before the model runs; a call that fits none gets plain positions of its own.
 
+    needed: whether a known axis that fits no call is a mistake.
+
     Names that are known: "text", "source" and "target" of an encoder–decoder, "patches".
     """
 
-    def __init__(self, known: dict[str, Axis], seen: Seen | None = None):
+    def __init__(self, known: dict[str, Axis], seen: Seen | None = None, needed: bool = False):
         self.known = dict(known)
         self.seen = seen
+        self.needed = tuple(known) if needed else ()
         self.used: dict[str, Axis] = {}
 
     def place(self, taken: Taken) -> tuple[str, str]:

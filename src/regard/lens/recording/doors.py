@@ -19,7 +19,7 @@ __all__ = ["Asked", "of_model", "of_module"]
 def of_module(model, inputs, tokens: Sequence[str] | None, asked: Asked) -> Run:
     """Any torch module, method or function."""
     args, named = arguments(inputs)
-    axes = Axes({} if tokens is None else {"text": Axis.of([str(token) for token in tokens])})
+    axes = Axes({} if tokens is None else {"text": Axis.of([str(token) for token in tokens])}, needed=True)
     name = getattr(model, "__name__", type(model).__name__)
     return record_module(model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=None, asked=asked)
 

@@ -51,7 +51,8 @@ def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence
         raise refuse("look", "a target that is not read", f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
                      "an encoder–decoder that does not write itself", "leave target= out")  # fmt: skip
     encoded = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
-    inputs = {name: torch.tensor(values) for name, values in encoded.rest.items()}
+    device = opened.model.device
+    inputs = {name: torch.tensor(values, device=device) for name, values in encoded.rest.items()}
     axes = {"source" if encoder_decoder else "text": encoded.axis}
     if target is not None:
         targets = [target] if isinstance(target, str) else list(target)
@@ -59,7 +60,7 @@ def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence
             raise refuse("look", "texts and targets differ in number", f"{len(texts)} texts, {len(targets)} targets", "one for each",
                          "give a target for every text")  # fmt: skip
         ids, axes["target"] = _decoded(opened, targets, many, entry)
-        inputs["decoder_input_ids"] = torch.tensor(ids)
+        inputs["decoder_input_ids"] = torch.tensor(ids, device=device)
     return Given(inputs, texts[entry], axes, len(texts))
 
 
@@ -138,7 +139,8 @@ def given_picture(opened: Opened, picture: Any, text: str | Sequence[str] | None
     if opened.tokenizer is None:
         raise refuse("look", "nothing reads the picture", f"{type(opened.model).__name__} and a picture", "the processor of the model",
                      "pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}")  # fmt: skip
-    return given_inputs(opened, pixels(opened.tokenizer, picture, text), entry)
+    made = pixels(opened.tokenizer, picture, text)
+    return given_inputs(opened, {name: part.to(opened.model.device) for name, part in made.items()}, entry)
 
 
 def _axis_of_ids(opened: Opened, ids: list[int], name: str) -> Axis:

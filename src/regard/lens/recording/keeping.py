@@ -126,6 +126,11 @@ class Keeper:
                 others = ", ".join(sorted(passed.over | {each for each, _ in seen})[:8])
                 reasons.append(Reason("no such layer", f"{part!r}", f"a number, a name or a pattern such as '*.attn', of: {others}",
                                       "choose among these"))  # fmt: skip
+        for axis in set(self.axes.needed) - set(self.axes.used) if self.calls else ():
+            sizes = " or ".join(sorted(self.axes.used))
+            reasons.append(
+                Reason("words that fit no call", f"{len(self.axes.known[axis])} tokens", sizes, "give one for every row or key")
+            )
         if not self.calls and not reasons:
             why = "; ".join(sorted({each["reason"] for each in passed.left_out})) or UNSEEN
             reasons.append(Reason("nothing to look at", f"{name}: {why}", "a call of attention through regard, torch, transformers' "

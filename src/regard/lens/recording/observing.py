@@ -49,14 +49,18 @@ class Recorder(Observer):
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
         """Without gradients; compiled modules run as they were written."""
-        handle = None if self.top is None else self.top.register_forward_pre_hook(self._begun)
+        # A pass begins with the model, or with the part of it that writes.
+        begins = [
+            module for module in self.modules.values() if module is self.top or hasattr(module, "prepare_inputs_for_generation")
+        ]
+        handles = [module.register_forward_pre_hook(self._begun) for module in begins]
         compiled = "torch._dynamo" in sys.modules  # loading it takes a second, and without it nothing is compiled
         stance = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
         try:
             with torch.no_grad(), stance, self.watching():
                 yield self
         finally:
-            if handle is not None:
+            for handle in handles:
                 handle.remove()
 
     def _begun(self, *_) -> None:

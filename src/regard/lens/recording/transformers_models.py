@@ -68,37 +68,44 @@ class _Written:
 
     def __init__(self, opened: Opened, given: Given, entry: int, writes: int):
         self.opened, self.given, self.entry, self.writes = opened, given, entry, writes
+        self.decodes = bool(getattr(opened.model.config, "is_encoder_decoder", False))
         if not getattr(opened.model, "can_generate", lambda: False)():
             raise refuse("look", "a model that does not write", f"generate={writes} for {type(opened.model).__name__}",
                          "a model with a language head", "load it with AutoModelForCausalLM, or leave generate= out")  # fmt: skip
-        self.prompt = 1 if "source" in given.axes else given.inputs["input_ids"].shape[1]
-        self.rows = self.prompt + writes
+        ids = given.inputs.get("decoder_input_ids" if self.decodes else "input_ids")
+        if ids is None and not self.decodes:
+            raise refuse(
+                "look", "nothing to write on from", f"generate={writes} without input_ids", "a beginning", "give a text"
+            )
+        begun = 1 if ids is None else ids.shape[1]
+        self.rows = begun + writes
         if opened.longest is not None and self.rows > opened.longest:
-            raise refuse("look", "the text is too long for the model", f"{self.prompt} tokens and {writes} more",
+            raise refuse("look", "the text is too long for the model", f"{begun} tokens and {writes} more",
                          f"at most {opened.longest} for {opened.name}", "write fewer tokens")  # fmt: skip
 
     def generate(self):
-        config = self.opened.model.generation_config
-        pad = config.pad_token_id if config.pad_token_id is not None else getattr(self.opened.words, "pad_token_id", None)
-        end = config.eos_token_id
-        filled = pad if pad is not None else (end[0] if isinstance(end, list) else end)
+        config, padded = self.opened.model.generation_config, {}
+        if config.pad_token_id is None:  # transformers would say that it chose one
+            end = config.eos_token_id[0] if isinstance(config.eos_token_id, list) else config.eos_token_id
+            known = (getattr(self.opened.words, "pad_token_id", None), end, 0)
+            padded["pad_token_id"] = next(token for token in known if token is not None)
         return self.opened.model.generate(
-            **self.given.inputs, max_new_tokens=self.writes + 1, do_sample=False, num_beams=1, return_dict_in_generate=True,
-            output_scores=True, use_cache=True, pad_token_id=0 if filled is None else filled,
+            **self.given.inputs, **padded, max_new_tokens=self.writes + 1, do_sample=False, num_beams=1, use_cache=True,
+            return_dict_in_generate=True, output_scores=True,
         )  # fmt: skip
 
     def after(self, came, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
         """The axes with what was written, its steps, and whether the model stopped by itself."""
         ids = came.sequences[self.entry].tolist()
-        kept = ids[: len(ids) - 1]  # the last token was never read
-        new = kept[self.prompt :]
+        kept, begun = ids[: len(ids) - 1], len(ids) - len(came.scores)  # the last token was never read
+        new = kept[begun:]
         axes = keeper.axes.known
-        name = "target" if "source" in axes else next(iter(axes))
-        begins = self._tokens(ids[: self.prompt]) if name == "target" else axes[name].tokens
-        special = (True,) * self.prompt if name == "target" else axes[name].special
+        name = "target" if self.decodes else "text"
+        begins = self._tokens(ids[:begun]) if self.decodes else axes[name].tokens
+        special = (True,) * begun if self.decodes else axes[name].special
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
-        axes[name] = Axis(name, (*begins, *self._tokens(kept)[self.prompt :]), (*special, *(token in ends for token in new)))
-        steps = tuple(Step(self.prompt + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
+        axes[name] = Axis(name, (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new)))
+        steps = tuple(Step(begun + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
         stopped = {"stopped": f"the model ended its text after {len(new)} tokens"} if len(new) < self.writes else {}
         return steps, {"generated": len(new), **stopped}
 
