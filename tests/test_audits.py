@@ -443,6 +443,11 @@ REFUSED = [
     (lambda: audit(Small(), inputs=words(), checks=["future-leek"]), "no such check", "'future-leek'"),
     (lambda: audit(Small()), "no inputs", "NoneType for Small"),
     (lambda: audit(Small(), inputs=torch.cat([words(), words()])), "several batch entries", "(2, 17)"),
+    (
+        lambda: audit(tiny("bert"), inputs={"input_ids": torch.ones(2, 4).long()}),
+        "several batch entries",
+        "input_ids of shape (2, 4)",
+    ),
     (lambda: audit(Small(), "a text", inputs=words()), "text= has no meaning for a torch module", "str"),
     (lambda: audit(tiny("llama"), "a text"), "a text without a tokenizer", "'a text' for LlamaForCausalLM"),
     (lambda: audit(tiny("llama"), inputs={"input_ids": torch.zeros(1, 4)}), "the model does not run", "LlamaForCausalLM"),
@@ -455,7 +460,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("call, what, given", REFUSED, ids=[what for _, what, _ in REFUSED])
+@pytest.mark.parametrize("call, what, given", REFUSED, ids=range(len(REFUSED)))
 def test_what_makes_no_sense_is_refused(call, what, given):
     """Every refusal says what was given, what is expected and how to mend it."""
     with pytest.raises(rg.Refused) as refused:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import refuse
+from ..errors import Refused, refuse
 from .declared import causality
 from .subject import Mask, Subject, seeded
 
@@ -67,6 +67,8 @@ def of_transformers(
         moved = {key: part.to(model.device) for key, part in given.items()}
         sequence = next((key for key in ("decoder_input_ids", "input_ids", "inputs_embeds") if key in moved), None)
         source = next((key for key in ("input_ids", "inputs_embeds") if key in moved), None)
+        if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
+            raise _several(sequence, moved[sequence])
         mask = Mask("attention_mask", source) if source and "attention_mask" in takes else None
         made = Subject(model, name or type(model).__name__, moved, sequence=sequence, mask=mask, **rest)
         try:
@@ -99,8 +101,7 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
     main = [key for key, part in tensors.items() if key not in MASKS and part.ndim > 1]
     sequence = next((key for key in main if tensors[key].shape[0] == 1), None)
     if main and sequence is None:
-        raise refuse("audit", "several batch entries", f"{main[0]} of shape {tuple(tensors[main[0]].shape)}", "one entry: (1, positions, …)",
-                     "cut the inputs: x[:1]; others are drawn beside it")  # fmt: skip
+        raise _several(main[0], tensors[main[0]])
     takes = frozenset(inspect.signature(getattr(module, "forward", module)).parameters)
     found = next((key for key in MASKS if key in tensors or key in takes), None)
     mask = None if found is None or sequence is None else Mask(found, sequence, *MASKS[found])
@@ -132,6 +133,11 @@ class OfPositions:
         by_place = self.names == ["0", "1", "2"]
         out = self.function(*pieces) if by_place else self.function(**dict(zip(self.names, pieces, strict=True)))
         return out.transpose(1, 2).flatten(2)
+
+
+def _several(name: str, part) -> Refused:
+    return refuse("audit", "several batch entries", f"{name} of shape {tuple(part.shape)}", "one entry: (1, positions, …)",
+                  "cut the inputs: x[:1]; others are drawn beside it")  # fmt: skip
 
 
 def _named(inputs) -> dict[str, Any]:

@@ -36,8 +36,8 @@ def cache(subject: Subject) -> Iterator[Result]:
     yield Finding(
         "cache", "fault", f"token {start + (between.rows[0] if between.rows else 0)}, the first of {len(between.rows)} that differ",
         f"decoding over a cache of {start} tokens against one pass: {between}",
-        "the cache does not hold what one pass sees: keys appended twice, in the wrong order, before their positions were applied, or "
-        "a mask that is not cut to the cache; or one pass sees the future (future-leak)",
+        "the cache does not hold what one pass sees: a window that only one of the two keeps to, keys appended twice, in the wrong order "
+        "or before their positions were applied, a mask that is not cut to the cache",
         "compare keys layer by layer with those of one pass; until then use_cache=False",
         row=start + (between.rows[0] if between.rows else 0), numbers={**between.numbers(), "start": start},
     )  # fmt: skip
@@ -153,6 +153,8 @@ def _unfit(subject: Subject) -> str | None:
         return "the model does not take use_cache and past_key_values"
     if not subject.causal:
         return f"not declared causal: {subject.why}"
+    if any("reference" in kind for kind in getattr(subject.model.config.get_text_config(), "layer_types", None) or ()):
+        return "its window begins where the prompt ends, so that one pass over the whole is another computation"
     if subject.sequence is None or subject.length < 4:
         return "no input is a sequence of at least four positions"
     return None
