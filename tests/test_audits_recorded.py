@@ -455,6 +455,30 @@ def test_modules_written_by_hand(name):
     assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
 
 
+def test_arguments_that_never_reached_the_call(arrays):
+    """A softcap, sinks or a bias that the layers have and a call was not told of are named, unless they make no difference."""
+    q, k, v = arrays
+    each = np.arange(4) // 2
+    scores, bias = q @ k[each].swapaxes(1, 2) / 4, np.random.default_rng(1).standard_normal((4, 24, 24), np.float32)
+    out = softmax(scores) @ v[each]
+    layer = torch.nn.ModuleDict({"attention": torch.nn.Module()})
+    layer["attention"].sinks = torch.nn.Parameter(torch.ones(4))
+
+    def found(*calls, module=None):
+        return [(found.check, found.severity, found.call) for found in alarms(checks(run_of(*calls), module))]
+
+    assert found(call_of(q, k, v, out, notes={"softcap": 5.0})) == [("softcap", "fault", 0)]
+    assert found(call_of(q, k, v, out, notes={"softcap": 1e9})) == []
+    assert (
+        found(call_of(q, k, v, softmax(5 * np.tanh(scores / 5)) @ v[each], score=rg.softcap(5.0), notes={"softcap": 5.0})) == []
+    )
+    assert found(call_of(q, k, v, out), module=layer) == [("sinks", "fault", 0)]
+
+    biased = call_of(q, k, v, softmax(scores + bias) @ v[each], score=rg.bias(bias), name="layers.0.attention")
+    assert found(biased, call_of(q, k, v, out, name="layers.1.attention")) == [("bias", "warning", 1)]
+    assert found(biased, call_of(q, k, v, out, name="cross.1.attention")) == []
+
+
 # Numbers, rows, weights, heads ---------------------------------------------------------------------------------------------------
 
 

@@ -23,8 +23,8 @@ def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
     G, H = declared(call, module).groups, call.shape[0]
     if G is None or not 1 < G < H or H % G or call.k is None or call.groups != H:
         return False
-    if getattr(layer_of(call, module), "num_key_value_groups", H // G) != H // G:
-        return False  # heads that are repeated for another reason, such as one for each expert
+    if getattr(layer_of(call, module), "num_key_value_groups", 0 if module is None else H // G) != H // G:
+        return False  # heads may be repeated for another reason, such as one for each expert
     k = np.asarray(call.k)
 
     def repeats(heads: np.ndarray) -> bool:

@@ -113,9 +113,11 @@ def _uniform(call: Call) -> Alike | None:
 
 
 def _dead(call: Call) -> Alike | None:
-    if call.out is None or 0 in call.shape or not np.isfinite(out := np.asarray(call.out, np.float64)).all():
+    if call.out is None or 0 in call.shape:
         return None
-    size = np.abs(out).max((1, 2))
+    size = np.array([np.abs(np.asarray(out, np.float64)).max() for out in call.out])
+    if not np.isfinite(size).all():
+        return None
     heads = np.flatnonzero(size <= NOTHING * size.max()).tolist()
     return Alike(heads, f"no number of the output is larger than {size[heads].max(initial=0):.1e}, and other heads reach "
                  f"{size.max():.1e} (threshold: {NOTHING:g} of that)", "values near 0: a head that was pruned, or died while training",

@@ -46,21 +46,23 @@ def _first(call: Call) -> tuple[str, int, tuple[int, ...]] | None:
     if call.given is None and "wrong" in call.rows and (wrong := np.asarray(call.rows["wrong"])).any():
         at = np.argwhere(wrong > 0)[0]
         return "scores", int(wrong.sum()), (int(at[0]), int(at[1]), 0)
-    seeing = (
-        np.asarray(call.rows["attended"])[:, :, None] > 0 if "attended" in call.rows else True
-    )  # the others: see empty_rows
     for name in ("given", "out"):
-        array = getattr(call, name)
-        if array is not None and (found := _spoiled(np.where(seeing, array, np.zeros((), array.dtype)))) is not None:
+        if (found := _spoiled(getattr(call, name), call.rows.get("attended"))) is not None:
             return name, *found
     return None
 
 
-def _spoiled(array) -> tuple[int, tuple[int, ...]] | None:
-    if array is None:
-        return None
-    off = ~np.isfinite(np.asarray(array, np.float32 if array.dtype.itemsize < 8 else np.float64))
-    return (int(off.sum()), tuple(int(at) for at in np.argwhere(off)[0])) if off.any() else None
+def _spoiled(array, attended=None) -> tuple[int, tuple[int, ...]] | None:
+    """How many numbers are NaN or infinite, and where the first is; rows that attend nothing do not count (see `empty_rows`)."""
+    count, first = 0, None
+    for at in range(0 if array is None else len(array)):  # head by head, because arrays of long texts lie on disk
+        off = ~np.isfinite(np.asarray(array[at], np.float32 if array.dtype.itemsize < 8 else np.float64))
+        if attended is not None:
+            off &= np.asarray(attended[at])[:, None] > 0
+        if off.any():
+            count += int(off.sum())
+            first = first or (at, *(int(place) for place in np.argwhere(off)[0]))
+    return None if first is None else (count, first)
 
 
 def _cause(call: Call, name: str) -> tuple[str, str]:

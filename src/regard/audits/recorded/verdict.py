@@ -17,6 +17,7 @@ __all__ = ["DOUBT", "Verdict", "fits", "verdict"]
 
 MARGIN = 1  # times the noise, within which an output fits
 DOUBT = 4  # times the noise, up to which nothing is said
+AT_ONCE = 1 << 21  # weights computed at once, so that long texts need no more memory than short ones
 FEW = 1 << 14  # weights computed to rule a suspect out
 
 
@@ -89,7 +90,10 @@ def _judged(call: Call) -> Verdict:
 
 def _compared(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised) -> tuple[np.ndarray, np.ndarray]:
     """(largest difference as a multiple of the noise, largest difference), (heads, rows) each; NaN for rows that say nothing."""
-    return _against(call, answer(call, rows, heads, weigh), rows, heads)
+    step = max(1, AT_ONCE // max(1, len(rows) * call.shape[2]))
+    parts = [heads[first : first + step] for first in range(0, len(heads), step)]
+    found = [_against(call, answer(call, rows, part, weigh), rows, part) for part in parts]
+    return np.concatenate([ratio for ratio, _ in found]), np.concatenate([error for _, error in found])
 
 
 def _against(call: Call, found: Answer, rows: np.ndarray, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
