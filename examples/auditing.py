@@ -1,6 +1,6 @@
 """What is wrong with this attention? Three mistakes that are easily made, and what the audit says of each.
 
-    python examples/auditing.py
+python examples/auditing.py
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ class Attention(nn.Module):
         return self.out(found.transpose(1, 2).reshape(B, n, 32))
 
 
-for name, made in {"healthy": Attention(), "mask off by one": Attention(shift=1), "scale forgotten": Attention(scale=1.0)}.items():
+for name, made in {
+    "healthy": Attention(),
+    "mask off by one": Attention(shift=1),
+    "scale forgotten": Attention(scale=1.0),
+}.items():
     torch.manual_seed(0)
     found = rg.audit(made.eval(), inputs=torch.randn(1, 24, 32), causal=True)
     print(f"— {name}: {'healthy' if found.healthy else 'not healthy'}")
