@@ -16,23 +16,39 @@ HEALTHY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for names in HEALTHY.values() for name in names])
-def test_a_healthy_architecture_is_silent(name):
-    """No fault and no warning, on the attention that transformers chooses; what applies to its kind was checked."""
+def audited(name, dtype=torch.float32):
+    """The audit of a tiny random model, on the attention that transformers chooses."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         torch.manual_seed(0)
-        model = tiny_model(name)
+        model = tiny_model(name).to(dtype)
         if model._supports_sdpa:
             model.set_attn_implementation("sdpa")
-        found = audit(model)
+        return audit(model)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", [name for names in HEALTHY.values() for name in names])
+def test_a_healthy_architecture_is_silent(name):
+    """No fault and no warning, and what applies to its kind was checked."""
+    found = audited(name)
 
     assert found.healthy, str(found)
     passed = {each.check for each in found.passed}
     assert passed >= {"training-mode", "finite", "determinism", "batch-dependence"}
-    assert name not in HEALTHY["text decoder"] or passed >= {"future-leak", "padding-leak", "cache", "position-offset"}, str(found)
+    assert name not in HEALTHY["text decoder"] or passed >= {"future-leak", "padding-leak", "cache", "position-offset"}, str(
+        found
+    )
     assert name not in HEALTHY["encoder–decoder"] or passed >= {"future-leak", "padding-leak", "cache"}, str(found)
     assert name == "fnet" or passed >= {"numbers", "empty-rows", "arrived"}, str(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["llama", "mixtral", "t5", "whisper"])
+def test_sixteen_bits_are_no_fault(name, dtype):
+    """What 16 bits round away, choices of experts included, is no finding."""
+    found = audited(name, dtype)
+
+    assert found.healthy, str(found)

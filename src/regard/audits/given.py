@@ -173,7 +173,8 @@ def _drawn(model, takes: frozenset[str], ids) -> Iterator[dict[str, Any]]:
         other = list(tiny_models.inputs(model))
     for each in other:
         alike = {part.shape[0] for part in each.values()} == {2}
-        yield {key: part[:1] if alike else part for key, part in each.items()}
+        typed = {key: part.to(model.dtype) if part.is_floating_point() else part for key, part in each.items()}
+        yield {key: part[:1] if alike else part for key, part in typed.items()}
 
 
 def _tokens(ids, count: int):
