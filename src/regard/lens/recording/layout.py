@@ -12,7 +12,7 @@ import torch
 
 from ...arrays import is_tensor, read_array
 
-__all__ = ["Layout", "numbers", "weights_of"]
+__all__ = ["Layout", "declared", "numbers", "weights_of"]
 
 PLAIN = (
     torch.float32,
@@ -31,6 +31,14 @@ HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "head
 def numbers(value: Any) -> np.ndarray:
     """A tensor or array in this machine's memory; a view where it is there already."""
     return read_array(value.detach().cpu() if is_tensor(value) else value, "recording")
+
+
+def declared(owner: Any, name: str) -> Any:
+    """What an object says of itself; None where it says nothing, as configurations do whose layers differ."""
+    try:
+        return getattr(owner, name, None)
+    except RuntimeError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Layout:
             return cls(own, math.prod(lead[1:]), entry, own // batch if batch and own % batch == 0 else 1)
         config = getattr(module, "config", None)
         known = next(
-            (found for owner in (module, config) for name in HEADS if type(found := getattr(owner, name, None)) is int), None
+            (found for owner in (module, config) for name in HEADS if type(found := declared(owner, name)) is int), None
         )
         heads = known if known and lead[0] % known == 0 else lead[0] // batch if batch and lead[0] % batch == 0 else lead[0]
         own = lead[0] // heads

@@ -19,7 +19,7 @@ from ...torch.observe.calls import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen,
 from ...torch.observe.described import engine_of, problem_of
 from ...torch.recorder import layer_number
 from .keeping import Passed
-from .layout import Layout, numbers
+from .layout import Layout, declared, numbers
 from .rules import entry_mask, entry_score, mask_of, reads, window_rules
 from .taken import Taken
 from .written import read_steps
@@ -194,19 +194,10 @@ class Recorder(Observer):
 
 def _unpack(seen: Seen, module) -> None:
     """Takes apart what transformers packs for SDPA when one token is written: the heads of a group as rows of one head."""
-    copies, heads = (
-        getattr(module, "num_key_value_groups", 1),
-        getattr(getattr(module, "config", None), "num_attention_heads", None),
-    )
+    copies, heads = _groups(module)
     sizes = tuple(seen.q.shape)
-    if (
-        seen.kind != SDPA
-        or len(sizes) != 4
-        or type(copies) is not int
-        or copies < 2
-        or sizes[2] != copies
-        or sizes[1] * copies != heads
-    ):
+    packed = seen.kind == SDPA and len(sizes) == 4 and sizes[2] == copies > 1 and sizes[1] * copies == heads
+    if not packed:
         return
     mask = seen.given.get("attn_mask")
     seen.given["q"] = seen.q.reshape(sizes[0], heads, 1, sizes[3])
@@ -217,19 +208,19 @@ def _unpack(seen: Seen, module) -> None:
 
 def _grouped(k: np.ndarray, v: np.ndarray, module) -> tuple[np.ndarray, np.ndarray]:
     """Keys and values without the copies that a model makes of them, one for each head of a group."""
-    copies = getattr(module, "num_key_value_groups", 1)
-    if type(copies) is not int or copies < 2 or len(k) % copies:
+    copies, heads = _groups(module)
+    if copies < 2 or len(k) % copies or heads not in (None, len(k)):
         return k, v
     parts = [array.reshape(-1, copies, *array.shape[1:]) for array in (k, v)]
-    if all((part == part[:, :1]).all() for part in parts) and _told(module, len(k)):
+    if all((part == part[:, :1]).all() for part in parts):
         return parts[0][:, 0], parts[1][:, 0]
     return k, v
 
 
-def _told(module, heads: int) -> bool:
-    """Whether this many heads of keys are as many as the layer has of queries, so that they are copies."""
-    config = getattr(module, "config", None)
-    return heads == getattr(config, "num_attention_heads", heads)
+def _groups(module) -> tuple[int, int | None]:
+    """How many heads share their keys, and how many heads there are, as a layer of transformers tells."""
+    copies = declared(module, "num_key_value_groups")
+    return copies if type(copies) is int else 1, declared(declared(module, "config"), "num_attention_heads")
 
 
 def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
@@ -270,5 +261,5 @@ def _declared(module) -> dict[str, Any]:
 
 def _first(owner, *names: str) -> float | int | None:
     """The first of these attributes that is a number."""
-    values = (getattr(owner, name, None) for name in names)
+    values = (declared(owner, name) for name in names)
     return next((value for value in values if isinstance(value, int | float) and not isinstance(value, bool)), None)
