@@ -1,9 +1,9 @@
 """Checks that read a recorded run: what each attention call was given, and what came out of it.
 
-told · suspects · verdict    whether an output follows from what its call was told, and which mistake explains it if not
-declared · scales · masks · arguments   what the layers declare, against what their calls were told
-carried                      outputs that are not what the calls were told
-numbers · weights · heads · arrival   the other families of checks
+told, suspects, verdict, carried     whether outputs follow from what the calls were told, and which mistake explains them if not
+declared, scales, masks, arguments   what the layers declare, against what their calls were told
+numbers, weights, heads, arrival     the other families of checks
+words, badges                        how places are said, and where a page shows findings
 """
 
 from __future__ import annotations

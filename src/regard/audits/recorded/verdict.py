@@ -25,13 +25,13 @@ FEW = 1 << 14  # weights computed to rule a suspect out
 class Verdict:
     """Of one call.
 
-    ruled: "fits", "explained" (by the suspect), "unexplained", or "open" (it could not be told, and why says so)
+    ruled: "fits", "explained" (by the suspect), "unexplained", or "open" (values or outputs were not kept, or the
+    difference is neither clearly rounding nor clearly more)
     error: the largest difference between the output and what follows · noise: what rounding may make there · heads: which differ ·
     row: the first · left: the error that the suspect leaves · rows: how many rows were read
     """
 
     ruled: str
-    why: str = ""
     error: float = 0.0
     noise: float = 0.0
     heads: tuple[int, ...] = ()
@@ -51,33 +51,28 @@ def verdict(call: Call) -> Verdict:
     return _known[call]
 
 
-def fits(call: Call, rows: np.ndarray | None = None) -> bool | None:
+def fits(call: Call) -> bool | None:
     """Whether the output follows from these rules; None where it cannot be told."""
     if call.out is None or call.v is None or call.q is None:
         return None
-    rows = rows_to_read(call) if rows is None else rows
-    ratio, _ = _compared(call, rows, np.arange(call.shape[0]))
+    ratio, _ = _compared(call, rows_to_read(call), np.arange(call.shape[0]))
     return None if np.isnan(ratio).all() else not bool((ratio > MARGIN).any())
 
 
 def _judged(call: Call) -> Verdict:
-    missing = [name for name in ("v", "out") if getattr(call, name) is None]
-    if missing:
-        return Verdict("open", f"{', '.join(missing)} not kept")
-    if 0 in call.shape:
-        return Verdict("open", "no rows or no keys")
+    if call.v is None or call.out is None or 0 in call.shape:
+        return Verdict("open")
     rows, heads = rows_to_read(call), np.arange(call.shape[0])
     ratio, error = _compared(call, rows, heads)
     if np.isnan(ratio).all():
-        return Verdict("open", "no row that attends something and is finite")
+        return Verdict("open")
     wrong = ratio > DOUBT
     worst = int(np.nanargmax(np.where(np.isnan(ratio), -1, ratio)))
     found = Verdict(
         "fits", error=float(np.nanmax(error)), noise=float(error.flat[worst] / max(ratio.flat[worst], 1e-300)), rows=len(rows)
     )
     if not wrong.any():
-        doubtful = bool((ratio > MARGIN).any())
-        return replace(found, ruled="open", why="beyond the noise, but not clearly") if doubtful else found
+        return replace(found, ruled="open") if (ratio > MARGIN).any() else found
     at = np.flatnonzero(wrong.any(1))
     found = replace(found, ruled="unexplained", error=float(error.flat[worst]), heads=tuple(at.tolist()),
                     row=int(rows[np.argwhere(wrong)[:, 1].min()]))  # fmt: skip
