@@ -8,9 +8,10 @@ import pytest
 from browser import HOSTILE, example, fault, near
 
 import regard as rg
-from regard.lens import Axis, Call, Run, Segment, answers
+from regard.lens import Axis, Call, Run, Segment
 from regard.lens.codes import FINE_ERROR, decode
-from regard.lens.walk import KEYS
+from regard.lens.page import answers
+from regard.lens.page.walk import KEYS
 
 
 @pytest.fixture(scope="module")

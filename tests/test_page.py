@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.lens import Run, embed
+from regard.lens import Run
 from regard.lens.codes import FINE_ERROR, LEAK, NAN, OUT, decode, encode
 from regard.lens.labels import visible
-from regard.lens.page import json_for_html, page
+from regard.lens.page import embed, json_for_html, page
 from regard.lens.ramp import ramp
 from regard.measures import edges
 

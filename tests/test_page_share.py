@@ -13,13 +13,12 @@ import pytest
 from browser import HOSTILE, example, fault
 
 import regard as rg
-from regard.lens import embed
 from regard.lens.choice import choose
 from regard.lens.codes import FINE_ERROR
 from regard.lens.labels import visible
-from regard.lens.notebook import frame_of
-from regard.lens.origin import origin
-from regard.lens.page import page
+from regard.lens.page import embed, page
+from regard.lens.page.notebook import frame_of
+from regard.lens.page.origin import origin
 from regard.lens.ramp import ramp
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,9 +10,9 @@ from browser import example, near
 import regard as rg
 from regard.lens import Call, Run
 from regard.lens.codes import FINE_ERROR
-from regard.lens.desk import Desk
 from regard.lens.figures import measured, of_weights
 from regard.lens.page import page
+from regard.lens.page.desk import Desk
 from regard.lens.run import Step
 
 HALF = 2.0**-11  # of a number kept in 16 bits

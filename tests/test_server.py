@@ -21,13 +21,14 @@ import pytest
 from browser import Opened, example, fault, words
 
 import regard as rg
-from regard.lens import codes, desk
-from regard.lens.frames import unframed
+from regard.lens import codes
+from regard.lens.page import desk
+from regard.lens.page.frames import unframed
 from regard.measures import edges
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-server = pytest.importorskip("regard.lens.server")
+server = pytest.importorskip("regard.lens.page.server")
 
 N = 300
 HERE = str(Path(__file__).parent)
@@ -403,7 +404,7 @@ def test_a_port_that_is_taken_is_refused(served):
 
 ALONE = """
 from browser import example
-from regard.lens.server import serve
+from regard.lens.page.server import serve
 serve(example(50)[0])
 print("ended")
 """

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..attention import attention, attention_weights
 from ..lens import Axis, Call, Run
-from ..lens.answers import row
 from ..lens.codes import FINE_ERROR, decode
 from ..lens.figures import measured
 from ..lens.page import page
+from ..lens.page.answers import row
 from ..lens.tiles import overview, tile
 from ..masks import causal
 from .system import Figure

@@ -57,8 +57,8 @@ def look(
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
 ) -> None:  # fmt: skip
     """Run a text through a trained model and look at its attention."""
-    from ..lens import container
-    from ..lens.sizes import size_of
+    from ..lens.storing import container
+    from ..lens.storing.sizes import size_of
 
     given = _given(words or [], picture)
     recording = {
@@ -108,7 +108,7 @@ def look(
     if save:
         tell(f"The run is in {save}: {_command(save)} shows it again.")
     if serve:
-        from ..lens.server import serve as serves
+        from ..lens.page.server import serve as serves
 
         serves(run, other, port=port or 0, findings=findings, start=start, open_browser=open_page,
                tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."))  # fmt: skip
@@ -137,9 +137,9 @@ def _tell_findings(console, found: Audit) -> None:
 
 def _page(run, other, findings, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> Path | None:
     """Writes the page -> where it is; None for a run that is too long for one, and says how to serve it."""
-    from ..lens.embed import fits
     from ..lens.page import page
-    from ..lens.sizes import shown
+    from ..lens.page.embed import fits
+    from ..lens.storing.sizes import shown
 
     if not all(fits(one) for one in (run, other) if one is not None):
         beside = () if other is None else ("--compare", other.facts["folder"])
@@ -166,7 +166,7 @@ def _command(folder: Path, *options: str) -> str:
 
 def _given(words: list[str], picture: Path | None) -> Given:
     """What the words name. A single word is a recorded run, a file or a text; with a picture it is the model."""
-    from ..lens import container
+    from ..lens.storing import container
 
     if len(words) > 2:
         raise refuse("look", "too many words", f"{len(words)} arguments", "a model and a text", "put the text in quotes")

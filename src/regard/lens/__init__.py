@@ -1,4 +1,12 @@
-"""The lens: attention as it was, at any length: recorded runs, their figures and tiles, and a page to look at them."""
+"""The lens: attention as it was, at any length.
+
+axis · call · run            a recorded run as data
+look · recording             models, modules and arrays become runs
+storing                      runs in folders, mapped into memory
+figures · tiles · reach      what is computed from q, k and lse when it is asked for
+page                         the page of a run, as a file or served
+heatmap · terminal           the same in pictures for papers, and in the terminal
+"""
 
 from .axis import Axis, Segment
 from .call import Call, Overview

@@ -14,7 +14,21 @@ import zlib
 
 import numpy as np
 
-__all__ = ["COARSE_ERROR", "FINE_ERROR", "FIRST", "LEAK", "MASKED", "NAN", "OUT", "TINY", "ZERO", "decode", "encode", "packed", "percent"]
+__all__ = [
+    "COARSE_ERROR",
+    "FINE_ERROR",
+    "FIRST",
+    "LEAK",
+    "MASKED",
+    "NAN",
+    "OUT",
+    "TINY",
+    "ZERO",
+    "decode",
+    "encode",
+    "packed",
+    "percent",
+]
 
 MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST = range(7)
 DECADES, STEPS = 6, 249

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["visible"]
+__all__ = ["visible", "words"]
 
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 
@@ -20,6 +20,15 @@ def visible(token: str, edge: str = "") -> str:
     if token[0] == " " and token[1:2].strip(" "):
         return edge + "".join(map(_sign, token[1:]))
     return "".join(map(_sign, token))
+
+
+def words(text: str) -> str:
+    """A text in which nothing is hidden, its spaces as spaces.
+
+    >>> words("a  b\u202e")
+    'a  b⟨U+202E⟩'
+    """
+    return " ".join(visible(word) if word else "" for word in text.split(" "))
 
 
 def _sign(letter: str) -> str:

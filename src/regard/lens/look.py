@@ -82,7 +82,7 @@ def look(
     kind = _kind(what, given)
     _check(kind, what, given)
     if kind == "a recorded run":
-        from .container import open_run
+        from .storing.container import open_run
 
         return open_run(what)
     if kind == "q and k":

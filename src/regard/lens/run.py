@@ -66,18 +66,18 @@ class Run:
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = False) -> Run:
         """The run that a folder holds, its arrays mapped from there; `container.open_run` says more."""
-        from .container import open_run
+        from .storing.container import open_run
 
         return open_run(folder, verify=verify)
 
     def save(self, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
         """Writes the run into a folder -> the same run, its arrays mapped from there; `container.save` says more."""
-        from .container import save
+        from .storing.container import save
 
         return save(self, folder, overwrite=overwrite, limit=limit)
 
     def _repr_html_(self) -> str:
         """The page of the run, as notebooks show it."""
-        from .notebook import frame_of
+        from .page.notebook import frame_of
 
         return frame_of(self)

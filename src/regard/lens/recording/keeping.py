@@ -11,9 +11,9 @@ from typing import Any
 
 from ...errors import Reason, Refused, refuse
 from ..call import Call
-from ..container import Writer
 from ..run import Run, Step
-from ..sizes import shown, size_of
+from ..storing.container import Writer
+from ..storing.sizes import shown, size_of
 from .axes import Axes
 from .steps import Growing
 from .taken import Taken, measured

@@ -19,7 +19,7 @@ from ...errors import refuse
 from ...problem import Problem
 from ..axis import Axis
 from ..run import Run
-from ..tensors import mapped
+from ..storing.tensors import mapped
 from .axes import Axes
 from .facts import facts, hash_of
 from .keeping import Asked, Keeper, Passed, keeping

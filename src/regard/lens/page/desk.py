@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..errors import Reason, Refused, refuse
+from ...errors import Reason, Refused, refuse
+from ..call import Call, Overview
+from ..codes import encode
+from ..labels import visible
+from ..run import Run
+from ..tiles import PATIENCE, Tile, allowed_in, halvings, overview, tile
 from . import answers
-from .call import Call, Overview
-from .codes import encode
 from .frames import frame
-from .labels import visible
-from .run import Run
-from .tiles import PATIENCE, Tile, allowed_in, halvings, overview, tile
 
 __all__ = ["QUESTIONS", "Desk"]
 

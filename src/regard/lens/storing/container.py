@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import elsewhere, read_array
-from ..errors import Reason, Refused, refuse
+from ...arrays import elsewhere, read_array
+from ...errors import Reason, Refused, refuse
+from ..axis import Axis
+from ..call import Call
+from ..run import Run, Step
 from . import layout, manifest, rules, tensors
-from .axis import Axis
-from .call import Call
 from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, open_run, run_of, sha256, state_of
-from .run import Run, Step
 from .sizes import shown, size_of
 
 __all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Reason, Refused, refuse
-from ..expr import Table, frozen_table, table
+from ...errors import Reason, Refused, refuse
+from ...expr import Table, frozen_table, table
+from ..axis import Axis
+from ..call import Call
+from ..labels import words
+from ..run import Run
 from . import layout, manifest, rules, tensors
-from .answers import words
-from .axis import Axis
-from .call import Call
-from .run import Run
 from .strict import MEND
 
 __all__ = ["DRAFT", "FOLDER", "MANIFEST", "file_of", "generation_of", "open_run", "run_of", "sha256", "state_of"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .call import Call
+from ..call import Call
 
 __all__ = ["walk"]
 

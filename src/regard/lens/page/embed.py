@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..measures import edges
-from .call import Call
-from .codes import ABOVE, LEAK, NAN, OUT, encode, packed
+from ...measures import edges
+from ..call import Call
+from ..codes import ABOVE, LEAK, NAN, OUT, encode, packed
+from ..run import Run
 from .frames import frame
-from .run import Run
 
 __all__ = ["LARGEST", "MOST", "PICTURE", "blocks", "fits", "kept"]
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Refused, refuse
+from ...errors import Refused, refuse
+from ..run import Run
 from .desk import QUESTIONS, Desk
-from .page import page, policy
-from .run import Run
+from .html import page, policy
 
 if TYPE_CHECKING:
     from starlette.requests import Request

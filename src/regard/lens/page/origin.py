@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .run import Run
+from ..run import Run
 
 __all__ = ["origin"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Reason
-from .call import Call, Overview
+from ...errors import Reason
+from ..call import Call, Overview
 from .strict import MEND
 
 __all__ = ["arrays_of", "faults", "fields_of"]

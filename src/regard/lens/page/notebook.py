@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .run import Run
+    from ..run import Run
 
 __all__ = ["frame_of"]
 
@@ -21,9 +21,9 @@ def frame_of(run: Run, height: int = HEIGHT) -> str:
     >>> frame_of(of_arrays(*np.zeros((2, 1, 4, 8))))[:41]
     '<iframe sandbox="allow-scripts allow-down'
     """
+    from ..choice import choose
     from . import embed
-    from .choice import choose
-    from .page import page
+    from .html import page
 
     if not embed.fits(run):
         return (f"<p>This run of {html.escape(run.model)} is too long for one page: save it with <code>run.save(folder)</code> and look "

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .axis import Axis
-from .call import Call
-from .codes import encode
-from .labels import visible
-from .run import Run
+from ..axis import Axis
+from ..call import Call
+from ..codes import encode
+from ..labels import visible, words
+from ..run import Run
 from .walk import walk
 
 __all__ = ["about", "column", "pair", "plain", "row", "tracks", "walk"]
@@ -56,11 +56,6 @@ def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
     """Figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,); those that are known."""
     found = {name: call.rows[name][head].astype(np.float32) for name in TRACKS if name in call.rows}
     return found if call.received is None else found | {"received": call.received[head].astype(np.float32)}
-
-
-def words(text: str) -> str:
-    """A text in which nothing is hidden, its spaces as spaces."""
-    return " ".join(visible(word) if word else "" for word in text.split(" "))
 
 
 def plain(value: Any) -> Any:

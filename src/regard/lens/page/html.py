@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from ..errors import Reason, Refused, refuse
+from ...errors import Reason, Refused, refuse
+from ..codes import FINE_ERROR, percent
+from ..labels import visible
+from ..ramp import ramp
+from ..run import Run
 from . import embed
 from .answers import about, plain
-from .codes import FINE_ERROR, percent
-from .labels import visible
 from .origin import origin
-from .ramp import ramp
-from .run import Run
 
 __all__ = ["json_for_html", "page", "policy"]
 

@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import Reason, Refused
-from .axis import Axis, Segment
-from .run import Step
+from ...errors import Reason, Refused
+from ..axis import Axis, Segment
+from ..run import Step
 from .strict import MEND, Each, dumps, loads, wrong
 
 __all__ = ["FORMAT", "VERSION", "axis_of", "described_axis", "parse", "steps_of", "text"]
