@@ -10,8 +10,8 @@ from browser import HOSTILE, example, fault, near
 import regard as rg
 from regard.lens import Axis, Call, Run, Segment
 from regard.lens.codes import FINE_ERROR, decode
-from regard.lens.page import answers
-from regard.lens.page.walk import KEYS
+from regard.lens.viewer import answers
+from regard.lens.viewer.walk import KEYS
 
 
 @pytest.fixture(scope="module")

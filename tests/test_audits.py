@@ -1,6 +1,5 @@
 """Audits of behaviour: every planted fault is found and named, its healthy twin is silent, and nothing is left behind."""
 
-import doctest
 import functools
 import json
 
@@ -509,13 +508,3 @@ def test_the_command_refuses_in_sentences(capsys, monkeypatch):
 
     assert left.value.code == 2
     assert capsys.readouterr().err.startswith("regard: no such check: 'leek'; expected one of ")
-
-
-@pytest.mark.parametrize("name", ["audit", "gap"])
-def test_examples(name):
-    """The examples in the docstrings run."""
-    import importlib
-
-    found = doctest.testmod(importlib.import_module(f"regard.audits.{name}"))
-
-    assert found.attempted and not found.failed

@@ -614,14 +614,3 @@ def test_badges_stand_at_calls_and_heads():
 
     assert badges(found) == {1: {None: ["mask"], 3: ["sink"]}, 2: {0: ["sink"], 2: ["sink"]}}
     assert badges([]) == {}
-
-
-@pytest.mark.parametrize("room", ["badges", "told", "words"])
-def test_examples(room):
-    """The examples in the docstrings are true."""
-    import doctest
-    import importlib
-
-    found = doctest.testmod(importlib.import_module(f"regard.audits.recorded.{room}"))
-
-    assert found.attempted and not found.failed

@@ -195,7 +195,7 @@ def test_two_runs_are_compared(here):
 def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):
     """Nothing is lost: the summary and the command that serves the run are shown, and no page is written."""
     recorded(here / "a run")
-    monkeypatch.setattr("regard.lens.page.embed.fits", lambda run: False)
+    monkeypatch.setattr("regard.lens.viewer.embed.fits", lambda run: False)
     monkeypatch.setattr("webbrowser.open", lambda address: pytest.fail(f"{address} is not there"))
     out = looked("a run", "--open").output
     assert "too long for one page" in out and "regard look 'a run' --serve" in out

@@ -9,8 +9,8 @@ from test_page_map import DIGITS, Map
 
 import regard as rg
 from regard.lens.codes import FINE_ERROR
-from regard.lens.page import page
 from regard.lens.ramp import ramp
+from regard.lens.viewer import page
 
 BEGIN = {
     "run": 0,

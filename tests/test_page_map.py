@@ -11,9 +11,9 @@ from regard.lens import Axis, Run
 from regard.lens.axis import Segment
 from regard.lens.codes import COARSE_ERROR
 from regard.lens.labels import visible
-from regard.lens.page import page
 from regard.lens.ramp import ramp
 from regard.lens.run import Step
+from regard.lens.viewer import page
 
 DIGITS = 0.006  # three figures are shown: half of the last one, relative to the first
 BEGIN = {"call": 0, "head": 0, "query": 0, "key": None, "pins": [], "scale": "log", "pool": "share", "hideSpecial": False,

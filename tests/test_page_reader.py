@@ -13,8 +13,8 @@ from regard.lens import Axis, Call, Run
 from regard.lens.codes import COARSE_ERROR, FINE_ERROR
 from regard.lens.figures import of_weights
 from regard.lens.labels import visible
-from regard.lens.page import SCRIPTS, _part, page
-from regard.lens.page.desk import Desk
+from regard.lens.viewer.desk import Desk
+from regard.lens.viewer.html import SCRIPTS, _part, page
 
 SENTENCE = ("[CLS]", " The", " animal", " did", "n", "'", "t", " cross", " the", " street", ".", "\n", " It", " was", " too", " tired",
             ".", "[SEP]")  # fmt: skip

