@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +24,7 @@ from ..lens.tiles import overview, tile
 from ..lens.viewer import page
 from ..lens.viewer.answers import row
 from ..masks import causal
+from . import browser
 from .system import Figure
 from .turns import Pace, seconds, take_turns
 
@@ -24,6 +32,7 @@ __all__ = ["measure"]
 
 TOKENS, DEPTH = 100_000, 64
 LAYERS, HEADS, SHORT = 12, 12, 512  # of the run that becomes a page
+SENTENCE = "The animal didn't cross the street because it was too tired, and the street was far too wide."
 TOLERANCE = 1e-4  # of a weight; float32 sums and scores of a few units
 
 
@@ -91,7 +100,33 @@ def a_page(pace: Pace, progress: Callable[[str], None], shrink: int) -> list[Fig
     run = Run("bench", "", {"text": Axis.of(tokens)}, tuple(calls))
     note = f"{layers} layers × {HEADS} heads × {tokens} tokens"
     spent = seconds(take_turns({"page": lambda: page(run)}, pace)["page"])
+    made = page(run)
+    progress("lens: the page in a browser")
     return [
-        Figure("page", float(len(page(run).encode())), "bytes", note),
+        Figure("page", float(len(made.encode())), "bytes", note),
         Figure("its making", spent, "s", "from a recorded run"),
+        *browser.measure(made),
+        *a_first_look(progress),
+    ]
+
+
+def a_first_look(progress: Callable[[str], None]) -> list[Figure]:
+    """The command on one sentence, from its start to its end, in processes of their own."""
+    progress("lens: regard look, one sentence")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "page.html"
+        spent = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            ran = subprocess.run(
+                [sys.executable, "-m", "regard", "look", SENTENCE, "--out", str(file)], capture_output=True, check=False
+            )
+            spent.append(time.perf_counter() - begin)
+            if ran.returncode:
+                why = ran.stderr.decode(errors="replace").strip().splitlines()
+                return [Figure("regard look, one sentence", math.nan, "s", why[-1] if why else f"exit status {ran.returncode}")]
+        bytes_ = float(file.stat().st_size)
+    return [
+        Figure("regard look, one sentence", statistics.median(spent), "s", "the default model, from the start of the command"),
+        Figure("its page", bytes_, "bytes"),
     ]

@@ -5,4 +5,7 @@ addEventListener("hashchange", () => { if (location.hash !== address()) choose({
 dark.addEventListener("change", redraw);
 addEventListener("resize", () => draw(new Set(["size"])));
 Object.assign(state, { ...asked(location.hash) });
-choose({}).then(redraw).then(() => { document.documentElement.dataset.ready = "yes"; });
+choose({}).then(redraw).then(() => {
+  performance.mark("ready");
+  document.documentElement.dataset.ready = "yes";
+});
