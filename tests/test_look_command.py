@@ -1,5 +1,6 @@
 """`regard look` as a command: what its words mean, what it writes and where, and what it will not do."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 import regard as rg
 from regard.cli import app
-from regard.lens import Run
+from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
@@ -256,3 +257,23 @@ def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(tmp_path):
     shown = looked(tmp_path / "run", "--out", page).stdout
     assert "fault: weights" in shown and "to mend" in shown
     assert '"check": "weights"' in page.read_text(encoding="utf-8")
+
+
+def test_foreign_names_do_not_act_on_the_terminal(tmp_path):
+    """Names of a foreign run, and words of a foreign model's configuration, are shown as signs, whether it is shown or refused."""
+    evil = "a\x1b]0;pwned\x07\x1b[2J"
+    q = np.ones((1, 2, 4), np.float32)
+    call = rg.look(q, k=q).calls[0]
+    axes = {evil: Axis.of(["x", "y"], name=evil)}
+    run = Run(evil, "", axes, (dataclasses.replace(call, name=evil, queries=evil, keys=evil),))
+    run.save(tmp_path / "run")
+    assert "\x1b" not in looked(tmp_path / "run", "--out", tmp_path / "page.html").stdout
+
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": evil}))
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"")
+    command = [sys.executable, "-m", "regard", "look", "model", "hi"]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": SRC}, check=False
+    )
+    assert ran.returncode == 2 and "pwned" in ran.stderr and "\x1b" not in ran.stderr

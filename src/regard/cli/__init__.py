@@ -42,8 +42,9 @@ def main() -> None:
     try:
         app()
     except Refused as refused:
+        from ..lens.labels import words
+
         for reason in refused.reasons:
-            print(
-                f"regard: {reason.what}: {reason.given}; expected {reason.expected}; to mend: {reason.mend}.", file=sys.stderr
-            )
+            told = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; to mend: {reason.mend}."
+            print("\n".join(map(words, told.split("\n"))), file=sys.stderr)  # names out of foreign files are among it
         sys.exit(2)

@@ -42,13 +42,9 @@ ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
 def summary(console: Console, run: Run, choice: Choice) -> None:
     """Prints the run: figures of every call and head, then the chosen head's matrix and the chosen token's row."""
     heads = max(call.shape[0] for call in run.calls)
-    sizes = " · ".join(f"{len(axis)} {name if name != 'text' else 'tokens'}" for name, axis in run.axes.items())
-    console.print(
-        _line(
-            f"{visible(run.model)} · {len(run.calls)} attention {'call' if len(run.calls) == 1 else 'calls'} × {heads} heads · {sizes}",
-            bold=True,
-        )
-    )
+    sizes = " · ".join(f"{len(axis)} {visible(name) if name != 'text' else 'tokens'}" for name, axis in run.axes.items())
+    calls = f"{len(run.calls)} attention call{'s' * (len(run.calls) > 1)}"
+    console.print(_line(f"{visible(run.model)} · {calls} × {heads} heads · {sizes}", bold=True))
     console.print()
     shown = [name for name in BLOCKS if name != ("first" if _marked(run) else "special")]
     blocks = [block for name in shown for block in _blocks(name, run.calls, console.width)]
