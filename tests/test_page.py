@@ -397,6 +397,24 @@ def test_findings_stand_on_top_and_lead_to_their_place(opened):
     assert view.tab.evaluate("metrics.all()") == [[1, 2]]
 
 
+def test_a_finding_about_several_heads_stands_at_each_of_them(opened):
+    """It marks its heads, not the whole call, and leads to the first; one that counts heads is about the call."""
+    several = finding("warning", head=None, row=None, numbers={"heads": [1, 2]})
+    view = opened(page(example()[0], findings=[several, finding("note", head=None, numbers={"heads": 3})]))
+    found = view.tab.evaluate("[null, 0, 1, 2].map((head) => badges.at(1, head).map(({ severity }) => severity))")
+    assert found == [["note"], [], ["warning"], ["warning"]]
+    view.click("#findings li button")
+    assert view.state("call", "head") == (1, 1)
+
+
+@pytest.mark.parametrize("first", "=+-@")
+def test_a_name_in_a_copied_table_is_no_formula(opened, first):
+    """A spreadsheet computes what begins with one of these; the copy puts an apostrophe before it."""
+    run = fault(example(layers=1)[0], name=f'{first}HYPERLINK("x")', layer=None)
+    view = opened(page(run))
+    assert all(line.startswith(f"'{first}HYPER") for line in view.tab.evaluate("headTable.text()").splitlines()[1:])
+
+
 def test_notes_alone_are_folded_away(opened):
     """Where the audit found no fault and no warning its notes are there, but closed."""
     view = opened(page(example()[0], findings=[finding("note")]))
@@ -565,7 +583,9 @@ def test_a_run_without_figures_is_refused():
 
 
 def test_runs_of_other_sizes_are_not_compared():
-    """Two runs are laid over each other only where their axes agree."""
+    """Two runs are laid over each other only where their axes and numbers of heads agree."""
+    with pytest.raises(rg.Refused, match=r"2 calls of 3 heads(.|\n)*2 calls of 2 heads"):
+        page(example()[0], example(heads=2)[0])
     with pytest.raises(rg.Refused, match=r"cannot be laid over each other(.|\n)*text of 8(.|\n)*text of 9"):
         page(example()[0], example(n=9)[0])
 

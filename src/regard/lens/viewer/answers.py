@@ -98,6 +98,6 @@ def _call(call: Call) -> dict[str, Any]:
         "formula": {"mask": None if call.mask is None else words(str(call.mask)),
                     "score": None if call.score is None else words(str(call.score)),
                     "scale": plain(call.scale), "sinks": call.sinks is not None},
-        "figures": {name: [plain(float(f"{value:.5g}")) for value in values] for name, values in call.figures.items()}, "badges": {},
+        "figures": {name: [plain(float(f"{value:.5g}")) for value in values] for name, values in call.figures.items()},
         "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")}, "notes": plain(call.notes),
     }  # fmt: skip

@@ -38,7 +38,7 @@ def page(
 ) -> str:  # fmt: skip
     """The run as one self-contained HTML page.
 
-    other: a second run over axes of the same sizes, to compare with · findings: of an audit, as JSON · start: what is shown first:
+    other: a second run with as many heads over axes of the same sizes, to compare with · findings: of an audit, as JSON · start: what is shown first:
     {"call", "head", "query"} · served: leave the numbers out; the page asks the server that sent it.
     Refused: more than 60 million weights unless served; calls without figures; a place that is not there; runs that cannot be compared.
 
@@ -119,11 +119,13 @@ def _measured(runs: Sequence[Run]) -> None:
 
 
 def _comparable(run: Run, other: Run) -> None:
-    ours, theirs = ([(call.shape[1:], call.queries, call.keys) for call in each.calls] for each in (run, other))
+    ours, theirs = ([(call.shape, call.queries, call.keys) for call in each.calls] for each in (run, other))
     if ours != theirs:
-        sizes = [", ".join(f"{name} of {len(axis)}" for name, axis in each.axes.items()) for each in (run, other)]
-        raise refuse("page", "runs that cannot be laid over each other", f"{len(ours)} calls over {sizes[0]}; {len(theirs)} over {sizes[1]}",
-                     "as many calls, over axes of the same names and sizes", "record both from the same text")  # fmt: skip
+        given = [f"{len(each.calls)} calls of {', '.join(map(str, sorted({call.shape[0] for call in each.calls})))} heads over "
+                 + ", ".join(f"{name} of {len(axis)}" for name, axis in each.axes.items()) for each in (run, other)]  # fmt: skip
+        raise refuse("page", "runs that cannot be laid over each other", "; ".join(given),
+                     "as many calls of as many heads, over axes of the same names and sizes", "record both from the same text, "
+                     "with models of the same shape")  # fmt: skip
 
 
 def _hash(text: str) -> str:

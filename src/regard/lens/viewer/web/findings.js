@@ -28,7 +28,8 @@ const findingsList = {
   },
 
   /** Goes to the head and row that a finding is about. */
-  async lead({ call, head, row }) {
+  async lead(found) {
+    const { call, row } = found, [head] = badges.heads(found);
     await choose({ run: 0, call, ...(Number.isInteger(head) ? { head } : {}), ...(Number.isInteger(row) ? { query: row } : {}) });
     $("atlas").scrollIntoView({ block: "nearest" });
   },

@@ -45,9 +45,10 @@ const headTable = {
     $("atlas-table").querySelector("th[aria-sort='ascending'] button, th[aria-sort='descending'] button")?.focus();
   },
 
-  /** The table with tabs between the columns, numbers in full. */
+  /** The table with tabs between the columns, numbers in full; no name of a call can become a formula of a spreadsheet. */
   text() {
-    const lines = this.heads().map(([call, head]) => [callTitle(call), head, ...this.names().map((name) => metrics.value(name, call, head) ?? "")]);
+    const plain = (name) => (/^[=+@-]/.test(name) ? `'${name}` : name);
+    const lines = this.heads().map(([call, head]) => [plain(callTitle(call)), head, ...this.names().map((name) => metrics.value(name, call, head) ?? "")]);
     return [["call", "head", ...this.names()], ...lines].map((line) => line.join("\t")).join("\n");
   },
 };

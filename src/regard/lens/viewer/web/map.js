@@ -154,12 +154,6 @@ const map = {
 };
 screens.push(map);
 
-/** What the map shows: the first row and key, and how many there are of each. */
-function mapExtent() {
-  const { row, column, span, ky } = map.plot.view();
-  return { row, column, rows: map.plot.height / ky, columns: span };
-}
-
 /** The codes of one weight. */
 async function weightAt(n, i, j) {
   const tile = await tiles.load({ n, call: state.call, head: state.head, pool: state.pool, level: 0, row: Math.floor(i / TILE), column: Math.floor(j / TILE) });

@@ -98,7 +98,13 @@ const metrics = {
 
 // What the audit found, by the place that it is about. Findings are about the first run.
 const badges = {
-  at: (call, head) => data.findings.filter((found) => state.run === 0 && found.call === call && (found.head ?? null) === head),
+  /** The heads that a finding is about: its own, or several of them; none where it is about the whole call. */
+  heads: ({ head, numbers }) => (Number.isInteger(head) ? [head] : Array.isArray(numbers?.heads) ? numbers.heads : []),
+  /** What was found about a head, or with null about the whole call. */
+  at(call, head) {
+    const about = (found) => (head === null ? !this.heads(found).length : this.heads(found).includes(head));
+    return data.findings.filter((found) => state.run === 0 && found.call === call && about(found));
+  },
   /** The worst of some findings: "fault", "warning", "note", or nothing. */
   worst: (found) => ["fault", "warning", "note"].find((severity) => found.some((each) => each.severity === severity)),
 };
