@@ -428,9 +428,18 @@ def sdpa(q, k, v, **rules):
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, **rules)
 
 
+def weighted(part):
+    return torch.nn.functional.rms_norm(part, (16,), torch.linspace(0.5, 1.5, 16))
+
+
 BY_HAND = {
     "healthy": (lambda q, k, v: sdpa(q, k, v, is_causal=True), None),
     "normed q and k": (lambda q, k, v: sdpa(*(torch.nn.functional.normalize(part, dim=-1) for part in (q, k)), v, scale=1.0), None),
+    "q scaled before": (lambda q, k, v: sdpa(q / 4, k, v, scale=1.0), None),
+    "q and k scaled before": (lambda q, k, v: sdpa(q / 2, k / 2, v, scale=1.0), None),
+    "q scaled before, written out": (lambda q, k, v: torch.softmax((q / 4) @ k.mT, -1) @ v, None),
+    "q and k normed with weights": (lambda q, k, v: sdpa(weighted(q), weighted(k), v, scale=1.0), None),
+    "scaled before and by the call": (lambda q, k, v: sdpa(q / 4, k, v), ("scale", "warning")),
     "no scale": (lambda q, k, v: sdpa(q, k, v, scale=1.0), ("scale", "warning")),
     "inverted scale": (lambda q, k, v: sdpa(q, k, v, scale=4.0), ("scale", "warning")),
     "scaled twice": (lambda q, k, v: sdpa(q, k, v, scale=1 / 16), ("scale", "warning")),
@@ -453,6 +462,24 @@ def test_modules_written_by_hand(name):
     found = alarms(checks(look(module, inputs=torch.randn(1, 12, 32)), module))
 
     assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("shown", [False, True], ids=["SDPA", "weights are returned"])
+def test_the_attention_of_torch_is_silent(shown):
+    """torch.nn.MultiheadAttention, which scales q itself where it returns weights, is healthy."""
+
+    class Encoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = torch.nn.MultiheadAttention(32, 2, batch_first=True)
+
+        def forward(self, x):
+            return self.attention(x, x, x, need_weights=shown)[0]
+
+    torch.manual_seed(0)
+    found = rg.audit(Encoder().eval(), inputs=torch.randn(1, 12, 32), checks=["scale"])
+
+    assert not found.findings and [each.check for each in found.passed] == ["scale"], str(found)
 
 
 def test_arguments_that_never_reached_the_call(arrays):

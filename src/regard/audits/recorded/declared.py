@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,9 @@ from ...lens.call import Call
 __all__ = ["Declared", "declared", "has_norms", "layer_of", "scaled_before"]
 
 SCALES = ("scaling", "scale", "softmax_scale")
-QUERIES = ("q_proj", "query", "wq", "q_lin", "q")
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
+ROWS, FEWEST = 64, 4  # rows whose lengths are compared, and below which they tell nothing
+STEADY = 0.005  # lengths are in one proportion, up to the rounding of 16-bit numbers
 
 
 @dataclass(frozen=True)
@@ -70,23 +70,48 @@ def has_norms(layer) -> bool:
 
 
 def scaled_before(call: Call, module) -> float | None:
-    """How much longer or shorter q is than the layer's own projection of x: the scale that was applied before the call.
+    """What q·k was multiplied by before the call: how much longer q and k are than the layer's own projections of x.
 
-    None where it cannot be told: x was not kept, there is no plain projection, or q is normalised on its way.
+    A head's vectors are D neighbouring columns of a projection; rotations leave their lengths alone. None where it cannot be told: x
+    was not kept, q or k is normed on its way, or is no projection of x.
     """
     layer = layer_of(call, module)
-    projection = next((part for name in QUERIES if hasattr(part := getattr(layer, name, None), "weight")), None)
-    if projection is None or call.x is None or call.q is None or has_norms(layer):
+    if layer is None or call.x is None or call.q is None or call.k is None:
         return None
-    weight = read_array(projection.weight.detach().double().cpu(), "weight")
-    x = np.asarray(call.x, np.float64)
-    if weight.ndim != 2 or weight.shape != (call.q.shape[0] * call.q.shape[2], x.shape[-1]) or len(x) != call.q.shape[1]:
+    if not len(call.x) == call.q.shape[1] == call.k.shape[1]:
         return None
-    own = x @ weight.T
-    if getattr(projection, "bias", None) is not None:
-        own = own + read_array(projection.bias.detach().double().cpu(), "bias")
-    before, after = (np.sqrt(np.square(np.asarray(part, np.float64)).sum()) for part in (own, call.q))
-    return float(after / before) if before > 0 and math.isfinite(after / before) else None
+    lengths = list(_projected(layer, np.asarray(call.x[:ROWS], np.float64), call.q.shape[2]))
+    factors = [_factor(_lengths(np.asarray(part[0, :ROWS], np.float64)), lengths) for part in (call.q, call.k)]
+    return None if None in factors else factors[0] * factors[1]  # type: ignore[operator]
+
+
+def _projected(layer, x: np.ndarray, D: int) -> Iterator[np.ndarray]:
+    """The lengths (rows,) of each D neighbouring columns of every projection of x."""
+    held = dict(layer.named_parameters())
+    for name, parameter in held.items():
+        if not name.endswith("weight") or parameter.ndim != 2 or parameter.shape[1] != x.shape[1] or parameter.shape[0] % D:
+            continue
+        own = x @ read_array(parameter.detach().double().cpu(), name).T
+        bias = held.get(name.removesuffix("weight") + "bias")
+        if bias is not None:
+            own += read_array(bias.detach().double().cpu(), name)
+        yield from _lengths(own.reshape(len(x), -1, D)).T
+
+
+def _lengths(vectors: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.square(vectors).sum(-1))
+
+
+def _factor(found: np.ndarray, lengths: Iterable[np.ndarray]) -> float | None:
+    """The one proportion in which these lengths stand to some projection's; None without one, and where all are equally long."""
+    if len(found) < FEWEST or not np.isfinite(found).all() or np.ptp(found) <= 4 * STEADY * found.max():
+        return None
+    for own in lengths:
+        with np.errstate(all="ignore"):
+            ratio = found / own
+        if np.ptp(ratio) <= STEADY * ratio.mean():
+            return float(ratio.mean())
+    return None
 
 
 def _window(layer, own: Mapping[str, Any]) -> int | None:

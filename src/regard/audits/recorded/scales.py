@@ -28,8 +28,10 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
     if known is None:
         return _unusual(run, number, call, module, call.scale if plain or before is None else call.scale * before)
     if math.isclose(call.scale, known, rel_tol=CLOSE):
-        if plain or before is None or not math.isclose(before, known, rel_tol=ROUGH):
+        if plain or before is None:
             return _unusual(run, number, call, module, call.scale)
+        if not math.isclose(before, known, rel_tol=ROUGH):
+            return True
         acts = call.scale * before
     elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
         # q was scaled before, or may have been.
@@ -51,6 +53,7 @@ def _unusual(run: Run, number: int, call: Call, module, acts: float) -> Finding 
     """
     assert call.q is not None and call.k is not None
     D, kind, layer = call.q.shape[2], shape_of(call.name), layer_of(call, module)
+    near = CLOSE if acts == call.scale else ROUGH
     usual, meant = D**-0.5, declared(call, module).configured
     others = [
         other.scale for other in run.calls if other.q is not None and other.q.shape[2] == D and shape_of(other.name) == kind
@@ -58,14 +61,16 @@ def _unusual(run: Run, number: int, call: Call, module, acts: float) -> Finding 
     alone = acts == call.scale and sum(math.isclose(other, usual, rel_tol=CLOSE) for other in others) * 2 >= len(others) > 1
     forms = [(2 * usual, "the scale is doubled"), (usual / 2, "the scale is halved"), (math.sqrt(D), "the scale is inverted")]
     forms += [] if meant else [(1.0, "the scale was left out"), (1 / D, "the root of D was forgotten, or q is scaled twice")]
-    cause = next((words for value, words in forms if math.isclose(acts, value, rel_tol=CLOSE)), None)
-    if D < SMALL or math.isclose(acts, usual, rel_tol=CLOSE) or not (cause or alone) or _configured(layer, acts) or has_norms(layer) \
+    cause = next((words for value, words in forms if math.isclose(acts, value, rel_tol=near)), None)
+    if D < SMALL or math.isclose(acts, usual, rel_tol=near) or not (cause or alone) or _configured(layer, acts) or has_norms(layer) \
             or (_normed(call.q) and _normed(call.k)):  # fmt: skip
         return True
+    read = module is not None and (alone or scaled_before(call, module) is not None)
     return Finding(
-        "scale", "note" if module is None else "warning", place(run, number),
+        "scale", "warning" if read else "note", place(run, number),
         f"scores are {acts:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
-        + (", which the other layers like this one use" if alone else "") + f" (threshold: {CLOSE:g} of it)",
+        + (", which the other layers like this one use" if alone else "")
+        + ("" if read else "; whether q or k was scaled before the call cannot be read") + f" (threshold: {near:g} of it)",
         cause or "the scale of this layer alone was changed",
         f"multiply q·k by {usual:.6g}, once; if {acts:.6g} is meant, nothing is wrong", number,
         numbers={"scale": acts, "usual": usual, "factor": acts / usual},
