@@ -8,6 +8,7 @@ from rich.console import Console
 
 import regard as rg
 from regard.lens import Axis, Call, Run
+from regard.lens.codes import MASKED, OUT
 from regard.lens.picture import picture
 from regard.lens.ramp import ramp
 from regard.lens.terminal import matrix
@@ -55,6 +56,17 @@ def test_what_is_no_plain_weight_looks_different():
     assert named == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
 
 
+def test_what_is_wrong_is_not_pooled_away():
+    """A weight below 0 among thousands has its look in a pooled figure, and its letter in a pooled terminal."""
+    p = weights(n=200, heads=1)
+    p[0, 100, 100] = -0.001
+    figure = rg.heatmap(p, cells=8)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["out of range"]
+    console = Console(file=io.StringIO(), width=40)
+    assert matrix(run_of(p), 0, 0, console).plain.count("!") == 1
+    assert (picture(run_of(p).calls[0], 0, range(200), range(200), 8).codes == OUT).sum() == 1
+
+
 def test_a_pooled_picture_adds_up():
     """Cells of a pooled picture are means over rows of sums over keys: its rows sum to 1, and the title's text says how large they are."""
     p = weights(n=50, heads=1)
@@ -76,7 +88,7 @@ def test_a_picture_is_the_same_however_it_is_computed(monkeypatch):
         for c in range(6):
             cell = p[20 + 10 * r : 30 + 10 * r, across[c] : across[c + 1]]
             np.testing.assert_allclose(found.share[r, c], cell.sum(1).mean(), atol=1e-6)
-            assert found.allowed[r, c] == (across[c] <= 29 + 10 * r)
+            assert (found.codes[r, c] != MASKED) == (across[c] <= 29 + 10 * r)
     assert found.exact.startswith("cells of 10 × 13.83 pairs")
 
 

@@ -385,7 +385,7 @@ def test_half_a_request_does_no_harm(fresh, capfd):
 
 def test_what_is_kept_is_bounded():
     """Tiles are kept up to so many bytes, and those that were asked for last: what is asked for again and again is computed once."""
-    made = desk.Tile(np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32), np.zeros((8, 8), bool), "exact")
+    made = desk.Tile(np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32), np.zeros((8, 8), bool), np.zeros((8, 8), np.uint8), "exact")
     kept, computed = desk.Kept(5 * 576), []
     for i in range(9):
         for name in (i, 0):

@@ -17,7 +17,9 @@ from strategies import problems
 
 import regard as rg
 from regard.expr import batch, lift
-from regard.lens import Call, reach, tiles
+from regard.lens import Call, codes, reach, tiles
+from regard.lens.picture import picture
+from regard.lens.viewer import embed
 from regard.problem import Problem
 from regard.readings import substituted
 
@@ -74,7 +76,7 @@ def whole(call, head, level, size, **more) -> tiles.Tile:
         [tiles.tile(call, head, level, row, column, size, **more) for column in range(-(-K // step))]
         for row in range(-(-Q // step))
     ]
-    return tiles.Tile(*(np.block([[tile[part] for tile in line] for line in found]) for part in range(3)), found[0][0].exact)
+    return tiles.Tile(*(np.block([[tile[part] for tile in line] for line in found]) for part in range(4)), found[0][0].exact)
 
 
 def judge(call: Call, head: int, level: int, size: int = 8) -> None:
@@ -184,9 +186,29 @@ def test_a_leak_shows_at_every_level(monkeypatch):
             found = whole(call, head, level, 8)
             for name, pool in POOLS.items():
                 np.testing.assert_allclose(getattr(found, name), cells(p[head], level, pool), rtol=1e-6)
-            expected = cells(np.tri(48, dtype=bool), level, SOME)
-            expected[10 >> level, 11 >> level] &= head == 0
-            np.testing.assert_array_equal(found.allowed, expected)
+            np.testing.assert_array_equal(found.allowed, cells(np.tri(48, dtype=bool), level, SOME))
+            leaks = np.zeros((48, 48), bool)
+            leaks[10, 11] = head == 1
+            np.testing.assert_array_equal(found.wrong == codes.LEAK, cells(leaks, level, SOME))
+
+
+@pytest.mark.parametrize(("bad", "code"), [(-0.5, codes.OUT), (1.2, codes.OUT), (-np.inf, codes.OUT), (np.nan, codes.NAN)])
+def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, monkeypatch):
+    """One weight below 0, above 1 or not a number among 2,000: in tiles, regions, pictures of paper, page and server alike."""
+    monkeypatch.setattr(tiles, "BLOCK", 100)
+    call, _ = given_weights()
+    call.given[1, 40, 5] = bad
+    for level in range(6):
+        shown = codes.encode(*(lambda tile: (tile.share, tile.allowed, tile.wrong))(whole(call, 1, level, 8)))[0]
+        assert shown[40 >> level, 5 >> level] == code and (np.isin(shown, (codes.OUT, codes.NAN, codes.LEAK))).sum() == 1
+    found = picture(call, 1, range(48), range(48), 6).codes
+    assert found[5, 0] == code and (found != code).sum() == 35
+    for head, count in ((0, 0), (1, 1)):
+        p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
+        monkeypatch.setattr(embed, "PICTURE", 6)
+        written = embed._picture(p, allowed, codes.wrong(p, allowed))
+        np.testing.assert_array_equal(written, tiles.coded(call, tiles.overview(call, 6))[head])
+        assert (written == code).sum() == count
 
 
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
@@ -291,11 +313,14 @@ def test_a_picture_knows_what_is_masked():
     q, k = np.random.default_rng(0).standard_normal((2, 2, 40, 8), np.float32)
     call = recorded(q, k, mask=rg.causal())
     picture = tiles.overview(call, 10)
-    np.testing.assert_array_equal(tiles.allowed_in(call, picture), np.broadcast_to(np.tri(10, dtype=bool), (2, 10, 10)))
+    np.testing.assert_array_equal(tiles.coded(call, picture) != codes.MASKED, np.broadcast_to(np.tri(10, dtype=bool), (2, 10, 10)))
     call, _ = given_weights(40)
     call.given[1, 3, 39] = 0.5
+    found = tiles.coded(call, tiles.overview(call, 10))
     expected = np.stack([np.tri(10, dtype=bool)] * 2)
-    np.testing.assert_array_equal(tiles.allowed_in(call, tiles.overview(call, 10)), expected)
+    expected[1, 0, 9] = True
+    np.testing.assert_array_equal(found != codes.MASKED, expected)
+    assert np.argwhere(found == codes.LEAK).tolist() == [[1, 0, 9]]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ __all__ = [
     "encode",
     "packed",
     "percent",
+    "wrong",
 ]
 
 MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST = range(7)
@@ -37,8 +38,12 @@ FINE_ERROR = 10 ** (DECADES / STEPS / 512) - 1  # relative: 0.011 %
 ABOVE = 1 + 1e-3  # rounding of 16-bit weights stays below this
 
 
-def encode(weights: np.ndarray, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def encode(
+    weights: np.ndarray, allowed: np.ndarray | None = None, worst: np.ndarray | int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """(coarse, fine) uint8 codes of weights; allowed: where the mask lets a row look, everywhere by default.
+
+    worst: where several weights are shown as one, the code of what is `wrong` among them, which wins; 0 where nothing is.
 
     >>> codes = encode(np.array([0.0, 0.0, 1e-6, 1.0, 0.5, np.nan, 2.0]), np.array([False, True, True, True, True, True, True]))
     >>> codes[0].tolist(), decode(*codes)[2:5].round(4).tolist()
@@ -52,8 +57,18 @@ def encode(weights: np.ndarray, allowed: np.ndarray | None = None) -> tuple[np.n
         coarse = np.where((weights < 0) | (weights > ABOVE), OUT, np.where(np.isnan(weights), NAN, coarse))
     if allowed is not None:
         coarse = np.where(allowed, coarse, np.where(coarse == ZERO, MASKED, np.where(coarse >= TINY, LEAK, coarse)))
+    coarse = np.where(worst, worst, coarse)
     forbidden = np.where(plain, (fixed >> 8) + FIRST, TINY)
     return coarse.astype(np.uint8), np.where(coarse == LEAK, forbidden, fixed & 255).astype(np.uint8)
+
+
+def wrong(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray | None:
+    """The codes of weights that are none, are out of range or stand where the mask forbids them, 0 elsewhere; None without any."""
+    within = weights.min() >= 0 and weights.max() <= ABOVE  # neither holds for NaN
+    if within and (allowed.all() or not weights[~allowed].any()):
+        return None
+    found = encode(weights, allowed)[0]
+    return np.where(np.isin(found, (NAN, OUT, LEAK)), found, 0).astype(np.uint8)
 
 
 def decode(coarse: np.ndarray, fine: np.ndarray | None = None) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import Reason, Refused, refuse
 from .call import Call
-from .codes import LEAK, MASKED, NAN, OUT, ZERO, encode
+from .codes import LEAK, MASKED, NAN, OUT, ZERO
 from .labels import visible
 from .picture import Picture, picture
 from .ramp import ramp
@@ -153,7 +153,7 @@ def _plain(words: str) -> str:
 
 
 def _draw(ax: Any, shown: Picture, name: str, scale: str) -> None:
-    codes, _ = encode(shown.share, shown.allowed)
+    codes = shown.codes
     with np.errstate(divide="ignore", invalid="ignore"):
         place = np.nan_to_num(1 + np.log10(shown.share) / 6 if scale == "log" else shown.share)
     colours = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
@@ -182,7 +182,7 @@ def _legend(figure, places, pictures: Sequence[Picture], scale: str) -> None:
     norm = LogNorm(1e-6, 1) if scale == "log" else Normalize(0, 1)
     bar = figure.colorbar(ScalarMappable(norm, ListedColormap(ramp("light") / 255)), ax=places, shrink=0.8, label="weight")
     bar.minorticks_off()
-    codes = np.unique(np.concatenate([encode(each.share, each.allowed)[0].ravel() for each in pictures]))
+    codes = np.unique(np.concatenate([each.codes.ravel() for each in pictures]))
     signs = [Patch(facecolor="#f4f2ea", edgecolor="#cfccc0", hatch="////", label="masked")] * bool(MASKED in codes)
     signs += [Patch(facecolor="white", edgecolor="#999999", label="exactly 0")] * bool(ZERO in codes)
     signs += [Patch(facecolor=colour, label=name) for code, (name, colour) in SIGNS.items() if code in codes]

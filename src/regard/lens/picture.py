@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .call import Call
+from .codes import encode
 from .tiles import region
 
 __all__ = ["Picture", "picture"]
@@ -15,13 +16,13 @@ __all__ = ["Picture", "picture"]
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """share, allowed (R, C): the mean over a cell's rows of the sum over its keys, and whether it holds an allowed pair.
+    """share, codes (R, C): the mean over a cell's rows of the sum over its keys, and the code of it, or of what is wrong in the cell.
 
     top, left: where it begins · rows, columns: pairs per cell · queries, keys: names of the cells where each is one row or key
     """
 
     share: np.ndarray
-    allowed: np.ndarray
+    codes: np.ndarray
     top: int
     left: int
     rows: float
@@ -45,6 +46,6 @@ def picture(
     single = height == len(rows), width == len(keys)
     size = f"cells of {len(rows) / height:.4g} × {len(keys) / width:.4g} pairs: mean of rows, sum of keys"
     exact = found.exact if all(single) else size if found.exact == "exact" else f"{size}, {found.exact}"
-    return Picture(found.share, found.allowed, rows.start, keys.start, len(rows) / height, len(keys) / width,
+    return Picture(found.share, encode(found.share, found.allowed, found.wrong)[0], rows.start, keys.start, len(rows) / height, len(keys) / width,
                    tuple(queries[rows.start : rows.stop]) if queries is not None and single[0] else None,
                    tuple(words[keys.start : keys.stop]) if words is not None and single[1] else None, exact)  # fmt: skip

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from .axis import Axis
 from .call import Call
-from .codes import FIRST, LEAK, MASKED, NAN, OUT, encode
+from .codes import FIRST, LEAK, MASKED, NAN, OUT
 from .labels import visible
 from .picture import Picture, picture
 from .ramp import ramp
@@ -78,9 +78,8 @@ def matrix(run: Run, call: int, head: int, console: Console) -> Text:
     named = max(Q, K) <= NAMED and console.width >= 12 + (2 if drawn else 1) * K
     most = NAMED if named else max(8, min(64, console.width - 2))
     found = picture(shown, head, range(Q), range(K), most, run.axes[shown.queries].tokens if named else None)
-    codes, _ = encode(found.share, found.allowed)
     text = Text(no_wrap=True)
-    (_in_colours if drawn else _in_letters)(text, found, codes)
+    (_in_colours if drawn else _in_letters)(text, found)
     text.append(f"{'each cell is one weight' if found.exact == 'exact' else found.exact}; ", style="dim")
     if drawn:
         text.append("10⁻⁶ ", style="dim")
@@ -92,9 +91,9 @@ def matrix(run: Run, call: int, head: int, console: Console) -> Text:
     return text
 
 
-def _in_colours(text: Text, found: Picture, codes: np.ndarray) -> None:
+def _in_colours(text: Text, found: Picture) -> None:
     """A line for each row where they have names; otherwise an upper half block is one row over another."""
-    colours = [[_ground(int(code)) for code in line] for line in codes]
+    colours = [[_ground(int(code)) for code in line] for line in found.codes]
     if found.queries is not None:
         for name, grounds in zip(found.queries, colours):
             _label(text, name)
@@ -103,7 +102,7 @@ def _in_colours(text: Text, found: Picture, codes: np.ndarray) -> None:
             text.append("\n")
         return
     for line in range(0, len(colours), 2):
-        low = colours[line + 1] if line + 1 < len(colours) else [""] * codes.shape[1]
+        low = colours[line + 1] if line + 1 < len(colours) else [""] * found.codes.shape[1]
         for above, below in zip(colours[line], low):
             if not above and not below:
                 text.append(SIGNS[MASKED], style="dim")
@@ -119,8 +118,8 @@ def _ground(code: int) -> str:
     return ALARM.get(code, "" if code == MASKED else f"#{red:02x}{green:02x}{blue:02x}")
 
 
-def _in_letters(text: Text, found: Picture, codes: np.ndarray) -> None:
-    for number, line in enumerate(codes):
+def _in_letters(text: Text, found: Picture) -> None:
+    for number, line in enumerate(found.codes):
         if found.queries is not None:
             _label(text, found.queries[number])
         steps = np.ceil(np.maximum(0, line.astype(int) - FIRST) / 249 * (len(SHADES) - 1)).astype(int)

@@ -21,9 +21,10 @@ from ..measures import edges
 from ..problem import Problem
 from ..readings import substituted
 from .call import Call, Overview
+from .codes import encode, wrong
 from .reach import reach
 
-__all__ = ["Tile", "allowed_in", "overview", "region", "tile"]
+__all__ = ["Tile", "coded", "overview", "region", "tile"]
 
 SMALL = 1 << 18  # pairs that NumPy looks at sooner than a kernel is planned
 BLOCK = 1 << 20  # pairs that NumPy looks at together
@@ -35,13 +36,14 @@ GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly and 
 class Tile(NamedTuple):
     """Cells of 2^level × 2^level pairs: share and largest (r, c) float32, and whether some pair of the cell may be attended.
 
-    A cell in which a weight stands where the mask forbids it counts as forbidden, so that it shows at every level.
+    wrong (r, c): the code of what is wrong with a weight of the cell, 0 where nothing is, so that it shows at every level.
     exact: how the numbers came about: "exact", or "sampled 1 row of 8".
     """
 
     share: np.ndarray
     largest: np.ndarray
     allowed: np.ndarray
+    wrong: np.ndarray
     exact: str
 
 
@@ -109,7 +111,7 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
     rows, height = spread(range(Q), lines, sample or 1)
     part = Part(range(H) if heads is None else heads, rows, range(K), lines, columns, height, K)
     if call.given is not None or part.pairs <= SMALL:
-        total, largest, _ = looked(call, part)
+        total, largest, *_ = looked(call, part)
     else:
         total, largest = streamed(called(call, part), call, part)
     share = total / np.diff(part.row_edges)[:, None]
@@ -138,16 +140,17 @@ def pictured(call: Call, part: Callable[[int], Part], most: int) -> Tile:
     whole = part(1)
     if call.given is not None or whole.pairs <= SMALL:
         chosen = part(halvings(whole.pairs / GIVEN, most))
-        total, largest, allowed = looked(call, chosen)
+        total, largest, allowed, worst = looked(call, chosen)
     else:
         ready = called(call, whole)
         chosen = part(halvings(work(ready) / PATIENCE, most))
         total, largest = streamed(ready if len(chosen.rows) == len(whole.rows) else called(call, chosen), call, chosen)
         allowed = seen(call, whole, largest, chosen)
+        worst = np.zeros(allowed.shape, np.uint8)  # computed weights are right, or NaN, which sums and maxima are as well
     share = total / np.diff(chosen.row_edges)[:, None]
     every = round(len(whole.rows) / len(chosen.rows))
     exact = "exact" if len(chosen.rows) == len(whole.rows) else f"sampled 1 row of {every}"
-    return Tile(share[0].astype(np.float32), largest[0].astype(np.float32), allowed[0], exact)
+    return Tile(share[0].astype(np.float32), largest[0].astype(np.float32), allowed[0], worst[0], exact)
 
 
 def spread(rows: range, lines: int, every: int) -> tuple[np.ndarray, int]:
@@ -159,11 +162,12 @@ def spread(rows: range, lines: int, every: int) -> tuple[np.ndarray, int]:
     return rows.start + (begins + ((np.arange(per) + GOLDEN) / per * sizes).astype(np.int64)).ravel(), lines * per
 
 
-def allowed_in(call: Call, picture: Overview) -> np.ndarray:
-    """In which cells of an overview of all heads some pair may be attended, (H, R, C) booleans, as for a tile."""
+def coded(call: Call, picture: Overview) -> np.ndarray:
+    """An overview of all heads as codes, (H, R, C) uint8: what is masked, and what is wrong, as in a tile."""
     (H, Q, K), (_, lines, columns) = call.shape, picture.share.shape
     part = Part(range(H), np.arange(Q), range(K), lines, columns, Q, K)
-    return looked(call, part)[2] if call.given is not None else seen(call, part, picture.largest, part)
+    allowed, worst = looked(call, part)[2:] if call.given is not None else (seen(call, part, picture.largest, part), 0)
+    return encode(picture.share, allowed, worst)[0]
 
 
 def halvings(ratio: float, most: int) -> int:
@@ -177,10 +181,10 @@ def sampled(first: int, stop: int, every: int) -> np.ndarray:
     return np.minimum(first + group * every + (group * GOLDEN % 1 * every).astype(np.int64), stop - 1)
 
 
-def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums, maxima and what is allowed, in float64 from the weights themselves, a block of rows at a time."""
+def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sums, maxima, what is allowed and what is wrong, in float64 from the weights themselves, a block of rows at a time."""
     shape = len(part.heads), part.lines, part.columns
-    total, largest, allowed, leaked = np.zeros(shape), np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
+    total, largest, allowed, worst = (np.zeros(shape, dtype) for dtype in (float, float, bool, np.uint8))
     begins, line = part.key_edges[:-1], np.searchsorted(part.row_edges, np.arange(len(part.rows)), "right") - 1
     keys = np.arange(part.keys.start, part.keys.stop)
     some = max(1, BLOCK // len(keys))
@@ -190,12 +194,14 @@ def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             lines = np.unique(mine)
             starts = np.searchsorted(mine, lines)
             p, free = (found(rows, keys, [h])[0] for found in (call.weights, call.allowed))
-            leaks = (p != 0) & ~free if call.given is not None else np.zeros((1, 1), bool)
-            total[number, lines] += joined(np.add, p, starts, begins)
+            faults = wrong(p, free)
+            with np.errstate(invalid="ignore"):
+                total[number, lines] += joined(np.add, p, starts, begins)
             largest[number, lines] = np.maximum(largest[number, lines], joined(np.maximum, p, starts, begins))
             allowed[number, lines] |= joined(np.logical_or, free, starts, begins)
-            leaked[number, lines] |= joined(np.logical_or, leaks, starts, begins) if leaks.any() else False
-    return total, largest, allowed & ~leaked
+            if faults is not None:
+                worst[number, lines] = np.maximum(worst[number, lines], joined(np.maximum, faults, starts, begins))
+    return total, largest, allowed, worst
 
 
 def joined(ufunc: np.ufunc, values: np.ndarray, starts: np.ndarray, begins: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from ..call import Call, Overview
 from ..codes import encode
 from ..labels import visible
 from ..run import Run
-from ..tiles import PATIENCE, Tile, allowed_in, halvings, overview, tile
+from ..tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import answers
 from .frames import frame
 
@@ -54,7 +54,7 @@ class Desk:
         z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
         found: Tile = self.kept.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c))
-        return _codes(getattr(found, pool), found.allowed, found.exact)
+        return _codes(getattr(found, pool), found.allowed, found.exact, found.wrong)
 
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
@@ -92,7 +92,7 @@ class Desk:
         found: Overview = self.kept.get(
             ("picture", n, call, cells), lambda: at.overview or overview(at, side, sample=_sample(at, side))
         )
-        return frame({"exact": found.exact}, codes=encode(found.share, allowed_in(at, found))[0])
+        return frame({"exact": found.exact}, codes=coded(at, found))
 
     def _run(self, n: str) -> Run:
         return self.runs[_number("run", n, len(self.runs))]
@@ -130,7 +130,7 @@ class Kept:
 
 
 def _bytes(made: Tile | Overview) -> int:
-    return 2 * made.share.nbytes + (made.allowed.nbytes if isinstance(made, Tile) else 0)
+    return 2 * made.share.nbytes + (2 * made.allowed.nbytes if isinstance(made, Tile) else 0)
 
 
 def _sample(call: Call, cells: int) -> int | None:
@@ -141,8 +141,8 @@ def _sample(call: Call, cells: int) -> int | None:
     return None if every == 1 else every
 
 
-def _codes(weights: np.ndarray, allowed: np.ndarray, exact: str, **header) -> bytes:
-    coarse, fine = encode(weights, allowed)
+def _codes(weights: np.ndarray, allowed: np.ndarray, exact: str, worst: np.ndarray | int = 0, **header) -> bytes:
+    coarse, fine = encode(weights, allowed, worst)
     return frame({"exact": exact, **header}, coarse=coarse, fine=fine)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...measures import edges
 from ..call import Call
-from ..codes import ABOVE, LEAK, NAN, OUT, encode, packed
+from ..codes import LEAK, encode, packed, wrong
 from ..run import Run
 from .frames import frame
 
@@ -66,8 +66,8 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
         pictures, codes = [], []
         for head in range(call.shape[0]):
             p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
-            wrong = _wrong(p, allowed)
-            pictures.append(_picture(p, allowed, wrong))
+            faults = wrong(p, allowed)
+            pictures.append(_picture(p, allowed, faults))
             if whole:
                 codes.append(encode(p, allowed))
                 continue
@@ -78,7 +78,7 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
                 if mask is None:
                     mask = masks[bits] = f"mask-{number}-{len(masks)}"
                     yield mask, packed(np.frombuffer(bits, np.uint8))
-            yield f"head-{number}-{at}-{head}", _packed(_strongest(p, allowed, wrong, mask, min(count, call.shape[2])))
+            yield f"head-{number}-{at}-{head}", _packed(_strongest(p, allowed, faults, mask, min(count, call.shape[2])))
         if whole:
             coarse, fine = (np.stack(part) for part in zip(*codes, strict=True))
             yield f"heads-{number}-{at}", _packed(frame({"exact": "exact"}, coarse=coarse, fine=fine))
@@ -93,40 +93,26 @@ def _packed(made: bytes) -> str:
     return packed(np.frombuffer(made, np.uint8))
 
 
-def _wrong(p: np.ndarray, allowed: np.ndarray) -> np.ndarray | None:
-    """The codes of what is wrong, 0 elsewhere; None where nothing is."""
-    within = p.min() >= 0 and p.max() <= ABOVE  # neither holds for NaN
-    if within and (allowed.all() or not p[~allowed].any()):
-        return None
-    found = np.where(~allowed & (p != 0), LEAK, 0).astype(np.uint8)
-    found[(p < 0) | (p > ABOVE)] = OUT
-    found[np.isnan(p)] = NAN
-    return found
-
-
 def _pool(numbers: np.ndarray, rows: int, columns: int, law=np.add) -> np.ndarray:
     """Sums, or the largest, over the cells of a map."""
     Q, K = numbers.shape
     return law.reduceat(law.reduceat(numbers, edges(Q, rows)[:-1], 0), edges(K, columns)[:-1], 1)
 
 
-def _picture(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None) -> np.ndarray:
+def _picture(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None) -> np.ndarray:
     """The head as a small picture: the mean over a cell's rows of the sum over its keys, as codes; what is wrong in a cell wins."""
     Q, K = p.shape
     rows, columns = min(Q, PICTURE), min(K, PICTURE)
-    plain = p if wrong is None else np.where(wrong, 0, p)
+    plain = p if faults is None else np.where(faults, 0, p)
     share = _pool(plain, rows, columns) / np.diff(edges(Q, rows))[:, None]
-    codes = encode(share, _pool(allowed, rows, columns, np.logical_or))[0]
-    if wrong is None:
-        return codes
-    worst = _pool(wrong, rows, columns, np.maximum)
-    return np.where(worst, worst, codes)
+    worst = 0 if faults is None else _pool(faults, rows, columns, np.maximum)
+    return encode(share, _pool(allowed, rows, columns, np.logical_or), worst)[0]
 
 
-def _strongest(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None, mask: str | None, count: int) -> bytes:
+def _strongest(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None, mask: str | None, count: int) -> bytes:
     """The strongest keys of each row, in order of position, and the mean of the others by blocks."""
     Q, K = p.shape
-    plain = p if wrong is None else np.where(wrong, 2, p)
+    plain = p if faults is None else np.where(faults, 2, p)
     order = np.argpartition(-plain, count - 1, 1)[:, :count]
     order.sort(1)
     seen = np.take_along_axis(allowed, order, 1)
@@ -140,17 +126,15 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, wrong: np.ndarray | None, mas
         return _pool(np.where(of, p, 0), rows, columns) / np.maximum(_pool(of.astype(np.int32), rows, columns), 1)
 
     parts = {"keys": keys, "coarse": coarse, "fine": fine}
-    if wrong is None:
+    if faults is None:
         parts["rest"] = encode(mean(others))[0]
     else:
-        np.put_along_axis(wrong := wrong.copy(), order, 0, 1)
-        parts["rest"] = encode(mean(others & (wrong == 0)))[0]
-        if (
-            wrong.any()
-        ):  # more of it than there is room for: which rows have it (128: masked pairs too), and forbidden weight by blocks
-            rows_of = np.where(wrong == LEAK, 0, wrong)
+        np.put_along_axis(more := faults.copy(), order, 0, 1)
+        parts["rest"] = encode(mean(others & (more == 0)))[0]
+        if more.any():  # than there is room for: which rows have it (128: masked pairs too), and forbidden weight by blocks
+            rows_of = np.where(more == LEAK, 0, more)
             parts["wrong"] = rows_of.max(1) | np.where(np.where(allowed, 0, rows_of).any(1), 128, 0).astype(np.uint8)
-            parts["leaks"] = encode(mean(wrong == LEAK))[0]
+            parts["leaks"] = encode(np.abs(mean(more == LEAK)))[0]
     exact = f"the {count} strongest keys of each row are exact, others are the mean of about {-(-Q // rows)} × {-(-K // columns)} pairs"
     return frame({"exact": exact, "restRows": rows, "restColumns": columns, "mask": mask}, **parts)
 
