@@ -401,7 +401,7 @@ def test_a_model_that_stops_is_refused():
 
 
 def test_rows_that_attend_nothing_are_told():
-    """What a model gives for rows that may attend nothing is noted: 0, NaN or an average of values."""
+    """What a model gives for rows that may attend nothing is noted: 0, NaN, an average of values where it is one, or something else."""
     found = {}
     for name, implementation in (("llama", "eager"), ("llama", "regard")):
         model = built(name, implementation)
@@ -413,3 +413,9 @@ def test_rows_that_attend_nothing_are_told():
         return s.softmax(-1) @ x
 
     assert look(plain_nan, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == "NaN"
+
+    def otherwise(x):
+        s = (x @ x.mT).masked_fill(~tril(4), float("-inf")) + torch.tensor([float("-inf"), 0, 0, 0])[:, None]
+        return s.softmax(-1).nan_to_num(0.5) @ x
+
+    assert look(otherwise, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == "something else"

@@ -84,7 +84,7 @@ def _gives(call: Call, weights: np.ndarray) -> bool:
     H, Q, K = call.shape
     assert call.q is not None
     step = max(1, COMPARED // max(H * K, 1))
-    unit = float(np.finfo(np.float32).eps) if call.q.dtype.itemsize > 2 else 2.0**-8
+    unit = _unit(call.q)
     for first in range(0, Q, step):
         rows = slice(first, first + step)
         seeing = call.allowed(rows=rows).any(-1)
@@ -110,16 +110,24 @@ def checked(call: Call) -> dict[str, Any]:
         seeing = call.allowed(rows=at).any(-1)
         apart = np.abs(expected - came)[seeing]
         most = max(np.abs(came[seeing]).max(initial=0), 1e-30)
-    found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {Q} rows"}
-    if apart.size:
-        found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
-    if not seeing.all():
-        found["empty"] = _empty(came[~seeing])
+        found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {Q} rows"}
+        if apart.size:
+            found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
+        if not seeing.all():
+            average = np.broadcast_to(v.mean(1, keepdims=True), came.shape)
+            found["empty"] = _empty(came[~seeing], average[~seeing], 8 * _unit(call.v) * float(np.abs(v).max()))
     return found
 
 
-def _empty(came: np.ndarray) -> str:
-    """What the model gives for rows that may attend nothing."""
+def _unit(values: np.ndarray) -> float:
+    """The rounding of what the model computed with."""
+    return float(np.finfo(np.float32).eps) if values.dtype.itemsize > 2 else 2.0**-8
+
+
+def _empty(came: np.ndarray, average: np.ndarray, rounding: float) -> str:
+    """What the model gives for rows that may attend nothing; average: of all values."""
     if np.isnan(came).any():
         return "NaN"
-    return "0" if not came.any() else "an average of values"
+    if not came.any():
+        return "0"
+    return "an average of values" if np.abs(came - average).max() <= rounding else "something else"

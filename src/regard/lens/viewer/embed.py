@@ -26,6 +26,7 @@ ROOM = 6_600_000  # bytes of a page: weights, tracks and pictures, packed
 PER_KEY, PER_ROW, PER_CELL = 5.4, 14, 1.3  # of these for each key that is kept, each row's tracks, each cell of a picture
 FEWEST, FULLEST = 4, 64  # keys per row
 NO_KEY = 65535  # where a row has fewer keys than are kept
+NO_NUMBER = 65535  # in the tracks
 REST = 64  # blocks along a side of the coarse map
 PICTURE = 44  # cells along the side of a picture in the atlas
 WALKED = 250_000  # numbers of q, k, v, x and out that are kept for the walk; where all weights are kept, as many as the page has room for
@@ -140,15 +141,16 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None, ma
 
 
 def _tracks(call: Call) -> bytes:
-    """Two bytes per row and figure, in shares of the largest of its kind in the call."""
+    """Two bytes per row and figure: shares of the largest of its kind in the call, 0 … 65534, and NO_NUMBER."""
     parts, names, most = [], [], []
     for name in TRACKS:
         values = call.received if name == "received" else call.rows.get(name)
         if values is None:
             continue
-        values = np.nan_to_num(np.asarray(values, np.float64))
-        top = float(values.max(initial=0)) or 1.0
-        parts.append(np.rint(np.clip(values, 0, None) / top * 65535).astype(np.uint16).ravel())
+        known = np.isfinite(values)
+        plain = np.where(known, np.clip(np.asarray(values, np.float64), 0, None), 0)
+        top = float(plain.max(initial=0)) or 1.0
+        parts.append(np.where(known, np.rint(plain / top * (NO_NUMBER - 1)), NO_NUMBER).astype(np.uint16).ravel())
         names.append(name)
         most.append(top)
     return frame({"names": names, "most": most}, tracks=np.concatenate(parts))
@@ -169,9 +171,10 @@ def _walk(call: Call, names: tuple[str, ...], whole: bool) -> bytes:
 
     What came out of the model is left out where recording found it to be Σ p v of all rows: the page computes that.
     """
-    same = (
-        whole and call.v is not None and call.notes.get("compared") == "all rows" and call.notes.get("difference", 1) <= ROUNDED
-    )
+    notes = call.notes
+    found_so = notes.get("compared") == "all rows" and notes.get("empty") in (None, "0")
+    near = isinstance(difference := notes.get("difference"), float) and difference <= ROUNDED
+    same = whole and call.v is not None and found_so and near
     found = {"lse": np.asarray(call.lse, np.float32)}
     for name in names:
         part = getattr(call, name)
