@@ -96,6 +96,8 @@ PLANTED = {
                                    "future-leak", "lost with padding, and holds without a mask", {"ways": ["with padding"]}),
     "heads and positions mixed": ({"heads": lambda x: x.reshape(len(x), 4, -1, 4)}, True, "future-leak", "view", {}),
     "padding seen": ({"sees": lambda n, real: sees_all(n, None)}, False, "padding-leak", "does not reach the attention", {}),
+    "padding seen, and causal": ({"sees": lambda n, real: sees_past(n, None)}, True, "padding-leak", "does not reach the attention",
+                                 {"ways": ["the content of left padding"]}),
     "mask inverted": ({"sees": lambda n, real: sees_all(n, None if real is None or real.all() else ~real)}, False, "padding-leak",
                       "inverted", {}),
     "padding at the neighbours": ({"sees": sees_all, "after": neighbours}, False, "padding-leak", "neighbours", {"rows": [LENGTH - 1]}),

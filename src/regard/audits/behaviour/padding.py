@@ -15,9 +15,10 @@ COUNT = 5
 
 
 def padding_leak(subject: Subject) -> Iterator[Result]:
-    """Padding is put behind the tokens, and before them where the model writes or is told positions; then its content changes.
+    """Padding is put behind the tokens and before them, then its content changes: outputs of real tokens stay as they are.
 
-    Outputs of real tokens stay as they are without it. Left padding comes with position ids, as generation gives them.
+    Causality hides what stands behind. Left padding comes with position ids, as generation gives them, or without; where a model
+    cannot be told positions, padding may move its tokens, and only the content counts.
     """
     if subject.mask is None:
         yield Skipped("padding-leak", "no input is known that tells padding from tokens")
@@ -31,10 +32,12 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     for side, left, right, more in _sides(subject, same):
         cut = slice(left, left + subject.length) if same else slice(None)
         plain = _cut(subject, {**subject.lengthened(left, right), **more}, cut)
-        between = gap(subject, plain, wanted)
-        if side not in found:
+        if f"the content of {side}" not in found:
             others = [_cut(subject, {**subject.lengthened(left, right, turn), **more}, cut) for turn in (0, 10)]
             found[f"the content of {side}"] = min((gap(subject, other, plain) for other in others), key=lambda each: each.open)
+        if left and "position_ids" not in subject.takes:
+            continue
+        between = gap(subject, plain, wanted)
         if side not in found or between.size < found[side].size:
             found[side] = between  # of two ways to tell positions, the one that the model is made for
     leaks = {way: each for way, each in found.items() if each.open}
@@ -76,7 +79,9 @@ def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[s
     import torch
 
     yield "right padding", 0, COUNT, {}
-    if same and "position_ids" in subject.takes and subject.sequence is not None:
+    if not same:
+        return
+    if "position_ids" in subject.takes and subject.sequence is not None:
         counted = torch.cat([torch.zeros(COUNT, dtype=torch.long), torch.arange(subject.length)])[None]
         yield "left padding", COUNT, 0, {"position_ids": counted.to(subject.given[subject.sequence].device)}
-        yield "left padding", COUNT, 0, {}
+    yield "left padding", COUNT, 0, {}
