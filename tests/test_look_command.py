@@ -277,3 +277,41 @@ def test_foreign_names_do_not_act_on_the_terminal(tmp_path):
         command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": SRC}, check=False
     )
     assert ran.returncode == 2 and "pwned" in ran.stderr and "\x1b" not in ran.stderr
+
+
+def test_a_run_that_broke_off_is_recognised_by_every_door(tmp_path):
+    """A folder of calls without a manifest is refused as such by the command, by look and by audit."""
+    recorded(tmp_path / "run")
+    (tmp_path / "run" / "run.json").unlink()
+    for door in (lambda: rg.look(tmp_path / "run"), lambda: rg.audit(str(tmp_path / "run")), lambda: Run.open(tmp_path / "run")):
+        with pytest.raises(rg.Refused, match="a run that broke off"):
+            door()
+    assert "a run that broke off" in str(CliRunner().invoke(app, ["look", str(tmp_path / "run")]).exception)
+
+
+def test_a_run_is_a_line_at_the_prompt():
+    """A run and its calls say in a line what they are, whatever the arrays hold."""
+    run = rg.look(*np.ones((1, 2, 50, 8)), k=np.ones((1, 60, 8)))
+    assert repr(run) == "<Run of arrays: 1 call; queries of 50, keys of 60>"
+    assert repr(run.calls[0]) == "<Call 'attention': 50 queries × 60 keys, 2 heads over 1>"
+
+
+def test_a_text_in_the_place_of_the_model_is_told_so():
+    """The refusal shows how the same is said rightly; a very long text is no name of a file."""
+    with pytest.raises(rg.Refused, match=r"look\(None, 'a text'\)"):
+        rg.look("a text")
+    with pytest.raises(rg.Refused, match="the first argument is the model"):
+        rg.look("long " * 5000)
+
+
+def test_figures_between_two_texts_do_not_count_positions(tmp_path):
+    """In cross-attention there is no own position: what counts from it is left out, in Python, terminal and page."""
+    run = rg.look(np.ones((1, 3, 8)), k=np.ones((1, 4, 8)))
+    call = dataclasses.replace(run.calls[0], queries="target", keys="source")
+    axes = {"target": Axis.of(3, None, "target"), "source": Axis.of(4, None, "source")}
+    crossed = Run("toy", "", axes, (call,))
+    left_out = {"itself", "previous", "distant", "distance"}
+    assert left_out <= run.calls[0].figures.keys() and not left_out & call.figures.keys()
+    crossed.save(tmp_path / "run")
+    shown = looked(tmp_path / "run", "--out", tmp_path / "page.html").stdout
+    assert "entropy" in shown and "distance" not in shown

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import Reason, Refused, refuse
 from ..lens import Run
 from ..lens.look import look
+from ..lens.storing.reader import is_run
 from . import recorded
 from .behaviour import CHECKS, NEEDS, training
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
@@ -78,7 +79,7 @@ def audit(
     """
     names = _chosen(checks)
     named = isinstance(what, str | Path)
-    if isinstance(what, Run) or (named and (Path(what).expanduser() / "run.json").is_file()):
+    if isinstance(what, Run) or (named and is_run(what)):
         _without("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
         run = look(what) if named else what
         return _audit(run.model, recorded.checks(run, None, [name for name in names if name in recorded.CHECKS]))

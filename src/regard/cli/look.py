@@ -166,11 +166,11 @@ def _command(folder: Path, *options: str) -> str:
 
 def _given(words: list[str], picture: Path | None) -> Given:
     """What the words name. A single word is a recorded run, a file or a text; with a picture it is the model."""
-    from ..lens.storing import container
+    from ..lens.storing.reader import is_run
 
     if len(words) > 2:
         raise refuse("look", "too many words", f"{len(words)} arguments", "a model and a text", "put the text in quotes")
-    if len(words) == 1 and _is_there(words[0], container.MANIFEST):
+    if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
     if picture is not None:
         return Given(None, words[0] if words else None, _text(words[1]) if len(words) == 2 else None)
@@ -244,10 +244,10 @@ def _is_path(word: str) -> bool:
     return _is_there(word) or re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
 
 
-def _is_there(word: str, *inside: str) -> bool:
-    """Whether a word is the name of something, or of a folder with this inside."""
+def _is_there(word: str) -> bool:
+    """Whether a word is the name of something."""
     try:
-        return bool(word.strip()) and Path(word, *inside).exists()
+        return bool(word.strip()) and Path(word).exists()
     except (OSError, ValueError):  # too long for a name, or with a NUL in it
         return False
 

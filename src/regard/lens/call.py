@@ -38,7 +38,8 @@ class Overview:
 class Call:
     """One attention call of one batch entry.
 
-    name: the path of the layer that made it · layer: its number · queries, keys: names of the axes along rows and columns
+    name: the path of the layer that made it · layer: its number · queries, keys: names of the axes along rows and columns; "queries"
+    are rows that stand on the key axis without being all of it
     q (H, Q, D) · k (G, K, D) · lse (H, Q) · mask, score: rules over head, query, key, or None · scale: of q·k · start: the key
     position at which row 0 stands · sinks (H, S) or None · engine: what computed the call in the model
     given (H, Q, K): weights that were handed over as they are, without q and k; a mask then says what they should keep to
@@ -69,6 +70,10 @@ class Call:
     overview: Overview | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        kept = "weights" if self.given is not None else f"{self.shape[0]} heads over {self.groups}"
+        return f"<Call {self.name!r}: {self.shape[1]} {self.queries} × {self.shape[2]} {self.keys}, {kept}>"
+
     def __post_init__(self):
         if (self.given is None) == (self.q is None or self.k is None):
             raise refuse("Call", "neither weights nor what they come from, or both", f"{self.name}", "q and k, or given weights",
@@ -87,9 +92,17 @@ class Call:
         """How many heads of keys there are: H / G query heads share each of them."""
         return self.shape[0] if self.k is None else self.k.shape[0]
 
+    @property
+    def aligned(self) -> bool:
+        """Whether rows stand at positions of the key axis; in cross-attention they are of another text."""
+        return self.queries in (self.keys, "queries")
+
     @functools.cached_property
     def figures(self) -> dict[str, np.ndarray]:
-        """The mean over the rows that may attend something, (H,) float64 by name; NaN if there are no such rows."""
+        """The mean over the rows that may attend something, (H,) float64 by name; NaN if there are no such rows.
+
+        Between two texts, those that count positions from the row's own are left out: they mean nothing.
+        """
         from .figures import means
 
         return means(self)

@@ -33,7 +33,8 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
 
     The firmness of a row is the largest weight that it gives to an ordinary token at least two positions away, or to any ordinary
     token of another text; in long texts 0 where the largest weight of all lies elsewhere, so that no weight is computed again. A
-    head is chosen by the mean firmness of its ordinary rows, or by that of the token's row alone; a row by its own.
+    head is chosen by the mean firmness of its ordinary rows, or by that of the token's row alone; a row by its own,
+    weighed with the logarithm of how many keys it sees.
 
     call: by its number · token: a position among the rows, or a word of their text. Refused: what is not there.
 
@@ -76,6 +77,8 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
     line = firm[at][number]
+    if "attended" in chosen.rows:  # the first rows of a causal text see little else
+        line = line * np.log1p(np.asarray(chosen.rows["attended"][number], np.float64))
     return Choice(at, number, int(line.argmax() if line.any() else _ordinary(run, chosen).argmax()), why)
 
 

@@ -11,6 +11,7 @@ from ..measures import edges, mass, pooled
 from ..readings import evaluate
 from ..stats import attention_stats
 from .call import Call, Overview
+from .codes import ABOVE
 from .tiles import overview
 
 __all__ = ["AVERAGED", "ROWS", "means", "measured", "of_weights"]
@@ -34,10 +35,10 @@ ROWS = {
     "forbidden": "weight where the mask forbids it; only of given weights",
 }
 AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
+POSITIONED = ("itself", "previous", "distant", "distance")  # these count from the row's own position
 SMALL = 1 << 18  # weights that NumPy has added up before a kernel is compiled
 BLOCK = 1 << 20  # given weights that are looked at together
 CELLS = 128  # along the side of the overview
-ABOVE = 1 + 1e-3  # what rounding of 16-bit weights stays below
 
 
 def measured(
@@ -135,5 +136,5 @@ def means(call: Call) -> dict[str, np.ndarray]:
         return {
             name: np.where(seeing, call.rows[name], 0).sum(-1, dtype=np.float64) / seeing.sum(-1)
             for name in AVERAGED
-            if name in call.rows
+            if name in call.rows and (call.aligned or name not in POSITIONED)
         }

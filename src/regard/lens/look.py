@@ -15,6 +15,7 @@ from . import figures
 from .axis import Axis
 from .call import Call
 from .run import Run
+from .storing.reader import is_run
 
 __all__ = ["look", "of_arrays", "of_weights"]
 
@@ -109,7 +110,7 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
     if what is None or isinstance(what, str | Path):
         if what is None and "weights" in given:
             return "weights"
-        return "a recorded run" if what is not None and (Path(what).expanduser() / "run.json").is_file() else "a model"
+        return "a recorded run" if what is not None and is_run(what) else "a model"
     if any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
         return "a model"
     if is_tensor(what) or hasattr(what, "__array__") or isinstance(what, list | tuple):
@@ -136,7 +137,9 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
     if kind == "a model":
         sources = [name for name in ("text", "picture", "inputs") if name in given]
         if not sources:
-            reasons.append(Reason("nothing to run", "no text, picture or inputs", "one of them", "pass a text"))
+            as_text = isinstance(what, str) and " " in what.strip()
+            mend = f"the first argument is the model: look(None, {_short(what)})" if as_text else "pass a text"
+            reasons.append(Reason("nothing to run", "no text, picture or inputs", "one of them", mend))
         if "inputs" in given and len(sources) > 1:
             reasons.append(Reason("two inputs", " and ".join(f"{name}=" for name in sources), "inputs, or what they are made of",
                                   "leave one of them out"))  # fmt: skip

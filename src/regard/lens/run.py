@@ -52,6 +52,11 @@ class Run:
         if reasons:
             raise Refused("Run", reasons)
 
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
+        calls = f"{len(self.calls)} call{'s' * (len(self.calls) > 1)}"
+        return f"<Run of {self.model}: {calls}; {axes}{f'; {len(self.steps)} steps' if self.steps else ''}>"
+
     def call(self, at: int | str) -> Call:
         """A call by its number, or by the name of its layer (the first of that name)."""
         if isinstance(at, str):

@@ -46,7 +46,8 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     calls = f"{len(run.calls)} attention call{'s' * (len(run.calls) > 1)}"
     console.print(_line(f"{visible(run.model)} · {calls} × {heads} heads · {sizes}", bold=True))
     console.print()
-    shown = [name for name in BLOCKS if name != ("first" if _marked(run) else "special")]
+    known = {name for call in run.calls for name in call.figures} - {"first" if _marked(run) else "special"}
+    shown = [name for name in BLOCKS if name in known]
     blocks = [block for name in shown for block in _blocks(name, run.calls, console.width)]
     console.print(Columns(blocks, padding=(1, 3)))
     console.print(_line("rows are attention calls (layers), columns are heads", dim=True))
@@ -152,7 +153,7 @@ def _figure(name: str, value: float) -> str:
 def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
     """One line per call, one cell per head: the figure, on the colour of its size. As many blocks as the width asks for."""
     unit, most = (1, max(1, max(call.shape[2] for call in calls) // 2)) if name == "distance" else (100, 1)
-    figures = [call.figures[name] for call in calls]
+    figures = [call.figures.get(name, np.full(call.shape[0], np.nan)) for call in calls]
     shown = [[f"{unit * value:.0f}" if np.isfinite(value) else "·" for value in figure] for figure in figures]
     cell = max(3, 1 + max(len(figure) for line in shown for figure in line))
     heads, at_once = max(map(len, shown)), max(1, (width - 4) // cell)

@@ -20,7 +20,7 @@ from ..run import Run
 from . import layout, manifest, rules, tensors
 from .strict import MEND
 
-__all__ = ["DRAFT", "FOLDER", "MANIFEST", "file_of", "generation_of", "open_run", "run_of", "sha256", "state_of"]
+__all__ = ["DRAFT", "FOLDER", "MANIFEST", "file_of", "generation_of", "is_run", "open_run", "run_of", "sha256", "state_of"]
 
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"
@@ -165,6 +165,15 @@ def _table(numbers: np.ndarray, name: str) -> Table:
         return frozen_table(numbers, name)
     found = table(numbers, name)
     return Table(found.source, found.array, name, frozen=True)
+
+
+def is_run(folder: Path | str) -> bool:
+    """Whether this names a folder with a run in it, be it one that broke off."""
+    try:
+        path = Path(folder).expanduser()
+        return path.is_dir() and (os.path.lexists(path / MANIFEST) or state_of(path) == "broken")
+    except (OSError, ValueError, RuntimeError):  # too long for a name, a NUL in it, nobody's home
+        return False
 
 
 def state_of(folder: Path) -> str:
