@@ -73,3 +73,17 @@ def test_nothing_in_a_token_stays_hidden():
     assert visible("  ") == "␣␣"
     assert visible("\ud800") == "⟨U+D800⟩"
     assert visible("שלום 🦊 日本") == "שלום␣🦊␣日本"
+
+
+@pytest.mark.parametrize(
+    "letter", [*map(chr, (0xFE00, 0xFE0F, 0xE0100, 0xE01EF, 0x34F, 0x3164, 0x115F, 0x1160, 0xFFA0, 0x2800, 0x17B4, 0x180B))]
+)
+def test_letters_without_a_look_are_named(letter):
+    """Variation selectors, joiners and fillers, which leave no ink, are written as their numbers."""
+    assert visible(f"a{letter}b") == f"a⟨U+{ord(letter):04X}⟩b"
+
+
+def test_marks_pile_up_only_so_high():
+    """As many marks on a letter as languages have stand as they are; those that would cover the lines above are named."""
+    assert visible("שִׁ́ ệ́") == "שִׁ́␣ệ́"
+    assert visible("e" + "́" * 6 + "x́") == "e" + "́" * 4 + "⟨U+0301⟩⟨U+0301⟩x́"

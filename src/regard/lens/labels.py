@@ -7,6 +7,12 @@ import unicodedata
 __all__ = ["visible", "words"]
 
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+# Controls, format marks (joiners, directions), separators, surrogates, private and unassigned letters have no picture …
+UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"}
+# … nor have these: variation selectors, and joiners, fillers, vowels and blanks without ink. Source: Unicode, Default_Ignorable_Code_Point.
+INKLESS = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810), 0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800,
+           0x3164, 0xFFA0, 0x16FE4, 0x1D159}  # fmt: skip
+MARKS = 4  # on one letter: more than any language writes
 
 
 def visible(token: str, edge: str = "") -> str:
@@ -18,8 +24,8 @@ def visible(token: str, edge: str = "") -> str:
     if not token:
         return "∅"
     if token[0] == " " and token[1:2].strip(" "):
-        return edge + "".join(map(_sign, token[1:]))
-    return "".join(map(_sign, token))
+        return edge + _shown(token[1:])
+    return _shown(token)
 
 
 def words(text: str) -> str:
@@ -31,12 +37,19 @@ def words(text: str) -> str:
     return " ".join(visible(word) if word else "" for word in text.split(" "))
 
 
-def _sign(letter: str) -> str:
-    if letter in SIGNS:
-        return SIGNS[letter]
-    if ord(letter) < 0x20:
-        return chr(0x2400 + ord(letter))
-    # Controls, format marks (joiners, directions), separators, surrogates, private and unassigned letters have no picture.
-    if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"):
-        return f"⟨U+{ord(letter):04X}⟩"
-    return letter
+def _shown(text: str) -> str:
+    if text.isascii() and text.isalnum():
+        return text
+    found, marks = [], 0
+    for letter in text:
+        kind = unicodedata.category(letter)
+        marks = marks + 1 if kind in ("Mn", "Me") else 0
+        if letter in SIGNS:
+            found.append(SIGNS[letter])
+        elif ord(letter) < 0x20:
+            found.append(chr(0x2400 + ord(letter)))
+        elif kind in UNSEEN or ord(letter) in INKLESS or marks > MARKS:
+            found.append(f"⟨U+{ord(letter):04X}⟩")
+        else:
+            found.append(letter)
+    return "".join(found)
