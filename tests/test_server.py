@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from regard.measures import edges
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 server = pytest.importorskip("regard.lens.viewer.server")
+connection = pytest.importorskip("regard.lens.viewer.connection")
 
 N = 300
 HERE = str(Path(__file__).parent)
@@ -141,14 +143,16 @@ def test_tracks_walks_and_pictures_are_those_of_the_run(served):
     walk = json.loads(body)
     assert (status, headers["content-type"]) == (200, "application/json")
     np.testing.assert_allclose(walk["p"], exact[1][2][77, walk["keys"]], rtol=1e-4, atol=1e-6)
-    _, parts = client.frame("picture/0/0/30")
+    _, parts = client.frame("picture/0/0")
     cut = edges(N, parts["codes"].shape[1])
     pooled = np.add.reduceat(np.add.reduceat(exact[0], cut[:-1], 2), cut[:-1], 1) / np.diff(cut)[:, None]
     np.testing.assert_allclose(codes.decode(parts["codes"]), pooled, rtol=codes.COARSE_ERROR * 1.01, atol=1.01e-6)
     (bare,) = [dataclasses.replace(call, overview=None) for call in run.calls[:1]]
-    assert unframed(desk.Desk([dataclasses.replace(run, calls=(bare,))]).answer("picture", "0", "0", "30"))[1][
-        "codes"
-    ].shape == (4, 30, 30)
+    assert unframed(desk.Desk([dataclasses.replace(run, calls=(bare,))]).answer("picture", "0", "0"))[1]["codes"].shape == (
+        4,
+        128,
+        128,
+    )
 
 
 # ---- who is let in -----------------------------------------------------------------------------------------------------------
@@ -239,7 +243,7 @@ WRONG = {
     "row/0/0/0/%20": "no such row",
     "row/0/0/0/" + "9" * 5000: "no such row: " + "9" * 40 + ";", "column/0/0/0/300": "no such column",
     "tile/0/0/0/share/11/0/0": "no such level", "tile/0/0/0/sum/0/0/0": "no such pool", "tile/0/0/0/share/0/2/0": "no such tile",
-    "picture/0/0/257": "no such cells", "picture/0/0/0": "no cells", "pair/0/text/nowhere/0/0": "no such axes",
+    "picture/0/2": "no such call", "pair/0/text/nowhere/0/0": "no such axes",
     "pair/0/text/text/0/300": "no such column", "walk/0/0/0/300": "no such row", "tracks/0/0/9": "no such head",
 }  # fmt: skip
 
@@ -383,14 +387,47 @@ def test_half_a_request_does_no_harm(fresh, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_who_says_too_little_is_not_waited_for(fresh, monkeypatch):
+    """More clients than are let in, none of whom ever says what it wants, byte by byte: the server hangs up on them, and answers."""
+    monkeypatch.setattr(connection, "PATIENCE", 0.5)
+    idle = [socket.create_connection(("127.0.0.1", fresh.port)) for _ in range(server.CONNECTIONS + 6)]
+    for found in idle[1:]:
+        found.sendall(b"GET / HTTP/1.1\r\n")
+    assert fresh.ask("")[0] == 503
+    for _ in range(8):
+        time.sleep(0.2)
+        for found in idle[2:]:
+            with suppress(OSError):
+                found.sendall(b"X")
+    assert fresh.ask("")[0] == 200
+    for found in idle:
+        found.settimeout(5)
+        with suppress(ConnectionError):
+            assert found.recv(100) == b""
+        found.close()
+
+
+def test_who_asks_again_is_waited_for_anew(fresh, monkeypatch):
+    """The time that a question may take to be said begins when the last answer was given, and does not run while one is computed."""
+    monkeypatch.setattr(connection, "PATIENCE", 0.5)
+    monkeypatch.setattr(desk.Desk, "_row", lambda self, **_: time.sleep(0.8) or b"late")
+    client = http.client.HTTPConnection("127.0.0.1", fresh.port, timeout=5)
+    for path in ("row/0/0/0/1", "row/0/0/0/1", "tracks/0/0/0"):
+        client.request("GET", fresh.begin + path)
+        assert client.getresponse().read()
+        time.sleep(0.3)
+    client.close()
+
+
 def test_what_is_kept_is_bounded():
     """Tiles are kept up to so many bytes, and those that were asked for last: what is asked for again and again is computed once."""
-    made = desk.Tile(np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float32), np.zeros((8, 8), bool), np.zeros((8, 8), np.uint8), "exact")
-    kept, computed = desk.Kept(5 * 576), []
+    share, largest = np.zeros((2, 8, 8), np.float32)
+    made = desk.Tile(share, largest, np.zeros((8, 8), bool), np.zeros((8, 8), np.uint8), "exact")
+    kept, computed = desk.Kept(5 * 640), []
     for i in range(9):
         for name in (i, 0):
             kept.get((name,), lambda name=name: computed.append(name) or made)
-        assert kept.size == 576 * len(kept.held) <= kept.most
+        assert kept.size == 640 * len(kept.held) <= kept.most
     assert computed == list(range(9))
     assert sorted(kept.held) == [(0,), (5,), (6,), (7,), (8,)]
 

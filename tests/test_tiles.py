@@ -313,7 +313,9 @@ def test_a_picture_knows_what_is_masked():
     q, k = np.random.default_rng(0).standard_normal((2, 2, 40, 8), np.float32)
     call = recorded(q, k, mask=rg.causal())
     picture = tiles.overview(call, 10)
-    np.testing.assert_array_equal(tiles.coded(call, picture) != codes.MASKED, np.broadcast_to(np.tri(10, dtype=bool), (2, 10, 10)))
+    np.testing.assert_array_equal(
+        tiles.coded(call, picture) != codes.MASKED, np.broadcast_to(np.tri(10, dtype=bool), (2, 10, 10))
+    )
     call, _ = given_weights(40)
     call.given[1, 3, 39] = 0.5
     found = tiles.coded(call, tiles.overview(call, 10))

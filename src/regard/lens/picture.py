@@ -46,6 +46,7 @@ def picture(
     single = height == len(rows), width == len(keys)
     size = f"cells of {len(rows) / height:.4g} × {len(keys) / width:.4g} pairs: mean of rows, sum of keys"
     exact = found.exact if all(single) else size if found.exact == "exact" else f"{size}, {found.exact}"
-    return Picture(found.share, encode(found.share, found.allowed, found.wrong)[0], rows.start, keys.start, len(rows) / height, len(keys) / width,
+    codes = encode(found.share, found.allowed, found.wrong)[0]
+    return Picture(found.share, codes, rows.start, keys.start, len(rows) / height, len(keys) / width,
                    tuple(queries[rows.start : rows.stop]) if queries is not None and single[0] else None,
                    tuple(words[keys.start : keys.stop]) if words is not None and single[1] else None, exact)  # fmt: skip

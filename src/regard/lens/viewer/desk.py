@@ -1,7 +1,7 @@
 """The desk: what a page asks a server, as words of an address, checked against the runs, and answered in bytes.
 
     tile/n/call/head/pool/level/row/column · row/n/call/head/i · column/n/call/head/j · pair/n/queries/keys/i/j
-    tracks/n/call/head · walk/n/call/head/i · picture/n/call/cells
+    tracks/n/call/head · walk/n/call/head/i · picture/n/call
 
 n is the number of the run. The walk is JSON, all others are frames.
 """
@@ -29,10 +29,10 @@ __all__ = ["QUESTIONS", "Desk"]
 QUESTIONS = {
     "tile": ("n", "call", "head", "pool", "level", "row", "column"), "row": ("n", "call", "head", "i"), "column": ("n", "call", "head", "j"),
     "pair": ("n", "queries", "keys", "i", "j"), "tracks": ("n", "call", "head"), "walk": ("n", "call", "head", "i"),
-    "picture": ("n", "call", "cells"),
+    "picture": ("n", "call"),
 }  # fmt: skip
 POOLS = ("share", "largest")
-CELLS = 256  # along the side of a picture, at most
+CELLS = 128  # along the side of a picture that a run does not hold
 KEPT = 1 << 26  # bytes of tiles and pictures
 
 
@@ -85,12 +85,10 @@ class Desk:
         at, h = self._head(n, call, head)
         return json.dumps(answers.walk(at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
 
-    def _picture(self, n: str, call: str, cells: str) -> bytes:
-        at, side = self._call(n, call), _number("cells", cells, CELLS + 1)
-        if side == 0:
-            raise refuse("picture", "no cells", cells, f"1 to {CELLS}", "ask for some")
+    def _picture(self, n: str, call: str) -> bytes:
+        at = self._call(n, call)
         found: Overview = self.kept.get(
-            ("picture", n, call, cells), lambda: at.overview or overview(at, side, sample=_sample(at, side))
+            ("picture", n, call), lambda: at.overview or overview(at, CELLS, sample=_sample(at, CELLS))
         )
         return frame({"exact": found.exact}, codes=coded(at, found))
 

@@ -68,6 +68,8 @@ class Server:
     ):  # fmt: skip
         try:
             import uvicorn
+
+            from .connection import Connection
         except ImportError as error:
             raise refuse(
                 "serve", "there is no server", str(error), "starlette and uvicorn", "pip install 'regard[look]'"
@@ -78,7 +80,7 @@ class Server:
         self.address = f"http://127.0.0.1:{port}/{secret}/"
         app = application([run] if other is None else [run, other], html, secret, port)
         self._server = uvicorn.Server(uvicorn.Config(
-            app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
+            app, loop="asyncio", http=Connection, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
             proxy_headers=False, server_header=False, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=1,
         ))  # fmt: skip
 

@@ -169,7 +169,7 @@ class Served {
   }
   tracks(n, call, head) { return this.ask(`tracks/${n}/${call}/${head}`); }
   async picture(n, call) {
-    const found = await this.ask(`picture/${n}/${call}/44`);
+    const found = await this.ask(`picture/${n}/${call}`);
     const [, rows, columns] = found.parts[0].shape;
     return { ...found, rows, columns };
   }
