@@ -308,6 +308,54 @@ def test_the_noise_of_a_dtype_is_no_mistake_and_hides_none(dtype, arrays):
             assert alarmed(1.5) == ["scale"]
 
 
+LOOSE = {
+    "two keys ahead": (rg.key <= rg.query + 2, ("note", None), "sees a key after its own, up to 2 ahead"),
+    "one head of two sees all": ((rg.key <= rg.query) | (rg.head == 1), ("fault", 1), "every key is seen"),
+    "not itself": ((rg.key < rg.query), ("fault", None), "does not see its own key"),
+    "not itself, but for the first": ((rg.key < rg.query) | (rg.key + rg.query <= 0), ("fault", None), "but for the first"),
+}
+
+
+@pytest.mark.parametrize("words", LOOSE)
+def test_masks_of_calls_that_are_declared_causal(words, arrays):
+    """Each head's mask is read; a row that sees later keys is at least worth a note, whatever else the mask is."""
+    q, k, v = arrays
+    mask, expected, measured = LOOSE[words]
+    out = rg.attention(q[:2], k, v, mask=mask).astype(np.float32)
+    call = call_of(q[:2], k, v, out, mask=mask, notes={"causal": True})
+
+    found = [each for each in checks(run_of(call), None, ["mask"]) if isinstance(each, Finding)]
+
+    assert [(each.severity, each.head) for each in found] == [expected] and measured in found[0].measured
+
+
+def test_bands_that_nobody_knows_are_not_said_to_be_declared(arrays):
+    """A causal mask with a hole is no mistake, and is not counted as what the layer declares."""
+    q, k, v = arrays
+    mask = (rg.key <= rg.query) & ((rg.key < 3) | (rg.key > 4) | (rg.query < 20))
+    out = rg.attention(q, k, v, mask=mask).astype(np.float32)
+
+    found = list(checks(run_of(call_of(q, k, v, out, mask=mask, notes={"causal": True})), None, ["mask"]))
+
+    assert [type(each) for each in found] == [Passed] and "declare" not in found[0].measured
+
+
+def test_what_the_caller_says_reaches_the_recorded_calls():
+    """Rows that do not see their own key are a fault of the mask where the caller says causal=True, and unknown otherwise."""
+
+    def attend(x):
+        q = x.unflatten(2, (2, -1)).transpose(1, 2)
+        seen = torch.ones(12, 12, dtype=torch.bool).tril(-1)
+        seen[0, 0] = True
+        return sdpa(q, q, q, attn_mask=seen).transpose(1, 2).flatten(2)
+
+    torch.manual_seed(0)
+    x = torch.randn(1, 12, 32)
+
+    assert [each.check for each in rg.audit(attend, inputs=x, causal=True, checks=["mask"]).findings] == ["mask"]
+    assert rg.audit(attend, inputs=x, checks=["mask"]).healthy
+
+
 def test_one_wrong_head_is_placed(arrays):
     """A mistake in a single head names that head, and the first row that shows it."""
     q, k, v = arrays

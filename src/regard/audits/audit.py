@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import Reason, Refused, refuse
 from ..lens import Run
+from ..lens.call import Call
 from ..lens.look import look
 from ..lens.storing.reader import is_run
 from . import recorded
 from .behaviour import CHECKS, NEEDS, training
+from .declared import TOLD
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
 from .subject import Subject
 
@@ -170,5 +172,13 @@ def _recorded(subject: Subject, names: list[str]) -> Iterator[Result]:
     except Refused as refused:
         yield from (Skipped(name, f"nothing was recorded: {refused.reasons[0].what}") for name in names)
         return
+    if subject.causal and subject.why == TOLD:
+        run = replace(run, calls=tuple(_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
     yield from recorded.checks(run, module, names)
+
+
+def _causal(subject: Subject, call: Call) -> Call:
+    """A call over the positions of the sequence declares what the caller says, if its layer does not."""
+    alike = call.queries == call.keys and call.shape[1:] == (subject.length, subject.length)
+    return replace(call, notes={"causal": True, **call.notes}) if alike else call

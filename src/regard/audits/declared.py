@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-__all__ = ["causality"]
+__all__ = ["TOLD", "causality"]
+
+TOLD = "the caller (causal=)"
 
 # They have a head that writes, and all the same let tokens of the prompt see what follows.
 BOTH_WAYS = {
@@ -18,7 +20,7 @@ BOTH_WAYS = {
 def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
     """(whether outputs may depend on earlier positions only, who says so); None where nobody does."""
     if told is not None:
-        return told, "the caller (causal=)"
+        return told, TOLD
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         if "decoder_input_ids" in inspect.signature(model.forward).parameters:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...expr import Var, walk
 from ...lens import Run
 from ...lens.call import Call
-from ..finding import Finding
+from ..finding import SEVERITIES, Finding
 from .declared import declared
 from .suspects import capped
 from .told import rows_to_read
@@ -19,24 +20,45 @@ CLOSE = 1e-3  # what is added to a score is 0 or 1 within this
 
 
 def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
-    """What head 0 may attend, against a causality and a window that the layer declares."""
+    """What the heads may attend, against a causality and a window that the layer declares."""
     known = declared(call, module)
     _, Q, K = call.shape
     added = _added(run, number, call)
     if added is not None or not known.causal or 0 in (Q, K):
         return False if added is None else added
-    rows = np.arange(max(0, Q - max(2, CELLS // K)), Q)
-    seen = (call.allowed if call.given is None else call.weights)(rows, None, [0])[0] > 0
+    by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
+    apart = by_head or call.given is not None
+    heads = range(call.shape[0] if apart else 1)
+    rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
+    look = call.allowed if call.given is None else call.weights
+    answers = [
+        _band(run, number, call, (head,) if apart else (), rows, look(rows, None, [head])[0] > 0, known.window)
+        for head in heads
+    ]
+    found = [answer for answer in answers if isinstance(answer, Finding)]
+    return min(found, key=lambda each: SEVERITIES.index(each.severity)) if found else all(answers)
+
+
+def _band(
+    run: Run, number: int, call: Call, heads: tuple[int, ...], rows: np.ndarray, seen: np.ndarray, window: int | None
+) -> Finding | bool:
+    """What these rows see, against the keys up to their own: whether it is that, and otherwise which mistake it is."""
+    K = call.shape[2]
     ahead = np.arange(K)[None, :] - (call.start + rows)[:, None]  # key − query
     shown = seen.any(0)  # what no row may attend is padding, or out of everybody's window
     bands: list[tuple[str, str, np.ndarray]] = [
         ("a row sees the key after its own", "the diagonal is off by one", ahead <= 1),
         ("a row does not see its own key", "the diagonal is off by one", ahead < 0),
+        (
+            "a row does not see its own key, but for the first",
+            "the diagonal is off by one",
+            (ahead < 0) | ((ahead == 0) & (rows == rows[0])[:, None]),
+        ),
         ("every key is seen, later ones too", "the mask is dropped, or was never made", np.ones_like(seen)),
     ]
     right = ahead <= 0
-    if known.window is not None:
-        w = known.window
+    if window is not None:
+        w = window
         right = right & (-ahead < w)
         bands += [(f"a row sees {w + 1} keys", "the window is off by one", (ahead <= 0) & (-ahead <= w)),
                   (f"a row sees {w - 1} keys", "the window is off by one", (ahead <= 0) & (-ahead < w - 1)),
@@ -44,17 +66,25 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
     if (seen == (right & shown)).all():
         return True
     found = next(((does, cause) for does, cause, band in bands if (seen == (band & shown)).all()), None)
-    if found is None:
-        return True  # prefixes, pictures and packed documents see more or less, and rightly so
+    wanted = "causal" + (f" with a window of {window} keys" if window is not None else "")
+    if found is None:  # prefixes, pictures and packed documents see more or less, and rightly so
+        future = seen & (ahead > 0)
+        row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
+        return bool(future.any()) and Finding(
+            "mask", "note", place(run, number, heads, row),
+            f"the layer declares {wanted}, and in {int(future.sum())} of {future.size} pairs a row sees a key after its own, up to "
+            f"{int(ahead[future].max())} ahead (threshold: 0)", "a prefix, or a picture, that is seen as a whole; or a mask that is wrong",
+            "if no token is meant to see later ones, a row attends key ≤ query", number, heads[0] if heads else None, row,
+            {"pairs": int(future.sum()), "of": int(future.size)},
+        )  # fmt: skip
     does, cause = found
     off = seen != (right & shown)
     row = int(rows[np.argwhere(off)[0, 0]])
-    wanted = "causal" + (f" with a window of {known.window} keys" if known.window is not None else "")
     return Finding(
-        "mask", "fault", place(run, number, (), row),
+        "mask", "fault", place(run, number, heads, row),
         f"the layer declares {wanted}, and the mask differs in {int(off.sum())} of {off.size} pairs (threshold: 0): {does}",
-        cause, "a row attends key ≤ query" + (f" and query − key < {known.window}" if known.window is not None else ""),
-        number, None, row, {"pairs": int(off.sum()), "of": int(off.size)},
+        cause, "a row attends key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
+        number, heads[0] if heads else None, row, {"pairs": int(off.sum()), "of": int(off.size)},
     )  # fmt: skip
 
 
