@@ -10,6 +10,7 @@ from browser import HOSTILE, example, fault, near
 import regard as rg
 from regard.lens import Axis, Call, Run, Segment
 from regard.lens.codes import FINE_ERROR, decode
+from regard.lens.look import of_arrays, of_weights
 from regard.lens.viewer import answers
 from regard.lens.viewer.walk import KEYS
 
@@ -51,6 +52,21 @@ def test_tracks_are_the_figures_of_a_head(run):
     np.testing.assert_allclose(found["received"], exact[0][2].sum(0), rtol=1e-5)
     assert all(part.dtype == np.float32 for part in found.values())
     assert answers.tracks(dataclasses.replace(run.calls[0], rows={}, received=None), 0) == {}
+
+
+@pytest.mark.parametrize("sinks", [None, np.array([[2.0, 1.0], [-np.inf, 0.5]], np.float32)])
+@pytest.mark.parametrize("given", [False, True])
+def test_ordinary_keys_have_what_special_tokens_and_sinks_leave(sinks, given):
+    """Σ p over the keys that are no special tokens; 0 in a row that may attend nothing."""
+    draw = np.random.default_rng(1).standard_normal
+    q, k = draw((2, 2, 7, 8), dtype=np.float32)
+    special = np.arange(7) % 3 == 0
+    allowed = np.arange(7)[None, :] <= np.arange(7)[:, None] - 1  # row 0 sees nothing
+    p = np.nan_to_num(rg.attention_weights(q, k, mask=allowed, sinks=sinks))
+    run = of_weights(p * 0.7, special=special) if given else of_arrays(q, k, mask=allowed, sinks=sinks, special=special)
+    expected = run.calls[0].weights()[:, :, ~special].sum(-1)
+    for head in range(2):
+        np.testing.assert_allclose(answers.tracks(run.calls[0], head)["ordinary"], expected[head], atol=2e-6)
 
 
 def test_a_walk_leads_from_the_input_to_the_output(run):

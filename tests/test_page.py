@@ -422,6 +422,22 @@ def test_notes_alone_are_folded_away(opened):
     assert not view.tab.is_visible("#findings li")
 
 
+def test_a_figure_that_is_no_number_stays_none(opened):
+    """The figures of a row of NaN are NaN on the page as they are in Python, the others keep theirs, and words show a dash."""
+
+    def poison(q, k):
+        q[0, 2] = np.nan
+
+    run, _ = example(layers=1, mask=rg.causal(), poison=poison)
+    call, view = run.calls[0], opened(page(run))
+    for name in ("entropy", "spread", "maximum", "special", "received"):
+        exact = call.received[0] if name == "received" else call.rows[name][0]
+        shown = view.tab.evaluate("(name) => source.tracks(0, 0, 0).then((found) => [...found[name]].map(String))", name)
+        np.testing.assert_allclose(np.array(shown, float), exact, atol=1e-4 * np.nanmax(exact, initial=1))
+        assert np.isnan(exact).any()
+    assert view.tab.evaluate("TRACKS.spread.words(NaN)") == "entropy — of the most"
+
+
 @pytest.mark.parametrize("kind", ["whole", "part"])
 def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
     """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows and in the atlas."""

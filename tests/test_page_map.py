@@ -9,8 +9,9 @@ from browser import HOSTILE, example, fault
 import regard as rg
 from regard.lens import Axis, Run
 from regard.lens.axis import Segment
-from regard.lens.codes import COARSE_ERROR
+from regard.lens.codes import COARSE_ERROR, FINE_ERROR
 from regard.lens.labels import visible
+from regard.lens.look import of_arrays
 from regard.lens.ramp import ramp
 from regard.lens.run import Step
 from regard.lens.viewer import page
@@ -284,6 +285,34 @@ def test_special_tokens_can_be_left_out_and_the_rest_is_renormalised_and_labelle
         assert np.abs(steps - chart.pixel(i, j)[:3]).sum(-1).min() <= 1
     assert chart.pixel(5, 0) == chart.pixel(8, 0)
     assert "not the model’s own numbers" in chart.view.text("#map-level")
+
+
+def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_share(opened):
+    """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, and in the reader."""
+    draw, sinks = np.random.default_rng(0).standard_normal, np.array([3.0], np.float32)
+    q, k = draw((2, 1, 6, 8), dtype=np.float32)
+    run = of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])
+    chart = Map(opened(page(run)))
+    chart.tab.evaluate(
+        """() => {
+            window.texts = [];
+            const fill = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+                if (this.canvas.closest?.("#map-plot .matrix")) texts.push(String(text));
+                fill.call(this, text, ...place);
+            };
+        }"""
+    )
+    chart.view.choose(hideSpecial=True, query=2)
+    p = rg.attention_weights(q, k, sinks=sinks)[0]
+    part = p[:, 1:] / p[:, 1:].sum(-1, keepdims=True)
+    assert p[2].sum() < 0.6  # the sinks take much
+    numbers = [text for text in chart.tab.evaluate("texts") if text.endswith("%")][-part.size :]
+    np.testing.assert_allclose([share(text) for text in numbers], part.ravel(), rtol=0.055)  # two figures
+    told = chart.hover(2, 3)
+    assert f"({100 * part[2, 2]:.3g} % without special tokens)" in told
+    assert chart.tab.evaluate("reading().then((line) => line.p[3])") == pytest.approx(part[2, 2], rel=2.1 * FINE_ERROR)
+    assert "left out" in chart.hover(2, 0)
 
 
 @pytest.fixture(scope="module")

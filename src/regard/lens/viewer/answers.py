@@ -53,8 +53,13 @@ def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, An
 
 
 def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
-    """Figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,); those that are known."""
+    """Figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,); those that are known.
+
+    ordinary: what a row gives to the keys that are no special tokens, Σ p − special.
+    """
     found = {name: call.rows[name][head].astype(np.float32) for name in TRACKS if name in call.rows}
+    if "special" in call.rows:
+        found["ordinary"] = (_total(call, head) - call.rows["special"][head]).astype(np.float32)
     return found if call.received is None else found | {"received": call.received[head].astype(np.float32)}
 
 
@@ -76,6 +81,17 @@ def plain(value: Any) -> Any:
 def _codes(call: Call, **part) -> tuple[np.ndarray, np.ndarray]:
     coarse, fine = encode(call.weights(**part), call.allowed(**part))
     return coarse.ravel(), fine.ravel()
+
+
+def _total(call: Call, head: int) -> np.ndarray:
+    """Σ p of each row, (Q,): 1, less what the sinks take; 0 where nothing may be attended."""
+    if call.given is not None:
+        return np.asarray(call.given[head], np.float64).sum(-1)
+    lse = np.asarray(call.lse[head], np.float64)
+    sinks = np.zeros(0) if call.sinks is None else np.asarray(call.sinks[head], np.float64)
+    with np.errstate(invalid="ignore"):  # −∞ − (−∞), where nothing may be attended
+        taken = np.exp(sinks - lse[:, None]).sum(-1)
+    return np.where(np.isneginf(lse), 0.0, 1.0 - taken)
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

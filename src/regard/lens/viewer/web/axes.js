@@ -27,7 +27,7 @@ const pyramids = new WeakMap();
 function pyramid(values) {
   if (!pyramids.has(values)) {
     const levels = [values];
-    while (levels.at(-1).length > 256) {
+    while (levels.at(-1).length > 256) { // what is no number stays
       const last = levels.at(-1);
       levels.push(Float32Array.from({ length: Math.ceil(last.length / 2) }, (_, at) => Math.max(last[2 * at], last[2 * at + 1] ?? 0)));
     }
@@ -175,14 +175,14 @@ function differences(plot, side) {
   if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, plot.palette.out));
 }
 
-/** Calls draw(from, to, value) for the bars on the screen whose value is not 0. */
+/** Calls draw(from, to, value) for the bars on the screen whose value is not 0; it may be no number. */
 function trackBlocks(side, values, draw) {
   const levels = pyramid(values);
   const level = clamp(Math.floor(Math.log2(1 / side.step)), 0, levels.length - 1);
   const size = 2 ** level;
   for (let at = Math.max(0, Math.floor(side.first / size)); at * size < side.last; at++) {
     const value = levels[level][at];
-    if (value) draw(alongAxis(side, at * size), alongAxis(side, Math.min(side.most, (at + 1) * size)), value);
+    if (value !== 0) draw(alongAxis(side, at * size), alongAxis(side, Math.min(side.most, (at + 1) * size)), value);
   }
 }
 
@@ -192,8 +192,9 @@ function trackBars(plot, context, side, name, tracks, near) {
   const { title, place } = TRACKS[name];
   pen.fill(0, alongAxis(side, side.last), near, near + plot.track, tints.raised);
   if (tracks) trackBlocks(side, tracks[name], (from, to, value) => {
-    const tall = clamp(place(value, plot.call), 0, 1) * plot.track;
-    pen.fill(from, side.step >= 4 ? to - 1 : to, across ? near + plot.track - tall : near, across ? near + plot.track : near + tall, tints.soft, 0.8);
+    const none = Number.isNaN(value);
+    const tall = none ? plot.track : clamp(place(value, plot.call), 0, 1) * plot.track;
+    pen.fill(from, side.step >= 4 ? to - 1 : to, across ? near + plot.track - tall : near, across ? near + plot.track : near + tall, none ? tints.nan : tints.soft, 0.8);
   });
   Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: tints.soft, textBaseline: "middle", textAlign: across ? "right" : "left" });
   context.save();

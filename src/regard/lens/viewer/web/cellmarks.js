@@ -7,6 +7,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
   const { dpr, palette: tints, width, height } = plot;
   const [wide, high] = [at.kx * dpr, at.ky * dpr];
   const numbers = at.kx >= 46 && at.ky >= 20;
+  const hide = !painter.label && hiding(painter.n), keys = runs[plot.run()].axes[plot.call.keys];
   const size = Math.min(13, 0.62 * Math.min(at.kx, at.ky)) * dpr;
   context.textAlign = "center";
   context.textBaseline = "middle";
@@ -16,12 +17,14 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
     if (!tile) continue;
     const [top, left] = [spot.row * TILE, spot.column * TILE];
     for (let i = Math.max(top, Math.floor(at.row)); i < Math.min(i1, top + tile.rows); i++) {
+      const row = painter.label ? null : rowNow(painter.n, i);
+      if (row === undefined) continue; // its numbers are not known yet
       for (let j = Math.max(left, Math.floor(at.column)); j < Math.min(j1, left + tile.columns); j++) {
         const cell = (i - top) * tile.columns + j - left;
-        const text = painter.label ? painter.label(tile, cell, numbers) : labelOf(tile, cell, numbers);
+        const text = painter.label ? painter.label(tile, cell, numbers) : hide && anySpecial(keys, j, 1) ? "" : labelOf(tile, cell, numbers, row.factor);
         if (!text) continue;
         context.font = `${text.length > 1 ? 500 : 600} ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
-        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, painter.n, i);
+        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row);
         context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
       }
     }
@@ -36,23 +39,21 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
   context.globalAlpha = 1;
 }
 
-/** A sign for what is no plain weight; the number itself where there is room. */
-function labelOf({ coarse, fine, sure }, cell, numbers) {
+/** A sign for what is no plain weight; the number itself where there is room, times the factor by which its colour is chosen. */
+function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
   const code = coarse[cell];
   if (code === MASKED) return "";
   if (code !== ZERO && code < FIRST && code !== TINY) return SIGNS[code] ?? "";
   if (!numbers) return code === ZERO ? SIGNS[ZERO] : "";
   if (code === ZERO) return "0";
-  return code === TINY ? "<10⁻⁶" : `${sure && !sure[cell] ? "≈ " : ""}${percent(weight(code, fine?.[cell]), 2)}`;
+  return code === TINY ? "<10⁻⁶" : `${sure && !sure[cell] ? "≈ " : ""}${percent(weight(code, fine?.[cell]) * factor, 2)}`;
 }
 
 /** Letters that can be read on a cell. */
-function inkOf(plot, { coarse }, cell, n, i) {
+function inkOf(plot, { coarse }, cell, row) {
   const code = coarse[cell];
   if (code === ZERO) return plot.palette.soft;
   if (code < FIRST && code !== TINY) return "#ffffff";
-  const look = lookNow(n, tracksNow(n));
-  const row = look.rows && look.tracks ? rowOf(look, callNow(), i, 1, 1) : { attended: 1, maximum: 1, factor: 1 };
   return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
 }
 

@@ -51,7 +51,7 @@ const map = {
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, moved && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hover") ? mapPicture.draw() : null]);
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hover") ? mapPicture.draw() : null]);
     this.pointer();
   },
 
@@ -67,7 +67,7 @@ const map = {
     const column = place.key ?? Math.min(place.query, call.K - 1);
     const around = (middle, most) => Array.from({ length: 5 }, (_, step) => middle - 2 + step).filter((at) => at >= 0 && at < most);
     const [rows, columns] = [around(place.query, Math.min(call.Q, rowsNow())), around(column, call.K)];
-    const codes = await Promise.all(rows.map((i) => Promise.all(columns.map((j) => weightAt(place.run, i, j)))));
+    const [codes] = await Promise.all([Promise.all(rows.map((i) => Promise.all(columns.map((j) => weightAt(place.run, i, j))))), tracksOf(place.run)]);
     if (overtaken(place)) return;
     const table = element("table", undefined, {}, element("caption", "Weights around the pinned cell; rows attend to columns"),
       element("tr", undefined, {}, element("td"), ...columns.map((j) => element("th", undefined, { scope: "col" }, ...named(keyAxis(), j)))),
@@ -75,7 +75,7 @@ const map = {
     $("map-table").replaceChildren(table);
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
     const said = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
-    if (place.key !== null && at) said.push(at.exact === "exact" || at.sure ? ", exact" : ", a mean of its surroundings");
+    if (place.key !== null && at) said.push(leftWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at }), at.exact === "exact" || at.sure ? ", exact" : ", a mean of its surroundings");
     $("map-pinned").replaceChildren(...said);
     this.plot.canvas.setAttribute("aria-label", `Map of ${callNow().name}, head ${state.head}. ${$("map-pinned").textContent}`);
   },
@@ -97,7 +97,7 @@ const map = {
       about.push(`${cell.high > 1 ? "rows" : "row"}: ${TRACKS.spread.words(mean(tracks.spread, cell.i, cell.high))}, ${TRACKS.special.words(mean(tracks.special, cell.i, cell.high))}`);
       about.push(`${cell.wide > 1 ? "keys: each" : "key:"} ${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
     }
-    $("map-pointer").replaceChildren(...cellWords(state.run, cell), ...about.map((text) => ` · ${text}`));
+    $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), ...about.map((text) => ` · ${text}`));
   },
 
   async block(place) {

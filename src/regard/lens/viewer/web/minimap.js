@@ -87,7 +87,7 @@ const mapPicture = {
     const place = { run: state.run, call: state.call, head: state.head, scale: state.scale };
     const i = Math.min(callNow().Q - 1, Math.floor(state.hover?.row ?? state.query));
     this.asked = i;
-    const [image, row] = await Promise.all([of.picture ? this.image(of) : null, source.row(place.run, place.call, place.head, i)]);
+    const [image, row] = await Promise.all([of.picture ? this.image(of) : null, source.row(place.run, place.call, place.head, i), tracksOf(place.run)]);
     if (overtaken(place) || this.asked !== i) return;
     const canvas = $("map-picture");
     const [rows, columns] = of.grid;
@@ -96,17 +96,16 @@ const mapPicture = {
     Object.assign(canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
     const context = canvas.getContext("2d");
     if (image) context.drawImage(image, 0, 0, canvas.width, canvas.height);
-    const look = lookNow(place.run, tracksNow(place.run));
-    const figures = look.rows && look.tracks ? rowOf(look, callNow(), i, 1, 1) : { attended: 1, maximum: 1, factor: 1 };
+    const figures = rowNow(place.run, i);
     const [wide, high] = [canvas.width / columns, canvas.height / rows];
     let patch = 0, strongest = 0, own = -1;
     const patches = [];
     of.special.forEach((special, j) => {
       if (special) return;
-      const p = weight(row.coarse[j], row.fine?.[j]);
+      const p = weight(row.coarse[j], row.fine?.[j]) * figures.factor;
       if (of === queryAxis() && j === i) own = patch;
       if (p > (patches[strongest]?.p ?? -1)) strongest = patch;
-      patches.push({ p, at: step(p * figures.factor, state.scale, figures), code: row.coarse[j] });
+      patches.push({ p, at: step(p, state.scale, figures), code: row.coarse[j] });
       patch++;
     });
     patches.forEach(({ at, code }, number) => {

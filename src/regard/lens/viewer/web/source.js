@@ -3,7 +3,8 @@
 //   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
 //   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
-//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received}
+//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received, ordinary}   ordinary: Σ p over the keys
+//                                                                     that are no special tokens; a figure that is none is NaN
 //   picture(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
 //
 // n is the number of the run, 1 for the one that is compared. `exact` says in words what the numbers are, such as "exact" or
@@ -34,6 +35,8 @@ async function block(id) {
   const stream = new Blob([bytes(node.textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
+
+const NONE = 65535; // no key, or in the tracks: no number
 
 const DTYPES = { uint8: Uint8Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array };
 /** An answer of the server, or a block in the same form: four bytes say how long the JSON header is, then the parts. */
@@ -123,9 +126,10 @@ class Embedded {
     names.forEach((name, number) => {
       const size = name === "received" ? K : Q;
       const part = tracks.subarray(at + head * size, at + (head + 1) * size);
-      found[name] = Float32Array.from(part, (share) => (share / 65535) * most[number]);
+      found[name] = Float32Array.from(part, (share) => (share === NONE ? NaN : (share / (NONE - 1)) * most[number]));
       at += heads * size;
     });
+    found.ordinary = ordinary(await this.head(n, call, head), Q, K, runs[n].axes[runs[n].calls[call].keys].special);
     return found;
   }
 
@@ -210,7 +214,7 @@ function opened(kept, allowed, { Q, K }) {
       else sure[at] = 1; // and the code of masked is 0
     }
     for (let place = i * count; place < (i + 1) * count; place++) {
-      if (keys[place] === 65535) continue; // the row has fewer keys
+      if (keys[place] === NONE) continue; // the row has fewer keys
       const at = i * K + keys[place];
       coarse[at] = strong[place];
       fine[at] = low[place];
@@ -218,6 +222,15 @@ function opened(kept, allowed, { Q, K }) {
     }
   }
   return { coarse, fine, sure, exact };
+}
+
+/** What each row gives to the keys that are no special tokens. */
+function ordinary({ coarse, fine }, Q, K, special) {
+  const found = new Float64Array(Q);
+  for (let i = 0, at = 0; i < Q; i++) {
+    for (let j = 0; j < K; j++, at++) if (!special[j] && coarse[at]) found[i] += weight(coarse[at], fine?.[at]) || 0; // of what is no number, nothing
+  }
+  return found;
 }
 
 /** Cells of 2^level × 2^level pairs out of the codes of a whole head. */

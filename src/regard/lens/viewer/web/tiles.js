@@ -149,8 +149,26 @@ function pictured(rows, columns, pixels) {
 
 /** How cells are coloured now. rows: whether a colour depends on its row, for which `tracks` are needed. */
 function lookNow(n, tracks) {
-  const rows = Boolean(SCALES[state.scale].perRow) || state.hideSpecial;
-  return { name: `${state.scale}|${theme()}|${state.hideSpecial}`, scale: state.scale, hide: state.hideSpecial, rows, tracks };
+  const hide = hiding(n);
+  return { name: `${state.scale}|${theme()}|${hide}`, scale: state.scale, hide, rows: Boolean(SCALES[state.scale].perRow) || hide, tracks };
+}
+
+/** Whether special tokens are left out of the keys of run n: where there are some. */
+const hiding = (n) => state.hideSpecial && anySpecial(runs[n].axes[runs[n].calls[state.call].keys], 0, Infinity);
+
+/** What the colours and numbers of row i depend on now; undefined while its figures are missing. */
+function rowNow(n, i, high = 1) {
+  const look = lookNow(n, tracksNow(n));
+  if (!look.rows) return { attended: 1, maximum: 1, factor: 1 };
+  return look.tracks && rowOf(look, runs[n].calls[state.call], i, high, 1);
+}
+
+/** What a cell counts where special tokens are left out, in words; "" where none are. */
+function leftWords(n, { i, j, high, wide, code, fine }) {
+  if (!hiding(n)) return "";
+  if (anySpecial(runs[n].axes[runs[n].calls[state.call].keys], j, wide)) return " (left out)";
+  const row = rowNow(n, i, high);
+  return code < FIRST || !row ? "" : ` (${percent(weight(code, fine) * row.factor, fine === undefined ? 2 : 3)} without special tokens)`;
 }
 
 const looks = new Shelf(8);
@@ -190,15 +208,20 @@ function coloured(tile, place, fold, look) {
 
 /** What the colour of a row of cells depends on: the mean of its rows; `wide`: how many keys were summed in a cell. */
 function rowOf({ tracks, hide }, call, i, high, wide) {
-  let attended = 0, maximum = 0, special = 0;
+  let attended = 0, maximum = 0;
   const stop = Math.min(call.Q, i + high);
-  for (let at = i; at < stop; at++) {
+  const rows = Array.from({ length: stop - i }, (_, at) => i + at);
+  for (const at of rows) {
     attended += tracks.attended[at];
     maximum = Math.max(maximum, tracks.maximum[at]);
-    special += tracks.special[at];
   }
-  const factor = hide ? 1 / Math.max(1e-9, 1 - special / (stop - i)) : 1;
-  return { attended: attended / (stop - i) / wide, maximum: maximum || 1, factor };
+  return { attended: attended / rows.length / wide, maximum: maximum || 1, factor: hide ? renormalised(tracks, rows) : 1 };
+}
+
+/** By how much the weights of these rows grow where special tokens are left out: p / Σ p of the other keys, by the mean of the rows. */
+function renormalised({ ordinary }, rows) {
+  const sum = rows.reduce((total, i) => total + (ordinary[i] || 0), 0);
+  return sum > 0 ? rows.length / sum : 1;
 }
 
 const countsOfSpecial = new WeakMap();
