@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from browser import example, near
+from browser import example, fault, near
 
 import regard as rg
 from regard.lens import Call, Run
@@ -204,6 +204,21 @@ def test_what_is_not_there_is_said(opened):
     third.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
     third.tab.wait_for_selector("#walk-steps li.now")
     assert "This row may attend nothing: its output is 0 (law 5)." in third.text("#walk-p")
+
+
+def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
+    """Where that is something else than 0, the walk says so, shows the model's own output, and does not take one for the other."""
+    masked, _ = example(6, 1, 1, mask=rg.key < rg.query)
+    out = masked.calls[0].out.copy()
+    out[0, 0] = masked.calls[0].v[0].mean(0)
+    notes = {"compared": "all rows", "difference": 1e-7, "empty": "an average of values"}
+    seen = opened(page(fault(masked, out=out, notes=notes)))
+    seen.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
+    seen.tab.wait_for_selector("#walk-steps li.now")
+    assert "may attend nothing the model itself gave an average of values." in seen.text("#walk-p")
+    np.testing.assert_allclose(seen.tab.evaluate("walk.numbers.out"), out[0, 0], rtol=2e-3)
+    assert "found to be the output" not in seen.text("#walk-out")
+    assert "The largest difference" in seen.text("#walk-out")
 
 
 def test_what_is_not_finite_is_shown(opened):

@@ -253,7 +253,8 @@ function shares(w, call) {
     const taken = w.sinks.reduce((total, sink) => total + Math.exp(sink - w.lse), 0);
     parts.push(`The sinks (${w.sinks.map((sink) => decimal(sink)).join(", ")}) take ${percent(taken)}.`);
   } else if (call.formula.sinks) parts.push("The sinks take the rest.");
-  if (w.lse === -Infinity) parts.push("This row may attend nothing: its output is 0 (law 5).");
+  if (w.lse === -Infinity) parts.push(["0", undefined].includes(call.notes.empty) ? "This row may attend nothing: its output is 0 (law 5)."
+    : `This row may attend nothing, and its output here is 0 (law 5); to rows that may attend nothing the model itself gave ${call.notes.empty}.`);
   return parts.join(" ");
 }
 
