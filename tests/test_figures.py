@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens import Call, figures
+from regard.lens import Call, figures, tiles
+from regard.lens.codes import FINE_ERROR
 from regard.problem import Problem
 
 
@@ -157,3 +158,35 @@ def test_figures_grow_with_the_rows():
     last = rg.attention_weights(q, k, mask=mask, rows=[n - 1])[0, 0]
     np.testing.assert_allclose(found["rows"]["maximum"][0, -1], last.max(), rtol=1e-5)
     np.testing.assert_allclose(found["overview"].share[0, -1].sum(), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rules", [{}, {"score": rg.score + 1e5}], ids=["products", "bias"])
+@pytest.mark.parametrize("small", [0, 1 << 18], ids=["compiled", "small"])
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e5])
+def test_weights_are_right_however_large_the_scores(size, small, rules, monkeypatch):
+    """A part that all scores share changes no weight: float32 numbers with scores of 100,000 give weights within the codes' error."""
+    monkeypatch.setattr(figures, "SMALL", small)
+    monkeypatch.setattr(tiles, "SMALL", small)
+    q, k = np.random.default_rng(0).standard_normal((2, 1, 64, 16), dtype=np.float32)
+    if not rules:
+        q[..., 0] = k[..., 0] = np.sqrt(4 * size)
+    scores = q.astype(float) @ k.astype(float).swapaxes(1, 2) / 4
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    problem = Problem.of(q, k, None, **rules)
+    found = figures.measured(q, k, np.zeros(64, bool), score=problem.score, scale=0.25)
+    call = Call("a", 0, "rows", "keys", score=problem.score, scale=0.25, q=q, k=k, **found)
+    assert np.abs(found["lse"]).max() > 0.9 * (size if not rules else 1e5)
+    whole = call.weights()
+    np.testing.assert_allclose(whole, p, rtol=FINE_ERROR)
+    np.testing.assert_allclose(call.weights(rows=[5], keys=[3, 9]), p[:, 5:6, [3, 9]], rtol=FINE_ERROR)
+    np.testing.assert_allclose(tiles.tile(call, 0, 0, 0, 0).share, p[0], rtol=FINE_ERROR)
+    np.testing.assert_allclose(tiles.tile(call, 0, 3, 0, 0).share.sum(1), 1, rtol=FINE_ERROR)
+    np.testing.assert_allclose(found["rows"]["maximum"], p.max(-1), rtol=FINE_ERROR)
+    np.testing.assert_allclose(found["received"], p.sum(1), rtol=FINE_ERROR)
+
+
+def test_figures_of_a_call_without_any():
+    """A call that was kept without its rows has no means, and says so by having none."""
+    q = k = np.zeros((1, 4, 8))
+    assert Call("a", 0, "rows", "keys", np.full((1, 4), np.log(4)), q, k).figures == {}

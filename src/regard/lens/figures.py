@@ -12,6 +12,7 @@ from ..readings import evaluate
 from ..stats import attention_stats
 from .call import Call, Overview
 from .codes import ABOVE
+from .precision import too_large
 from .tiles import overview
 
 __all__ = ["AVERAGED", "ROWS", "means", "measured", "of_weights"]
@@ -48,19 +49,26 @@ def measured(
     """What a recorded call holds besides q, k and its rules: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
 
     q (H, Q, D) · k (G, K, D) · special (K,) booleans: keys that stand for no word of the text · cells: along the sides of the
-    overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy.
+    overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy. Where the rounding of
+    float32 would show in weights, float64 is computed with; lse is kept in float64, since all weights follow from it.
     """
     (H, Q), K = q.shape[:2], k.shape[1]
     marked = frozen_table(np.asarray(special, bool), "special")[key]
     sets = {"special": marked, "itself": key == query, "previous": key == query - 1, "first": key == 0,
             "distant": ~marked & ((key < query - 1) | (key > query + 1))}  # fmt: skip
     columns = min(cells, K)
-    found = attention_stats(
-        q, k, of=["lse", "entropy", "maximum", "distance", "range", "counts", "received",
-                  *(mass(keys, name=name) for name, keys in sets.items()), pooled(min(cells, Q), columns)],
-        mask=mask, score=score, scale=scale, query_start=start, sinks=sinks,
-        engine="reference" if H * Q * K <= SMALL else "auto",
-    )  # fmt: skip
+    short = H * Q * K <= SMALL
+
+    def asked(q, k):
+        return attention_stats(
+            q, k, of=["lse", "entropy", "maximum", "distance", "range", "counts", "received",
+                      *(mass(keys, name=name) for name, keys in sets.items()), pooled(min(cells, Q), columns)],
+            mask=mask, score=score, scale=scale, query_start=start, sinks=sinks, engine="reference" if short else "auto",
+        )  # fmt: skip
+
+    found = None if short or too_large(q, k, scale) else asked(q, k)
+    if found is None or too_large(q, k, scale, found.lse):
+        found = asked(q.astype(np.float64), k.astype(np.float64))
     rows = {
         "entropy": found.entropy, "spread": spread(found.entropy, found.counts.attended), "maximum": found.maximum.weight,
         "strongest": found.maximum.key, **{name: found[name] for name in sets},
@@ -68,7 +76,7 @@ def measured(
         "high": found.range.maximum, "attended": found.counts.attended, "wrong": found.counts.nan + found.counts.inf,
     }  # fmt: skip
     picture = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
-    return {"lse": found.lse, "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
+    return {"lse": found.lse.astype(np.float64), "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
             "received": compact(found.received), "overview": picture}  # fmt: skip
 
 
@@ -96,7 +104,7 @@ def of_weights(given: np.ndarray, special, *, mask: Expr | None = None, start: i
     rows["low"][...] = rows["high"][...] = np.nan
     whole = {name: rows[name].astype(np.int32) for name in ("strongest", "attended", "wrong")}
     picture = overview(Call("weights", None, "", "", lse, given=given), cells)
-    return {"lse": compact(lse), "rows": {name: compact(values) for name, values in (rows | whole).items()},
+    return {"lse": lse, "rows": {name: compact(values) for name, values in (rows | whole).items()},
             "received": compact(received), "overview": picture}  # fmt: skip
 
 
@@ -131,6 +139,8 @@ def compact(values: np.ndarray) -> np.ndarray:
 
 def means(call: Call) -> dict[str, np.ndarray]:
     """The mean of every averaged figure over the rows that may attend something, (H,) float64; NaN if there are none."""
+    if "attended" not in call.rows:
+        return {}
     seeing = call.rows["attended"] > 0
     with np.errstate(invalid="ignore"):
         return {

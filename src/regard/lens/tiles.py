@@ -22,6 +22,7 @@ from ..problem import Problem
 from ..readings import substituted
 from .call import Call, Overview
 from .codes import encode, wrong
+from .precision import too_large
 from .reach import reach
 
 __all__ = ["Tile", "coded", "overview", "region", "tile"]
@@ -232,6 +233,8 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
     q, k = q[:, slice(rows[0], rows[-1] + 1) if even else rows], call.k[groups.start : groups.stop, keys.start : keys.stop]
     if shown:
         q, k, score = np.zeros((*q.shape[:2], 1), np.float32), np.zeros((*k.shape[:2], 1), np.float32), None
+    elif too_large(q, k, call.scale, call.lse[heads.start : heads.stop, rows]):
+        q, k = q.astype(np.float64), k.astype(np.float64)
     problem = Problem.of(q[None], k[None], None, mask=mask, score=score, scale=1.0 if shown else call.scale,
                          query_start=call.start + int(rows[0]) if even else 0, where="tiles")  # fmt: skip
     return statistics.called(problem, tiling.tiling(replace(problem, mask=None)))

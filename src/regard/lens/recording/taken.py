@@ -53,7 +53,7 @@ class Taken:
         """What the Call will hold, figures included."""
         held = [self.q, self.k, self.sinks, *((self.v, self.x, self.out) if values else ())]
         (H, Q), K = self.q.shape[:2], self.k.shape[1]
-        counted = 4 * H * ((len(figures.ROWS) + 1) * Q + K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
+        counted = 4 * H * ((len(figures.ROWS) + 2) * Q + K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
         return counted + sum(part.nbytes for part in held if part is not None)
 
 
