@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import resource
 import struct
 import time
 import tracemalloc
@@ -21,7 +22,7 @@ import regard as rg
 from regard.expr import Const, frozen_table, key, query
 from regard.lens import Axis, Call, Overview, Run, Segment, Step
 from regard.lens.look import of_arrays
-from regard.lens.storing import container, rules, sizes, strict, tensors
+from regard.lens.storing import container, manifest, rules, sizes, strict, tensors
 from regard.lens.storing.container import Writer, open_run, save
 from regard.readings import evaluate
 
@@ -250,6 +251,11 @@ MANIFESTS = {
     "segments that overlap": (lambda found: deep(found, "axes", "patches", "segments", 0, "stop", to=5), "segments that do not fit"),
     "an axis too short": (lambda found: found["axes"]["keys"]["tokens"].pop() and None, "does not fit its axes"),
     "no such axis": (lambda found: deep(found, "calls", 1, "keys", to="elsewhere"), "does not fit its axes"),
+    "a step after the text": (lambda found: deep(found, "steps", 0, "position", to=99), "steps outside every axis.*99"),
+    "a step before the text": (lambda found: deep(found, "steps", 1, "position", to=-5), "steps outside every axis.*-5"),
+    "a scale of 401 digits": (lambda found: deep(found, "calls", 1, "scale", to=10**400), r"scale is 1000.*expected  float"),
+    "a probability of 401 digits": (lambda found: deep(found, "steps", 0, "candidates", 0, "probability", to=-(10**400)),
+                                    r"probability is -1000.*expected  float"),
     "no call": (lambda found: deep(found, "calls", to=[]), "nothing to look at"),
     "another file": (lambda found: deep(found, "calls", 0, "file", to="../run/call-000.safetensors"), "a call in another file"),
     "an absolute path": (lambda found: deep(found, "calls", 1, "file", to="/etc/passwd"), "a call in another file"),
@@ -352,6 +358,22 @@ def test_links_and_pipes_are_not_followed(kept, tmp_path):
     (kept / "run.json").rename(tmp_path / "manifest")
     (kept / "run.json").symlink_to(tmp_path / "manifest")
     assert "run.json is a link" in refused(kept)
+
+
+def test_a_manifest_of_any_size_takes_no_memory(kept):
+    """A file with a hole of 200 GB is refused by its size, and not read."""
+    os.truncate(kept / "run.json", 200 * 10**9)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert re.search("a manifest that cannot be read.*200 GB.*at most", refused(kept), re.DOTALL)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KB
+
+
+def test_a_manifest_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
+    """What a run says of itself may not be longer than what is read again."""
+    monkeypatch.setattr(manifest, "LARGEST", 3000)
+    with pytest.raises(rg.Refused, match="too much beside the arrays"):
+        dataclasses.replace(example(), facts={"long": "x" * 3000}).save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_reason_is_given_at_once(kept):

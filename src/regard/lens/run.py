@@ -49,6 +49,10 @@ class Run:
                     known = ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
                     reasons.append(Reason("a call that does not fit its axes", f"{call.name}: {name} of {size}", known or "axes",
                                           "give every axis its tokens"))  # fmt: skip
+        longest = max(map(len, self.axes.values()), default=0)
+        if outside := [step.position for step in self.steps if not 0 <= step.position < longest]:
+            reasons.append(Reason("steps outside every axis", f"positions {', '.join(map(str, outside[:5]))[:80]}",
+                                  f"0 to {longest - 1}", "count from the first token of the text"))  # fmt: skip
         if reasons:
             raise Refused("Run", reasons)
 

@@ -8,14 +8,16 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import Reason, Refused
+from ...errors import Reason, Refused, refuse
 from ..axis import Axis, Segment
 from ..run import Step
+from .sizes import shown
 from .strict import MEND, Each, dumps, loads, wrong
 
 __all__ = ["FORMAT", "VERSION", "axis_of", "described_axis", "parse", "steps_of", "text"]
 
 FORMAT, VERSION = "regard run", 1
+LARGEST = 1 << 26  # bytes: sixty times what 100,000 tokens take
 SUM = b', "sum": '  # in front of the CRC-32 of all that stands before it, which is how the file ends
 
 AXIS = {
@@ -42,7 +44,7 @@ RUN = {
 def text(
     model: str, words: str, axes: Mapping[str, Axis], calls: Sequence[Mapping], steps: Sequence[Step], facts: Mapping
 ) -> bytes:
-    """The manifest as one line. Refused: facts and notes that are not plain JSON."""
+    """The manifest as one line. Refused: facts and notes that are not plain JSON, and more than is read again."""
     described = {
         "format": FORMAT, "version": VERSION, "model": model, "text": words,
         "axes": {name: described_axis(axis) for name, axis in axes.items()}, "calls": list(calls),
@@ -51,6 +53,9 @@ def text(
         "facts": dict(facts),
     }  # fmt: skip
     body = dumps(described, "save")[:-1].encode()
+    if len(body) > LARGEST:
+        raise refuse("save", "too much beside the arrays", f"{shown(len(body))} of tokens, facts and notes", f"at most {shown(LARGEST)}",
+                     "keep fewer facts")  # fmt: skip
     return body + SUM + b"%d}\n" % zlib.crc32(body)
 
 

@@ -18,6 +18,7 @@ from ..call import Call
 from ..labels import words
 from ..run import Run
 from . import layout, manifest, rules, tensors
+from .sizes import shown
 from .strict import MEND
 
 __all__ = ["DRAFT", "FOLDER", "MANIFEST", "file_of", "generation_of", "is_run", "open_run", "run_of", "sha256", "state_of"]
@@ -63,6 +64,8 @@ def _open(folder: Path, verify: bool) -> Run:
         raise refuse(where, "no run", f"{folder} holds no {MANIFEST}", "the folder of a recorded run", "check the path")
     try:
         with open(tensors.opened(path), "rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) > manifest.LARGEST + 64:
+                raise ValueError(f"{path} has {shown(size)}; at most {shown(manifest.LARGEST)} are read")
             raw = file.read()
     except (OSError, ValueError) as error:
         raise Refused(where, [Reason("a manifest that cannot be read", str(error), "a plain file", MEND)]) from error

@@ -15,6 +15,7 @@ from ...errors import Reason, refuse
 __all__ = ["Each", "dumps", "loads", "wrong"]
 
 NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+EXACT = 1 << 53  # up to here a whole number is a float as well
 SHOWN = 80  # characters of a foreign value in a message
 
 
@@ -84,7 +85,7 @@ def _reason(at: str, value: Any, expected: str) -> Reason:
 def _is(value: Any, kind: type | None) -> bool:
     if kind is None:
         return value is None
-    return kind is object or type(value) is kind or (kind is float and type(value) is int)
+    return kind is object or type(value) is kind or (kind is float and type(value) is int and abs(value) <= EXACT)
 
 
 def _plain(value: Any, where: str, at: str) -> Any:
