@@ -343,6 +343,52 @@ def test_an_implementation_that_loses_its_mask(monkeypatch):
 # --- what an audit leaves behind, and what it stands on
 
 
+def test_outputs_that_are_nan_pass_nothing():
+    """NaN feels nothing of what changes: checks that compare runs do not apply to it."""
+    found = audit(Small(after=lambda x: x / (x - x)).eval(), inputs=words(), causal=True, checks=BEHAVIOUR)
+
+    assert {each.check for each in found.passed} == {"training-mode", "determinism"}
+    assert {each.check for each in found.skipped if each.reason.startswith("finite spoils it")} == {
+        "future-leak", "padding-leak", "batch-dependence", "implementation-difference", "cache", "position-offset"}  # fmt: skip
+
+
+def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
+    """A model that runs with its inputs and raises beside others, or with its mask, is warned about, with what it says."""
+
+    class Alone(Small):
+        def forward(self, ids, attention_mask=None):
+            if len(ids) > 1 or attention_mask is not None:
+                raise RuntimeError("one entry,\nand no mask")
+            return super().forward(ids)
+
+    found = audit(Alone().eval(), inputs=words(), causal=True, checks=BEHAVIOUR)
+
+    assert not found.healthy
+    assert {(each.check, each.severity) for each in found.findings} == {
+        (check, "warning") for check in ("future-leak", "padding-leak", "batch-dependence")}  # fmt: skip
+    assert all("RuntimeError: one entry," in each.measured for each in found.findings)
+
+
+def test_mistakes_of_the_audit_itself_are_not_hidden(monkeypatch):
+    """An error that the model did not raise is an error."""
+    monkeypatch.setitem(CHECKS, "finite", lambda subject: [][1])
+
+    with pytest.raises(IndexError):
+        audit(Small().eval(), inputs=words(), checks=["finite"])
+
+
+def test_a_model_that_does_not_run_is_refused():
+    """A module that raises with the inputs that it was given is no healthy one."""
+
+    def attend(x):
+        raise ValueError("never")
+
+    with pytest.raises(rg.Refused, match="the model does not run") as refused:
+        audit(attend, inputs=torch.randn(1, 4, 8))
+
+    assert "ValueError: never" in str(refused.value)
+
+
 def test_an_audit_leaves_the_model_as_it_was():
     """Weights, modes, hooks, implementation and the caller's random numbers are what they were."""
     model = tiny("llama").train()
@@ -417,7 +463,8 @@ def test_a_function_of_q_k_v(diagonal):
     found = audit(function, inputs=(q, k, v), causal=True)
 
     assert found.healthy == (diagonal == 0)
-    assert found.healthy or (only(found).check == "future-leak" and only(found).numbers["reach"] == 1)
+    assert [each.check for each in found.findings if each.severity == "fault"] == ["future-leak", "mask"][: 2 * diagonal]
+    assert found.healthy or found.findings[0].numbers["reach"] == 1
 
 
 def test_a_run_and_its_folder(tmp_path):

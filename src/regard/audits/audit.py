@@ -17,7 +17,8 @@ from . import recorded
 from .behaviour import CHECKS, NEEDS, training
 from .declared import TOLD
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
-from .subject import Subject
+from .gap import Incomparable
+from .subject import Raised, Subject
 
 __all__ = ["NAMES", "Audit", "audit"]
 
@@ -140,6 +141,11 @@ def _results(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
     try:
         if "training-mode" in names:
             yield from training(modes)
+        try:
+            subject.run(subject.given)
+        except Raised as error:
+            raise refuse("audit", "the model does not run", f"{subject.name}: {error}", "inputs that its forward takes",
+                         "give inputs=, tensors by name, batch first") from error  # fmt: skip
         found: set[str] = set()
         for name in (name for name in CHECKS if name in names):
             spoiled = [need for need in NEEDS.get(name, ()) if need in found]
@@ -155,11 +161,15 @@ def _results(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
 def _carried_out(name: str, subject: Subject) -> list[Result]:
     try:
         return list(CHECKS[name](subject))
-    except Refused:
-        raise
-    except Exception as error:  # somebody else's code, run in a way that it may not have been written for
-        said = (str(error).strip() or "nothing said").splitlines()[0]
-        return [Skipped(name, f"the model raised {type(error).__name__}: {said}")]
+    except Incomparable as error:
+        return [Skipped(name, str(error))]
+    except Raised as error:  # what a model of transformers needs besides is guessed
+        return [Finding(
+            name, "note" if subject.whole else "warning", subject.name,
+            f"the model raised {error} (threshold: it runs with the inputs that were given)",
+            "this check runs it in a way that it was not written for: other content, padding with its mask, several entries, or a cache",
+            "if it is to be used so, mend that; otherwise leave this check out",
+        )]  # fmt: skip
 
 
 def _recorded(subject: Subject, names: list[str]) -> Iterator[Result]:

@@ -10,9 +10,13 @@ from typing import Any
 
 from .subject import Outputs, Subject
 
-__all__ = ["ALLOWED", "Gap", "gap", "listed", "placed"]
+__all__ = ["ALLOWED", "Gap", "Incomparable", "gap", "listed", "placed"]
 
 ALLOWED = 8  # times what rounding every sum another way does; a fault is thousands of times as large
+
+
+class Incomparable(Exception):
+    """Two runs of which no output can be compared."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def gap(subject: Subject, found: Outputs, wanted: Outputs) -> Gap:
     """
     wanted = {name: part for name, part in wanted.items() if name in found and found[name].shape == part.shape}
     if not wanted:
-        raise LookupError("no output has the same shape in both runs")
+        raise Incomparable("no output has the same shape in both runs")
     quick = _gap(found, wanted, subject.rounding)
     return _gap(found, wanted, subject.rare_rounding) if quick.open else quick
 

@@ -8,9 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Mask", "Outputs", "Subject", "floats", "seeded"]
+__all__ = ["Mask", "Outputs", "Raised", "Subject", "floats", "running", "seeded"]
 
 Outputs = dict[str, Any]  # tensors of floats by name
+
+
+class Raised(Exception):
+    """The model raised: its own error is the cause. The message is its name and first line."""
+
+    def __init__(self, error: Exception):
+        super().__init__(f"{type(error).__name__}: {(str(error).strip() or 'nothing said').splitlines()[0]}")
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Subject:
         import torch
 
         by_place, named = self.arguments(given)
-        with torch.no_grad(), seeded(seed):
+        with running(), torch.no_grad(), seeded(seed):
             return self.model(*by_place, **named)
 
     def run(self, given: Mapping[str, Any], seed: int = 0) -> Outputs:
@@ -129,6 +136,15 @@ class Subject:
                 ends = [self.redrawn(end, turn, part) for end in ends]
             made[name] = torch.cat([ends[0], part, ends[1]], 1)
         return made
+
+
+@contextlib.contextmanager
+def running() -> Iterator[None]:
+    """Inside, somebody else's code runs, maybe in a way that it was not written for: any error of it is `Raised`."""
+    try:
+        yield
+    except Exception as error:
+        raise Raised(error) from error
 
 
 @contextlib.contextmanager

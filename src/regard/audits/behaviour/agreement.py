@@ -7,7 +7,7 @@ from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
 from ..gap import Gap, gap
-from ..subject import Outputs, Subject
+from ..subject import Outputs, Raised, Subject
 
 __all__ = ["implementation_difference"]
 
@@ -69,7 +69,9 @@ def _gaps(subject: Subject, name: str, other: str) -> dict[str, Gap] | None:
     try:
         subject.model.set_attn_implementation(other)
         there = {way: subject.run(each) for way, each in given.items()}
-    except ValueError:  # how transformers says that an architecture has none
+    except (ValueError, Raised) as error:
+        if not isinstance(error.__cause__ or error, ValueError):  # how transformers says that an architecture has none
+            raise
         return None
     finally:
         subject.model.set_attn_implementation(name)

@@ -19,7 +19,9 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
         return
     batches = [_batch(subject, turn) for turn in (0, 10)]
     alone = {
-        name: part for name, part in subject.outputs.items() if part.ndim and batches[0][name].shape == (3, *part.shape[1:])
+        name: part
+        for name, part in subject.outputs.items()
+        if part.ndim and name in batches[0] and batches[0][name].shape == (3, *part.shape[1:])
     }
     if not alone:
         yield Skipped("batch-dependence", "no output has an entry for each entry of the batch")

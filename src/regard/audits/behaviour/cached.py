@@ -7,7 +7,7 @@ from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
 from ..gap import Gap, gap
-from ..subject import Outputs, Subject, seeded
+from ..subject import Outputs, Subject, running, seeded
 
 __all__ = ["cache", "position_offset"]
 
@@ -81,7 +81,7 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
 
     assert subject.mask is not None and subject.sequence is not None
     prompt = {name: part for name, part in subject.lengthened(left).items() if name in (subject.sequence, subject.mask.name)}
-    with torch.no_grad(), seeded(0):
+    with running(), torch.no_grad(), seeded(0):
         written = subject.model.generate(
             **prompt, max_new_tokens=STEPS, min_new_tokens=STEPS, do_sample=False, num_beams=1, use_cache=True,
             output_logits=True, return_dict_in_generate=True, pad_token_id=subject.pad,

@@ -72,7 +72,7 @@ def _band(
         row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
         return bool(future.any()) and Finding(
             "mask", "note", place(run, number, heads, row),
-            f"the layer declares {wanted}, and in {int(future.sum())} of {future.size} pairs a row sees a key after its own, up to "
+            f"the call is declared {wanted}, and in {int(future.sum())} of {future.size} pairs a row sees a key after its own, up to "
             f"{int(ahead[future].max())} ahead (threshold: 0)", "a prefix, or a picture, that is seen as a whole; or a mask that is wrong",
             "if no token is meant to see later ones, a row attends key ≤ query", number, heads[0] if heads else None, row,
             {"pairs": int(future.sum()), "of": int(future.size)},
@@ -82,7 +82,7 @@ def _band(
     row = int(rows[np.argwhere(off)[0, 0]])
     return Finding(
         "mask", "fault", place(run, number, heads, row),
-        f"the layer declares {wanted}, and the mask differs in {int(off.sum())} of {off.size} pairs (threshold: 0): {does}",
+        f"the call is declared {wanted}, and the mask differs in {int(off.sum())} of {off.size} pairs (threshold: 0): {does}",
         cause, "a row attends key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
         number, heads[0] if heads else None, row, {"pairs": int(off.sum()), "of": int(off.size)},
     )  # fmt: skip
