@@ -73,12 +73,13 @@ def test_the_python_computes_the_numbers(opened, tmp_path):
 
 
 def test_python_names_how_a_run_was_made():
-    """The folder where it is known, otherwise the model and the text, in ASCII whatever the text holds."""
+    """The folder where it is known, otherwise the call of look, in ASCII whatever the text holds; what neither can say is to be saved."""
     run, _ = example()
-    assert origin(dataclasses.replace(run, text='a "b" \u202e🦊')) == "rg.look('toy', 'a \"b\" \\u202e\\U0001f98a')"
-    assert origin(dataclasses.replace(run, model="all-MiniLM-L6-v2", text="a")) == "rg.look(None, 'a')"
-    assert origin(dataclasses.replace(run, text="a" * 1000)) == 'rg.look(\'toy\', open("text.txt", encoding="utf-8").read())'
+    told = dataclasses.replace(run, text='a "b" \u202e🦊', facts={"made": {"what": "toy", "layers": [0], "os": "system"}})
+    assert origin(told) == "rg.look('toy', text='a \"b\" \\u202e\\U0001f98a', layers=[0])"
     assert origin(dataclasses.replace(run, facts={"folder": "x'y"})) == 'rg.Run.open("x\'y")'
+    for unsaid in (run, dataclasses.replace(told, text="a" * 3000), dataclasses.replace(run, facts={"made": "os.system()"})):
+        assert origin(unsaid) == 'rg.Run.open("run")  # save it first: run.save("run")'
 
 
 def cells(root) -> dict[tuple[int, int], str]:

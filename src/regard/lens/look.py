@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ..problem import Problem
 from . import figures
 from .axis import Axis
 from .call import Call
+from .recording.facts import facts
 from .run import Run
 from .storing.reader import is_run
 
@@ -94,7 +96,7 @@ def look(
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
         from .recording.minilm import look_at_text
 
-        return look_at_text(text, Asked(_layers(layers), entry, values, limit, into, overwrite))
+        return _signed(look_at_text(text, Asked(_layers(layers), entry, values, limit, into, overwrite)), what, given)
     try:
         from .recording import doors
     except ImportError as error:
@@ -102,7 +104,7 @@ def look(
     asked = Asked(_layers(layers), entry, values, limit, into, overwrite)
     if kind == "a module":
         return doors.of_module(what, inputs, tokens, asked)
-    return doors.of_model(what, text, target, picture, inputs, tokenizer, generate, asked)
+    return _signed(doors.of_model(what, text, target, picture, inputs, tokenizer, generate, asked), what, given)
 
 
 def _kind(what: Any, given: Mapping[str, Any]) -> str:
@@ -152,6 +154,22 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:60] + " …"
 
 
+def _signed(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
+    """The run with the arguments that make it again among its facts; one that lies in a folder, or that words cannot say, as it is."""
+    made = {name: list(value) if isinstance(value, list | tuple) else value for name, value in {"what": what, **given}.items()}
+    for name in ("what", "picture"):
+        value = made.get(name)
+        if isinstance(value, str | Path):
+            path = Path(value).expanduser()
+            made[name] = str(path.resolve() if path.exists() else value)
+    parts = [one for value in made.values() for one in (value if isinstance(value, list) else [value])]
+    if "into" in given or not all(isinstance(part, str | int | None) for part in parts):
+        return run
+    if made.get("text") == run.text:
+        del made["text"]  # it is there already, and may be long
+    return dataclasses.replace(run, facts={**run.facts, "made": made})
+
+
 def _layers(layers) -> tuple[int | str, ...] | None:
     if layers is None:
         return None
@@ -178,13 +196,13 @@ def of_arrays(
         raise refuse(
             "look", "several batch entries", f"q {list(np.shape(q))}", "one: (heads, rows, depth)", "pass q[0] and k[0]"
         )
-    axes = _axes(problem.dims["Q"], problem.dims["K"], tokens, special)
+    axes = _axes(problem.dims["Q"], problem.dims["K"], int(problem.query_start[0]), tokens, special)
     rules: dict[str, Any] = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": int(problem.query_start[0]),
                              "sinks": problem.sinks}  # fmt: skip
     found = figures.measured(problem.q[0], problem.k[0], np.array(axes["keys"].special), **rules)
     call = Call(name, 0, next(iter(axes)), "keys", q=problem.q[0], k=problem.k[0], **rules,
                 v=None if v is None else problem.v[0], **found)  # fmt: skip
-    return Run("arrays", "", axes, (call,))
+    return Run("arrays", "", axes, (call,), facts=facts())
 
 
 def of_weights(
@@ -202,20 +220,25 @@ def of_weights(
     sizes = {each.shape[1:] for each in held}
     if not held or len(sizes) != 1:
         raise refuse("look", "weights of several sizes", ", ".join(map(str, sorted(sizes))) or "none",
-                     "the same rows and keys in all layers",                     "look at them one by one")  # fmt: skip
+                     "the same rows and keys in all layers", "look at them one by one")  # fmt: skip
     Q, K = sizes.pop()
-    axes = _axes(Q, K, tokens, special)
+    rules = [_rule(len(each), Q, K, mask, query_start) for each in held]
+    start = int(rules[0].query_start[0])
+    axes = _axes(Q, K, start, tokens, special)
     calls = []
-    for number, each in enumerate(held):
-        empty = np.zeros((len(each), 1), np.float32)
-        rule = Problem.of(np.broadcast_to(empty[:, None], (len(each), Q, 1)), np.broadcast_to(empty[:, None], (len(each), K, 1)), None,
-                          mask=mask, query_start=query_start, where="look")  # fmt: skip
-        start = int(rule.query_start[0])
+    for number, (each, rule) in enumerate(zip(held, rules, strict=True)):
         found = figures.of_weights(each, np.array(axes["keys"].special), mask=rule.mask, start=start)
         calls.append(
             Call(f"layer {number}", number, next(iter(axes)), "keys", mask=rule.mask, start=start, given=each, **found)
         )
-    return Run("weights", "", axes, tuple(calls))
+    return Run("weights", "", axes, tuple(calls), facts=facts() | {"exact": "the weights are as they were given"})
+
+
+def _rule(H: int, Q: int, K: int, mask, query_start) -> Problem:
+    """The mask as `attention` takes it, for weights (H, Q, K)."""
+    empty = np.zeros((H, 1, 1), np.float32)
+    q, k = (np.broadcast_to(empty, (H, size, 1)) for size in (Q, K))
+    return Problem.of(q, k, None, mask=mask, query_start=query_start, where="look")
 
 
 def _of_entry(weights: np.ndarray, entry: int) -> np.ndarray:
@@ -227,12 +250,12 @@ def _of_entry(weights: np.ndarray, entry: int) -> np.ndarray:
                  "give one array for each layer, heads before rows before keys")  # fmt: skip
 
 
-def _axes(Q: int, K: int, tokens: Sequence[str] | None, special) -> dict[str, Axis]:
-    """The axis of the keys, which is that of the rows too where there are as many."""
+def _axes(Q: int, K: int, start: int, tokens: Sequence[str] | None, special) -> dict[str, Axis]:
+    """The axis of the keys, which is that of the rows too where there are as many and row 0 stands at key 0."""
     words = [str(i) for i in range(K)] if tokens is None else list(tokens)
     if len(words) != K:
         raise refuse(
             "look", "words that do not fit the keys", f"{len(words)} tokens for {K} keys", "one for each", "check the tokens"
         )
     keys = Axis.of(words, special, "keys")
-    return {"keys": keys} if Q == K else {"queries": Axis.of(Q, None, "queries"), "keys": keys}
+    return {"keys": keys} if Q == K and start == 0 else {"queries": Axis.of(Q, None, "queries"), "keys": keys}

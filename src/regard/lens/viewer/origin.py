@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..run import Run
 
 __all__ = ["origin"]
 
-DEFAULT = "all-MiniLM-L6-v2"  # what `look` opens when no model is named
-LONGEST = 500  # letters of a text that are spelled out
+NAMES = (
+    "text",
+    "target",
+    "picture",
+    "generate",
+    "layers",
+    "entry",
+    "values",
+    "limit",
+)  # the arguments of `look` that words can say
+LONGEST = 2000  # letters that are spelled out
+UNSAID = 'rg.Run.open("run")  # save it first: run.save("run")'
 
 
 def origin(run: Run) -> str:
-    """An expression, in ASCII: the folder where the run lies if that is known, otherwise how it was recorded.
+    """An expression, in ASCII: the folder where the run lies if that is known, otherwise the call of `look` that made it.
+
+    What words cannot say, such as arrays or a module that was handed over, has to be saved first, and the expression says so.
 
     >>> import numpy as np
     >>> from regard.lens.look import of_arrays
     >>> origin(of_arrays(*np.zeros((2, 1, 4, 8))))
-    'rg.look(q, k=k)'
+    'rg.Run.open("run")  # save it first: run.save("run")'
     """
-    folder = run.facts.get("folder")
+    folder, made = run.facts.get("folder"), run.facts.get("made")
     if isinstance(folder, str):
         return f"rg.Run.open({folder!a})"
-    if not run.text:
-        return "rg.look(q, k=k)" if run.model == "arrays" else "rg.look(model, inputs=inputs)"
-    text = ascii(run.text) if len(run.text) <= LONGEST else 'open("text.txt", encoding="utf-8").read()'
-    model = "None" if run.model == DEFAULT else ascii(run.model)
-    return f"rg.look({model}, {text})"
+    if not isinstance(made, Mapping):
+        return UNSAID
+    given = {**({"text": run.text} if run.text else {}), **made}
+    said = [ascii(given.get("what")), *(f"{name}={given[name]!a}" for name in NAMES if name in given)]
+    found = f"rg.look({', '.join(said)})"
+    return found if len(found) <= LONGEST else UNSAID
