@@ -246,6 +246,43 @@ def test_code_that_a_model_brings_is_not_run(tmp_path):
     assert not (tmp_path / "harmed").exists()
 
 
+def test_libraries_are_left_as_they_were(folders):
+    """Opening a model leaves what transformers and the hub say and draw as it was, also where it fails."""
+    from huggingface_hub import utils as hub
+
+    own = T.utils.logging
+    before = own.get_verbosity(), own.is_progress_bar_enabled(), hub.logging.get_verbosity()
+    own.set_verbosity_info(), own.enable_progress_bar(), hub.logging.set_verbosity_info()
+    chosen = own.get_verbosity(), own.is_progress_bar_enabled(), hub.logging.get_verbosity()
+    try:
+        opening.opened(folders["llama"], reads=False)
+        assert "cannot be loaded" in refused(folders["llama"], picture=np.zeros((8, 8, 3)))
+        assert (own.get_verbosity(), own.is_progress_bar_enabled(), hub.logging.get_verbosity()) == chosen
+    finally:
+        own.set_verbosity(before[0]), hub.logging.set_verbosity(before[2])
+        own.enable_progress_bar() if before[1] else own.disable_progress_bar()
+
+
+def test_an_error_inside_a_load_is_not_swallowed(folders, monkeypatch):
+    """Only the table of a model that does not know regard sends it back to its own code; any other missing key is said."""
+    kind = T.AutoModel
+    real, asked = kind.from_pretrained.__func__, []
+
+    def load(cls, *args, attn_implementation, **named):
+        asked.append(attn_implementation)
+        if attn_implementation == "regard":
+            raise KeyError(missing)
+        return real(cls, *args, attn_implementation=attn_implementation, **named)
+
+    monkeypatch.setattr(kind, "from_pretrained", classmethod(load))
+    missing = "rope_theta"
+    with pytest.raises(rg.Refused, match="rope_theta"):
+        opening.opened(folders["llama"], reads=False)
+    missing = "regard"
+    opening.opened(folders["llama"], reads=False)
+    assert asked == ["regard", "regard", "eager"]
+
+
 def test_a_broken_model_is_refused(folders, tmp_path):
     """Weights that are cut short, folders without a model, names that lead nowhere give a sentence, no traceback."""
     weights = copied(folders["gpt2"], tmp_path) / "model.safetensors"
@@ -319,6 +356,10 @@ def test_arrays_and_their_rules():
         assert run.axes["keys"].special == (True, *[False] * 5) and np.array_equal(run.calls[0].v, v)
     longer = look(q[:, :2], k=k)
     assert (longer.calls[0].queries, len(longer.axes["queries"]), longer.calls[0].start) == ("queries", 2, 4)
+    ahead = look(q, k=k, tokens=list("abcdef"), query_start=2)  # row 0 stands at "c", so it is not called "a"
+    assert (ahead.calls[0].queries, ahead.axes["queries"].tokens[0], ahead.calls[0].start) == ("queries", "0", 2)
+    for made in (run, look(weights=np.full((2, 3), 0.5))):
+        assert made.facts["versions"]["regard"] == rg.__version__ and made.facts["date"] and made.facts["exact"]
     assert "do not fit the keys" in refused(q, k=k, tokens=["a"])
     assert "several batch entries" in refused(np.zeros((2, 1, 3, 4)), k=np.zeros((2, 1, 3, 4)))
 

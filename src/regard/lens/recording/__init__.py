@@ -2,7 +2,7 @@
 
 doors                how `look` comes in
 minilm               the default model, without torch
-opening              a model and what reads its inputs, from a folder or the hub
+opening              a model and what reads its inputs, from a folder or the hub (quiet: without a word of transformers)
 giving               what a model is given, and the axes that follow from it (spelling: tokens; pictures: pixels and a small PNG)
 transformers_models  one pass, or a text that is written (steps: its passes, joined)
 session              any torch module runs under the observer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import Refused, refuse
+from .quiet import quiet
 
 __all__ = ["DEFAULT", "Opened", "default_folder", "fit", "opened"]
 
@@ -114,7 +114,6 @@ def verify(weights: Path, expected: str) -> None:
 
 def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
     try:
-        import huggingface_hub
         import transformers
         from safetensors import SafetensorError
 
@@ -123,22 +122,14 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
         raise refuse(
             "look", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"
         ) from error
-    huggingface_hub.utils.logging.set_verbosity_error()  # what goes wrong is said once, by the refusal
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
     hf.register()
     common = {"local_files_only": local, "trust_remote_code": False}
     try:
-        config = transformers.AutoConfig.from_pretrained(source, **common)
-        reader = _reader(transformers, needs)
-        tokenizer = None if reader is None else reader.from_pretrained(source, **common)
-        kind = transformers.AutoModel
-        if needs.writes is None:
-            saved = getattr(transformers, (config.architectures or [""])[0], None)
-            kind = saved if isinstance(saved, type) and issubclass(saved, transformers.PreTrainedModel) else kind
-        elif needs.writes:
-            kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
-        model, found = _loaded(kind, source, config, common)
+        with quiet():
+            config = transformers.AutoConfig.from_pretrained(source, **common)
+            reader = _reader(transformers, needs)
+            tokenizer = None if reader is None else reader.from_pretrained(source, **common)
+            model, found = _loaded(_kind(transformers, config, needs), source, config, common)
     except Refused:
         raise
     except (OSError, KeyError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
@@ -154,6 +145,16 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
         raise refuse("look", "the file does not hold all weights of the model", f"{label}: {len(missing)} are missing, {missing[0]} first",
                      "every weight", "save the whole model with save_pretrained")  # fmt: skip
     return Opened(label, model.eval(), tokenizer)
+
+
+def _kind(transformers, config, needs: Needs):
+    """The class of the model."""
+    if needs.writes is None:
+        saved = getattr(transformers, (config.architectures or [""])[0], None)
+        return saved if isinstance(saved, type) and issubclass(saved, transformers.PreTrainedModel) else transformers.AutoModel
+    if needs.writes:
+        return transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
+    return transformers.AutoModel
 
 
 def _loaded(kind, source: str, config, common: dict[str, bool]):
@@ -173,10 +174,15 @@ def _loaded(kind, source: str, config, common: dict[str, bool]):
         )  # fmt: skip
 
     if all(each._can_set_attn_implementation() for each in (known if isinstance(known, tuple) else (known,))):
-        with contextlib.suppress(KeyError, Refused):  # a part of it does not ask
+        try:
             model, found = load(NAME)
             hf.check(model)
             return model, found
+        except Refused:
+            pass  # a part of it does not ask
+        except KeyError as error:
+            if error.args != (NAME,):  # looked up in a table of its own
+                raise
     return load("eager")
 
 
