@@ -33,11 +33,13 @@ def image_of(figure, place=0):
     return np.asarray(figure.axes[place].images[0].get_array())
 
 
-@pytest.mark.parametrize("scale", ["log", "linear"])
+@pytest.mark.parametrize("scale", ["log", "near", "linear", None])
 def test_colours_are_those_of_the_legend(scale):
     """Each cell has the colour that the ramp gives its weight, on a domain that does not move with the data."""
     p = weights()
-    place = 1 + np.log10(p) / 6 if scale == "log" else p
+    place = (
+        p if scale == "linear" else 1 + np.log10(p) / (6 if scale == "log" else 3)
+    )  # short ones begin at 0.1 % by themselves
     expected = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
     figure = rg.heatmap(p, scale=scale)
     for head in range(2):
@@ -149,7 +151,8 @@ def test_the_terminal_shows_a_line_for_each_row():
     assert [line.plain.count("·") for line in lines[:8]] == [7, 6, 5, 4, 3, 2, 1, 0]
     ground = [span.style.bgcolor.name for span in lines[2].spans if getattr(span.style, "bgcolor", None)]
     code = np.floor((np.log10(p[0, 2, :3]) / 6 + 1) * 249 + 0.5).astype(int)
-    assert ground == ["#" + ramp("dark")[round(255 * step / 249)].tobytes().hex() for step in code.tolist()]
+    place = np.maximum(0, 1 - (249 - code) / 249 * 2)  # of three decades
+    assert ground == ["#" + ramp("dark")[round(255 * each)].tobytes().hex() for each in place.tolist()]
     assert "</script>" in lines[3].plain and "⟨U+202E⟩" in lines[4].plain
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["heatmap"]
 
+DECADES = {"near": 3, "log": 6}  # of the logarithmic scales
+SHORT = 256  # keys up to which three decades are enough
 NAMED = 48  # tokens along a side that are written out
 SIGNS = {
     NAN: ("not a number", "#d6006e"),
@@ -32,16 +34,17 @@ SIGNS = {
 
 def heatmap(
     what, call: int | str = 0, heads: int | Sequence[int] | None = None, *, rows: slice | None = None, keys: slice | None = None,
-    scale: str = "log", tokens: Sequence[str] | None = None, mask=None, cells: int = 256, title: str | None = None,
+    scale: str | None = None, tokens: Sequence[str] | None = None, mask=None, cells: int = 256, title: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:  # fmt: skip
     """A figure of the weights: rows are queries, columns are keys, colours on a fixed domain.
 
-    colour(p) = ramp(1 + log₁₀ p / 6) on [10⁻⁶, 1] for scale="log", ramp(p) for scale="linear"
+    colour(p) = ramp(1 + log₁₀ p / 6) on [10⁻⁶, 1] for scale="log", ramp(1 + log₁₀ p / 3) on [10⁻³, 1] for "near", ramp(p) for "linear"
 
     what: a `Run`, of which `call` is shown (a number, or the name of a layer); a `Call`; or weights (Q, K) or (H, Q, K), with an
     optional mask of booleans that they should keep to. heads: one, several, or None for all. rows, keys: slices, all by default.
     tokens: names of the keys (and of the queries, where there are as many); taken from a run by themselves.
+    scale: None is "near" up to 256 keys and "log" beyond, as on the page.
     cells: a longer side is pooled to so many cells: the mean over their rows of the sum over their keys; the title says so.
     ax: where to draw a single head; otherwise a new figure. It is returned, to be shown or saved: `.savefig("attention.pdf")`.
 
@@ -55,7 +58,8 @@ def heatmap(
     >>> len(figure.axes)  # two heads and the legend
     3
     """
-    pictures, names = _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax)
+    pictures, names, keyed = _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax)
+    scale = scale or ("near" if keyed <= SHORT else "log")
     from matplotlib import pyplot  # what is heavy loads after the arguments are known to be good
 
     if ax is not None:
@@ -81,11 +85,11 @@ def heatmap(
     return figure
 
 
-def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tuple[list[Picture], list[str]]:
-    """The pictures that are wanted and their titles, or `Refused` with all reasons."""
+def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tuple[list[Picture], list[str], int]:
+    """The pictures that are wanted, their titles, how many keys there are in all; or `Refused` with all reasons."""
     reasons = []
-    if scale not in ("log", "linear"):
-        reasons.append(Reason("no such scale", f"scale={scale!r}", '"log" or "linear"', "choose one"))
+    if scale not in (None, *DECADES, "linear"):
+        reasons.append(Reason("no such scale", f"scale={scale!r}", '"near", "log" or "linear"', "choose one"))
     if isinstance(cells, bool) or not isinstance(cells, int) or cells < 1:
         reasons.append(Reason("cells are counted", f"cells={cells!r}", "a whole number, at least 1", "give a number"))  # fmt: skip
     if mask is not None and isinstance(what, Run | Call):
@@ -122,7 +126,7 @@ def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tup
     top, left = (range(count)[slice(None) if part is None else part] for part, count in parts.values())
     found = [picture(shown, head % H, top, left, cells, queries, tokens) for head in listed]
     label = shown.name or "attention"
-    return found, [f"{label}, head {head % H}" if H > 1 or isinstance(what, Run | Call) else label for head in listed]
+    return found, [f"{label}, head {head % H}" if H > 1 or isinstance(what, Run | Call) else label for head in listed], K
 
 
 def _given(weights, mask) -> Call:
@@ -155,7 +159,7 @@ def _plain(words: str) -> str:
 def _draw(ax: Any, shown: Picture, name: str, scale: str) -> None:
     codes = shown.codes
     with np.errstate(divide="ignore", invalid="ignore"):
-        place = np.nan_to_num(1 + np.log10(shown.share) / 6 if scale == "log" else shown.share)
+        place = np.nan_to_num(1 + np.log10(shown.share) / DECADES[scale] if scale in DECADES else shown.share)
     colours = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
     colours[codes == ZERO] = 1
     for code, (_, colour) in SIGNS.items():
@@ -179,7 +183,7 @@ def _legend(figure, places, pictures: Sequence[Picture], scale: str) -> None:
     from matplotlib.colors import ListedColormap, LogNorm, Normalize
     from matplotlib.patches import Patch
 
-    norm = LogNorm(1e-6, 1) if scale == "log" else Normalize(0, 1)
+    norm = LogNorm(10.0 ** -DECADES[scale], 1) if scale in DECADES else Normalize(0, 1)
     bar = figure.colorbar(ScalarMappable(norm, ListedColormap(ramp("light") / 255)), ax=places, shrink=0.8, label="weight")
     bar.minorticks_off()
     codes = np.unique(np.concatenate([each.codes.ravel() for each in pictures]))

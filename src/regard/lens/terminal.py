@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from rich.text import Text
 from .axis import Axis
 from .call import Call
 from .codes import FIRST, LEAK, MASKED, NAN, OUT
+from .heatmap import DECADES, SHORT
 from .labels import visible
 from .picture import Picture, picture
 from .ramp import ramp
@@ -34,7 +36,7 @@ BLOCKS = {
 }
 LISTED = 8
 NAMED = 40  # rows that get a line and a name each
-SHADES = " .:-=+*#%@"  # for terminals without colours, six decades of weight
+SHADES = " .:-=+*#%@"  # for terminals without colours
 SIGNS = {MASKED: "·", NAN: "N", OUT: "!", LEAK: "L"}
 ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
 
@@ -80,21 +82,23 @@ def matrix(run: Run, call: int, head: int, console: Console) -> Text:
     most = NAMED if named else max(8, min(64, console.width - 2))
     found = picture(shown, head, range(Q), range(K), most, run.axes[shown.queries].tokens if named else None)
     text = Text(no_wrap=True)
-    (_in_colours if drawn else _in_letters)(text, found)
+    decades = DECADES["near" if K <= SHORT else "log"]
+    least = {3: "0.1 %", 6: "10⁻⁶"}[decades]
+    (_in_colours if drawn else _in_letters)(text, found, decades)
     text.append(f"{'each cell is one weight' if found.exact == 'exact' else found.exact}; ", style="dim")
     if drawn:
-        text.append("10⁻⁶ ", style="dim")
+        text.append(f"{least} ", style="dim")
         for part in range(16):
             text.append(" ", style=_colour(part / 15))
         text.append(" 100 %", style="dim")
     else:
-        text.append(f"10^-6 {SHADES[1:]} 1, {SIGNS[MASKED]} masked", style="dim")
+        text.append(f"{least} {SHADES[1:]} 100 %, {SIGNS[MASKED]} masked", style="dim")
     return text
 
 
-def _in_colours(text: Text, found: Picture) -> None:
+def _in_colours(text: Text, found: Picture, decades: int) -> None:
     """A line for each row where they have names; otherwise an upper half block is one row over another."""
-    colours = [[_ground(int(code)) for code in line] for line in found.codes]
+    colours = [[_ground(int(code), decades) for code in line] for line in found.codes]
     if found.queries is not None:
         for name, grounds in zip(found.queries, colours):
             _label(text, name)
@@ -114,17 +118,23 @@ def _in_colours(text: Text, found: Picture) -> None:
         text.append("\n")
 
 
-def _ground(code: int) -> str:
-    red, green, blue = ramp("dark")[round(255 * max(0, code - FIRST) / 249)]
+def _ground(code: int, decades: int) -> str:
+    red, green, blue = ramp("dark")[round(255 * _place(code, decades))]
     return ALARM.get(code, "" if code == MASKED else f"#{red:02x}{green:02x}{blue:02x}")
 
 
-def _in_letters(text: Text, found: Picture) -> None:
+def _place(code: int, decades: int) -> float:
+    """Where a code stands on a logarithmic scale of so many decades, 0 … 1; codes have six."""
+    return max(0.0, 1 - (255 - code) / (255 - FIRST) * 6 / decades)
+
+
+def _in_letters(text: Text, found: Picture, decades: int) -> None:
     for number, line in enumerate(found.codes):
         if found.queries is not None:
             _label(text, found.queries[number])
-        steps = np.ceil(np.maximum(0, line.astype(int) - FIRST) / 249 * (len(SHADES) - 1)).astype(int)
-        text.append("".join(SIGNS.get(code, SHADES[step]) for code, step in zip(line.tolist(), steps.tolist())))
+        text.append(
+            "".join(SIGNS.get(code) or SHADES[math.ceil(_place(code, decades) * (len(SHADES) - 1))] for code in line.tolist())
+        )
         text.append("\n")
 
 
