@@ -640,6 +640,75 @@ def test_weights_that_were_handed_over(words, arrays):
     assert all(finding.measured.startswith(words) for finding in found)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, bool])
+def test_weights_of_whole_numbers(dtype):
+    """Weights 0 and 1 are weights, whatever kind of number they come as."""
+    results = list(checks(rg.look(weights=np.eye(4, dtype=dtype)[None]), None, ["weights"]))
+
+    assert [type(each) for each in results] == [Passed], str(results)
+
+
+@pytest.mark.parametrize("told", ["nope", 5, "int8", "torch.bool"])
+def test_notes_that_name_no_dtype(told, arrays):
+    """What stands in the notes of a foreign run stops no audit."""
+    q, k, v = arrays
+    run = run_of(call_of(q, k, v, rg.attention(q, k, v).astype(np.float32), notes={"dtype": told}))
+
+    assert alarms(checks(run)) == []
+
+
+def test_eight_bits_are_no_fault(arrays):
+    """Attention on numbers of 8 bits, whose outputs have 3 bits after the first, is within their rounding."""
+    import ml_dtypes
+
+    q, k, v = (part.astype(ml_dtypes.float8_e4m3fn) for part in arrays)
+    out = rg.attention(*(part.astype(np.float32) for part in (q, k, v))).astype(ml_dtypes.float8_e4m3fn)
+    call = call_of(*(part.astype(np.float32) for part in (q, k, v, out)))
+
+    assert alarms(checks(run_of(replace(call, q=q, k=k, v=v, out=out)), None, ["output", "scale"])) == []
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_a_softmax_of_few_bits_is_named(kind):
+    """Weights that are rounded to 16 bits in a module of 32 are a note that says so, not a fault with another cause."""
+    torch.manual_seed(0)
+    dtype = getattr(torch, kind)
+    module = ByHand(lambda q, k, v: torch.softmax((q @ k.mT / 4).to(dtype), -1).float() @ v).eval()
+
+    found = rg.audit(module, inputs=torch.randn(1, 200, 32), checks=["weights", "output", "softmax"])
+
+    assert found.healthy, str(found)
+    assert [(each.check, kind in each.cause) for each in found.findings] == [("weights", True)], str(found)
+
+
+def test_values_of_large_calls_are_kept(monkeypatch):
+    """A call of a module that is larger than what `look` keeps unasked is compared all the same."""
+
+    def attend(x):
+        q = x.unflatten(2, (2, -1)).transpose(1, 2)
+        return sdpa(q, q, q).transpose(1, 2).flatten(2)
+
+    torch.manual_seed(0)
+    monkeypatch.setattr("regard.lens.recording.keeping.VALUES", 1000)
+    found = rg.audit(attend, inputs=torch.randn(1, 12, 32), checks=["output"])
+
+    assert [each.check for each in found.passed] == ["output"], str(found)
+
+
+def test_windows_that_are_never_reached_are_told():
+    """A check that passes on a text shorter than the window says that the window was not reached."""
+    from regard.torch.tiny_models import tiny_model
+
+    torch.manual_seed(0)
+    model = tiny_model("mistral")
+    for part in (model.config, *(layer.self_attn for layer in model.model.layers)):
+        part.sliding_window = 4096
+    found = rg.audit(model, checks=["mask", "cache"])
+
+    assert [each.check for each in found.passed] == ["cache", "mask"]
+    assert all("window" in each.measured and "4096" in each.measured for each in found.passed), str(found)
+
+
 def heads_of(name, run):
     """{call: heads} that a check has notes about."""
     found = [each for each in checks(run, None, [name]) if isinstance(each, Finding)]

@@ -35,7 +35,7 @@ def audit(
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
     found = audited(model, text, checks=names)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         _show(found)
     if not found.healthy or (strict and found.findings):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap
-from ..subject import Outputs, Subject, running, seeded
+from ..gap import Gap, Incomparable, gap
+from ..subject import Outputs, Subject, floats, running, seeded
 
 __all__ = ["cache", "position_offset"]
 
@@ -26,7 +26,9 @@ def cache(subject: Subject) -> Iterator[Result]:
     start = max(1, subject.length - STEPS)
     between = gap(subject, *_steps(subject, wanted, start, None))
     if not between.open:
-        yield Passed("cache", f"{subject.length - start} tokens one by one over a cache of {start}: {between}")
+        yield Passed(
+            "cache", f"{subject.length - start} tokens one by one over a cache of {start}: {between}{_beyond(subject)}"
+        )
         return
     if "position_ids" in subject.takes:
         for shift in (0, *SHIFTS):
@@ -129,22 +131,36 @@ def _steps(subject: Subject, wanted: Outputs, start: int, shift: int | None) -> 
     given = {
         name: part for name, part in _bare(subject).items() if name != subject.sequence and part.shape[:2] != tokens.shape[:2]
     }
-    made = subject.call({**given, subject.sequence: tokens[:, :start], "use_cache": True})
+    made = _cached(subject.call({**given, subject.sequence: tokens[:, :start], "use_cache": True}))
     parts = []
     for at in range(start, tokens.shape[1]):
         step = {**given, subject.sequence: tokens[:, at : at + 1], "past_key_values": made.past_key_values, "use_cache": True}
         if shift is not None:
             step["position_ids"] = torch.tensor([[at + shift]], device=tokens.device)
-        made = subject.call(step)
-        parts.append({name: made[name] for name in wanted})
-    found = {name: torch.cat([part[name] for part in parts], 1) for name in wanted}
+        made = _cached(subject.call(step))
+        parts.append(dict(floats(made)))
+    found = {name: torch.cat([part[name] for part in parts], 1) for name in wanted if all(name in part for part in parts)}
     return found, {name: part[:, start:] for name, part in wanted.items()}
+
+
+def _cached(made: Any) -> Any:
+    """What a model returned, if it holds a cache."""
+    if getattr(made, "past_key_values", None) is None:
+        raise Incomparable("the model returns no past_key_values")
+    return made
 
 
 def _bare(subject: Subject) -> dict[str, Any]:
     """The inputs without the mask of the sequence itself: a cache is longer than it."""
     gone = subject.mask.name if subject.mask is not None and subject.mask.of == subject.sequence else None
     return {name: part for name, part in subject.given.items() if name != gone}
+
+
+def _beyond(subject: Subject) -> str:
+    """What is said of a window that the sequence does not fill."""
+    window = getattr(subject.model.config.get_text_config(), "sliding_window", None)
+    wide = isinstance(window, int) and window >= subject.length
+    return f"; the window of {window} keys is not reached: take a longer text" if wide else ""
 
 
 def _unfit(subject: Subject) -> str | None:

@@ -19,6 +19,7 @@ from .arguments import bias, groups, sinks, softcap
 from .arrival import arrived, implementation
 from .badges import badges
 from .carried import explained, unexplained
+from .declared import declared
 from .heads import dead, duplicate, saturated, sink, uniform
 from .masks import alignment, mask
 from .numbers import empty_rows, numbers, overflow
@@ -46,6 +47,9 @@ def _rule(name: str, run: Run, module=None) -> Iterator[Result]:
     of = sum(answer is True for answer in answers[len(run.calls) :])
     measured = [f"{read} of {len(run.calls)} outputs follow from what their calls were told"] if read else []
     measured += [f"{of} calls were told what their layers declare"] if of else []
+    wide = [window for call in run.calls if (window := declared(call, module).window) is not None and window >= call.shape[2]]
+    if name == "mask" and wide:
+        measured.append(f"the windows of {len(wide)} calls, {min(wide)} keys and more, are not reached: take a longer text")
     yield from concluded(name, [answer for answer in answers if isinstance(answer, Finding)], read + of, "; ".join(measured),
                          "no values and outputs were kept, and no layer declares it")  # fmt: skip
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...lens.call import Call
 
-__all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read"]
+__all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read", "unit"]
 
 ELEMENTS = 1 << 18  # weights computed at once
 SUMMED = 2.0**-24  # the rounding of sums, which are made in float32 for 16-bit numbers too
@@ -37,12 +37,35 @@ def roundoff(call: Call) -> float:
     >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=np.ones((1, 1, 1), np.float16), k=np.ones((1, 1, 1))))
     2048.0
     """
-    from ml_dtypes import finfo
+    return max(SUMMED, *(unit(name) for name in _dtypes(call)))
 
-    names = [str(array.dtype) for array in (call.q, call.v, call.out) if array is not None] + [
-        str(call.notes.get("dtype", "float64"))
-    ]
-    return max(SUMMED, *(float(finfo(name.removeprefix("torch.")).eps) / 2 for name in names))
+
+def unit(dtype: Any) -> float:
+    """The largest relative error of rounding once to a dtype; 0 for whole numbers, and for a name that is no dtype of floats."""
+    found = _format(dtype)
+    return float(found.eps) / 2 if found is not None else 0.0
+
+
+def _dtypes(call: Call) -> Iterator[str]:
+    yield from (str(array.dtype) for array in (call.q, call.v, call.out) if array is not None)
+    yield str(call.notes.get("dtype", "float64")).removeprefix("torch.")
+
+
+def _format(dtype: Any) -> Any:
+    """What is known of a dtype of floats; None for any other."""
+    import ml_dtypes
+
+    try:
+        return ml_dtypes.finfo(dtype)
+    except (TypeError, ValueError):
+        return None
+
+
+def _least(call: Call) -> float:
+    """The least step of the coarsest dtype of the call: what is smaller is lost. Below 2⁻¹²⁶ float32 may flush to 0."""
+    return max(
+        [2.0**-126, *(float(found.smallest_subnormal) for name in _dtypes(call) if (found := _format(name)) is not None)]
+    )
 
 
 def rows_to_read(call: Call) -> np.ndarray:
@@ -80,7 +103,8 @@ def answer(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = norma
         out = weights @ v
         off = np.where(weights > 0, off, 0)
         grown = np.expm1(off + (weights * off).sum(-1, keepdims=True)) + 4 * u + 4 * (math.sqrt(K) + 1) * min(u, SUMMED)
-        noise = (weights * grown + _least(u)) @ np.abs(v) + 2 * u * np.abs(out) + _least(u)
+        least = _least(call)
+        noise = (weights * grown + least) @ np.abs(v) + 2 * u * np.abs(out) + least
     return Answer(out, noise, seen & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
 
 
@@ -104,8 +128,3 @@ def _weighed(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh) -> t
     )
     seen = np.asarray(allowed.any(-1)) if sinks is None else np.ones(allowed.shape[:2], bool)
     return weigh(scores, allowed, sinks), off, seen
-
-
-def _least(u: float) -> float:
-    """The least step of the dtype that rounds by u: what is smaller is lost."""
-    return {2.0**-11: 2.0**-24, 2.0**-8: 2.0**-126, 2.0**-24: 2.0**-126}[u]

@@ -12,7 +12,7 @@ from ...lens import Run
 from ...lens.call import Call
 from ..finding import Finding, Result
 from .declared import declared
-from .told import roundoff, rows_to_read
+from .told import roundoff, rows_to_read, unit
 from .words import concluded, place
 
 __all__ = ["weights"]
@@ -56,8 +56,10 @@ def weights(run: Run, module=None) -> Iterator[Result]:
 def _faults(call: Call, rows: np.ndarray, module) -> Iterator[Fault]:
     """The worst first, because what is less follows from it. NaN is left to the check of numbers."""
     given, allowed = np.nan_to_num(call.weights(rows)), call.allowed(rows)
-    u = max(_roundoff(call.given), roundoff(call))
-    bound = 4 * u * (math.sqrt(call.shape[2]) + 4)  # one rounding of each weight, and the error of a sum of K
+    assert call.given is not None
+    dtype, coarse = _held(np.asarray(call.given[:, rows]))
+    u, steps = max(coarse, roundoff(call)), 4 * (math.sqrt(call.shape[2]) + 4)  # one rounding of each weight, and a sum of K
+    bound = u * steps
     whole = allowed.any(-1) & np.isfinite(call.weights(rows)).all(-1)
     known = declared(call, module)
     yield Fault("weight on keys that the mask forbids", np.where(whole, np.where(allowed, 0, np.abs(given)).sum(-1), 0), bound,
@@ -73,9 +75,18 @@ def _faults(call: Call, rows: np.ndarray, module) -> Iterator[Fault]:
     part = str(call.notes.get("unread", "")).startswith("a step")  # the model may weigh other keys besides, in the same sum
     yield Fault("rows that sum to less than 1", np.where(whole, -over, 0), bound, "dropout was on, or the mask came after the softmax",
                 "model.eval(); mask before the softmax", "note" if part else "fault")  # fmt: skip
+    yield Fault("rows that sum to 1 no nearer than few bits do", np.where(whole, np.abs(over), 0), roundoff(call) * steps,
+                f"every weight is a number of {dtype}: the softmax was made, or rounded, in it", "make the softmax in float32",
+                "note")  # fmt: skip
 
 
-def _roundoff(array) -> float:
-    from ml_dtypes import finfo
+def _held(given: np.ndarray) -> tuple[str, float]:
+    """The dtype of 16 bits that holds all these weights as they are, and how it rounds; their own where there is none."""
+    import ml_dtypes
 
-    return float(finfo(array.dtype).eps) / 2
+    own = str(given.dtype), unit(given.dtype)
+    for name in ("bfloat16", "float16"):
+        with np.errstate(over="ignore"):
+            if (given.astype(getattr(ml_dtypes, name, name)).astype(given.dtype) == given).all():
+                return name, max(own[1], unit(name))
+    return own
