@@ -73,7 +73,7 @@ async function figureOf() {
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
 }
 
-const covered = ({ level, exact }) => `${level ? `each cell is ${2 ** level} × ${2 ** level} pairs, ${POOLS[state.pool]}` : "each cell is one weight"} · ${exact}${state.hideSpecial ? " · without special tokens, so not the model’s own numbers" : ""}`;
+const covered = ({ level, exact }) => `${level ? `each cell is ${2 ** level} × ${2 ** level} pairs, ${POOLS[state.pool]}` : "each cell is one weight"} · ${exact}${hiding(state.run) ? " · without special tokens, so not the model’s own numbers" : ""}`;
 const hexOf = (pixel) => `#${[0, 8, 16].map((shift) => ((pixel >> shift) & 255).toString(16).padStart(2, "0")).join("")}`;
 const hatchOf = () => drawn("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, drawn("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
 const gradient = () => drawn("linearGradient", { id: "ramp" }, ...Array.from({ length: 33 }, (_, i) => drawn("stop", { offset: i / 32, "stop-color": colour(Math.round((255 * i) / 32), state.scale) })));

@@ -72,7 +72,7 @@ const legend = {
     const parts = strong.flatMap((j, at) => [at ? ", " : several ? " give on average " : " gives ", `${amount(line, j)} to `, ...(itself(j) ? ["itself"] : named(line.of, j))]);
     const enough = needed(line, 0.8);
     parts.push(enough > 1 ? `; 80 % of the weight lies on ${enough.toLocaleString("en")} keys.` : ".");
-    if (state.hideSpecial) parts.push(" Special tokens are left out and the others counted as 100 %: these are not the model’s own numbers.");
+    if (hiding(state.run)) parts.push(" Special tokens are left out and the others counted as 100 %: these are not the model’s own numbers.");
     else if (callNow().formula.sinks) parts.push(` The sinks take ${percent(Math.max(0, 1 - line.total), 2)}.`);
     return parts;
   },

@@ -51,7 +51,7 @@ const map = {
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hover") ? mapPicture.draw() : null]);
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hideSpecial") || changed.has("hover") ? mapPicture.draw() : null]);
     this.pointer();
   },
 
@@ -113,7 +113,7 @@ const map = {
     const spot = this.plot.visible(at, level)[0];
     const tile = spot && this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
     const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight";
-    const without = state.hideSpecial ? `; special tokens are left out and the rest renormalised${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
+    const without = hiding(state.run) ? `; special tokens are left out and the rest renormalised${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
     const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}`;
     if ($("map-level").textContent !== shown) $("map-level").textContent = shown;
     const whole = this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);

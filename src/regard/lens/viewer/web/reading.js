@@ -37,8 +37,9 @@ async function reading() {
   const to = direction === "to", same = now.queries === now.keys;
   const of = runs[run].axes[to ? now.keys : now.queries];
   const places = to ? [query, ...pins] : same ? [columnNow(), ...pins] : [columnNow()];
+  const renormalising = to && hiding(run);
   const asked = places.map((at) => (to ? source.row(run, call, head, at) : source.column(run, call, head, at)));
-  const [tracks, ...answers] = await Promise.all([hideSpecial ? tracksOf(run) : null, ...asked]);
+  const [tracks, ...answers] = await Promise.all([renormalising ? tracksOf(run) : null, ...asked]);
   const line = joined(answers, to && places.length > 1);
   const count = to ? of.tokens.length : rowsNow();
   // Weights below 10⁻⁶ have no code, yet they are part of a row: where nothing else takes weight, a row's sum is known to be 1.
@@ -56,8 +57,8 @@ async function reading() {
   }
   const wrong = counts[NAN] + counts[OUT];
   const attended = code.length - counts[MASKED] - counts[LEAK];
-  let total = (whole && sum > 0.5 && !wrong && !hideSpecial ? Math.max(1, sum) : sum) - left; // what is left is summed, not subtracted from 1
-  if (to && hiding(run)) {
+  let total = (whole && sum > 0.5 && !wrong && !renormalising ? Math.max(1, sum) : sum) - left; // what is left is summed, not subtracted from 1
+  if (renormalising) {
     const factor = renormalised(tracks, places);
     for (let j = 0; j < p.length; j++) p[j] = out[j] ? 0 : p[j] * factor;
     total *= factor;
