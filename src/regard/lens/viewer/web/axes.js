@@ -3,7 +3,7 @@
 /** The room that the margins take, by how wide the whole is. */
 function gutters(outer, kind) {
   const narrow = outer < 470;
-  const track = kind === "tracks" ? (narrow ? 13 : 20) : 0, labels = narrow ? 50 : 78;
+  const track = kind === "tracks" ? (narrow ? 13 : 20) : 0, labels = narrow ? 70 : 78;
   return { track, labels, upright: 60, left: 2 * (track && track + 4) + labels + 9, top: (track && track + 8) + 60 + 9, right: 8, bottom: 3 };
 }
 

@@ -263,17 +263,18 @@ class Plot {
   /** What is wrong stays visible however far out: its marks do not shrink with its cell. */
   alarms(context, painter, { level, fold }, place, near, X, Y) {
     const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
-    const least = 7 * this.dpr;
+    const [least, edge] = [Math.round(7 * this.dpr), Math.round(this.dpr)];
     if (X(wide) - X(0) >= least && Y(high) - Y(0) >= least) return;
     for (const spot of near) {
       const tile = painter.codes({ ...place, ...spot, level }, fold);
       const size = TILE * 2 ** level;
       for (const [r, c, code] of tile?.alarms?.cells ?? []) {
-        const [x, y] = [X(spot.column * size + (c + 0.5) * wide), Y(spot.row * size + (r + 0.5) * high)];
+        const middle = [X(spot.column * size + (c + 0.5) * wide), Y(spot.row * size + (r + 0.5) * high)];
+        const [x, y] = middle.map((at) => Math.round(at - least / 2)); // on whole pixels, so that no edge is blurred
         context.fillStyle = this.palette.paper;
-        context.fillRect(x - least / 2 - this.dpr, y - least / 2 - this.dpr, least + 2 * this.dpr, least + 2 * this.dpr);
+        context.fillRect(x - edge, y - edge, least + 2 * edge, least + 2 * edge);
         context.fillStyle = this.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
-        context.fillRect(x - least / 2, y - least / 2, least, least);
+        context.fillRect(x, y, least, least);
       }
     }
   }
