@@ -315,6 +315,17 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
     assert "left out" in chart.hover(2, 0)
 
 
+def test_where_no_token_is_special_none_is_left_out(opened):
+    """An address that asks to leave special tokens out changes no number of a call without any, and nothing is said of it."""
+    draw, sinks = np.random.default_rng(0).standard_normal, np.array([3.0], np.float32)
+    q, k = draw((2, 1, 6, 8), dtype=np.float32)
+    view = opened(page(of_arrays(q, k, sinks=sinks)), "#hide=special&query=2")
+    p = rg.attention_weights(q, k, sinks=sinks)[0]
+    assert view.tab.evaluate("reading().then((line) => line.p[3])") == pytest.approx(p[2, 3], rel=FINE_ERROR)
+    assert "left out" not in view.text("#sentence") + view.text("#map-level")
+    assert "The sinks take" in view.text("#sentence")
+
+
 @pytest.fixture(scope="module")
 def long(kept_open):
     """A longer page, whose whole is seen through pooled cells, with faults planted into given weights."""
