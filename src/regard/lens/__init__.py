@@ -3,7 +3,7 @@
 axis · call · run            a recorded run as data
 look · recording             models, modules and arrays become runs
 storing                      runs in folders, mapped into memory
-figures · tiles · reach      what is computed from q, k and lse when it is asked for
+figures · tiles · reach      what is computed from q, k and lse when it is asked for (precision: in which numbers)
 viewer                       the page of a run, as a file or served
 heatmap · terminal           the same in pictures for papers, and in the terminal
 """
