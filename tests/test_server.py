@@ -284,6 +284,10 @@ def test_faults_of_the_model_reach_the_page(served):
         coarse = client.frame("tile/0/0/0/share/0/0/0")[1]["coarse"]
         assert coarse[1, 3] == codes.LEAK and coarse[1, 4] == codes.MASKED
         assert client.frame("row/0/0/1/2")[1]["coarse"][2] == codes.NAN
+        for head, code in enumerate((codes.LEAK, codes.NAN)):  # as a single cell too
+            for pool in ("share", "largest"):
+                assert client.frame(f"tile/0/0/{head}/{pool}/3/0/0")[1]["coarse"].tolist() == [[code]]
+        assert [(head == code).sum() for head, code in zip(client.frame("picture/0/0")[1]["codes"], (codes.LEAK, codes.NAN))] == [1, 1]
 
 
 # ---- how much at once --------------------------------------------------------------------------------------------------------
