@@ -2,6 +2,7 @@
 
 import functools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -536,6 +537,17 @@ def test_the_command_says_what_is_wrong(tmp_path):
     assert healthy.exit_code == 0 and "healthy" in healthy.output.splitlines()[0] and "future-leak" in healthy.output
     assert ill.exit_code == 1
     assert [finding["check"] for finding in json.loads(ill.output)["findings"]] == ["finite"]
+
+
+def test_json_acts_on_no_terminal(tmp_path):
+    """JSON on standard output is ASCII: a name that holds control characters does nothing, and is still the same name."""
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 6, 8))
+    run = look(q, k=k)
+    replace(run, model="\u009b2J\u202e").save(tmp_path / "run")
+
+    found = CliRunner().invoke(app, ["audit", str(tmp_path / "run"), "--json"])
+
+    assert found.output.isascii() and json.loads(found.output)["model"] == "\u009b2J\u202e"
 
 
 def test_notes_count_where_they_are_asked_to():
