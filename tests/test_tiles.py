@@ -18,6 +18,7 @@ from strategies import problems
 import regard as rg
 from regard.expr import batch, lift
 from regard.lens import Call, codes, reach, tiles
+from regard.lens.look import of_weights
 from regard.lens.picture import picture
 from regard.lens.viewer import embed
 from regard.problem import Problem
@@ -351,3 +352,15 @@ def test_a_long_call_is_never_unfolded():
     rows = np.arange(60 * 256, 61 * 256)
     right = rg.attention_weights(q.astype(float), k.astype(float), mask=mask, rows=rows)[0][:, rows]
     np.testing.assert_allclose(found[0].share, right, rtol=1e-3)
+
+
+def test_sixteen_bit_weights_of_a_row_may_round_to_more_than_one():
+    """A row of 255 even weights in bfloat16 sums to 1.004: no cell of sums is out of range for that; a weight above 1 still is."""
+    weights = np.full((255, 255), 1 / 255, ml_dtypes.bfloat16).astype(np.float32)
+    assert weights[0].sum() > codes.ABOVE
+    call = of_weights(weights).calls[0]
+    found = tiles.tile(call, 0, 8, 0, 0)
+    assert codes.encode(found.share, found.allowed, found.wrong)[0].tolist() == [[255]]
+    weights[3, 4] = 1.2
+    found = tiles.tile(of_weights(weights).calls[0], 0, 8, 0, 0)
+    assert codes.encode(found.share, found.allowed, found.wrong)[0].tolist() == [[codes.OUT]]

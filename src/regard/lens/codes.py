@@ -39,11 +39,12 @@ ABOVE = 1 + 1e-3  # rounding of 16-bit weights stays below this
 
 
 def encode(
-    weights: np.ndarray, allowed: np.ndarray | None = None, worst: np.ndarray | int = 0
+    weights: np.ndarray, allowed: np.ndarray | None = None, worst: np.ndarray | int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(coarse, fine) uint8 codes of weights; allowed: where the mask lets a row look, everywhere by default.
 
-    worst: where several weights are shown as one, the code of what is `wrong` among them, which wins; 0 where nothing is.
+    worst: where several weights are shown as one, the code of what is `wrong` among them, which wins; 0 where nothing is, and then
+    the sum of a row of 16-bit weights may well round to more than 1.
 
     >>> codes = encode(np.array([0.0, 0.0, 1e-6, 1.0, 0.5, np.nan, 2.0]), np.array([False, True, True, True, True, True, True]))
     >>> codes[0].tolist(), decode(*codes)[2:5].round(4).tolist()
@@ -54,10 +55,11 @@ def encode(
         plain = x >= -128
         fixed = np.where(plain, np.rint(np.where(plain, x, 0)), 0).astype(np.int32) + 128
         coarse = np.where(plain, (fixed >> 8) + FIRST, np.where(weights == 0, ZERO, TINY))
-        coarse = np.where((weights < 0) | (weights > ABOVE), OUT, np.where(np.isnan(weights), NAN, coarse))
+        out = (weights < 0) | (weights > (ABOVE if worst is None else np.inf))
+        coarse = np.where(out, OUT, np.where(np.isnan(weights), NAN, coarse))
     if allowed is not None:
         coarse = np.where(allowed, coarse, np.where(coarse == ZERO, MASKED, np.where(coarse >= TINY, LEAK, coarse)))
-    coarse = np.where(worst, worst, coarse)
+    coarse = coarse if worst is None else np.where(worst, worst, coarse)
     forbidden = np.where(plain, (fixed >> 8) + FIRST, TINY)
     return coarse.astype(np.uint8), np.where(coarse == LEAK, forbidden, fixed & 255).astype(np.uint8)
 

@@ -139,7 +139,7 @@ def _sample(call: Call, cells: int) -> int | None:
     return None if every == 1 else every
 
 
-def _codes(weights: np.ndarray, allowed: np.ndarray, exact: str, worst: np.ndarray | int = 0, **header) -> bytes:
+def _codes(weights: np.ndarray, allowed: np.ndarray, exact: str, worst: np.ndarray | int | None = None, **header) -> bytes:
     coarse, fine = encode(weights, allowed, worst)
     return frame({"exact": exact, **header}, coarse=coarse, fine=fine)
 
