@@ -370,6 +370,31 @@ def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
     assert all("RuntimeError: one entry," in each.measured for each in found.findings)
 
 
+def test_a_check_that_could_not_be_made_spoils_no_other(monkeypatch):
+    """A model that raises in one check is still asked by those that a fault found there would spoil."""
+
+    def attend(module, query, key, value, attention_mask, scaling=None, is_causal=None, **_):
+        if attention_mask is not None and not attention_mask.all():
+            raise RuntimeError("no padding")
+        if query.shape[2] == 1:
+            value = value.roll(1, 2)
+        found = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=True
+        )
+        return found.transpose(1, 2).contiguous(), None
+
+    from transformers import AttentionInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "raising", sdpa_mask)
+    monkeypatch.setitem(AttentionInterface._global_mapping, "raising", attend)
+    model = tiny("llama")
+    model.set_attn_implementation("raising")
+    found = audit(model, checks=["future-leak", "cache"])
+
+    assert [(each.check, each.severity) for each in found.findings] == [("cache", "fault"), ("future-leak", "note")], str(found)
+
+
 def test_mistakes_of_the_audit_itself_are_not_hidden(monkeypatch):
     """An error that the model did not raise is an error."""
     monkeypatch.setitem(CHECKS, "finite", lambda subject: [][1])

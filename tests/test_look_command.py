@@ -283,7 +283,11 @@ def test_a_run_that_broke_off_is_recognised_by_every_door(tmp_path):
     """A folder of calls without a manifest is refused as such by the command, by look and by audit."""
     recorded(tmp_path / "run")
     (tmp_path / "run" / "run.json").unlink()
-    for door in (lambda: rg.look(tmp_path / "run"), lambda: rg.audit(str(tmp_path / "run")), lambda: Run.open(tmp_path / "run")):
+    for door in (
+        lambda: rg.look(tmp_path / "run"),
+        lambda: rg.audit(str(tmp_path / "run")),
+        lambda: Run.open(tmp_path / "run"),
+    ):
         with pytest.raises(rg.Refused, match="a run that broke off"):
             door()
     assert "a run that broke off" in str(CliRunner().invoke(app, ["look", str(tmp_path / "run")]).exception)

@@ -150,7 +150,7 @@ def _results(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
         for name in (name for name in CHECKS if name in names):
             spoiled = [need for need in NEEDS.get(name, ()) if need in found]
             results = [Skipped(name, f"{spoiled[0]} spoils it: mend that first")] if spoiled else _carried_out(name, subject)
-            found |= {each.check for each in results if isinstance(each, Finding)}
+            found |= {each.check for each in results if isinstance(each, Finding) and each.severity == "fault"}
             yield from results
         yield from _recorded(subject, [name for name in names if name in recorded.CHECKS])
     finally:
