@@ -150,6 +150,32 @@ def test_large_views_are_pictures_inside_the_drawing(opened):
     assert {"0", "20", "60"} <= {node.text for node in root.iter(f"{SVG}text")}
 
 
+@pytest.mark.parametrize("keys", [1, 3, 20])
+def test_all_words_of_a_drawing_are_inside_it_and_apart(opened, keys):
+    """No text reaches beyond the edges, and no two of the legend lie on each other, whatever the scale and however few columns."""
+    run, _ = example(n=6, layers=1, heads=1, keys=keys)
+    view = opened(page(run))
+    for scale in ("near", "log", "linear", "lift", "row"):
+        view.choose(scale=scale)
+        outside, over = view.tab.evaluate(
+            """async () => {
+                const box = document.createElement("div");
+                box.innerHTML = (await figureOf()).replace(/^<.xml.*/, "");
+                document.body.append(box);
+                const svg = box.firstElementChild, whole = svg.getBoundingClientRect();
+                const placed = [...svg.querySelectorAll("text")].map((node) => [node.textContent, node.getBoundingClientRect()]);
+                const legend = [...svg.lastElementChild.querySelectorAll("text")].map((node) => [node.textContent, node.getBBox()]);
+                box.remove();
+                const meet = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && Math.abs(a.y - b.y) < 6;
+                return [
+                    placed.filter(([, a]) => a.left < whole.left || a.right > whole.right || a.top < whole.top || a.bottom > whole.bottom),
+                    legend.flatMap(([name, a], i) => legend.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [name, other])),
+                ];
+            }"""
+        )
+        assert outside == [] and over == [], scale
+
+
 def test_hostile_tokens_in_a_drawing_are_text(opened):
     """Whatever tokens hold, the SVG is XML whose only elements are those of the drawing, and the tokens are its text."""
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)

@@ -2,6 +2,14 @@
 
 const FIGURE = { side: 520, cells: 1024, rects: 4096, letters: 14 }; // pixels, cells along a side, cells that are drawn one by one
 const SVG = "http://www.w3.org/2000/svg";
+const LETTERS = "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
+const lettering = new OffscreenCanvas(1, 1).getContext("2d");
+
+/** How wide words are, in pixels; a tenth more, for the file may be opened where letters are wider. */
+function wideOf(text, size = 10, weight = 400) {
+  lettering.font = `${weight} ${size}px ${LETTERS}`;
+  return 1.1 * lettering.measureText(text).width;
+}
 
 /** An SVG element; text goes in as text alone. */
 function drawn(tag, attributes, ...children) {
@@ -55,21 +63,22 @@ async function figureOf() {
   const side = clamp(FIGURE.side / Math.max(high, wide), 0.25, 26);
   const [width, height] = [wide * side, high * side];
   const [rows, columns] = [queryAxis(), keyAxis()];
-  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => Math.min(FIGURE.letters, wordOf(of, first + i).length)));
+  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => wideOf(clip(wordOf(of, first + i), FIGURE.letters), Math.min(12, side - 1))));
   const spelled = cells.level === 0 && side >= 9;
-  const left = spelled ? 18 + 7 * longest(rows, cells.top, high) : 64, top = 62 + (spelled ? 7 * longest(columns, cells.left, wide) : 22);
-  const whole = { width: Math.ceil(Math.max(left + width + 24, 480)), height: Math.ceil(top + height + 86) };
+  const left = spelled ? 22 + longest(rows, cells.top, high) : 64, top = 62 + (spelled ? longest(columns, cells.left, wide) : 22);
+  const titles = [`${clip(runs[state.run].model, 48)} · ${clip(callTitle(), 60)}, head ${state.head}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
+  const legend = legendOf(left, top + height + 26, width);
+  const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
   const [text, soft] = [css("--ink"), css("--soft")];
-  const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif", "font-size": 11, fill: text });
+  const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": LETTERS, "font-size": 11, fill: text });
   const write = (content, attributes) => drawn("text", attributes, content);
-  const { model } = runs[state.run];
-  root.append(drawn("title", {}, `${model}: ${callTitle()}, head ${state.head}`),
+  root.append(drawn("title", {}, `${runs[state.run].model}: ${callTitle()}, head ${state.head}`),
     drawn("defs", {}, hatchOf(), gradient()), drawn("rect", { width: "100%", height: "100%", fill: css("--paper") }),
-    write(`${clip(model, 48)} · ${callTitle()}, head ${state.head}`, { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
-    write(`rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`, { x: 16, y: 42, fill: soft }));
+    write(titles[0], { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
+    write(titles[1], { x: 16, y: 42, fill: soft }));
   const body = drawn("g", { transform: `translate(${left} ${top})` }, drawn("rect", { width, height, fill: css("--raised") }), drawn("rect", { width, height, fill: "url(#hatch)" }));
   body.append(high * wide <= FIGURE.rects ? squares(cells, side) : await pictureOf(cells, width, height));
-  root.append(body, ...(spelled ? labels(cells, side, left, top, rows, columns) : ticksOf(cells, side, left, top, soft)), ...legendOf(left, top + height + 26, Math.min(width, 360), soft));
+  root.append(body, ...(spelled ? labels(cells, side, left, top, rows, columns) : ticksOf(cells, side, left, top, soft)), legend.drawing);
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
 }
 
@@ -130,17 +139,19 @@ function ticksOf({ top: first, left: start, high, wide, level }, side, left, top
     ...places(start, wide).map(([at, x]) => drawn("text", { x: left + x, y: top - 6, "text-anchor": "middle" }, at.toLocaleString("en"))))];
 }
 
-/** The ramp with its domain, and what lies outside it. */
-function legendOf(left, top, width, soft) {
+/** The ramp with its domain, and what lies outside it: {drawing, right}; the ramp is as wide as its ticks need. */
+function legendOf(left, top, cells) {
   const { ticks, title } = SCALES[state.scale];
+  const width = Math.max(Math.min(cells, 360), ticks.reduce((sum, tick) => sum + wideOf(tick) + 14, 0));
   const kinds = [["masked", "url(#hatch)"], ["exactly 0", css("--zero")], ["not a number", css("--nan")], ["out of range", css("--out")], ["forbidden weight", css("--leak")]];
   let x = left;
   const swatches = kinds.flatMap(([name, fill]) => {
     const made = [drawn("rect", { x, y: top + 34, width: 14, height: 10, fill, stroke: css("--line") }), drawn("text", { x: x + 19, y: top + 43 }, name)];
-    x += 32 + 5.6 * name.length;
+    x += 34 + wideOf(name);
     return made;
   });
-  return [drawn("g", { "font-size": 10, fill: soft }, drawn("rect", { x: left, y: top, width, height: 10, fill: "url(#ramp)", stroke: css("--line") }),
+  const drawing = drawn("g", { "font-size": 10, fill: css("--soft") }, drawn("rect", { x: left, y: top, width, height: 10, fill: "url(#ramp)", stroke: css("--line") }),
     ...ticks.map((tick, i) => drawn("text", { x: left + (width * i) / (ticks.length - 1), y: top + 22, "text-anchor": i === 0 ? "start" : i === ticks.length - 1 ? "end" : "middle" }, tick)),
-    drawn("text", { x: left + width + 10, y: top + 9 }, title), ...swatches)];
+    drawn("text", { x: left + width + 10, y: top + 9 }, title), ...swatches);
+  return { drawing, right: Math.max(x - 15, left + width + 10 + wideOf(title)) };
 }
