@@ -446,6 +446,19 @@ def test_rounding_is_what_float32_makes(name):
         assert rounding[output] <= 1000 * erred
 
 
+@pytest.mark.parametrize("seed", [7, 9, 21, 25, 28])
+def test_rounding_within_a_fused_layer_is_no_leak(seed):
+    """A layer that torch computes in one operator is given what its sums round, and torch's own choice stays as it was."""
+    torch.manual_seed(seed)
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+    fused = torch.backends.mha.get_fastpath_enabled()
+
+    found = audit(layer, inputs=torch.randn(1, 24, 64), checks=["padding-leak", "batch-dependence"])
+
+    assert found.healthy and {each.check for each in found.passed} == {"padding-leak", "batch-dependence"}, str(found)
+    assert torch.backends.mha.get_fastpath_enabled() is fused
+
+
 def test_a_leak_below_rounding_is_no_finding():
     """What the outputs would move by rounding alone passes, whatever makes it; what is beyond does not."""
     subject = of_module(Small().eval(), words(), True)
