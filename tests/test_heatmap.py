@@ -1,6 +1,8 @@
 """Pictures for papers and terminals: what they show is what the weights are."""
 
 import io
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,6 +58,18 @@ def test_what_is_no_plain_weight_looks_different():
     assert len(looks) == 4 and shown[0, 7, 3] == 0 and all(look[3] == 1 for look in looks)
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
+
+
+def test_zero_is_on_no_ramp():
+    """Exactly 0 differs by more than an eye can miss from every colour that a weight may have, light and dark, and is the page's."""
+    sheet = (Path(rg.lens.__file__).parent / "viewer" / "web" / "page.css").read_text()
+    light, dark = (tuple(bytes.fromhex(found)) for found in re.findall(r"--zero: #(\w{6})", sheet))
+    for theme, zero in (("light", light), ("dark", dark)):
+        every = np.concatenate([ramp(theme), ramp(f"diverging-{theme}")]).astype(int)
+        assert np.abs(every - zero).sum(-1).min() > 36
+    p = weights(heads=1)
+    p[0, 3, 1] = 0
+    np.testing.assert_allclose(image_of(rg.heatmap(p))[3, 1, :3], np.array(light) / 255)
 
 
 def test_what_is_wrong_is_not_pooled_away():

@@ -24,6 +24,7 @@ __all__ = ["heatmap"]
 
 DECADES = {"near": 3, "log": 6}  # of the logarithmic scales
 SHORT = 256  # keys up to which three decades are enough
+NOTHING = "#c6d6ea"  # exactly 0: on no ramp, and no alarm
 NAMED = 48  # tokens along a side that are written out
 SIGNS = {
     NAN: ("not a number", "#d6006e"),
@@ -48,7 +49,7 @@ def heatmap(
     cells: a longer side is pooled to so many cells: the mean over their rows of the sum over their keys; the title says so.
     ax: where to draw a single head; otherwise a new figure. It is returned, to be shown or saved: `.savefig("attention.pdf")`.
 
-    Masked pairs are hatched; not a number, out of range, and weight where the mask forbids it have colours of their own.
+    Masked pairs are hatched; exactly 0, not a number, out of range, and weight where the mask forbids it have colours of their own.
     Refused, all reasons at once: heads, calls or slices that are not there, tokens that do not fit, several heads on one `ax`, and
     arguments that mean nothing for what was given.
 
@@ -161,8 +162,7 @@ def _draw(ax: Any, shown: Picture, name: str, scale: str) -> None:
     with np.errstate(divide="ignore", invalid="ignore"):
         place = np.nan_to_num(1 + np.log10(shown.share) / DECADES[scale] if scale in DECADES else shown.share)
     colours = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
-    colours[codes == ZERO] = 1
-    for code, (_, colour) in SIGNS.items():
+    for code, colour in {ZERO: NOTHING, **{code: colour for code, (_, colour) in SIGNS.items()}}.items():
         colours[codes == code] = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     ax.set_facecolor("#f4f2ea")
     ax.patch.set(hatch="////", edgecolor="#cfccc0", linewidth=0)
@@ -188,7 +188,7 @@ def _legend(figure, places, pictures: Sequence[Picture], scale: str) -> None:
     bar.minorticks_off()
     codes = np.unique(np.concatenate([each.codes.ravel() for each in pictures]))
     signs = [Patch(facecolor="#f4f2ea", edgecolor="#cfccc0", hatch="////", label="masked")] * bool(MASKED in codes)
-    signs += [Patch(facecolor="white", edgecolor="#999999", label="exactly 0")] * bool(ZERO in codes)
+    signs += [Patch(facecolor=NOTHING, label="exactly 0")] * bool(ZERO in codes)
     signs += [Patch(facecolor=colour, label=name) for code, (name, colour) in SIGNS.items() if code in codes]
     if signs:
         roomy = figure.get_layout_engine() is not None  # a figure of somebody else's may have no room outside its axes

@@ -52,7 +52,7 @@ function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
 /** Letters that can be read on a cell. */
 function inkOf(plot, { coarse }, cell, row) {
   const code = coarse[cell];
-  if (code === ZERO) return plot.palette.soft;
+  if (code === ZERO) return plot.palette.ink;
   if (code < FIRST && code !== TINY) return "#ffffff";
   return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
 }
