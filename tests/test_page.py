@@ -308,6 +308,13 @@ def test_help_lists_every_key(home):
     lines = view.tab.eval_on_selector_all("#keys li", "nodes => nodes.map((node) => node.textContent)")
     table = view.tab.evaluate("keys.map(({ label, what }) => label.replaceAll(' ', '') + what)")
     assert lines == table
+    size = view.tab.viewport_size
+    for width in (390, 1440):
+        view.tab.set_viewport_size({"width": width, "height": 900})
+        over = """nodes => nodes.filter(({ children: [caps, words] }) =>
+            caps.lastElementChild.getBoundingClientRect().right >= words.getBoundingClientRect().left).map((node) => node.textContent)"""
+        assert view.tab.eval_on_selector_all("#keys li", over) == []
+    view.tab.set_viewport_size(size)
     assert len({key for keys in view.tab.evaluate("keys.map(({ keys }) => keys)") for key in keys}) == view.tab.evaluate(
         "keys.reduce((sum, { keys }) => sum + keys.length, 0)"
     )
