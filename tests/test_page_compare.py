@@ -218,6 +218,18 @@ def test_masks_that_differ_and_faults_are_not_differences(opened):
     assert chart.pixel(5, 4)[:3] == ramp("diverging-light")[128].tolist()  # equal weights are in the middle
 
 
+def test_runs_of_one_model_are_told_apart(opened):
+    """Each is called first or second, and by the name of its folder where that is known; every row of a swiped map is drawn whole."""
+    run, _ = example(n=16)
+    named = [dataclasses.replace(run, facts={"folder": f"/runs/{name}"}) for name in ("before/", "after")]
+    view = opened(page(*named), "#compare=swipe", viewport={"width": 1440, "height": 900})
+    assert view.text(".compare-names").split()[:6] == ["first", "toy", "before", "second", "toy", "after"]
+    last, height = view.tab.evaluate(
+        "(({ top, canvas, ...plot }, at) => [top + (16 - at.row) * at.ky, canvas.clientHeight])(comparison.plots[0], comparison.plots[0].view())"
+    )
+    assert last <= height
+
+
 def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(opened):
     """At every width the comparison fits, in each of its kinds; tokens that differ are shown as text."""
     ours, _ = example(len(HOSTILE), layers=1, heads=1, tokens=HOSTILE)

@@ -14,7 +14,7 @@ const comparison = {
     this.painters = [painterOf(0), painterOf(1), ...["difference", "linear"].map(differencePainter)];
     section.append(
       element("div", undefined, { className: "bar" }, element("h2", "Comparison", { id: "compare-title" }), this.choice("compare-mode", "How the runs are compared", MODES, (value) => choose({ compare: value }))),
-      element("p", undefined, { className: "compare-names" }, ...runs.flatMap((run, n) => [element("span", n ? "second" : "first", { className: `of-run run-${n}` }), element("bdi", clip(run.model, 60)), n ? "" : " "])),
+      element("p", undefined, { className: "compare-names" }, ...runs.flatMap((run, n) => [element("span", n ? "second" : "first", { className: `of-run run-${n}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), n ? "" : " "])),
       element("p", undefined, { id: "compare-tokens", className: "soft" }),
       element("div", undefined, { id: "compare-legend" }, element("div", undefined, { className: "ramp" }, element("canvas", undefined, { id: "compare-ramp", width: 256, height: 1 }), element("div", undefined, { id: "compare-ticks" })),
         element("ul", undefined, { className: "compare-swatches" }, ...[["masked in both", "hatch"], ["masked in one alone", "out"], ["not a number", "nan"], ["forbidden weight", "leak"]].map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name))),
@@ -207,6 +207,12 @@ const comparison = {
   },
 };
 screens.push(comparison);
+
+/** The name of the folder that a run was opened from: two runs of one model have nothing else to be told apart by. */
+function folderOf({ facts: { folder } }) {
+  const name = typeof folder === "string" ? folder.split(/[/\\]/).filter(Boolean).pop() : undefined;
+  return name ? [element("bdi", clip(name, 40), { className: "soft", title: folder })] : [];
+}
 
 /** A share in two figures, where less than a hundredth of a percent does not matter. */
 const roughly = (p) => (p > 0 && p < 1e-4 ? "< 0.01 %" : percent(p, 2));
