@@ -471,6 +471,28 @@ def test_a_matrix_of_other_proportions_is_fitted(kept_open):
     assert chart.seen()["kx"] == chart.seen()["ky"]
 
 
+def test_nothing_moves_and_nothing_is_empty_around_the_small_map(opened):
+    """Where no cell is pointed at, its line says how the map is driven; pointing, pinning and measuring move nothing below."""
+    chart = Map(opened(page(example(n=12)[0]), viewport={"width": 1440, "height": 900}))
+
+    def place():
+        return chart.tab.evaluate(
+            """() => {
+                const edge = (name, side) => document.querySelector(name).getBoundingClientRect()[side];
+                const from = edge("#map-plot", "bottom");
+                return [edge("#minimap", "top") - from, edge("#minimap", "bottom") - from, edge("#map", "bottom") - from];
+            }"""
+        )
+
+    before = place()
+    assert "Drag to move" in chart.view.text("#map-pointer")
+    assert before[2] - before[1] < 24
+    assert "%" in chart.hover(8, 1) and place() == before
+    chart.click(8, 1)
+    chart.drag((4, 4), (7, 7), shift=True)
+    assert "weight" in chart.view.text("#map-block") and place() == before
+
+
 def test_a_generated_run_shows_the_rows_that_were_there(kept_open):
     """At a step, rows of tokens that were not yet written are not drawn, and what they hold is not said."""
     run, _ = example(n=10, layers=1, heads=1, mask=rg.causal())
@@ -480,7 +502,7 @@ def test_a_generated_run_shows_the_rows_that_were_there(kept_open):
     chart.view.choose(step=0)
     assert chart.pixel(8, 1) != shown
     assert chart.pixel(8, 1)[3] == 0
-    assert chart.hover(8, 1).strip() == ""
+    assert "%" not in chart.hover(8, 1)
     assert chart.hover(5, 1).strip() != ""
 
 

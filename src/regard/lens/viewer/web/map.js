@@ -25,8 +25,7 @@ const map = {
         element("canvas", undefined, { id: "minimap" }),
         element("div", undefined, { className: "readout" },
           element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
-          element("p", undefined, { id: "map-block" }),
-          element("p", "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms. Shift + drag sums a block.", { className: "note hint" }))),
+          element("p", undefined, { id: "map-block" }))),
       element("figure", undefined, { id: "map-picture-box", hidden: true }, element("canvas", undefined, { id: "map-picture" }), element("figcaption", undefined, { className: "note", id: "map-picture-words" })),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
@@ -90,7 +89,7 @@ const map = {
       return;
     }
     const cell = state.hover && cellAt(this.plot, this.painter(), state.hover);
-    if (!cell) { $("map-pointer").textContent = "\u00a0"; return; }
+    if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms. Shift + drag sums a block."; return; }
     const about = [];
     if (tracks) {
       const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
