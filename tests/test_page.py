@@ -220,6 +220,42 @@ def test_not_sink_dominated_is_a_ready_made_filter(home):
     assert view.state("filter") is None
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_figures_that_a_call_has_not_are_dashes(opened, alone):
+    """Between two axes nothing counts from a token's own place: list, table, cells, order and filter go on without those figures."""
+    crossed, _ = example(layers=1, keys=5)
+    plain, _ = example(layers=1, seed=1)
+    calls = crossed.calls if alone else plain.calls + crossed.calls
+    view = opened(page(dataclasses.replace(crossed, calls=calls)), f"#call={len(calls) - 1}&head=1")
+    gone = ("itself", "previous", "distant", "distance")
+    titles = view.tab.evaluate("(gone) => gone.map((name) => METRICS[name].title)", gone)
+    told = dict(
+        line.split("\n")
+        for line in view.tab.eval_on_selector_all("#figures div", "nodes => nodes.map((node) => node.innerText)")
+    )
+    assert [told[title] for title in titles] == ["—"] * 4 and told["largest weight"].endswith("%")
+    view.click("#atlas-as-table")
+    lines = view.tab.evaluate("headTable.text()").splitlines()
+    heading = lines[0].split("\t")
+    assert {name: lines[-1].split("\t")[heading.index(name)] for name in gone} == dict.fromkeys(gone, "")
+    for name, title in zip(gone, titles, strict=True):
+        view.tab.evaluate("(name) => headTable.sort(name)", name)
+        shown = view.tab.eval_on_selector_all(
+            "#atlas-table tr", "nodes => nodes.map((node) => [...node.children].map((cell) => cell.innerText))"
+        )
+        column = [line[shown[0].index(title)] for line in shown[1:]]
+        assert column[-3:] == ["—"] * 3 and all(value != "—" for value in column[:-3])  # what is not there comes last
+        for sort in ("heads", "layers"):
+            view.choose(metric=name, sort=sort)
+            assert f"{title} —" in view.tab.get_attribute(f"#grid button[data-call='{len(calls) - 1}']", "aria-label")
+        view.choose(filter={"metric": name, "low": 0, "high": 1e6})
+        assert f"{3 * len(calls) - 3} of {3 * len(calls)} heads are kept" in view.text("#atlas-note")
+        view.press(".", "]")
+        view.choose(filter=None)
+    view.click("#atlas-as-table")
+    assert not view.tab.is_visible("#problem")
+
+
 def test_arrows_walk_the_grid_and_enter_chooses(home):
     """Focus moves through the cells without choosing; Enter chooses; one cell at a time can be reached by Tab."""
     view, *_ = home
