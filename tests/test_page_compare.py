@@ -225,7 +225,10 @@ def test_runs_of_one_model_are_told_apart(opened):
     view = opened(page(*named), "#compare=swipe", viewport={"width": 1440, "height": 900})
     assert view.text(".compare-names").split()[:6] == ["first", "toy", "before", "second", "toy", "after"]
     last, height = view.tab.evaluate(
-        "(({ top, canvas, ...plot }, at) => [top + (16 - at.row) * at.ky, canvas.clientHeight])(comparison.plots[0], comparison.plots[0].view())"
+        """(() => {
+            const plot = comparison.plots[0], at = plot.view();
+            return [plot.top + (16 - at.row) * at.ky, plot.canvas.clientHeight];
+        })()"""
     )
     assert last <= height
 
