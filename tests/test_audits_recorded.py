@@ -329,6 +329,31 @@ def test_masks_of_calls_that_are_declared_causal(words, arrays):
     assert [(each.severity, each.head) for each in found] == [expected] and measured in found[0].measured
 
 
+@pytest.mark.parametrize("written_out", [False, True], ids=["SDPA", "written out"])
+@pytest.mark.parametrize("low", [-5.0, -200.0, -1e4, -1e9, -1e30])
+def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
+    """What is added to later keys hides them where their weight is then 0 in float32; a mask off by one is named beside it."""
+
+    class Adding(torch.nn.Module):
+        def __init__(self, diagonal):
+            super().__init__()
+            torch.manual_seed(0)
+            self.qkv, self.diagonal = torch.nn.Linear(32, 96), diagonal
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            added = torch.full((20, 20), low).triu(self.diagonal)
+            if written_out:
+                return torch.softmax(q @ k.mT * 8**-0.5 + added, -1) @ v
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added)
+
+    right, wrong = (rg.audit(Adding(at).eval(), inputs=torch.randn(1, 20, 32), causal=True, checks=["mask"]) for at in (1, 2))
+
+    assert [each.check for each in right.findings] == ([] if low < -100 else ["mask"]), str(right)
+    assert [each.severity for each in wrong.findings] == ["fault"]
+    assert low > -1e4 or "the diagonal is off by one" in wrong.findings[0].cause
+
+
 def test_bands_that_nobody_knows_are_not_said_to_be_declared(arrays):
     """A causal mask with a hole is no mistake, and is not counted as what the layer declares."""
     q, k, v = arrays

@@ -76,6 +76,28 @@ def test_a_bias_is_said_exactly(drawn, kind, causal):
         assert all(len(each.shape) <= 2 for each in rule.tables)
 
 
+@pytest.mark.parametrize("low", [-9e3, -1e4, -1e9, -1e30])
+@pytest.mark.parametrize("largest", [5.0, 6e3])
+def test_what_is_added_to_hide_keys_is_a_mask(low, largest):
+    """Hidden or not, every weight is in float32 what it was; keys that may keep a weight, and rows of low keys alone, stay."""
+    rng = np.random.default_rng(0)
+    numbers = np.where(rng.random((3, 7, 7)) < 0.5, low, rng.normal(size=(3, 7, 7))).astype(np.float32)
+    numbers[:, 2] = low
+    bias = the_score + frozen_table(numbers, "bias")[head, query, key]
+    scores = rng.uniform(-largest, largest, (3, 7, 7))
+
+    mask, score = rules.hidden(None, bias, (3, 7, 7), 0, largest)
+
+    def weights(mask, score):
+        logits = value(the_score if score is None else score, 3, 7, 7, score=scores)
+        logits = np.where(True if mask is None else value(mask, 3, 7, 7), logits, -np.inf)
+        powers = np.exp(logits - logits.max(-1, keepdims=True))
+        return (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
+
+    assert np.array_equal(weights(mask, score), weights(None, bias))
+    assert (mask is None) == (low > -1e4 or (low > -1e9 and largest > 5))
+
+
 def test_the_batch_is_put_in():
     """Rules for one entry say what the rules for all say of it, without its number, over tables that nobody else can change."""
     random = np.random.default_rng(0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
 from ...expr import Var, walk
@@ -17,6 +20,7 @@ __all__ = ["alignment", "mask"]
 
 CELLS = 1 << 22  # of a mask that is read
 CLOSE = 1e-3  # what is added to a score is 0 or 1 within this
+LEAST = 2.0**-149  # of float32, above 0
 
 
 def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
@@ -30,13 +34,25 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
     apart = by_head or call.given is not None
     heads = range(call.shape[0] if apart else 1)
     rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
-    look = call.allowed if call.given is None else call.weights
     answers = [
-        _band(run, number, call, (head,) if apart else (), rows, look(rows, None, [head])[0] > 0, known.window)
-        for head in heads
+        _band(run, number, call, (head,) if apart else (), rows, _seen(call, rows, head), known.window) for head in heads
     ]
     found = [answer for answer in answers if isinstance(answer, Finding)]
     return min(found, key=lambda each: SEVERITIES.index(each.severity)) if found else all(answers)
+
+
+def _seen(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
+    """(rows, K): which keys a head sees. Later keys are hidden, too, where what is added to the scores leaves none of them a weight."""
+    if call.given is not None:
+        return np.asarray(call.weights(rows, None, [head])[0] > 0)
+    seen = np.asarray(call.allowed(rows, None, [head])[0])
+    if call.score is None or call.q is None:
+        return seen
+    later = seen & (np.arange(call.shape[2])[None, :] > (call.start + rows)[:, None])
+    added = replace(call, q=np.zeros_like(call.q)).scores(rows, None, [head])[0]
+    weights = call.weights(rows, None, [head])[0]
+    gone = (added[later] < math.log(LEAST)) & (weights[later] < LEAST)
+    return seen & ~later if gone.all() else seen
 
 
 def _band(

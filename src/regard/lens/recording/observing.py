@@ -20,7 +20,7 @@ from ...torch.observe.described import engine_of, problem_of
 from ...torch.recorder import layer_number
 from .keeping import Passed
 from .layout import Layout, declared, numbers
-from .rules import entry_mask, entry_score, mask_of, reads, window_rules
+from .rules import entry_mask, entry_score, hidden, mask_of, reads, window_rules
 from .taken import Taken
 from .written import read_steps
 
@@ -125,6 +125,7 @@ class Recorder(Observer):
             return Taken(**common, mask=inside, score=scored, scale=problem.scale, engine=_ran(seen, problem),
                          notes=notes | {"windows": layout.windows})  # fmt: skip
         mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
+        mask, score = hidden(mask, score, sizes, start, abs(problem.scale) * _longest(q) * _longest(k))
         if common["cross"] and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
             start = 0  # rows of one text over keys of another
         return Taken(**common, mask=mask, score=score,
@@ -221,6 +222,10 @@ def _groups(module) -> tuple[int, int | None]:
     """How many heads share their keys, and how many heads there are, as a layer of transformers tells."""
     copies = declared(module, "num_key_value_groups")
     return copies if type(copies) is int else 1, declared(declared(module, "config"), "num_attention_heads")
+
+
+def _longest(vectors: np.ndarray) -> float:
+    return float(np.sqrt(np.square(vectors, dtype=np.float64).sum(-1)).max(initial=0))
 
 
 def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:

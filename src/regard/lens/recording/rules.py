@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from ...expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
+from ...expr import score as said
 from ...masks import causal, window
 from ...readings import evaluate
 
-__all__ = ["CELLS", "added", "entry_mask", "entry_score", "mask_of", "reads", "window_rules"]
+__all__ = ["CELLS", "HIDDEN", "added", "entry_mask", "entry_score", "hidden", "mask_of", "reads", "unseen", "window_rules"]
 
 CELLS = 1 << 24  # of a rule that is looked at as a whole
+HIDDEN = -1e4  # what a model adds to hidden scores, or fills them with, is this or less
+NOTHING = 150  # a weight of exp(−150) is 0 in float32
 
 
 def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
@@ -39,6 +42,37 @@ def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], star
             heads = H if reads(other, "head") else 1
             return added(inner, np.asarray(_grid(other, heads, Q, K, start)), start)
     return found
+
+
+def hidden(
+    mask: Expr | None, score: Expr | None, sizes: tuple[int, int, int], start: int, largest: float
+) -> tuple[Expr | None, Expr | None]:
+    """(mask, score) where keys that get no weight because of what is added to their scores are masked; as they were otherwise.
+
+    largest: of q·k, scaled, by magnitude.
+    """
+    H, Q, K = sizes
+    if not isinstance(score, Op) or score.name != "add" or reads(score.args[1], "score"):
+        return mask, score
+    inner, other = score.args
+    heads = H if any(rule is not None and reads(rule, "head") for rule in (mask, score)) else 1
+    if heads * Q * K > CELLS or not any((table.array <= HIDDEN).any() for table in other.tables):
+        return mask, score
+    numbers = np.asarray(_grid(other, heads, Q, K, start))
+    allowed = np.ones_like(numbers, bool) if mask is None else _grid(mask, heads, Q, K, start)
+    away = unseen(numbers, allowed)
+    low, high = (_grid(score, heads, Q, K, start, at) for at in (-largest, largest))
+    above = np.where(allowed & ~away, low, np.inf).min(-1) - np.where(away, high, -np.inf).max(-1)
+    if not away.any() or not (above >= NOTHING).all():
+        return mask, score
+    found = added(inner, np.where(away, 0, numbers), start)
+    return mask_of(allowed & ~away, start), None if found is said else found
+
+
+def unseen(numbers: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Which allowed pairs (heads, Q, K) the added numbers hide; a row of which they would hide every key sees them all the same."""
+    low = (numbers <= HIDDEN) & allowed
+    return low & (allowed & ~low).any(-1, keepdims=True)
 
 
 def window_rules(
@@ -185,8 +219,9 @@ def _dense(rule: Expr) -> bool:
     )
 
 
-def _grid(rule: Expr, heads: int, Q: int, K: int, start: int) -> np.ndarray:
+def _grid(rule: Expr, heads: int, Q: int, K: int, start: int, scored: float = 0.0) -> np.ndarray:
     places = {
+        "score": np.float64(scored),
         "head": np.arange(heads)[:, None, None],
         "query": start + np.arange(Q)[None, :, None],
         "key": np.arange(K)[None, None],

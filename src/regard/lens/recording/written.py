@@ -11,7 +11,7 @@ import torch
 
 from ...arrays import read_array
 from ...expr import Expr, Op, score
-from .rules import added
+from .rules import HIDDEN, added, unseen
 
 __all__ = ["Cut", "Written", "read_steps"]
 
@@ -22,7 +22,6 @@ PLUS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
 MINUS = {"sub", "__sub__", "sub_", "__isub__"}
 TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide"}
-HIDDEN = -1e4  # what a model fills hidden scores with is this or less
 
 # An operand beside scores of these sizes, as (H, Q, K) numbers of the batch entry; axes that it repeats along have stride 0.
 Cut = Callable[[torch.Tensor, tuple[int, ...]], np.ndarray]
@@ -101,13 +100,15 @@ def _other(args, kwargs) -> tuple[Any, bool]:
 
 
 def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
-    """Numbers added to the scores: those near the smallest of their dtype say what is not attended."""
+    """Numbers added to the scores: very low ones say what is not attended; beside none that are higher, only those near the smallest of
+    their dtype do."""
     if isinstance(other, torch.Tensor) and other.ndim:
         if other.ndim > 1 and other.shape[-1] == 1 < sizes[-1] and bool(other.isfinite().all()):
             return True  # a number per row, such as its largest score, changes no weight
         numbers = sign * cut(other, sizes)
         lowest = torch.finfo(other.dtype).min / 2 if other.dtype.is_floating_point else -np.inf
         seen = np.asarray(~(numbers <= lowest))
+        seen = seen & ~unseen(numbers, seen if found.allowed is None else seen & found.allowed)
         if not seen.all():
             found.allow(seen)
             numbers = np.where(seen, numbers, 0)
