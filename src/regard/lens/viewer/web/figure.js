@@ -142,7 +142,8 @@ function ticksOf({ top: first, left: start, high, wide, level }, side, left, top
 /** The ramp with its domain, and what lies outside it: {drawing, right}; the ramp is as wide as its ticks need. */
 function legendOf(left, top, cells) {
   const { ticks, title } = SCALES[state.scale];
-  const width = Math.max(Math.min(cells, 360), ticks.reduce((sum, tick) => sum + wideOf(tick) + 14, 0));
+  const apart = 12 + Math.max(...ticks.slice(1).map((tick, i) => wideOf(tick) + wideOf(ticks[i]))) * 0.75; // an outer tick stands wholly beside its place
+  const width = Math.max(Math.min(cells, 360), apart * (ticks.length - 1));
   const kinds = [["masked", "url(#hatch)"], ["exactly 0", css("--zero")], ["not a number", css("--nan")], ["out of range", css("--out")], ["forbidden weight", css("--leak")]];
   let x = left;
   const swatches = kinds.flatMap(([name, fill]) => {
