@@ -405,7 +405,7 @@ def test_what_was_not_kept_is_not_judged(arrays):
 # Models that are recorded as they are: what a layer declares, against what its call was told -----------------------------------------
 
 
-def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak=False):
+def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak=False, values=False):
     """transformers' own eager attention, with a mistake in layer 1."""
 
     def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
@@ -419,7 +419,8 @@ def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak
         weights = torch.softmax(scores if seen is None else scores + seen, -1)
         if wrong and leak:
             weights = torch.softmax(scores, -1) * (attention_mask == 0)
-        return torch.matmul(weights, repeat(value)).transpose(1, 2).contiguous(), weights
+        values_too = value.repeat(1, groups, 1, 1) if wrong and values else repeat(value)
+        return torch.matmul(weights, values_too).transpose(1, 2).contiguous(), weights
 
     return attend
 
@@ -437,7 +438,8 @@ DECLARED = {
     "sees the next token": (written(mask=ahead), "mask", "fault", "off by one"),
     "window one too wide": (written(mask=lambda mask: window_of(mask, 5)), "mask", "fault", "the window is off by one"),
     "window ignored": (written(mask=lambda mask: window_of(mask, 99)), "mask", "fault", "the window was left out"),
-    "heads tiled": (written(tiled=True), "groups", "fault", "repeated as blocks"),
+    "heads tiled": (written(tiled=True), "groups", "fault", "keys and values are repeated as blocks"),
+    "values tiled": (written(values=True), "groups", "fault", "values are repeated as blocks"),
     "a mask that comes after the softmax": (written(leak=True), "weights", "fault", "the mask came after the softmax"),
 }
 

@@ -19,26 +19,33 @@ __all__ = ["bias", "groups", "sinks", "softcap"]
 
 
 def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
-    """Keys that were repeated before the call: each in place, or all as one block."""
+    """Keys and values that were repeated before the call: each in place, or all as one block."""
     G, H = declared(call, module).groups, call.shape[0]
     if G is None or not 1 < G < H or H % G or call.k is None or call.groups != H:
         return False
     if getattr(layer_of(call, module), "num_key_value_groups", 0 if module is None else H // G) != H // G:
         return False  # heads may be repeated for another reason, such as one for each expert
-    k = np.asarray(call.k)
-
-    def repeats(heads: np.ndarray) -> bool:
-        return bool((k == k[heads]).all())
-
-    tiled, inplace = repeats(np.arange(H) % G), repeats(np.arange(H) // (H // G) * (H // G))
-    if not tiled or inplace:
-        return inplace
+    at, kinds = np.arange(H), {}
+    for name, part in (("keys", call.k), ("values", call.v)):
+        if part is not None and len(part) == H:
+            tiled, inplace = _repeats(part, at % G), _repeats(part, at // (H // G) * (H // G))
+            kinds[name] = "in place" if inplace else "tiled" if tiled else "neither"
+    wrong = [name for name, kind in kinds.items() if kind == "tiled"]
+    if not wrong:
+        return "in place" in kinds.values()
+    which = " and ".join(wrong)
     return Finding(
         "groups", "fault", place(run, number),
-        f"the keys of heads h and h + {G} are equal bit by bit, those of heads 0 and 1 are not, and the layer declares {G} key heads "
-        f"for {H} query heads", "keys and values are repeated as blocks (repeat, tile, expand) where each should be repeated in place",
-        "use repeat_interleave: head h reads key head h // (H / G)", number, numbers={"groups": G, "heads": H},
+        f"the {which} of heads h and h + {G} are equal bit by bit, those of heads 0 and 1 are not, and the layer declares {G} key heads "
+        f"for {H} query heads", f"{which} are repeated as blocks (repeat, tile, expand) where each should be repeated in place",
+        f"use repeat_interleave for {which}: head h reads key head h // (H / G)", number,
+        numbers={"groups": G, "heads": H, "arrays": wrong},
     )  # fmt: skip
+
+
+def _repeats(part, heads: np.ndarray) -> bool:
+    """Whether every head holds bit by bit what the named one does."""
+    return all(np.array_equal(part[head], part[other]) for head, other in enumerate(heads) if head != other)
 
 
 def softcap(run: Run, number: int, call: Call, module) -> Finding | bool:
