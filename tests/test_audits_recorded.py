@@ -600,6 +600,19 @@ def test_the_first_nan_is_placed(models):
     assert [(finding.check, finding.call, finding.numbers["array"]) for finding in found] == [("numbers", 1, "v")]
 
 
+def test_arrays_that_are_spoiled_apart_are_all_named(arrays):
+    """NaN in q does not hide infinity in k, and nothing is said of an x that was not kept."""
+    from regard.lens.look import look
+
+    q, k, _ = (part.copy() for part in arrays)
+    q[1, 2, 3], k[0, 4, 5] = np.nan, np.inf
+
+    (found,) = alarms(checks(look(q, k=k), None, ["numbers"]))
+
+    assert "q holds 1 " in found.measured and "k holds 1 " in found.measured and found.numbers["arrays"] == ["q", "k"]
+    assert "x, which was not kept" in found.cause and "q and k" in found.cause and "finite" not in found.cause
+
+
 def test_products_beyond_float16(arrays):
     """q·k beyond 65504 is a warning where the output survived, and a fault where it did not."""
     q, k, v = (part.astype(np.float16) for part in (arrays[0] * 200, arrays[1] * 200, arrays[2]))
@@ -656,15 +669,31 @@ GIVEN = {
 
 @pytest.mark.parametrize("words", [None, *GIVEN])
 def test_weights_that_were_handed_over(words, arrays):
-    """Weights that no softmax over the allowed keys gives are a fault, named by the worst of it; a softmax in float32 is none."""
+    """Weights that no softmax over the allowed keys gives are a fault, the worst of it first; a softmax in float32 is none."""
     from regard.lens.look import look
 
     weights = softmax(np.where(CAUSAL, arrays[0] @ arrays[1][[0, 0, 1, 1]].swapaxes(1, 2), -np.inf).astype(np.float32))
 
     found = alarms(checks(look(weights=weights if words is None else GIVEN[words](weights), mask=rg.causal())))
 
-    assert [finding.check for finding in found] == ([] if words is None else ["weights"])
-    assert all(finding.measured.startswith(words) for finding in found)
+    assert {finding.check for finding in found} == (set() if words is None else {"weights"})
+    assert words is None or found[0].measured.startswith(words)
+
+
+def test_faults_of_weights_in_other_rows_are_named_too():
+    """What is wrong in one row hides nothing that is wrong in another."""
+    from regard.lens.look import look
+
+    weights = np.tri(6)[None] / np.arange(1, 7)[:, None]
+    weights[0, 5] *= 1.5
+    weights[0, 3, :2] += [0.5, -0.5]
+    weights[0, 1] = [0.5, 0.25, 0.25, 0, 0, 0]
+
+    found = alarms(checks(look(weights=weights, mask=rg.causal()), None, ["weights"]))
+
+    assert [(each.row, each.numbers["what"]) for each in found] == [
+        (1, "weight on keys that the mask forbids"), (3, "negative weights"), (5, "rows that sum to more than 1"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, bool])

@@ -17,42 +17,48 @@ __all__ = ["empty_rows", "numbers", "overflow"]
 LARGEST = 65504.0  # of float16
 COARSE = 0.25  # steps of scores, in nats: each changes a weight by a quarter
 HALF = 2.0**-11
+Spoiled = tuple[int, tuple[int, ...]]  # how many numbers are NaN or infinite, and where the first is
 
 
 def numbers(run: Run, module=None) -> Iterator[Result]:
     """Where NaN or infinity first stands, in the order of the computation; what comes after it is only counted."""
-    spoiled = [(number, *first) for number, call in enumerate(run.calls) if (first := _first(call))]
+    spoiled = [(number, first) for number, call in enumerate(run.calls) if (first := _first(call))]
     if not spoiled:
         yield Passed("numbers", f"{len(run.calls)} calls: every number that was kept is finite")
         return
-    number, name, count, at = spoiled[0]
-    call = run.calls[number]
+    number, arrays = spoiled[0]
+    call, (name, (count, at)) = run.calls[number], next(iter(arrays.items()))
     head, row = (
         (at[0], at[1]) if len(at) == 3 and name in ("q", "out", "scores", "given") else (None, at[0] if name == "x" else None)
     )
-    cause, mend = _cause(call, name)
+    cause, mend = _cause(call, list(arrays))
     more = "" if len(spoiled) == 1 else f"; {len(spoiled) - 1} later calls have some too"
+    held = "; ".join(
+        f"{name} holds {count:,} numbers that are NaN or infinite, the first at {list(at)}"
+        for name, (count, at) in arrays.items()
+    )
     yield Finding(
-        "numbers", "fault", place(run, number, () if head is None else (head,), row),
-        f"{name} holds {count:,} numbers that are NaN or infinite, the first at {list(at)} (threshold: 0){more}",
-        cause, mend, number, head, row, {"array": name, "count": count, "at": list(at), "calls": [number for number, *_ in spoiled]},
+        "numbers", "fault", place(run, number, () if head is None else (head,), row), f"{held} (threshold: 0){more}",
+        cause, mend, number, head, row,
+        {"array": name, "arrays": list(arrays), "count": count, "at": list(at), "calls": [number for number, _ in spoiled]},
     )  # fmt: skip
 
 
-def _first(call: Call) -> tuple[str, int, tuple[int, ...]] | None:
-    for name in ("x", "q", "k", "v"):
-        if (found := _spoiled(getattr(call, name))) is not None:
-            return name, *found
+def _first(call: Call) -> dict[str, Spoiled]:
+    """The first arrays, by name, that are not finite; q, k and v stand side by side, because none is made of another."""
+    for together in (("x",), ("q", "k", "v")):
+        if found := {name: spoiled for name in together if (spoiled := _spoiled(getattr(call, name))) is not None}:
+            return found
     if call.given is None and "wrong" in call.rows and (wrong := np.asarray(call.rows["wrong"])).any():
         at = np.argwhere(wrong > 0)[0]
-        return "scores", int(wrong.sum()), (int(at[0]), int(at[1]), 0)
+        return {"scores": (int(wrong.sum()), (int(at[0]), int(at[1]), 0))}
     for name in ("given", "out"):
-        if (found := _spoiled(getattr(call, name), call.rows.get("attended"))) is not None:
-            return name, *found
-    return None
+        if (spoiled := _spoiled(getattr(call, name), call.rows.get("attended"))) is not None:
+            return {name: spoiled}
+    return {}
 
 
-def _spoiled(array, attended=None) -> tuple[int, tuple[int, ...]] | None:
+def _spoiled(array, attended=None) -> Spoiled | None:
     """How many numbers are NaN or infinite, and where the first is; rows that attend nothing do not count (see `empty_rows`)."""
     count, first = 0, None
     for at in range(0 if array is None else len(array)):  # head by head, because arrays of long texts lie on disk
@@ -65,8 +71,9 @@ def _spoiled(array, attended=None) -> tuple[int, tuple[int, ...]] | None:
     return None if first is None else (count, first)
 
 
-def _cause(call: Call, name: str) -> tuple[str, str]:
-    largest = _largest(call)
+def _cause(call: Call, names: list[str]) -> tuple[str, str]:
+    name, largest = names[0], _largest(call)
+    before = "x, which was not kept, or" if call.x is None else "x is finite where it was kept:"
     if name == "out" and roundoff(call) == HALF and largest > LARGEST:
         return (f"q, k and v are finite, but scores reach {largest:.3g} before they are scaled, beyond float16's {LARGEST:.0f}",
                 "scale q before the product, or run the attention in bfloat16 or float32")  # fmt: skip
@@ -77,7 +84,7 @@ def _cause(call: Call, name: str) -> tuple[str, str]:
         "given": ("scores that are NaN or +infinity, or rows whose every score is −infinity", "look at the scores before the softmax"),
         "out": ("q, k, v and scores are finite: the implementation itself overflows, or divides by zero",
                 "compare it with rg.attention on the same q, k, v"),
-    }.get(name, (f"x is finite where it was kept: the projection that makes {name}, or what is done to it (norm, positions)",
+    }.get(name, (f"{before} the projection that makes {' and '.join(names)}, or what is done after it (norm, positions)",
                  "look at its weights: torch.isfinite(parameter).all()"))  # fmt: skip
 
 

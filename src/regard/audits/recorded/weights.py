@@ -37,18 +37,23 @@ def weights(run: Run, module=None) -> Iterator[Result]:
             continue
         read += 1
         rows = rows_to_read(call)
-        fault = next((fault for fault in _faults(call, rows, module) if (fault.amount > fault.limit).any()), None)
-        if fault is None:
-            continue
-        wrong = fault.amount > fault.limit
-        heads = tuple(np.flatnonzero(wrong.any(1)).tolist())
-        row, most = int(rows[np.argwhere(wrong)[0, 1]]), float(fault.amount.max())
-        found.append(Finding(
-            "weights", fault.severity, place(run, number, heads, row),
-            f"{fault.what} in {int(wrong.sum())} of {wrong.size} rows that were read, by up to {most:.3g} (threshold: {fault.limit:.1e})",
-            fault.cause, fault.mend, number, heads[0] if len(heads) == 1 else None, row,
-            {"most": most, "what": fault.what, "heads": list(heads)},
-        ))  # fmt: skip
+        named = np.zeros((call.shape[0], len(rows)), bool)  # rows in which a worse fault explains what is less
+        for fault in _faults(call, rows, module):
+            wrong = (fault.amount > fault.limit) & ~named
+            if not wrong.any():
+                continue
+            named |= wrong
+            heads = tuple(np.flatnonzero(wrong.any(1)).tolist())
+            row, most = int(rows[np.argwhere(wrong)[0, 1]]), float(fault.amount[wrong].max())
+            found.append(Finding(
+                "weights", fault.severity, place(run, number, heads, row),
+                f"{fault.what} in {int(wrong.sum())} of {wrong.size} rows that were read, by up to {most:.3g} "
+                f"(threshold: {fault.limit:.1e})",
+                fault.cause, fault.mend, number, heads[0] if len(heads) == 1 else None, row,
+                {"most": most, "what": fault.what, "heads": list(heads)},
+            ))  # fmt: skip
+            if fault.what.startswith("rows that sum"):
+                break  # dropout makes some sums larger and others smaller: one cause, named once
     yield from concluded("weights", found, read, f"{read} calls that came as weights: their rows sum to 1, on allowed keys",
                          "no call came as weights; those of the others sum to 1 as they are made")  # fmt: skip
 
