@@ -187,11 +187,12 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
             metadata = file.metadata() or {}
             if MARK not in metadata:
                 raise refuse(where, "a file of another program", f"{path} does not say that regard wrote it", "a model of regard's",
-                             "choose a folder that regard train made; for transformers models there is regard look --model")  # fmt: skip
+                             "choose a folder that regard train made; for transformers models there is regard look MODEL TEXT")  # fmt: skip
             if metadata[MARK] != str(VERSION):
                 raise refuse(where, "a file of another version", f"{path} is of version {metadata[MARK]}", f"version {VERSION}",
                              "update regard")  # fmt: skip
-            if metadata.get("sum") != str(zlib.crc32(metadata.get("described", "").encode())):
+            told = metadata.keys() == {"format", MARK, "described", "sum"} and metadata["format"] == "pt"
+            if not told or metadata["sum"] != str(zlib.crc32(metadata["described"].encode())):
                 raise refuse(*damaged, f"{path}: the description has changed", *whole)
             described = json.loads(metadata["described"])
             tensors = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
