@@ -32,7 +32,7 @@ __all__ = ["measure"]
 
 TOKENS, DEPTH = 100_000, 64
 LAYERS, HEADS, SHORT = 12, 12, 512  # of the run that becomes a page
-SENTENCE = "The animal didn't cross the street because it was too tired, and the street was far too wide."
+SENTENCE = "The animal didn't cross the street because it was too tired to walk any further."  # 20 tokens
 TOLERANCE = 1e-4  # of a weight; float32 sums and scores of a few units
 
 
