@@ -143,7 +143,7 @@ def running() -> Iterator[None]:
     """Inside, somebody else's code runs, maybe in a way that it was not written for: any error of it is `Raised`."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # it may fail in any way, and is told as its own failure
         raise Raised(error) from error
 
 
