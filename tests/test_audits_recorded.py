@@ -7,7 +7,7 @@ import pytest
 
 import regard as rg
 from regard.audits.finding import Finding, Passed, Skipped
-from regard.audits.recorded import CHECKS, badges, checks
+from regard.audits.recorded import CHECKS, checks
 from regard.lens import Axis, Call, Run
 from regard.lens.figures import measured
 
@@ -804,13 +804,3 @@ def test_what_ran_and_what_never_arrived(models):
     assert [(found.check, found.severity) for found in after] == [("implementation", "note")] * 2
     assert [found.check for found in alarms(checks(fewer, model))] == ["arrived"]
     assert [type(found) for found in checks(run, model, ["arrived"])] == [Passed]
-
-
-def test_badges_stand_at_calls_and_heads():
-    """A finding about some heads is a badge on each; one about the whole call has no head; one about no call has none."""
-    empty = ("note", "", "", "", "")
-    found = [Finding("mask", *empty, 1), Finding("sink", *empty, 1, 3), Finding("sink", *empty, 2, numbers={"heads": [0, 2]}),
-             Finding("arrived", *empty)]  # fmt: skip
-
-    assert badges(found) == {1: {None: ["mask"], 3: ["sink"]}, 2: {0: ["sink"], 2: ["sink"]}}
-    assert badges([]) == {}

@@ -3,7 +3,7 @@
 told, suspects, verdict, carried     whether outputs follow from what the calls were told, and which mistake explains them if not
 declared, scales, masks, arguments   what the layers declare, against what their calls were told
 numbers, weights, heads, arrival     the other families of checks
-words, badges                        how places are said, and where a page shows findings
+words                                how places are said
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ...lens.call import Call
 from ..finding import Finding, Result
 from .arguments import bias, groups, sinks, softcap
 from .arrival import arrived, implementation
-from .badges import badges
 from .carried import explained, unexplained
 from .declared import declared
 from .heads import dead, duplicate, saturated, sink, uniform
@@ -27,7 +26,7 @@ from .scales import scale
 from .weights import weights
 from .words import concluded
 
-__all__ = ["CHECKS", "badges", "checks"]
+__all__ = ["CHECKS", "checks"]
 
 # What a layer may declare about a rule: (run, number of the call, call, module) -> what is wrong, or whether it could be compared.
 ASKED: dict[str, Callable[[Run, int, Call, Any], Finding | bool]] = {
