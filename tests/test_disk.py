@@ -1,15 +1,19 @@
 """Machine code on disk: what was written comes back, and nothing else is ever loaded."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import import_graph
 import pytest
 
-from regard.jit.code import disk
+from regard import readings
+from regard.jit.code import build, disk
 
+READS_RULES = Path(readings.__file__).relative_to(import_graph.SOURCE)
 DIGEST, CODE = "ab" * 32, bytes(range(256)) * 40
 posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
 
@@ -174,6 +178,28 @@ def test_a_full_or_read_only_disk_is_no_error(folder, monkeypatch, fails):
     assert list(folder.iterdir()) == []
 
 
+# ---- the key ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_file_that_decides_the_code_is_part_of_the_key():
+    """A kernel is found by its source too, so a new version of regard never loads what an older one compiled."""
+    engine = [name for name in import_graph.modules() if name.startswith("regard.jit")]
+    missing = import_graph.reached(engine) - set(build.sources())
+    assert sorted(str(path) for path in missing) == []
+
+
+def test_an_upgrade_compiles_anew(tmp_path):
+    """Where what reads a rule changes (in which precision a node is computed), an old kernel is not found."""
+    copy = tmp_path / "site" / "regard"
+    shutil.copytree(import_graph.SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    cache, place = tmp_path / "cache", {"PYTHONPATH": str(copy.parent)}
+    assert compilations(cache, place) == 1
+    assert compilations(cache, place) == 0
+    with open(copy / READS_RULES, "a") as file:
+        file.write("\n# a change\n")
+    assert compilations(cache, place) == 1
+
+
 # ---- processes -------------------------------------------------------------------------------------------------------------------
 
 CALL = """
@@ -188,13 +214,16 @@ CALL = """
 """
 
 
-def start(cache: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(CALL)], env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-                            text=True, stdout=subprocess.PIPE)  # fmt: skip
+def start(cache: Path, place: dict[str, str] | None = None) -> subprocess.Popen:
+    surroundings = {**os.environ, "XDG_CACHE_HOME": str(cache), **(place or {})}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CALL)], env=surroundings, text=True, stdout=subprocess.PIPE
+    )
 
 
-def compilations(cache: Path) -> int:
-    process = start(cache)
+def compilations(cache: Path, place: dict[str, str] | None = None) -> int:
+    """How many kernels a new process compiles for one call; `place` names another copy of regard."""
+    process = start(cache, place)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     return int(out)

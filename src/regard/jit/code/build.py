@@ -19,7 +19,7 @@ from ...locks import lock
 from . import disk
 from .target import Target
 
-__all__ = ["Kernel", "assembly", "compiled", "initialize"]
+__all__ = ["Kernel", "assembly", "compiled", "initialize", "sources"]
 
 _lock = lock()
 _kernels: dict[str, Kernel] = {}
@@ -51,13 +51,17 @@ def initialize() -> None:
             llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 
 
+def sources() -> list[Path]:
+    """Every file that can decide what code a specification becomes, or how a call fills the kernel's argument block."""
+    jit = Path(__file__).parent.parent
+    return sorted([*jit.rglob("*.py"), *jit.parent.glob("*.py")])
+
+
 @functools.cache
 def _source() -> bytes:
-    """A digest of everything that decides what code a specification becomes."""
+    """A digest of these files and of LLVM's version."""
     digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
-    folder = Path(__file__).parent.parent  # jit/
-    above = [folder.parent / f"{name}.py" for name in ("dropout", "expr", "operators")]
-    for path in sorted([*folder.rglob("*.py"), *above]):
+    for path in sources():
         digest.update(path.read_bytes())
     return digest.digest()
 
