@@ -15,7 +15,7 @@ from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
 from regard.bench.truth import Truth
 from regard.cli.bench import bench
-from regard.errors import Refused
+from regard.common.errors import Refused
 from regard.readings import evaluate
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}

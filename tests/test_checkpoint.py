@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from regard.errors import Refused
+from regard.common.errors import Refused
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")

@@ -8,7 +8,7 @@ import pytest
 from test_cli import regard
 
 from regard.cli.classify import classify
-from regard.errors import Refused
+from regard.common.errors import Refused
 from regard.models import tables
 from regard.models.report import Report
 

@@ -216,9 +216,7 @@ CALL = """
 
 def start(cache: Path, place: dict[str, str] | None = None) -> subprocess.Popen:
     surroundings = {**os.environ, "XDG_CACHE_HOME": str(cache), **(place or {})}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CALL)], env=surroundings, text=True, stdout=subprocess.PIPE
-    )
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(CALL)], env=surroundings, text=True, stdout=subprocess.PIPE)
 
 
 def compilations(cache: Path, place: dict[str, str] | None = None) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.errors import Reason, Refused, did_you_mean, refuse
+from regard.common.errors import Reason, Refused, did_you_mean, refuse
 from regard.expr import key, query, score, table
 
 

@@ -13,8 +13,8 @@ from torch._dynamo.testing import CompileCounter
 
 import regard as rg
 from regard import autograd, gpu, reference
-from regard.arrays import as_tensor
 from regard.bench import card
+from regard.common.arrays import as_tensor
 from regard.expr import Op
 from regard.gpu import flex, sdpa
 from regard.gpu.blocks import SIZE, block_mask

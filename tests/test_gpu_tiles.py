@@ -10,7 +10,7 @@ from test_gpu import law, normal, qkv, tensors
 
 import regard as rg
 from regard import gpu, reference, reference_stats
-from regard.arrays import as_tensor
+from regard.common.arrays import as_tensor
 from regard.dropout import Dropout
 from regard.expr import tables_of
 from regard.gpu import dropout, streamed, tiles

@@ -10,8 +10,8 @@ from strategies import LAYOUTS, laid_out
 
 import regard as rg
 from regard import Refused, reference
-from regard.arrays import as_tensor
 from regard.attention import choose
+from regard.common.arrays import as_tensor
 from regard.problem import Problem
 
 INF, NAN = math.inf, math.nan

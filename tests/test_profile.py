@@ -22,7 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import regard as rg  # noqa: E402
 import regard.torch  # noqa: E402
-from regard import Refused, watch  # noqa: E402
+from regard import Refused  # noqa: E402
+from regard.common import call_hooks as watch  # noqa: E402
 from regard.torch.observe import profiling  # noqa: E402
 from regard.torch.observe.profiling import profile  # noqa: E402
 

@@ -13,7 +13,7 @@ import pytest
 from test_cli import SRC, refused, regard
 
 from regard.cli.generate import generate
-from regard.errors import Refused
+from regard.common.errors import Refused
 from regard.models import text
 from regard.models.curve import curve
 from regard.models.vocabulary import Bytes, Decoder, Pairs

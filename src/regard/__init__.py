@@ -10,7 +10,7 @@ import importlib
 
 from .attention import attention, attention_weights, attention_with_lse
 from .cache import KVCache
-from .errors import Refused
+from .common.errors import Refused
 from .explain import Explanation, explain
 from .expr import batch, head, key, query, score, table
 from .functions import (

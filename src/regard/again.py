@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import engines
-from .arrays import address, as_tensor, read_array
+from .common.arrays import address, as_tensor, read_array
+from .common.memo import Memo
 from .expr import Expr
-from .memo import Memo
 from .problem import Problem
 
 __all__ = ["attend"]

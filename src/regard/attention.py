@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from . import again
-from .arrays import elsewhere, is_tensor, like
+from .common.arrays import elsewhere, is_tensor, like
+from .common.call_hooks import watched
+from .common.errors import refuse
 from .engines import choose, solve
-from .errors import refuse
 from .expr import Expr
 from .problem import Problem
-from .watch import watched
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
 

@@ -14,8 +14,8 @@ import torch
 import torch.utils._pytree as pytree
 
 from . import engines, nodes
-from .arrays import as_tensor, is_tensor, read_array
-from .errors import refuse
+from .common.arrays import as_tensor, is_tensor, read_array
+from .common.errors import refuse
 from .expr import Expr, Op, Read, fold
 from .expr import table as as_table
 from .gradients import fitted, learned

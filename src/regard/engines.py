@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .errors import Reason, Refused, did_you_mean, refuse
+from .common.errors import Reason, Refused, did_you_mean, refuse
 from .expr import Table
 from .problem import Gradients, Problem
 

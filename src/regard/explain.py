@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .arrays import elsewhere
 from .attention import choose
+from .common.arrays import elsewhere
 from .cost import Cost, cost
 from .plan import Plan, plan
 from .problem import Problem

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from . import nodes
-from .arrays import elsewhere, is_float, is_tensor, outline, read_array
-from .errors import refuse
-from .locks import lock
+from .common.arrays import elsewhere, is_float, is_tensor, outline, read_array
+from .common.errors import refuse
+from .common.locks import lock
 from .nodes import known, name_of_array, share, walk
 from .operators import CALL, COMPARE, MIRRORED, OPERATORS, UNARY
 from .syntax import Syntax

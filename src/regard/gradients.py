@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from . import engines
-from .arrays import as_tensor, is_tensor, read_array
-from .errors import Reason, Refused
+from .common.arrays import as_tensor, is_tensor, read_array
+from .common.errors import Reason, Refused
 from .expr import Table, tables_of
 from .problem import Gradients, Problem
 

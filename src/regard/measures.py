@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import Reason, Refused, did_you_mean, refuse
+from .common.errors import Reason, Refused, did_you_mean, refuse
 from .masks import everything
 from .problem import Problem
 

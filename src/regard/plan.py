@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .errors import refuse
+from .common.errors import refuse
+from .common.memo import Memo
 from .expr import Expr, Var, walk
 from .intervals import Interval
 from .masks import LIMIT as POSITIONS
-from .memo import Memo
 from .problem import Problem
 from .readings import bounds
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import address, device_of, is_float, is_tensor, outline, read_array
+from .common.arrays import address, device_of, is_float, is_tensor, outline, read_array
+from .common.errors import Reason, Refused
 from .dropout import Dropout
-from .errors import Reason, Refused
 from .expr import Const, Expr, Read, Table, Var, batch, head, key, query, tables_of, walk
 from .expr import score as the_score
 from .expr import table as as_table

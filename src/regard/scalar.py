@@ -18,7 +18,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from .errors import refuse
+from .common.errors import refuse
 
 __all__ = [
     "SelfAttention", "Value", "apply_attention", "attention_scores", "causal_mask", "dot", "dropout_factors", "matmul", "softmax",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .arrays import as_tensor, read_array
+from .common.arrays import as_tensor, read_array
 from .expr import Expr, Op, score, walk
 from .problem import Problem
 from .readings import evaluate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .arrays import elsewhere, like
+from .common.arrays import elsewhere, like
+from .common.errors import Reason, Refused, did_you_mean, refuse
 from .engines import why_not
-from .errors import Reason, Refused, did_you_mean, refuse
 from .measures import Asked, Measure, asked
 
 __all__ = ["Statistics", "attention_stats"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import expr
-from .errors import Refused, did_you_mean, refuse
+from .common.errors import Refused, did_you_mean, refuse
 from .expr import Expr, Table, table
 
 __all__ = ["as_mask", "as_score"]

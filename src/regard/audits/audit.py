@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 from ..lens import Run
 from ..lens.call import Call
 from ..lens.look import look

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import Refused, refuse
+from ..common.errors import Refused, refuse
 from .declared import causality
 from .subject import Mask, Subject, seeded
 

@@ -25,7 +25,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from .. import gpu, reference
-from ..errors import refuse
+from ..common.errors import refuse
 from ..expr import Expr, query, table
 from ..gpu.blocks import block_mask
 from ..gpu.choice import ENGINES

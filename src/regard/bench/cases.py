@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import masks, scores
-from ..errors import did_you_mean, refuse
+from ..common.errors import did_you_mean, refuse
 from ..expr import Expr
 
 __all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "choose", "shrunk"]

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from .. import peak
-from ..errors import Refused, refuse
+from ..common.errors import Refused, refuse
 from . import learning, lens, report, system, whole
 from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import refuse
+from ..common.errors import refuse
 from .fresh import RULES
 
 __all__ = ["Figure", "measure"]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..common.errors import Reason, Refused
 from ..engines import choose, solve
-from ..errors import Reason, Refused
 from ..expr import Expr, tables_of
 from ..masks import lengths, window
 from ..plan import STEP

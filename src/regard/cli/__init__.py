@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from ..errors import Refused
+from ..common.errors import Refused
 from .audit import audit
 from .bench import bench
 from .classify import classify

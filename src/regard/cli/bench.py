@@ -30,7 +30,7 @@ def bench(
     from rich.console import Console
 
     from ..bench.run import run
-    from ..errors import refuse
+    from ..common.errors import refuse
 
     if save and not save.parent.is_dir():
         raise refuse("bench", "no such folder", str(save.parent), "a folder for the JSON file", "create it first")

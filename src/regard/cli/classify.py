@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import refuse
+from ..common.errors import refuse
 from .train import option
 
 __all__ = ["classify"]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import refuse
+from ..common.errors import refuse
 
 __all__ = ["generate"]
 

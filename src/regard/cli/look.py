@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ..errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 
 if TYPE_CHECKING:
     from ..audits import Audit

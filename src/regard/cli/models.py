@@ -24,7 +24,7 @@ def models(
     import transformers
     from rich.console import Console
 
-    from ..errors import refuse
+    from ..common.errors import refuse
     from ..torch import architectures
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):

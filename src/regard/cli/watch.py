@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 
 __all__ = ["Interrupt", "bar", "interruptible", "needs"]
 

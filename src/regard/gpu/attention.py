@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import device_of
-from ..errors import did_you_mean, refuse
+from ..common.arrays import device_of
+from ..common.errors import did_you_mean, refuse
 from ..measures import asked
 from . import flex, sdpa, streamed
 from .call import Call, stand_in

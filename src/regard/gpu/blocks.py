@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.attention.flex_attention import BlockMask
 
-from ..memo import Memo
+from ..common.memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
 

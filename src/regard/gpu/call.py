@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import as_tensor, device_of, is_tensor, read_array
-from ..errors import Reason, Refused
+from ..common.arrays import as_tensor, device_of, is_tensor, read_array
+from ..common.errors import Reason, Refused
 from ..expr import Expr, Table, tables_of
 from ..problem import FLOATS, Problem
 

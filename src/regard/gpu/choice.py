@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import Reason, Refused, did_you_mean, refuse
+from ..common.errors import Reason, Refused, did_you_mean, refuse
 from . import flex, sdpa
 from .call import Call
 

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from ..arrays import address
+from ..common.arrays import address
 from ..plan import Plan, plan
 from ..problem import Problem
 from .code import build

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import readings
-from ..arrays import address
+from ..common.arrays import address
+from ..common.memo import Memo
 from ..expr import Const, Table, walk
 from ..expr import score as the_score
 from ..intervals import Interval
-from ..memo import Memo
 from ..plan import Plan, plan, plan_step
 from ..problem import Problem
 from .code import build

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import address
+from ..common.arrays import address
+from ..common.memo import Memo
 from ..expr import Const, Expr, Op, Read, Table, Var
 from ..expr import score as the_score
-from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Gradients, Problem
 from ..readings import adjoints

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import address
+from ..common.arrays import address
+from ..common.memo import Memo
 from ..expr import Expr
 from ..masks import everything
 from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
-from ..memo import Memo
 from ..plan import Plan, plan
 from ..problem import Problem
 from . import engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 
 __all__ = ["Axis", "Segment"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import refuse
+from ..common.errors import refuse
 from ..expr import Expr
 from ..readings import evaluate
 

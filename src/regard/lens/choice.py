@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 from .axis import Axis
 from .call import Call
 from .labels import visible

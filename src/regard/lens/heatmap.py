@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 from .call import Call
 from .codes import LEAK, MASKED, NAN, OUT, ZERO
 from .labels import visible

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import is_tensor, read_array
-from ..errors import Reason, Refused, refuse
+from ..common.arrays import is_tensor, read_array
+from ..common.errors import Reason, Refused, refuse
 from ..problem import Problem
 from . import figures
 from .axis import Axis

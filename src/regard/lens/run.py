@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 from .axis import Axis
 from .call import Call
 

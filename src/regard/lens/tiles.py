@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 from ..expr import Expr, frozen_table, head, key, query
 from ..measures import edges
 from ..problem import Problem

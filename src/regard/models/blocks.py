@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from ..errors import refuse
+from ..common.errors import refuse
 from ..scores import softcap
 from ..torch.layers.attention import Attention
 from ..torch.positions import Position

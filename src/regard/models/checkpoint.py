@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 from . import vocabulary as vocabularies
 
 __all__ = ["NAME", "Saved", "build", "check_free", "claim", "find", "load", "read", "restore", "save", "tensors_of", "write"]

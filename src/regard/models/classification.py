@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 from . import checkpoint, device
 from .report import Report
 from .tables import Table

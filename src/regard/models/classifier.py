@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 from ..masks import documents
 from .config import TextConfig
 from .encoder import Encoder, real_lengths

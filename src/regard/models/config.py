@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..errors import Reason, Refused, did_you_mean
+from ..common.errors import Reason, Refused, did_you_mean
 from ..masks import count
 
 __all__ = ["BlockConfig", "Config", "TextConfig"]
@@ -141,7 +141,7 @@ class TextConfig(BlockConfig):
 
     >>> TextConfig(vocabulary=256, d_model=10, heads=3, positions="rotor")
     Traceback (most recent call last):
-    regard.errors.Refused: TextConfig: heads do not divide d_model
+    regard.common.errors.Refused: TextConfig: heads do not divide d_model
       given     d_model=10, heads=3
       expected  d_model to be a multiple of heads
       to mend   heads=2 fits

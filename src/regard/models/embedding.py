@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..errors import Reason
+from ..common.errors import Reason
 from ..torch.positions import ALiBi, Learned, Position, Rotary, Sinusoidal
 from .config import TextConfig
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..arrays import read_array
-from ..errors import Reason, Refused
+from ..common.arrays import read_array
+from ..common.errors import Reason, Refused
 from ..expr import Expr
 from ..masks import lengths as padding
 from ..masks import window

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 from ..masks import count, whole
 from .sampling import Sampling
 from .stops import Stops

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 from ..masks import causal, window
 from ..torch.cache import Taking, cache_for
 from . import blocks

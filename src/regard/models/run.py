@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 from . import checkpoint, device, text
 from .batches import Windows, tokens_of
 from .training import Recipe, Training, precision_of

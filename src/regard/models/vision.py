@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..errors import Reason, refuse
+from ..common.errors import Reason, refuse
 from ..torch.positions import Learned
 from . import blocks
 from .config import BlockConfig

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..errors import Refused, refuse
+from ..common.errors import Refused, refuse
 from . import hf
 from .recorder import NAME
 from .tiny_models import families, inputs, model_class, tiny_model

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ..cache import KVCache
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 from ..masks import lengths, window
 from .functional import attention
 

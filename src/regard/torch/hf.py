@@ -11,16 +11,16 @@ import functools
 import torch
 
 from .. import again
-from ..arrays import read_array
 from ..attention import attention_weights, solve
-from ..errors import Reason, Refused
+from ..common.arrays import read_array
+from ..common.call_hooks import watched
+from ..common.errors import Reason, Refused
 from ..expr import Expr
 from ..expr import score as the_score
 from ..masks import causal, dense
 from ..problem import Problem
 from ..scores import bias
 from ..scores import softcap as capped
-from ..watch import watched
 from .functional import attention
 from .lazy_mask import LazyMask, between_graphs, lazy_mask
 from .recorder import NAME, Call, implementations, note, record

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from .. import expr
-from ..errors import Reason, Refused
+from ..common.errors import Reason, Refused
 from ..expr import Const, Expr, Op, frozen_table
 from ..intervals import Interval
 from ..readings import bounds

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..attention import attention_weights
-from ..errors import refuse
+from ..common.errors import refuse
 from ..expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ..problem import Problem
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import read_array
+from ...common.arrays import read_array
 from ...lens.call import Call
 
 __all__ = ["Declared", "declared", "has_norms", "layer_of", "scaled_before"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import Refused, refuse
+from ...common.errors import Refused, refuse
 from ..cases import Inputs
 
 __all__ = ["ENGINES", "Engine", "Form", "cannot"]

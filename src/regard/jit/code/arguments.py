@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ...arrays import address
+from ...common.arrays import address
 from ...expr import Const, Table
 from ...plan import Plan
 from ...problem import Problem

@@ -15,7 +15,7 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from ...locks import lock
+from ...common.locks import lock
 from . import disk
 from .target import Target
 
@@ -54,7 +54,7 @@ def initialize() -> None:
 def sources() -> list[Path]:
     """Every file that can decide what code a specification becomes, or how a call fills the kernel's argument block."""
     jit = Path(__file__).parent.parent
-    return sorted([*jit.rglob("*.py"), *jit.parent.glob("*.py")])
+    return sorted([*jit.rglob("*.py"), *jit.parent.glob("*.py"), *(jit.parent / "common").glob("*.py")])
 
 
 @functools.cache

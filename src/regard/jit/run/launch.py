@@ -7,7 +7,7 @@ from struct import Struct
 
 import numpy as np
 
-from ...arrays import address
+from ...common.arrays import address
 from ..code.build import Kernel
 from . import pool, threads
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...locks import lock
+from ...common.locks import lock
 from ..code import build
 from ..code.target import host
 from . import pool

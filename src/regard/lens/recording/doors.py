@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...errors import refuse
+from ...common.errors import refuse
 from ...torch.observe.calls import arguments
 from ..axis import Axis
 from ..run import Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import refuse
+from ...common.errors import refuse
 from ..axis import Axis
 from .axes import Seen
 from .opening import Opened, fit

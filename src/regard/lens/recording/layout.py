@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arrays import is_tensor, read_array
+from ...common.arrays import is_tensor, read_array
 
 __all__ = ["Layout", "declared", "numbers", "weights_of"]
 

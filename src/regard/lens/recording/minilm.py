@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 from ...attention import attention
+from ...common.errors import refuse
 from ...engines import choose
-from ...errors import refuse
 from ...problem import Problem
 from ..axis import Axis
 from ..run import Run

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import Refused
+from ...common.errors import Refused
 from ...problem import Problem
 from ...torch.observe.calls import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
 from ...torch.observe.described import engine_of, problem_of

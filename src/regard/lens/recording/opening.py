@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import Refused, refuse
+from ...common.errors import Refused, refuse
 from .quiet import quiet
 
 __all__ = ["DEFAULT", "Opened", "default_folder", "fit", "opened"]

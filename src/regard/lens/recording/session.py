@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...errors import Refused, refuse
+from ...common.errors import Refused, refuse
 from ...torch import hf
 from ...torch.observe.calls import left_alone, module_of
 from ...torch.recorder import NAME, implementations, layer_number

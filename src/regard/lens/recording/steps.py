@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import refuse
+from ...common.errors import refuse
 from ...expr import Expr, Op, score
 from ...readings import evaluate
 from .rules import CELLS, added, mask_of, reads

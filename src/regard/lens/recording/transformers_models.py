@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...errors import Refused, refuse
+from ...common.errors import Refused, refuse
 from ...torch.recorder import NAME, implementations
 from ..axis import Axis
 from ..run import Run, Step

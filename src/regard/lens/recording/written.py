@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arrays import read_array
+from ...common.arrays import read_array
 from ...expr import Expr, Op, score
 from .rules import HIDDEN, added, unseen
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import elsewhere, read_array
-from ...errors import Reason, Refused, refuse
+from ...common.arrays import elsewhere, read_array
+from ...common.errors import Reason, Refused, refuse
 from ..axis import Axis
 from ..call import Call
 from ..run import Run, Step

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import Reason
+from ...common.errors import Reason
 from ..call import Call, Overview
 from .strict import MEND
 

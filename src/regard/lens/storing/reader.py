@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 from ...expr import Table, frozen_table, table
 from ..axis import Axis
 from ..call import Call

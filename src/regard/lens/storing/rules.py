@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...errors import Reason, Refused, did_you_mean
+from ...common.errors import Reason, Refused, did_you_mean
 from ...expr import Const, Expr, Op, Read, Table, Var, fold_all
 from ...operators import OPERATORS
 

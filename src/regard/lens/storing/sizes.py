@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from ...errors import refuse
+from ...common.errors import refuse
 
 __all__ = ["shown", "size_of"]
 

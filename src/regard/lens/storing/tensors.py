@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import Reason, Refused
+from ...common.errors import Reason, Refused
 from .strict import MEND, loads, wrong
 
 __all__ = ["dtype_name", "header_of", "mapped", "opened", "write"]

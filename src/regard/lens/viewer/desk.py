@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 from ..call import Call, Overview
 from ..codes import encode
 from ..labels import visible

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Refused, refuse
+from ...common.errors import Refused, refuse
 from ..run import Run
 from .desk import QUESTIONS, Desk
 from .html import page, policy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import Reason, Refused
+from ...common.errors import Reason, Refused
 from ...masks import count
 
 __all__ = ["Checks"]

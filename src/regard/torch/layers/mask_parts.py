@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...errors import refuse
+from ...common.errors import refuse
 from ...expr import Expr, Op, Var, walk
 from ...masks import causal, everything
 from ...readings import evaluate

@@ -1,6 +1,6 @@
 """Observe: every attention call of any torch module, as it happens, with the path of the layer that made it.
 
-Regard's own functions tell of their calls (`regard.watch`). Torch's come by as torch functions: scaled_dot_product_attention,
+Regard's own functions tell of their calls (`regard.common.call_hooks`). Torch's come by as torch functions: scaled_dot_product_attention,
 FlexAttention, and the products and the softmax of attention that is written out. What a compiled graph computes is not seen.
 """
 
@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ...errors import refuse
+from ...common.call_hooks import watchers
+from ...common.errors import refuse
 from ...problem import Problem
-from ...watch import watchers
 from ..recorder import _recordings
 from .lineage import Lineage, Trail, tensors_in
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arrays import is_tensor, read_array
+from ...common.arrays import is_tensor, read_array
+from ...common.errors import Refused
 from ...cost import Cost, cost
 from ...engines import choose
-from ...errors import Refused
 from ...explain import TILE
 from ...expr import Expr
 from ...masks import causal, lengths, window

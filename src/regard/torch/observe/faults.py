@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arrays import as_tensor, is_tensor, read_array
+from ...common.arrays import as_tensor, is_tensor, read_array
 from ...engines import solve
 from ...expr import tables_of
 from ...problem import Problem

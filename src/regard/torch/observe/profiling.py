@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from ...errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 from .calls import Observer, Seen, arguments, clock, left_alone, module_of
 from .described import Described, describe
 from .lineage import tensors_in

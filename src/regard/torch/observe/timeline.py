@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import refuse
+from ...common.errors import refuse
 
 __all__ = ["Timeline"]
 

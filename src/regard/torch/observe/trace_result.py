@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass
 from itertools import groupby
 
-from ...arrays import is_tensor
+from ...common.arrays import is_tensor
 from .faults import KINDS, Finding
 
 __all__ = ["Layout", "Trace", "TracedCall"]

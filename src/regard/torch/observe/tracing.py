@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 from ...problem import Problem
 from .calls import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
 from .described import problem_of

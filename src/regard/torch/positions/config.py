@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import did_you_mean, refuse
+from ...common.errors import did_you_mean, refuse
 from .scaling import DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
 __all__ = ["read_config"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import refuse
+from ...common.errors import refuse
 from ...expr import Expr
 
 __all__ = ["Position", "fitting"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 from .position import Position, fitting
 from .scaling import Scaling
 

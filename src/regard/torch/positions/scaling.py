@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 
 __all__ = ["DynamicNTK", "Linear", "Llama3", "LongRoPE", "NTK", "Scaling", "YaRN", "frequencies"]
 

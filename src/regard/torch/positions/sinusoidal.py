@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import refuse
+from ...common.errors import refuse
 from .position import Position, fitting
 
 __all__ = ["Sinusoidal", "waves"]

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from .expr import Expr, tables_of
 from .locks import lock
 
 __all__ = ["Memo"]
@@ -26,7 +25,7 @@ class Memo(Generic[T]):
         self.lock = lock()
         self.results: dict[tuple, tuple[tuple[Callable[[], Any], ...], T]] = {}
 
-    def __call__(self, rules: tuple[Expr | None, ...], rest: tuple, work_out: Callable[[], T]) -> T:
+    def __call__(self, rules: tuple[Any, ...], rest: tuple, work_out: Callable[[], T]) -> T:
         identity = (*map(id, rules), *rest)
         known = self.results.get(identity)
         if known is not None:
@@ -36,8 +35,8 @@ class Memo(Generic[T]):
             else:
                 return known[1]
         found = work_out()
-        tables = [tables_of(rule) if rule is not None else {} for rule in rules]
-        if all(table.frozen for read in tables for table in read.values()):
+        tables = [() if rule is None else rule.tables for rule in rules]
+        if all(table.frozen for read in tables for table in read):
 
             def forget(_) -> None:  # what was worked out may hold the arrays too; a single pop needs no lock
                 self.results.pop(identity, None)
