@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from regard.expr import score
-from regard.readings import evaluate
+from regard.language.analysis import evaluate
+from regard.language.expr import score
 from regard.torch.layers import Attention
 from regard.torch.positions import NTK, ALiBi, Buckets, Linear, Llama3, Position, Relative, Rotary, YaRN
 

@@ -24,12 +24,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from strategies import dropouts, hostile, problems
 
 import regard as rg
-from regard import engines, readings, reference
-from regard.dropout import Dropout
+from regard import engines, reference
 from regard.gradients import learned
 from regard.jit.code.target import ISAS, limited
 from regard.jit.run import threads
-from regard.problem import Problem
+from regard.language import analysis as readings
+from regard.language.dropout import Dropout
+from regard.language.problem import Problem
 
 anything = problems(dtypes=DTYPES, rows=200)
 isas = st.sampled_from(list(ISAS))

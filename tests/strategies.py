@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.expr import Expr, Var, lift
+from regard.language.expr import Expr, Var, lift
 
 __all__ = ["Case", "dropouts", "hostile", "layouts", "masks", "problems", "scores"]
 

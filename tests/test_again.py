@@ -5,7 +5,7 @@ import pytest
 
 import regard as rg
 from regard import again, reference
-from regard.problem import Problem
+from regard.language.problem import Problem
 
 torch = pytest.importorskip("torch")
 

@@ -16,8 +16,8 @@ from regard import engines, reference
 from regard.gradients import learned
 from regard.jit.code.target import ISAS, host, limited
 from regard.jit.run import threads
-from regard.problem import Gradients, Problem
-from regard.readings import adjoints, clamped, evaluate
+from regard.language.analysis import adjoints, clamped, evaluate
+from regard.language.problem import Gradients, Problem
 
 B, H, G, Q, K, D, E = 2, 4, 2, 70, 300, 24, 17
 

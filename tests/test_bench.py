@@ -16,7 +16,7 @@ from regard.bench.engines import ENGINES, Form
 from regard.bench.truth import Truth
 from regard.cli.bench import bench
 from regard.common.errors import Refused
-from regard.readings import evaluate
+from regard.language.analysis import evaluate
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
 CANNOT = {("sdpa", "softcap"), *(("onnxruntime", kind) for kind, case in SMALL.items() if case.dtype == "bfloat16")}
@@ -128,7 +128,7 @@ def test_truth_sees_a_wrong_gradient():
     inputs = inputs_of("train-causal")
     truth = Truth(inputs)
     from regard import reference
-    from regard.problem import Problem
+    from regard.language.problem import Problem
 
     right = reference.backward(Problem.of(inputs.q, inputs.k, inputs.v, mask=inputs.mask), inputs.dout)[:3]
     assert truth.error(right) < truth.tolerance

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from strategies import Dims, masks, scores
 
 import regard as rg
-from regard.expr import Const, frozen_table, key, query
+from regard.language.analysis import evaluate
+from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Axis, Call, Overview, Run, Segment, Step
 from regard.lens.look import of_arrays
 from regard.lens.storing import container, manifest, rules, sizes, strict, tensors
 from regard.lens.storing.container import Writer, open_run, save
-from regard.readings import evaluate
 
 DIMS = Dims(B=1, G=1, H=2, Q=5, K=7, D=4, E=4)
 HOSTILE = ("</script>", "\u202egnp.exe", "\ud800", "\x00", "🦊", "x" * 10_000, "", '"')

@@ -7,9 +7,9 @@ import pytest
 
 import regard as rg
 from regard.cost import cost
+from regard.language.analysis import evaluate
+from regard.language.problem import Problem
 from regard.plan import plan
-from regard.problem import Problem
-from regard.readings import evaluate
 
 MASKS = {
     "none": None,

@@ -10,8 +10,8 @@ from pathlib import Path
 import import_graph
 import pytest
 
-from regard import readings
 from regard.jit.code import build, disk
+from regard.language import analysis as readings
 
 READS_RULES = Path(readings.__file__).relative_to(import_graph.SOURCE)
 DIGEST, CODE = "ab" * 32, bytes(range(256)) * 40

@@ -13,11 +13,11 @@ from test_jit import written
 
 import regard as rg
 from regard import reference, scalar
-from regard.dropout import Dropout, philox
 from regard.jit.code import build
 from regard.jit.code.target import ISAS, host, limited
 from regard.jit.run import threads
-from regard.problem import Problem
+from regard.language.dropout import Dropout, philox
+from regard.language.problem import Problem
 
 B, H, G, Q, K, D = 2, 4, 2, 9, 14, 5
 

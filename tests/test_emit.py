@@ -6,13 +6,13 @@ import pytest
 
 import regard as rg
 from regard import reference
-from regard.expr import Expr, Op
-from regard.functions import to_float
 from regard.jit import engine
 from regard.jit.code.target import ISAS, limited
-from regard.operators import OPERATORS
-from regard.problem import Problem
-from regard.readings import STEPS
+from regard.language.analysis import STEPS
+from regard.language.expr import Expr, Op
+from regard.language.functions import to_float
+from regard.language.operators import OPERATORS
+from regard.language.problem import Problem
 
 # Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and moderate.
 X = (rg.query - rg.key) * 0.25

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from strategies import problems
 
 import regard as rg
-from regard import readings, reference
+from regard import reference
 from regard.jit.code.target import ISAS, host, limited
-from regard.problem import Problem
+from regard.language import analysis as readings
+from regard.language.problem import Problem
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

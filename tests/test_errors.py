@@ -7,7 +7,7 @@ import pytest
 
 import regard as rg
 from regard.common.errors import Reason, Refused, did_you_mean, refuse
-from regard.expr import key, query, score, table
+from regard.language.expr import key, query, score, table
 
 
 def test_three_beats():

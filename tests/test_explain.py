@@ -10,7 +10,7 @@ import pytest
 import regard as rg
 from regard.attention import choose
 from regard.explain import explain
-from regard.problem import Problem
+from regard.language.problem import Problem
 
 
 def test_parts_and_text():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.expr import (
+from regard.language.expr import (
     Const,
     Op,
     Partial,
@@ -30,8 +30,8 @@ from regard.expr import (
     table,
     tables_of,
     walk,
-)  # fmt: skip
-from regard.operators import OPERATORS
+)
+from regard.language.operators import OPERATORS
 
 NAMES = {**{name: getattr(rg, name) for name in rg.__all__}, "lift": lift}
 VECTOR = table(np.arange(7), "vector")
@@ -180,7 +180,7 @@ def test_frozen():
 
 def test_the_store_forgets():
     """Nodes that nobody holds are collected, so building expressions in a loop costs no memory."""
-    from regard import nodes
+    from regard.language import interning as nodes
 
     gc.collect()
     before = len(nodes._nodes)

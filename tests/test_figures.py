@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.language.problem import Problem
 from regard.lens import Call, figures, tiles
 from regard.lens.codes import FINE_ERROR
-from regard.problem import Problem
 
 
 def brute(p, allowed, scores, special, start) -> dict[str, list[list[float]]]:

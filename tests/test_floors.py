@@ -8,15 +8,8 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "regard"
 # Rooms on one floor do not import each other. The two doors are at the top: `import regard` and `python -m regard`.
 FLOORS = [
     {"common"},
-    {"dropout", "intervals"},
-    {"nodes", "operators", "syntax"},
-    {"expr"},
-    {"functions"},
-    {"readings", "masks"},
-    {"scores"},
-    {"trace"},
-    {"problem"},
-    {"reference", "scalar", "merge", "measures"},
+    {"language"},
+    {"reference", "scalar", "merge"},
     {"plan", "reference_stats"},
     {"cost", "jit", "sdpa"},
     {"engines", "peak"},

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard import functions
-from regard.expr import key, score
-from regard.readings import evaluate
-from regard.syntax import METHODS, SPELLINGS
+from regard.language import functions
+from regard.language.analysis import evaluate
+from regard.language.expr import key, score
+from regard.language.syntax import METHODS, SPELLINGS
 
 X = np.array([-3.7, -1.0, -0.5, 0.0, 0.3, 1.0, 2.5, 20.0])
 POSITIVE = np.abs(X) + 0.1

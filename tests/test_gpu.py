@@ -15,14 +15,14 @@ import regard as rg
 from regard import autograd, gpu, reference
 from regard.bench import card
 from regard.common.arrays import as_tensor
-from regard.expr import Op
 from regard.gpu import flex, sdpa
 from regard.gpu.blocks import SIZE, block_mask
 from regard.gpu.lowering import LOWERED, lower, whole_of
-from regard.operators import OPERATORS
+from regard.language.analysis import evaluate
+from regard.language.expr import Op
+from regard.language.operators import OPERATORS
+from regard.language.problem import Problem
 from regard.plan import plan
-from regard.problem import Problem
-from regard.readings import evaluate
 
 VARIABLES = ("score", "batch", "head", "query", "key")
 random_problems = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -11,12 +11,12 @@ from test_gpu import law, normal, qkv, tensors
 import regard as rg
 from regard import gpu, reference, reference_stats
 from regard.common.arrays import as_tensor
-from regard.dropout import Dropout
-from regard.expr import tables_of
 from regard.gpu import dropout, streamed, tiles
 from regard.gpu.statistics import statistics, weights
-from regard.measures import asked
-from regard.problem import Problem
+from regard.language.dropout import Dropout
+from regard.language.expr import tables_of
+from regard.language.measures import asked
+from regard.language.problem import Problem
 
 random_problems = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}

@@ -12,7 +12,7 @@ T = pytest.importorskip("transformers", reason="the models come from transformer
 from transformers import masking_utils  # noqa: E402
 
 from regard import Refused  # noqa: E402
-from regard.readings import evaluate  # noqa: E402
+from regard.language.analysis import evaluate  # noqa: E402
 from regard.torch import hf  # noqa: E402
 from regard.torch.lazy_mask import LazyMask, lazy_mask  # noqa: E402
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.intervals import EXACT, Interval, RangeTable, point, sound
-from regard.operators import OPERATORS
-from regard.readings import bounds
+from regard.language.analysis import bounds
+from regard.language.intervals import EXACT, Interval, RangeTable, point, sound
+from regard.language.operators import OPERATORS
 
 SPECIAL = np.array([0.0, 1.0, -1.0, 0.5, 2.0**31, -(2.0**40), 2.0**53 - 1, 1e-300, 1e300, np.inf, -np.inf])
 

@@ -21,8 +21,8 @@ from regard.jit.code.emit import signature
 from regard.jit.code.target import ISAS, Target, host, limited
 from regard.jit.kernels import forward
 from regard.jit.tiling import Tiling
-from regard.operators import OPERATORS
-from regard.problem import Problem
+from regard.language.operators import OPERATORS
+from regard.language.problem import Problem
 
 RULES = {
     "plain": {},

@@ -12,7 +12,7 @@ import regard as rg
 from regard import Refused, reference
 from regard.attention import choose
 from regard.common.arrays import as_tensor
-from regard.problem import Problem
+from regard.language.problem import Problem
 
 INF, NAN = math.inf, math.nan
 

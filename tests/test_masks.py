@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.expr import key
-from regard.readings import evaluate
+from regard.language.analysis import evaluate
+from regard.language.expr import key
 
 B, H, Q, K = 2, 3, 9, 9
 b, h, q, k = np.ix_(range(B), range(H), range(Q), range(K))
@@ -66,7 +66,7 @@ def test_a_mask_equals_its_definition(mask, definition):
 
 def test_every_factory_is_tested():
     """A new factory of masks comes with a row above."""
-    from regard import masks
+    from regard.language import masks
 
     tested = {name.split(",")[0].split()[0] for name in ROWS} | {"global_tokens"}
 
@@ -85,7 +85,7 @@ def test_windows_of_other_libraries(width):
 
 def test_masks_keep_their_own_copy_of_descriptions():
     """Lists of ids, lengths and tokens are copied and frozen, so that plans made from them can be kept."""
-    from regard.expr import tables_of
+    from regard.language.expr import tables_of
 
     ids = IDS[0].copy()
     mask = rg.documents(ids)
@@ -97,7 +97,7 @@ def test_masks_keep_their_own_copy_of_descriptions():
 
 def test_a_dense_mask_is_a_view():
     """A boolean array is read where it lies: no copy of what may be large."""
-    from regard.expr import tables_of
+    from regard.language.expr import tables_of
 
     (shown,) = tables_of(rg.dense(DENSE)).values()
 

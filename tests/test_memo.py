@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 
 import regard as rg
-from regard.expr import frozen_table, tables_of
+from regard.language.expr import frozen_table, tables_of
 
 
 def test_arrays_go_when_their_rule_goes():

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
-from regard import functions as f
-from regard.expr import Op, lift, score, table, tables_of
-from regard.intervals import Interval
-from regard.operators import CALL, OPERATORS
-from regard.readings import adjoints, bounds, evaluate
+from regard.language import functions as f
+from regard.language.analysis import adjoints, bounds, evaluate
+from regard.language.expr import Op, lift, score, table, tables_of
+from regard.language.intervals import Interval
+from regard.language.operators import CALL, OPERATORS
 
 ROWS = pytest.mark.parametrize("name", OPERATORS)
 NAMES = {**{name: getattr(rg, name) for name in rg.__all__}, "lift": lift}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.language.analysis import evaluate
+from regard.language.problem import Problem
 from regard.plan import STEP, Plan, _planned, plan, plan_step
-from regard.problem import Problem
-from regard.readings import evaluate
 
 
 def problem(Q, K, mask, *, B=1, H=1, query_start=None) -> Problem:

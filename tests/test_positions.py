@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import regard as rg  # noqa: E402
-from regard.expr import score as the_score  # noqa: E402
+from regard.language.expr import score as the_score  # noqa: E402
 from regard.torch import attention  # noqa: E402
 from regard.torch.layers import Attention  # noqa: E402
 from regard.torch.positions import (  # noqa: E402

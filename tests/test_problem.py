@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.expr import key, query, score
-from regard.problem import Problem
+from regard.language.expr import key, query, score
+from regard.language.problem import Problem
 
 B, H, G, Q, K, D, E = 2, 4, 2, 3, 8, 16, 5
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.expr import batch, head, key, query, score, table, walk
-from regard.intervals import Interval
-from regard.readings import adjoints, bounds, evaluate, ranges_of
+from regard.language.analysis import adjoints, bounds, evaluate, ranges_of
+from regard.language.expr import batch, head, key, query, score, table, walk
+from regard.language.intervals import Interval
 
 TABLE = table(np.array([3, -1, 4, 1, -5, 9]), "numbers")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.operators import OPERATORS
+from regard.language.operators import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

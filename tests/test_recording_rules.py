@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard import batch, head, key, query, table
-from regard.expr import frozen_table
-from regard.expr import score as the_score
+from regard.language.analysis import evaluate
+from regard.language.expr import frozen_table
+from regard.language.expr import score as the_score
 from regard.lens.recording import rules
 from regard.lens.recording.pictures import png
 from regard.lens.recording.steps import Growing
 from regard.lens.recording.taken import Taken
-from regard.readings import evaluate
 
 
 def value(rule, heads, Q, K, start=0, entry=0, score=0.0):

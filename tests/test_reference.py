@@ -10,8 +10,8 @@ from strategies import problems
 
 import regard as rg
 from regard import reference
-from regard.expr import tables_of
-from regard.problem import Problem
+from regard.language.expr import tables_of
+from regard.language.problem import Problem
 
 B, G, H, Q, K, D, E = 2, 2, 4, 5, 6, 3, 2
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from regard import Refused, causal, reference, scalar
-from regard.problem import Problem
+from regard.language.problem import Problem
 from regard.scalar import SelfAttention, Value, apply_attention, attention_scores, causal_mask, dot, softmax
 
 HOUSE = Path(__file__).parents[1]

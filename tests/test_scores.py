@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.expr import score
-from regard.readings import evaluate
+from regard.language.analysis import evaluate
+from regard.language.expr import score
 
 B, H, Q, K = 2, 4, 9, 9
 b, h, q, k = np.ix_(range(B), range(H), range(Q), range(K))

@@ -22,10 +22,10 @@ import pytest
 from browser import Opened, example, fault, words
 
 import regard as rg
+from regard.language.measures import edges
 from regard.lens import codes
 from regard.lens.viewer import desk
 from regard.lens.viewer.frames import unframed
-from regard.measures import edges
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")

@@ -5,10 +5,10 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import regard as rg
-from regard import masks
 from regard.jit.code import arguments
+from regard.language import masks
+from regard.language.problem import Problem
 from regard.plan import plan
-from regard.problem import Problem
 
 LIMIT = 2**31
 

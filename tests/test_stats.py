@@ -5,7 +5,7 @@ import pytest
 from engines import engines, qkv
 
 import regard as rg
-from regard.problem import Problem
+from regard.language.problem import Problem
 from regard.reference import logits
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}

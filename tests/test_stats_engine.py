@@ -13,10 +13,10 @@ from strategies import Dims, masks, problems
 from test_jit import arrays, fresh, guarded
 
 import regard as rg
-from regard import readings
 from regard.jit.code.target import ISAS, host, limited
 from regard.jit.run import threads
-from regard.measures import Asked, Mass, asked, edges
+from regard.language import analysis as readings
+from regard.language.measures import Asked, Mass, asked, edges
 from regard.reference_stats import statistics as law
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

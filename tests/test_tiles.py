@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from strategies import problems
 
 import regard as rg
-from regard.expr import batch, lift
+from regard.language.analysis import substituted
+from regard.language.expr import batch, lift
+from regard.language.problem import Problem
 from regard.lens import Call, codes, reach, tiles
 from regard.lens.look import of_weights
 from regard.lens.picture import picture
 from regard.lens.viewer import embed
-from regard.problem import Problem
-from regard.readings import substituted
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 EPS = 8 * float(np.finfo(np.float32).eps)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.expr import batch, head, key, query, score, tables_of
-from regard.readings import evaluate
-from regard.trace import as_mask, as_score
+from regard.language.analysis import evaluate
+from regard.language.callables import as_mask, as_score
+from regard.language.expr import batch, head, key, query, score, tables_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__")  # torch's, when NumPy's functions meet its tensors

@@ -12,18 +12,56 @@ from .attention import attention, attention_weights, attention_with_lse
 from .cache import KVCache
 from .common.errors import Refused
 from .explain import Explanation, explain
-from .expr import batch, head, key, query, score, table
-from .functions import (
-    atan, ceil, clip, cos, erf, exp, exp2, expm1, floor, log, log1p, log2, maximum, minimum, pow, relu, round_even, rsqrt,
-    sigmoid, sign, sin, softplus, sqrt, square, tan, tanh, to_float, to_int, trunc, where,
-)  # fmt: skip
+from .language.expr import batch, head, key, query, score, table
+from .language.functions import (
+    atan,
+    ceil,
+    clip,
+    cos,
+    erf,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    log,
+    log1p,
+    log2,
+    maximum,
+    minimum,
+    pow,
+    relu,
+    round_even,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    softplus,
+    sqrt,
+    square,
+    tan,
+    tanh,
+    to_float,
+    to_int,
+    trunc,
+    where,
+)
 from .gradients import attention_backward
-from .masks import (
-    blocks, causal, dense, dilated, documents, everything, global_tokens, lengths, prefix, strided, window,
-)  # fmt: skip
-from .measures import mass, pooled, top
+from .language.masks import (
+    blocks,
+    causal,
+    dense,
+    dilated,
+    documents,
+    everything,
+    global_tokens,
+    lengths,
+    prefix,
+    strided,
+    window,
+)
+from .language.measures import mass, pooled, top
 from .merge import merge
-from .scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
+from .language.scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
 from .stats import Statistics, attention_stats
 
 __version__ = "0.1.0"

@@ -15,8 +15,8 @@ import numpy as np
 from . import engines
 from .common.arrays import address, as_tensor, read_array
 from .common.memo import Memo
-from .expr import Expr
-from .problem import Problem
+from .language.expr import Expr
+from .language.problem import Problem
 
 __all__ = ["attend"]
 

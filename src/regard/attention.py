@@ -13,8 +13,8 @@ from .common.arrays import elsewhere, is_tensor, like
 from .common.call_hooks import watched
 from .common.errors import refuse
 from .engines import choose, solve
-from .expr import Expr
-from .problem import Problem
+from .language.expr import Expr
+from .language.problem import Problem
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
 

@@ -13,14 +13,15 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from . import engines, nodes
+from . import engines
 from .common.arrays import as_tensor, is_tensor, read_array
 from .common.errors import refuse
-from .expr import Expr, Op, Read, fold
-from .expr import table as as_table
 from .gradients import fitted, learned
-from .nodes import known
-from .problem import Problem
+from .language import interning as nodes
+from .language.expr import Expr, Op, Read, fold
+from .language.expr import table as as_table
+from .language.interning import known
+from .language.problem import Problem
 
 __all__ = ["attend", "named", "run", "seed_tensor"]
 

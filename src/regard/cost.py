@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .language.analysis import evaluate
+from .language.problem import Problem
 from .plan import Plan
-from .problem import Problem
-from .readings import evaluate
 
 __all__ = ["Cost", "cost"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .common.errors import Reason, Refused, did_you_mean, refuse
-from .expr import Table
-from .problem import Gradients, Problem
+from .language.expr import Table
+from .language.problem import Gradients, Problem
 
 __all__ = ["ENGINES", "Saved", "choose", "keep", "pull_back", "solve", "why_not"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from .attention import choose
 from .common.arrays import elsewhere
 from .cost import Cost, cost
+from .language.problem import Problem
 from .plan import Plan, plan
-from .problem import Problem
 
 __all__ = ["Explanation", "explain"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from . import engines
 from .common.arrays import as_tensor, is_tensor, read_array
 from .common.errors import Reason, Refused
-from .expr import Table, tables_of
-from .problem import Gradients, Problem
+from .language.expr import Table, tables_of
+from .language.problem import Gradients, Problem
 
 __all__ = ["attention_backward", "fitted", "learned"]
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from .common.errors import refuse
 from .common.memo import Memo
-from .expr import Expr, Var, walk
-from .intervals import Interval
-from .masks import LIMIT as POSITIONS
-from .problem import Problem
-from .readings import bounds
+from .language.analysis import bounds
+from .language.expr import Expr, Var, walk
+from .language.intervals import Interval
+from .language.masks import LIMIT as POSITIONS
+from .language.problem import Problem
 
 __all__ = ["Plan", "plan", "plan_step"]
 

@@ -4,7 +4,7 @@ Read it for the formula, not for speed: it builds the whole matrix, row by colum
 axes of the array: B batch, H query heads, Q query rows, K key rows, D score depth, E value depth.
 
     >>> import numpy as np
-    >>> from regard.problem import Problem
+    >>> from regard.language.problem import Problem
     >>> q = k = v = np.eye(2)
     >>> out, lse = forward(Problem.of(q, k, v, scale=1.0))
     >>> bool(np.isclose(lse[0, 0, 0], np.log(np.e + 1)))
@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .expr import Expr, Read, tables_of
-from .expr import score as the_score
-from .problem import Gradients, Problem
-from .readings import adjoints, clamped, evaluate
+from .language.analysis import adjoints, clamped, evaluate
+from .language.expr import Expr, Read, tables_of
+from .language.expr import score as the_score
+from .language.problem import Gradients, Problem
 
 __all__ = ["Gradients", "backward", "forward", "weights"]
 

@@ -3,7 +3,7 @@
 It stands on `reference`: logits s, denominators, weights p. A row that attends a NaN or +inf is NaN in every measure but `counts` and
 `range`, which show what it attends; a key or a cell of a map is NaN where such a row attends it. A row that attends nothing gives 0.
 
-    >>> from regard.measures import asked
+    >>> from regard.language.measures import asked
     >>> found = statistics(asked(np.zeros((4, 8)), np.zeros((4, 8)), ["entropy"]))
     >>> bool(np.allclose(found["entropy"], np.log(4)))
     True
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from .measures import Asked, Counts, Distance, Mass, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
-from .problem import Problem
-from .readings import evaluate
+from .language.analysis import evaluate
+from .language.measures import Asked, Counts, Distance, Mass, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
+from .language.problem import Problem
 from .reference import ROWS, Denominator, blocks, denominator, logits, shares, with_sinks
 
 __all__ = ["statistics"]

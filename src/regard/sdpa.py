@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from .common.arrays import as_tensor, read_array
-from .expr import Expr, Op, score, walk
-from .problem import Problem
-from .readings import evaluate
+from .language.analysis import evaluate
+from .language.expr import Expr, Op, score, walk
+from .language.problem import Problem
 
 __all__ = ["forward", "why_not"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from .common.arrays import elsewhere, like
 from .common.errors import Reason, Refused, did_you_mean, refuse
 from .engines import why_not
-from .measures import Asked, Measure, asked
+from .language.measures import Asked, Measure, asked
 
 __all__ = ["Statistics", "attention_stats"]
 

@@ -26,13 +26,13 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .. import gpu, reference
 from ..common.errors import refuse
-from ..expr import Expr, query, table
 from ..gpu.blocks import block_mask
 from ..gpu.choice import ENGINES
 from ..gpu.flex import rules
-from ..masks import causal, documents, lengths, prefix, strided, window
-from ..problem import Problem
-from ..scores import alibi, bias, relative, softcap, t5_buckets
+from ..language.expr import Expr, query, table
+from ..language.masks import causal, documents, lengths, prefix, strided, window
+from ..language.problem import Problem
+from ..language.scores import alibi, bias, relative, softcap, t5_buckets
 from .truth import SUMS, TOLERANCE
 
 __all__ = ["main", "planning", "right", "speed"]
@@ -220,7 +220,7 @@ def _both_ways(run: Callable, tensors: list[torch.Tensor]) -> tuple[torch.Tensor
 
 
 def _dense(mask: Expr, n: int) -> np.ndarray:
-    from ..readings import evaluate
+    from ..language.analysis import evaluate
 
     place = np.arange(n)
     return np.broadcast_to(evaluate(mask, {"batch": 0, "head": 0, "query": place[:, None], "key": place}), (n, n))

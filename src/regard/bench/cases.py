@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import masks, scores
 from ..common.errors import did_you_mean, refuse
-from ..expr import Expr
+from ..language import masks, scores
+from ..language.expr import Expr
 
 __all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "choose", "shrunk"]
 

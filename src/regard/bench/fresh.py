@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import masks, scores
 from ..attention import attention
+from ..language import masks, scores
 
 __all__ = ["RULES", "compile_times", "extra_memory"]
 

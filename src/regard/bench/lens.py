@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from ..attention import attention, attention_weights
+from ..language.masks import causal
 from ..lens import Axis, Call, Run
 from ..lens.codes import FINE_ERROR, decode
 from ..lens.figures import measured
 from ..lens.tiles import overview, tile
 from ..lens.viewer import page
 from ..lens.viewer.answers import row
-from ..masks import causal
 from . import browser
 from .system import Figure
 from .turns import Pace, seconds, take_turns

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import reference
-from ..problem import Problem
+from ..language.problem import Problem
 from .cases import CELLS, Inputs
 
 __all__ = ["TOLERANCE", "Truth"]

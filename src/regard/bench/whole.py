@@ -64,7 +64,7 @@ def overhead(pace: Pace) -> float:
     """Seconds that a call of regard.torch.attention takes whose kernel has next to nothing to do: one row, one key, depth 8."""
     import torch
 
-    from ..masks import causal
+    from ..language.masks import causal
     from ..torch import attention
 
     q, mask = torch.zeros(1, 1, 1, 8), causal()

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..common.errors import Reason, Refused
 from ..engines import choose, solve
-from ..expr import Expr, tables_of
-from ..masks import lengths, window
+from ..language.callables import as_mask, as_score
+from ..language.expr import Expr, tables_of
+from ..language.masks import lengths, window
+from ..language.problem import Problem
 from ..plan import STEP
-from ..problem import Problem
-from ..trace import as_mask, as_score
 from .pages import PAGE, Pages
 from .storage import Rows
 

@@ -9,7 +9,7 @@ import torch
 
 from ..common.arrays import device_of
 from ..common.errors import did_you_mean, refuse
-from ..measures import asked
+from ..language.measures import asked
 from . import flex, sdpa, streamed
 from .call import Call, stand_in
 from .choice import choose

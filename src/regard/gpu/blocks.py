@@ -13,8 +13,8 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask
 
 from ..common.memo import Memo
+from ..language.problem import Problem
 from ..plan import Plan, plan
-from ..problem import Problem
 
 __all__ = ["SIZE", "block_mask"]
 
@@ -39,7 +39,7 @@ def block_mask(problem: Problem, device: torch.device, mask: Callable) -> BlockM
     """The plan of the problem as a BlockMask on the device. mask: `mask(batch, head, row, key)`, rows counted from 0.
 
     >>> import numpy as np
-    >>> from regard.masks import causal
+    >>> from regard.language.masks import causal
     >>> q = np.zeros((384, 8), np.float32)
     >>> found = block_mask(Problem.of(q, q, None, mask=causal()), torch.device("cpu"), lambda b, h, q, kv: q >= kv)
     >>> found.kv_num_blocks.flatten().tolist(), found.full_kv_num_blocks.flatten().tolist()

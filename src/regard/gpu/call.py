@@ -12,8 +12,8 @@ import torch
 
 from ..common.arrays import as_tensor, device_of, is_tensor, read_array
 from ..common.errors import Reason, Refused
-from ..expr import Expr, Table, tables_of
-from ..problem import FLOATS, Problem
+from ..language.expr import Expr, Table, tables_of
+from ..language.problem import FLOATS, Problem
 
 __all__ = ["Call", "stand_in", "tables_on"]
 

@@ -1,10 +1,10 @@
-"""Dropout in torch operations: the pairs that `regard.dropout` lets fall out, counted on the device."""
+"""Dropout in torch operations: the pairs that `regard.language.dropout` lets fall out, counted on the device."""
 
 from __future__ import annotations
 
 import torch
 
-from ..dropout import MULTIPLIERS, ROUNDS, STEPS, Dropout
+from ..language.dropout import MULTIPLIERS, ROUNDS, STEPS, Dropout
 
 __all__ = ["factors"]
 

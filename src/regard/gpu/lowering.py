@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..expr import Const, Expr, Op, Read, Table, Var, tables_of, walk
-from ..intervals import Interval
-from ..nodes import known
-from ..problem import Problem
-from ..readings import deciding, ranges_of
+from ..language.analysis import deciding, ranges_of
+from ..language.expr import Const, Expr, Op, Read, Table, Var, tables_of, walk
+from ..language.interning import known
+from ..language.intervals import Interval
+from ..language.problem import Problem
 from .call import Tables
 
 __all__ = ["LOWERED", "lower", "mask_of", "score_of", "whole_of"]
@@ -88,7 +88,7 @@ def lower(
 ) -> Callable:
     """The rule as a function of the named variables, which are tensors that broadcast; its value is given as `gives`.
 
-    >>> from regard.masks import window
+    >>> from regard.language.masks import window
     >>> rule = lower(window(2), POSITIONS, {}, torch.float64, torch.int32, torch.bool)
     >>> rule(torch.tensor(0), torch.tensor(0), torch.arange(3)[:, None], torch.arange(3)).int().tolist()
     [[1, 0, 0], [1, 1, 0], [0, 1, 1]]

@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..masks import causal
+from ..language.masks import causal
 from .call import Call
 
 __all__ = ["attend", "why_not"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, edges
+from ..language.measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, edges
 from .call import Call, tables_on
 from .lowering import POSITIONS, lower
 from .tiles import (

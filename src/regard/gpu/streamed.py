@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch.autograd.function import once_differentiable
 
-from ..expr import Read, Table
-from ..expr import score as the_score
-from ..readings import adjoints
+from ..language.analysis import adjoints
+from ..language.expr import Read, Table
+from ..language.expr import score as the_score
 from .call import Call
 from .lowering import lower
 from .tiles import Block, Denominator, Rules, Sum, block, hostile, left_over, shares, summed, tiles

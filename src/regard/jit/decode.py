@@ -12,8 +12,8 @@ import dataclasses
 import numpy as np
 
 from ..common.arrays import address
+from ..language.problem import Problem
 from ..plan import Plan, plan
-from ..problem import Problem
 from .code import build
 from .code.arguments import FIXED, NO_RUNS, pack
 from .code.emit import signature

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import readings
 from ..common.arrays import address
 from ..common.memo import Memo
-from ..expr import Const, Table, walk
-from ..expr import score as the_score
-from ..intervals import Interval
+from ..language import analysis as readings
+from ..language.expr import Const, Table, walk
+from ..language.expr import score as the_score
+from ..language.intervals import Interval
+from ..language.problem import Problem
 from ..plan import Plan, plan, plan_step
-from ..problem import Problem
 from .code import build
 from .code.arguments import FIXED, pack, plain, slot
 from .code.emit import signature

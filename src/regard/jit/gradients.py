@@ -11,11 +11,11 @@ import numpy as np
 
 from ..common.arrays import address
 from ..common.memo import Memo
-from ..expr import Const, Expr, Op, Read, Table, Var
-from ..expr import score as the_score
+from ..language.analysis import adjoints
+from ..language.expr import Const, Expr, Op, Read, Table, Var
+from ..language.expr import score as the_score
+from ..language.problem import Gradients, Problem
 from ..plan import Plan, plan
-from ..problem import Gradients, Problem
-from ..readings import adjoints
 from .code import build
 from .code.arguments import factors, leaves, slot
 from .code.emit import signature

@@ -13,11 +13,11 @@ import numpy as np
 
 from ..common.arrays import address
 from ..common.memo import Memo
-from ..expr import Expr
-from ..masks import everything
-from ..measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
+from ..language.expr import Expr
+from ..language.masks import everything
+from ..language.measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
+from ..language.problem import Problem
 from ..plan import Plan, plan
-from ..problem import Problem
 from . import engine
 from .code import build
 from .code.arguments import factors, leaves, pack, plain

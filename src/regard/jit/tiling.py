@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..expr import Var, walk
+from ..language.expr import Var, walk
+from ..language.problem import Problem
 from ..plan import Plan, plan
-from ..problem import Problem
 from .code.formats import Format
 from .code.target import host
 from .kernels.forward import PIECE

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..common.errors import refuse
-from ..expr import Expr
-from ..readings import evaluate
+from ..language.analysis import evaluate
+from ..language.expr import Expr
 
 __all__ = ["Call", "Overview"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..expr import Expr, frozen_table, key, query
-from ..measures import edges, mass, pooled
-from ..readings import evaluate
+from ..language.analysis import evaluate
+from ..language.expr import Expr, frozen_table, key, query
+from ..language.measures import edges, mass, pooled
 from ..stats import attention_stats
 from .call import Call, Overview
 from .codes import ABOVE

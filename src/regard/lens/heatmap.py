@@ -137,7 +137,7 @@ def _given(weights, mask) -> Call:
     if held.ndim != 3 or held.dtype.kind != "f" or 0 in held.shape:
         raise refuse("heatmap", "not weights", f"{held.dtype} {held.shape}", "floats (Q, K) or (H, Q, K)",
                      "give one batch entry: weights[0]")  # fmt: skip
-    from ..masks import dense
+    from ..language.masks import dense
 
     allowed = None if mask is None else np.asarray(mask, bool)
     if allowed is not None and not all(a in (1, b) for a, b in zip(allowed.shape[::-1], held.shape[::-1])):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..common.arrays import is_tensor, read_array
 from ..common.errors import Reason, Refused, refuse
-from ..problem import Problem
+from ..language.problem import Problem
 from . import figures
 from .axis import Axis
 from .call import Call

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..expr import Expr
-from ..intervals import Interval
-from ..readings import bounds, evaluate
+from ..language.analysis import bounds, evaluate
+from ..language.expr import Expr
+from ..language.intervals import Interval
 
 __all__ = ["reach"]
 
@@ -20,7 +20,7 @@ def reach(
 
     heads (H,) · rows (R + 1,), keys (C + 1,): positions where cells begin and end · asked (H, R, C): the cells in question.
 
-    >>> from regard.expr import key, query
+    >>> from regard.language.expr import key, query
     >>> edges = np.arange(0, 9, 2)
     >>> reach(key <= query, np.arange(1), edges, edges, np.ones((1, 4, 4), bool))[0][0].astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]

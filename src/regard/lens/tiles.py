@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common.errors import Reason, Refused
-from ..expr import Expr, frozen_table, head, key, query
-from ..measures import edges
-from ..problem import Problem
-from ..readings import substituted
+from ..language.analysis import substituted
+from ..language.expr import Expr, frozen_table, head, key, query
+from ..language.measures import edges
+from ..language.problem import Problem
 from .call import Call, Overview
 from .codes import encode, wrong
 from .precision import too_large

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..common.errors import refuse
-from ..scores import softcap
+from ..language.scores import softcap
 from ..torch.layers.attention import Attention
 from ..torch.positions import Position
 from .config import BlockConfig

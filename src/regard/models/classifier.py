@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..common.errors import Reason, Refused
-from ..masks import documents
+from ..language.masks import documents
 from .config import TextConfig
 from .encoder import Encoder, real_lengths
 

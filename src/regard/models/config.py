@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..common.errors import Reason, Refused, did_you_mean
-from ..masks import count
+from ..language.masks import count
 
 __all__ = ["BlockConfig", "Config", "TextConfig"]
 

@@ -8,9 +8,9 @@ from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
-from ..expr import Expr
-from ..masks import lengths as padding
-from ..masks import window
+from ..language.expr import Expr
+from ..language.masks import lengths as padding
+from ..language.masks import window
 from . import blocks
 from .config import TextConfig
 from .embedding import Embedding, attention_positions, standing, unreadable

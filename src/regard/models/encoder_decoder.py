@@ -11,7 +11,7 @@ from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
-from ..masks import lengths as padding
+from ..language.masks import lengths as padding
 from .config import Config, TextConfig
 from .encoder import Encoder
 from .language_model import LanguageModel

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ..common.errors import Reason, Refused
-from ..masks import causal, window
+from ..language.masks import causal, window
 from ..torch.cache import Taking, cache_for
 from . import blocks
 from .config import Config

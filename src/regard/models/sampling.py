@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..common.errors import Reason, Refused, refuse
-from ..masks import count
+from ..language.masks import count
 
 __all__ = ["Sampling", "draw", "min_p", "top_k", "top_p"]
 

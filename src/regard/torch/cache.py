@@ -7,7 +7,7 @@ import torch
 
 from ..cache import KVCache
 from ..common.errors import Reason, Refused
-from ..masks import lengths, window
+from ..language.masks import lengths, window
 from .functional import attention
 
 __all__ = ["Taking", "TensorCache", "cache_for"]

@@ -9,8 +9,8 @@ import torch
 from ..attention import attention as eager_attention
 from ..attention import attention_with_lse as eager_with_lse
 from ..autograd import named, run, seed_tensor
-from ..expr import Expr, batch, head, key, lift, query
-from ..expr import score as the_score
+from ..language.expr import Expr, batch, head, key, lift, query
+from ..language.expr import score as the_score
 
 __all__ = ["attention", "attention_with_lse"]
 

@@ -18,8 +18,8 @@ import torch
 
 from ..attention import attention_weights
 from ..common.errors import refuse
-from ..expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
-from ..problem import Problem
+from ..language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
+from ..language.problem import Problem
 
 __all__ = ["NAME", "Call", "implementations", "layer_number", "note", "record"]
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...language.scores import softcap as softcapped
 from ...lens import Run
 from ...lens.call import Call
-from ...scores import softcap as softcapped
 from ..finding import Finding
 from .declared import declared, layer_of
 from .suspects import capped

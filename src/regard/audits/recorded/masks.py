@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...expr import Var, walk
+from ...language.expr import Var, walk
 from ...lens import Run
 from ...lens.call import Call
 from ..finding import SEVERITIES, Finding

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...expr import Expr, Op, Read, fold, key, query, walk
+from ...language.expr import Expr, Op, Read, fold, key, query, walk
+from ...language.masks import causal
 from ...lens.call import Call
-from ...masks import causal
 from .told import Weigh, normalised
 
 __all__ = ["Suspect", "capped", "suspects"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...attention import attention, attention_with_lse
 from ...gradients import attention_backward
-from ...measures import edges, pooled
+from ...language.measures import edges, pooled
 from ...stats import attention_stats
 from ..cases import CELLS, Inputs
 from . import Form

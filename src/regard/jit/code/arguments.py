@@ -14,9 +14,9 @@ import numpy as np
 from llvmlite import ir
 
 from ...common.arrays import address
-from ...expr import Const, Table
+from ...language.expr import Const, Table
+from ...language.problem import Problem
 from ...plan import Plan
-from ...problem import Problem
 from .ir import F32, F64, I32, I64, PTR, Code
 from .special import LOG2E
 

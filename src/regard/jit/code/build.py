@@ -54,7 +54,8 @@ def initialize() -> None:
 def sources() -> list[Path]:
     """Every file that can decide what code a specification becomes, or how a call fills the kernel's argument block."""
     jit = Path(__file__).parent.parent
-    return sorted([*jit.rglob("*.py"), *jit.parent.glob("*.py"), *(jit.parent / "common").glob("*.py")])
+    rooms = (jit.parent / name for name in ("common", "language"))
+    return sorted([*jit.rglob("*.py"), *jit.parent.glob("*.py"), *(file for room in rooms for file in room.glob("*.py"))])
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ...expr import Const, Expr, Op, Read, Table, Var, walk
-from ...expr import score as the_score
+from ...language.expr import Const, Expr, Op, Read, Table, Var, walk
+from ...language.expr import score as the_score
 from . import formats, special
 from .arguments import Block
 from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ...expr import Const, Expr, Table
+from ...language.expr import Const, Expr, Table
 from ..code.arguments import Block
 from ..code.formats import Format
 from ..code.ir import I64, Code

@@ -1,4 +1,4 @@
-"""Dropout on lanes: the numbers of `regard.dropout`, four keys at a time, kept as one bit per pair until a weight asks.
+"""Dropout on lanes: the numbers of `regard.language.dropout`, four keys at a time, kept as one bit per pair until a weight asks.
 
     open(batch, heads, queries)   once per tile: what the counters of every lane begin with
     draw(first, count)            once per block of keys: rows of bits; `first` is a multiple of 4, as blocks are
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ... import dropout as counting
+from ...language import dropout as counting
 from ..code.arguments import Block
 from ..code.ir import BYTE, I1, I32, I64, Code, is_vector, vector
 from ..code.target import Target

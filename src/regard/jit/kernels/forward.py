@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ...expr import Const, Expr, Table
+from ...language.expr import Const, Expr, Table
 from ..code.arguments import Block
 from ..code.ir import I32, I64, Code
 from ..code.target import Target

@@ -13,9 +13,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...expr import Const, Expr, Read, Table
-from ...expr import score as the_score
-from ...readings import deciding
+from ...language.analysis import deciding
+from ...language.expr import Const, Expr, Read, Table
+from ...language.expr import score as the_score
 from ..code import special
 from ..code.arguments import Block
 from ..code.emit import Emitter

@@ -10,8 +10,8 @@ import math
 
 from llvmlite import ir
 
-from ...expr import Const, Expr, Table
-from ...readings import deciding
+from ...language.analysis import deciding
+from ...language.expr import Const, Expr, Table
 from ..code.arguments import Block
 from ..code.emit import Emitter
 from ..code.ir import F32, F64, I32, I64, Code, element, is_vector, vector

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from ...expr import Const, Expr, Table
+from ...language.expr import Const, Expr, Table
 from ..code.arguments import FIXED, Block
 from ..code.ir import I32, I64
 from ..code.target import Target

@@ -16,7 +16,7 @@ import numpy as np
 from ...attention import attention
 from ...common.errors import refuse
 from ...engines import choose
-from ...problem import Problem
+from ...language.problem import Problem
 from ..axis import Axis
 from ..run import Run
 from ..storing.tensors import mapped

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused
-from ...problem import Problem
+from ...language.problem import Problem
 from ...torch.observe.calls import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
 from ...torch.observe.described import engine_of, problem_of
 from ...torch.recorder import layer_number

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
-from ...expr import score as said
-from ...masks import causal, window
-from ...readings import evaluate
+from ...language.analysis import evaluate
+from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
+from ...language.expr import score as said
+from ...language.masks import causal, window
 
 __all__ = ["CELLS", "HIDDEN", "added", "entry_mask", "entry_score", "hidden", "mask_of", "reads", "unseen", "window_rules"]
 

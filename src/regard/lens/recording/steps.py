@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import refuse
-from ...expr import Expr, Op, score
-from ...readings import evaluate
+from ...language.analysis import evaluate
+from ...language.expr import Expr, Op, score
 from .rules import CELLS, added, mask_of, reads
 from .taken import Taken
 

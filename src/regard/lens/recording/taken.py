@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...expr import Expr
+from ...language.expr import Expr
 from .. import figures
 from ..call import Call
 

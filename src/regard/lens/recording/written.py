@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...common.arrays import read_array
-from ...expr import Expr, Op, score
+from ...language.expr import Expr, Op, score
 from .rules import HIDDEN, added, unseen
 
 __all__ = ["Cut", "Written", "read_steps"]

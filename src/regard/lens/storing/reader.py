@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
-from ...expr import Table, frozen_table, table
+from ...language.expr import Table, frozen_table, table
 from ..axis import Axis
 from ..call import Call
 from ..labels import words

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...common.errors import Reason, Refused, did_you_mean
-from ...expr import Const, Expr, Op, Read, Table, Var, fold_all
-from ...operators import OPERATORS
+from ...language.expr import Const, Expr, Op, Read, Table, Var, fold_all
+from ...language.operators import OPERATORS
 
 __all__ = ["pack", "unpack"]
 
@@ -22,7 +22,7 @@ SHAPES = ({"const"}, {"var"}, {"op", "of"}, {"read", "at"})
 def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]:
     """(rules as JSON, the tables that they read, in order). What several rules share stands there once.
 
-    >>> from regard.expr import key, query
+    >>> from regard.language.expr import key, query
     >>> pack({"mask": key <= query, "score": None})[0]
     {'nodes': [{'var': 'key'}, {'var': 'query'}, {'op': 'le', 'of': [0, 1]}], 'mask': 2, 'score': None}
     """

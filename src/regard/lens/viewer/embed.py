@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...measures import edges
+from ...language.measures import edges
 from ..call import Call
 from ..codes import LEAK, encode, packed, wrong
 from ..run import Run

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...expr import Expr
+from ...language.expr import Expr
 from ..functional import attention
 from ..positions import Position
 from .checks import Checks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...common.errors import Reason, Refused
-from ...masks import count
+from ...language.masks import count
 
 __all__ = ["Checks"]
 

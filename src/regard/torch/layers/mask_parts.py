@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from ...common.errors import refuse
-from ...expr import Expr, Op, Var, walk
-from ...masks import causal, everything
-from ...readings import evaluate
-from ...trace import as_mask
+from ...language.analysis import evaluate
+from ...language.callables import as_mask
+from ...language.expr import Expr, Op, Var, walk
+from ...language.masks import causal, everything
 
 __all__ = ["MaskParts"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
-from ...expr import Expr
-from ...masks import causal
+from ...language.expr import Expr
+from ...language.masks import causal
 from ..functional import attention
 from .checks import Checks
 from .heads import join_heads, split_heads

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...expr import Expr, tables_of
-from ...expr import score as the_score
+from ...language.expr import Expr, tables_of
+from ...language.expr import score as the_score
 from ..positions import Position
 from .checks import Checks
 

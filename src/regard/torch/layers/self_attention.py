@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...expr import Expr
+from ...language.expr import Expr
 from ..functional import attention
 from .checks import Checks
 from .seeds import dropped

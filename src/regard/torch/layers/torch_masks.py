@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from ...expr import Expr, frozen_table, key
-from ...masks import dense
-from ...scores import bias
+from ...language.expr import Expr, frozen_table, key
+from ...language.masks import dense
+from ...language.scores import bias
 from .weights import allowed_pairs
 
 __all__ = ["TorchMasks"]

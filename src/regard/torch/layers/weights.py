@@ -7,8 +7,8 @@ import math
 import numpy as np
 import torch
 
-from ...expr import Expr
-from ...readings import evaluate
+from ...language.analysis import evaluate
+from ...language.expr import Expr
 
 __all__ = ["allowed_pairs", "weights"]
 

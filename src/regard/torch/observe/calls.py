@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...common.call_hooks import watchers
 from ...common.errors import refuse
-from ...problem import Problem
+from ...language.problem import Problem
 from ..recorder import _recordings
 from .lineage import Lineage, Trail, tensors_in
 

@@ -14,10 +14,10 @@ from ...common.errors import Refused
 from ...cost import Cost, cost
 from ...engines import choose
 from ...explain import TILE
-from ...expr import Expr
-from ...masks import causal, lengths, window
+from ...language.expr import Expr
+from ...language.masks import causal, lengths, window
+from ...language.problem import Problem
 from ...plan import plan
-from ...problem import Problem
 from .calls import CACHE, FLEX, HF, REGARD, SDPA, Seen
 
 __all__ = ["Described", "describe", "engine_of", "problem_of"]

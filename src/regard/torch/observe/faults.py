@@ -11,8 +11,8 @@ import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
 from ...engines import solve
-from ...expr import tables_of
-from ...problem import Problem
+from ...language.expr import tables_of
+from ...language.problem import Problem
 from .calls import CACHE, Seen
 
 __all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...common.errors import Reason, Refused, refuse
-from ...problem import Problem
+from ...language.problem import Problem
 from .calls import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
 from .described import problem_of
 from .faults import Finding, amiss, empty_rows, swapped_axes, wrong_numbers

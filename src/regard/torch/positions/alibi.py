@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...expr import Expr, frozen_table, head, key, query
-from ...scores import alibi_slopes
+from ...language.expr import Expr, frozen_table, head, key, query
+from ...language.scores import alibi_slopes
 from .position import Position
 
 __all__ = ["ALiBi"]
@@ -17,7 +17,7 @@ class ALiBi(Position):
 
     Source: Press et al. 2022.
 
-    >>> from regard.expr import score
+    >>> from regard.language.expr import score
     >>> ALiBi(8).score(score)
     score - slope[head] * abs(query - key)
     """

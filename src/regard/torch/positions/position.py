@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...common.errors import refuse
-from ...expr import Expr
+from ...language.expr import Expr
 
 __all__ = ["Position", "fitting"]
 

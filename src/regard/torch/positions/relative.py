@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ...expr import Expr, head, key, query, table
-from ...masks import count
-from ...scores import t5_bucket
+from ...language.expr import Expr, head, key, query, table
+from ...language.masks import count
+from ...language.scores import t5_bucket
 from .position import Position
 
 __all__ = ["Buckets", "Relative"]
@@ -24,7 +24,7 @@ class Buckets(Position):
 
     Source: Raffel et al. 2020.
 
-    >>> from regard.expr import score
+    >>> from regard.language.expr import score
     >>> Buckets(4, bidirectional=False).score(score)
     score + relative_bias[bucket[query - key], head]
     """
@@ -54,7 +54,7 @@ class Relative(Position):
 
     Source: Shaw et al. 2018 (clipped distances); Liu et al. 2021 (a number for each).
 
-    >>> from regard.expr import score
+    >>> from regard.language.expr import score
     >>> Relative(4, 16).score(score)
     score + relative[head, key - query + 16]
     """

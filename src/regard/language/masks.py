@@ -6,8 +6,8 @@ import operator
 
 import numpy as np
 
-from .common.arrays import read_array
-from .common.errors import refuse
+from ..common.arrays import read_array
+from ..common.errors import refuse
 from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, table
 from .functions import minimum
 

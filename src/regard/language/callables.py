@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ..common.errors import Refused, did_you_mean, refuse
 from . import expr
-from .common.errors import Refused, did_you_mean, refuse
 from .expr import Expr, Table, table
 
 __all__ = ["as_mask", "as_score"]

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .common.arrays import address, device_of, is_float, is_tensor, outline, read_array
-from .common.errors import Reason, Refused
+from ..common.arrays import address, device_of, is_float, is_tensor, outline, read_array
+from ..common.errors import Reason, Refused
+from .callables import as_mask, as_score
 from .dropout import Dropout
 from .expr import Const, Expr, Read, Table, Var, batch, head, key, query, tables_of, walk
 from .expr import score as the_score
 from .expr import table as as_table
 from .masks import LIMIT
-from .trace import as_mask, as_score
 
 __all__ = ["Gradients", "Problem"]
 

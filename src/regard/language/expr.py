@@ -5,7 +5,7 @@ structural equality is identity (`a is b`) and `==` is free to build a mask. Eve
 tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative (`readings.adjoints`),
 its text (`repr`), and machine code (`regard.jit`).
 
-    >>> from regard.expr import key, query
+    >>> from regard.language.expr import key, query
     >>> (key <= query) & (query - key < 256)
     (key <= query) & (query - key < 256)
 """
@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from . import nodes
-from .common.arrays import elsewhere, is_float, is_tensor, outline, read_array
-from .common.errors import refuse
-from .common.locks import lock
-from .nodes import known, name_of_array, share, walk
+from ..common.arrays import elsewhere, is_float, is_tensor, outline, read_array
+from ..common.errors import refuse
+from ..common.locks import lock
+from . import interning as nodes
+from .interning import known, name_of_array, share, walk
 from .operators import CALL, COMPARE, MIRRORED, OPERATORS, UNARY
 from .syntax import Syntax
 
@@ -243,7 +243,7 @@ class Read(Expr):
 
 
 class Op(Expr):
-    """An operator of the table in `regard.operators`, applied."""
+    """An operator of the table in `regard.language.operators`, applied."""
 
     __slots__ = ("args", "name")
     name: str

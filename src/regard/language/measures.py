@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .common.errors import Reason, Refused, did_you_mean, refuse
+from ..common.errors import Reason, Refused, did_you_mean, refuse
 from .masks import everything
 from .problem import Problem
 
@@ -116,7 +116,7 @@ def mass(keys, name: str = "mass") -> Mass:
 
     keys: whatever can be a mask: an expression, a callable, booleans. The mask of the call still decides what is attended.
 
-    >>> from regard.expr import key, query
+    >>> from regard.language.expr import key, query
     >>> mass(key == query - 1, name="previous").name
     'previous'
     """

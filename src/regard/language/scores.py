@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from .common.arrays import outline
-from .common.errors import refuse
+from ..common.arrays import outline
+from ..common.errors import refuse
 from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, table
 from .expr import score as the_score
 from .functions import tanh, where

@@ -51,7 +51,7 @@ def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
 def substituted(root: Expr, values: Mapping[Expr, Expr]) -> Expr:
     """The expression with others in place of its variables.
 
-    >>> from regard.expr import key, query
+    >>> from regard.language.expr import key, query
     >>> substituted(key <= query, {key: key + 4})
     key + 4 <= query
     """

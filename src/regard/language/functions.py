@@ -6,8 +6,8 @@ import math
 import operator
 from typing import Any
 
-from .common.arrays import is_tensor
-from .common.errors import refuse
+from ..common.arrays import is_tensor
+from ..common.errors import refuse
 from .expr import Const, Expr, Read, applied, lift, table
 from .syntax import METHODS, SPELLINGS
 
