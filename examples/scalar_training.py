@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 
-from regard.scalar import SelfAttention, Value, add, causal_mask, matmul, softmax
+from regard.engines.reference.scalar import SelfAttention, Value, add, causal_mask, matmul, softmax
 
 TOKENS, LENGTH, WIDTH, STEPS, BATCH, RATE = 3, 4, 6, 81, 12, 0.3
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard import again, reference
+from regard import again
+from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 
 torch = pytest.importorskip("torch")
@@ -110,8 +111,8 @@ def test_refused_again():
 
 def test_another_machine_is_another_kind():
     """A call that is limited to narrower vectors, or to one thread, does not take the way that was found before the limit."""
-    from regard.jit.code.target import limited
-    from regard.jit.run import threads
+    from regard.engines.jit.code.target import limited
+    from regard.engines.jit.run import threads
 
     q, k, v = arrays(0)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regard import peak
 from regard.bench import fresh, lens, report, run, system, turns
 from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
 from regard.bench.truth import Truth
 from regard.cli.bench import bench
 from regard.common.errors import Refused
+from regard.engines.dispatch import peak
 from regard.language.analysis import evaluate
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
@@ -127,7 +127,7 @@ def test_truth_sees_a_wrong_gradient():
     """A gradient of the wrong sign in a single head is an error; the right ones are not."""
     inputs = inputs_of("train-causal")
     truth = Truth(inputs)
-    from regard import reference
+    from regard.engines.reference import attention as reference
     from regard.language.problem import Problem
 
     right = reference.backward(Problem.of(inputs.q, inputs.k, inputs.v, mask=inputs.mask), inputs.dout)[:3]

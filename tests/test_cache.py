@@ -18,8 +18,8 @@ from test_jit import guarded
 import regard as rg
 from regard import Refused
 from regard.cache.pages import PAGE
-from regard.jit.code.target import limited
-from regard.jit.run import threads
+from regard.engines.jit.code.target import limited
+from regard.engines.jit.run import threads
 
 G, H, D, E = 2, 4, 8, 4
 SLOPES = rg.alibi_slopes(H)

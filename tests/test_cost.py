@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.cost import cost
+from regard.engines.cost import cost
+from regard.engines.plan import plan
 from regard.language.analysis import evaluate
 from regard.language.problem import Problem
-from regard.plan import plan
 
 MASKS = {
     "none": None,
@@ -64,7 +64,7 @@ def test_a_large_count_is_a_bound(monkeypatch):
     """Where too many pairs lie in mixed tiles to be looked at, the count is an upper bound and says so."""
     asked = problem(rg.dilated(3))
     found = plan(asked, 16, 16)
-    monkeypatch.setattr("regard.cost.CAP", 100)
+    monkeypatch.setattr("regard.engines.cost.CAP", 100)
     counted = cost(asked, found)
     assert not counted.exact and counted.allowed == counted.visited >= brute(asked).sum()
     assert "at most" in str(counted)
@@ -75,7 +75,7 @@ def test_looks_are_bounded(monkeypatch):
     """The pairs of mixed tiles are looked at in small portions, with the same count."""
     asked = problem(MASKS["scattered"])
     expected = cost(asked, plan(asked, 8, 8)).allowed
-    monkeypatch.setattr("regard.cost.CHUNK", 100)
+    monkeypatch.setattr("regard.engines.cost.CHUNK", 100)
     assert cost(asked, plan(asked, 8, 8)).allowed == expected == brute(asked).sum()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import import_graph
 import pytest
 
-from regard.jit.code import build, disk
+from regard.engines.jit.code import build, disk
 from regard.language import analysis as readings
 
 READS_RULES = Path(readings.__file__).relative_to(import_graph.SOURCE)
@@ -183,7 +183,7 @@ def test_a_full_or_read_only_disk_is_no_error(folder, monkeypatch, fails):
 
 def test_every_file_that_decides_the_code_is_part_of_the_key():
     """A kernel is found by its source too, so a new version of regard never loads what an older one compiled."""
-    engine = [name for name in import_graph.modules() if name.startswith("regard.jit")]
+    engine = [name for name in import_graph.modules() if name.startswith("regard.engines.jit")]
     missing = import_graph.reached(engine) - set(build.sources())
     assert sorted(str(path) for path in missing) == []
 
@@ -204,7 +204,7 @@ def test_an_upgrade_compiles_anew(tmp_path):
 
 CALL = """
     import numpy as np, regard as rg
-    from regard.jit.code import build
+    from regard.engines.jit.code import build
     compile, count = build._machine_code, []
     build._machine_code = lambda *args: count.append("forward" in str(args[0])) or compile(*args)
     q = np.random.default_rng(0).standard_normal((3, 40, 24), dtype=np.float32)

@@ -12,10 +12,11 @@ from strategies import problems
 from test_jit import written
 
 import regard as rg
-from regard import reference, scalar
-from regard.jit.code import build
-from regard.jit.code.target import ISAS, host, limited
-from regard.jit.run import threads
+from regard.engines.jit.code import build
+from regard.engines.jit.code.target import ISAS, host, limited
+from regard.engines.jit.run import threads
+from regard.engines.reference import attention as reference
+from regard.engines.reference import scalar
 from regard.language.dropout import Dropout, philox
 from regard.language.problem import Problem
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard import reference
-from regard.jit import engine
-from regard.jit.code.target import ISAS, limited
+from regard.engines.jit import engine
+from regard.engines.jit.code.target import ISAS, limited
+from regard.engines.reference import attention as reference
 from regard.language.analysis import STEPS
 from regard.language.expr import Expr, Op
 from regard.language.functions import to_float

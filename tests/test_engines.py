@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from strategies import problems
 
 import regard as rg
-from regard import reference
-from regard.jit.code.target import ISAS, host, limited
+from regard.engines.jit.code.target import ISAS, host, limited
+from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
 from regard.language.problem import Problem
 

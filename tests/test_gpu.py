@@ -12,17 +12,19 @@ from strategies import problems
 from torch._dynamo.testing import CompileCounter
 
 import regard as rg
-from regard import autograd, gpu, reference
+from regard import autograd
 from regard.bench import card
 from regard.common.arrays import as_tensor
-from regard.gpu import flex, sdpa
-from regard.gpu.blocks import SIZE, block_mask
-from regard.gpu.lowering import LOWERED, lower, whole_of
+from regard.engines.dispatch import gpu
+from regard.engines.gpu import flex, sdpa
+from regard.engines.gpu.block_mask import SIZE, block_mask
+from regard.engines.gpu.lowering import LOWERED, lower, whole_of
+from regard.engines.plan import plan
+from regard.engines.reference import attention as reference
 from regard.language.analysis import evaluate
 from regard.language.expr import Op
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
-from regard.plan import plan
 
 VARIABLES = ("score", "batch", "head", "query", "key")
 random_problems = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

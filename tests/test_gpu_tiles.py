@@ -9,10 +9,14 @@ from strategies import dropouts, problems
 from test_gpu import law, normal, qkv, tensors
 
 import regard as rg
-from regard import gpu, reference, reference_stats
 from regard.common.arrays import as_tensor
-from regard.gpu import dropout, streamed, tiles
-from regard.gpu.statistics import statistics, weights
+from regard.engines.dispatch import gpu
+from regard.engines.gpu import dropout
+from regard.engines.gpu import tile_softmax as tiles
+from regard.engines.gpu import tiles as streamed
+from regard.engines.gpu.statistics import statistics, weights
+from regard.engines.reference import attention as reference
+from regard.engines.reference import statistics as reference_stats
 from regard.language.dropout import Dropout
 from regard.language.expr import tables_of
 from regard.language.measures import asked

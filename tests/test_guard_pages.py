@@ -15,8 +15,8 @@ from engines import DTYPES, qkv
 from test_jit import guarded
 
 import regard as rg
-from regard.jit.code.target import ISAS, limited
-from regard.jit.run import launch
+from regard.engines.jit.code.target import ISAS, limited
+from regard.engines.jit.run import launch
 
 
 class Guarding:
@@ -122,7 +122,7 @@ def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
             with monkeypatch.context() as patched:
                 patched.setattr(launch, "_free", [])  # working memory is kept from call to call
                 for module in [
-                    module for path, module in sys.modules.items() if path.startswith(("regard.jit.", "regard.cache."))
+                    module for path, module in sys.modules.items() if path.startswith(("regard.engines.jit.", "regard.cache."))
                 ]:
                     if hasattr(module, "np"):
                         patched.setattr(module, "np", guarding)

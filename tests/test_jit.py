@@ -13,14 +13,14 @@ import pytest
 from engines import DTYPES
 
 import regard as rg
-from regard import reference
 from regard.attention import choose
-from regard.jit import engine
-from regard.jit.code import build
-from regard.jit.code.emit import signature
-from regard.jit.code.target import ISAS, Target, host, limited
-from regard.jit.kernels import forward
-from regard.jit.tiling import Tiling
+from regard.engines.jit import engine
+from regard.engines.jit.code import build
+from regard.engines.jit.code.emit import signature
+from regard.engines.jit.code.target import ISAS, Target, host, limited
+from regard.engines.jit.kernels import forward
+from regard.engines.jit.tiling import Tiling
+from regard.engines.reference import attention as reference
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
 
@@ -40,7 +40,7 @@ def arrays(Q=70, K=141, D=33, E=17, H=4, G=2, B=2, seed=0):
 
 def test_one_row_per_operator():
     """Every operator of the language is emitted, and nothing else."""
-    from regard.jit.code.emit import EMIT
+    from regard.engines.jit.code.emit import EMIT
 
     assert set(EMIT) == set(OPERATORS)
 

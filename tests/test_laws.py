@@ -9,9 +9,10 @@ from engines import DTYPES, ENGINES, TOLERANCE, engines, normal, qkv, same_bits
 from strategies import LAYOUTS, laid_out
 
 import regard as rg
-from regard import Refused, reference
+from regard import Refused
 from regard.attention import choose
 from regard.common.arrays import as_tensor
+from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 
 INF, NAN = math.inf, math.nan

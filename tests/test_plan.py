@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.engines.plan import STEP, Plan, _planned, plan, plan_step
 from regard.language.analysis import evaluate
 from regard.language.problem import Problem
-from regard.plan import STEP, Plan, _planned, plan, plan_step
 
 
 def problem(Q, K, mask, *, B=1, H=1, query_start=None) -> Problem:
@@ -220,7 +220,9 @@ def test_a_step_has_a_plan(seed):
 def test_steps_share_a_plan(monkeypatch):
     """Decoding plans once in STEP tokens, and reads no key that is not there."""
     made = []
-    monkeypatch.setattr("regard.plan._planned", lambda *args, made=made, planned=_planned: made.append(1) or planned(*args))
+    monkeypatch.setattr(
+        "regard.engines.plan._planned", lambda *args, made=made, planned=_planned: made.append(1) or planned(*args)
+    )
     mask = rg.window(100) & (rg.key % 7 < 6)
     for K in range(1000, 1000 + 3 * STEP):
         runs = plan_step(problem(1, K, mask, B=2), 16, 16).runs
@@ -230,8 +232,8 @@ def test_steps_share_a_plan(monkeypatch):
 
 def test_a_boundary_everywhere_stops_the_descent(monkeypatch):
     """Where everything is mixed the plan stays small: boxes stay whole once a level would have too many."""
-    monkeypatch.setattr("regard.plan.LIMIT", 500)
-    monkeypatch.setattr("regard.plan.FINE", 100)
+    monkeypatch.setattr("regard.engines.plan.LIMIT", 500)
+    monkeypatch.setattr("regard.engines.plan.FINE", 100)
     for mask in (rg.dilated(3), rg.strided(5), rg.causal(), rg.causal() & rg.documents(lengths=[50] * 6)):
         check(problem(210, 300, mask, H=2), 4, 2)
 

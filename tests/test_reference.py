@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from strategies import problems
 
 import regard as rg
-from regard import reference
+from regard.engines.reference import attention as reference
 from regard.language.expr import tables_of
 from regard.language.problem import Problem
 

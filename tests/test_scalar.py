@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard import Refused, causal, reference, scalar
+from regard import Refused, causal
+from regard.engines.reference import attention as reference
+from regard.engines.reference import scalar
+from regard.engines.reference.scalar import SelfAttention, Value, apply_attention, attention_scores, causal_mask, dot, softmax
 from regard.language.problem import Problem
-from regard.scalar import SelfAttention, Value, apply_attention, attention_scores, causal_mask, dot, softmax
 
 HOUSE = Path(__file__).parents[1]
 

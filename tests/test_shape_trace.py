@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 import regard as rg  # noqa: E402
 from regard import Refused, key, query  # noqa: E402
-from regard.engines import solve  # noqa: E402
+from regard.engines.dispatch import solve  # noqa: E402
 from regard.torch.observe.calls import Observer  # noqa: E402
 from regard.torch.observe.described import problem_of  # noqa: E402
 from regard.torch.observe.tracing import trace  # noqa: E402

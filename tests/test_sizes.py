@@ -5,10 +5,10 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import regard as rg
-from regard.jit.code import arguments
+from regard.engines.jit.code import arguments
+from regard.engines.plan import plan
 from regard.language import masks
 from regard.language.problem import Problem
-from regard.plan import plan
 
 LIMIT = 2**31
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from regard.jit.code import build, special
-from regard.jit.code.ir import F32, PTR, Code, vector
-from regard.jit.code.target import ISAS, host, limited
+from regard.engines.jit.code import build, special
+from regard.engines.jit.code.ir import F32, PTR, Code, vector
+from regard.engines.jit.code.target import ISAS, host, limited
 
 INF, NAN = math.inf, math.nan
 LANES = 4

@@ -5,8 +5,8 @@ import pytest
 from engines import engines, qkv
 
 import regard as rg
+from regard.engines.reference.attention import logits
 from regard.language.problem import Problem
-from regard.reference import logits
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 RULES = {

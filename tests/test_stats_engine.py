@@ -13,11 +13,11 @@ from strategies import Dims, masks, problems
 from test_jit import arrays, fresh, guarded
 
 import regard as rg
-from regard.jit.code.target import ISAS, host, limited
-from regard.jit.run import threads
+from regard.engines.jit.code.target import ISAS, host, limited
+from regard.engines.jit.run import threads
+from regard.engines.reference.statistics import statistics as law
 from regard.language import analysis as readings
 from regard.language.measures import Asked, Mass, asked, edges
-from regard.reference_stats import statistics as law
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 EVERYTHING = ["lse", "maximum", "entropy", "distance", "range", "counts", "received", rg.mass(rg.key % 3 == 0), rg.top(4)]

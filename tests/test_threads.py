@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.jit.code import build
-from regard.jit.code.target import host
-from regard.jit.run import launch, pool, threads
+from regard.engines.jit.code import build
+from regard.engines.jit.code.target import host
+from regard.engines.jit.run import launch, pool, threads
 
 RULES = {
     "plain": {},
@@ -61,7 +61,7 @@ def counting(name: str = "counting", nap: int = 0) -> build.Kernel:
     """
     from llvmlite import ir
 
-    from regard.jit.code.ir import I64, PTR, Code
+    from regard.engines.jit.code.ir import I64, PTR, Code
 
     def write() -> ir.Module:
         module = ir.Module("regard")
@@ -158,7 +158,7 @@ def test_torch_lends_its_threads():
     """Where torch has threads running they do the work: the same bits as with one thread; in a child they are not there."""
     script = """
         import os, threading, numpy as np, torch, regard as rg
-        from regard.jit.run import threads
+        from regard.engines.jit.run import threads
         torch.set_num_threads(3)
         q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
         with threads.limit(1):
@@ -211,7 +211,7 @@ def test_an_interrupted_call_leaves_the_next_one_alone():
     """Ctrl-C ends a call with KeyboardInterrupt, and what is computed afterwards is right."""
     script = """
         import signal, numpy as np, regard as rg
-        from regard.jit.run import launch, threads
+        from regard.engines.jit.run import launch, threads
         rng = np.random.default_rng(0)
         long = [rng.standard_normal((2, rows, 64), dtype=np.float32) for rows in (64, 400_000, 400_000)]
         short = [rng.standard_normal((8, 300, 64), dtype=np.float32) for _ in range(3)]
@@ -252,7 +252,7 @@ def test_ctrl_c_ends_a_long_call_soon(workers, before):
     script = f"""
         {before}
         import os, signal, threading, time, numpy as np, regard as rg
-        from regard.jit.run import threads
+        from regard.engines.jit.run import threads
         short = np.random.default_rng(0).standard_normal((8, 300, 64), dtype=np.float32)
         long = np.random.default_rng(0).standard_normal((8, 60_000, 64), dtype=np.float32)
         sent = []
@@ -277,7 +277,7 @@ def test_a_handler_may_call_attention():
     """A handler of signals that runs in the middle of a call may make calls of its own: both are right."""
     script = """
         import signal, numpy as np, regard as rg
-        from regard.jit.run import threads
+        from regard.engines.jit.run import threads
         short = np.random.default_rng(0).standard_normal((8, 300, 64), dtype=np.float32)
         long = np.random.default_rng(0).standard_normal((4, 6_000, 64), dtype=np.float32)
         with threads.limit(2):
@@ -300,7 +300,7 @@ def test_a_forked_child_computes():
     """After a fork the child has no worker threads, and makes its own."""
     script = """
         import os, numpy as np, regard as rg
-        from regard.jit.run import threads
+        from regard.engines.jit.run import threads
         q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
         with threads.limit(3):
             expected = rg.attention(q, q, q, engine="jit")
@@ -318,7 +318,7 @@ def test_a_fork_while_another_thread_computes():
     """Children forked in the middle of calls, compilations and plans of other threads compute, compile and plan."""
     script = """
         import os, threading, numpy as np, regard as rg
-        from regard.jit.run import threads
+        from regard.engines.jit.run import threads
         q = np.random.default_rng(0).standard_normal((4, 400, 64), dtype=np.float32)
         expected = rg.attention(q, q, q, mask=rg.window(30))
         done = threading.Event()
@@ -357,7 +357,7 @@ def test_the_process_ends_whatever_workers_do(moment, before):
     script = f"""
         {before}
         import os, sys, threading, time, numpy as np, regard as rg
-        from regard.jit.run import threads
+        from regard.engines.jit.run import threads
         q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
         long = np.random.default_rng(0).standard_normal((8, 60_000, 64), dtype=np.float32)
         with threads.limit(4):

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from . import engines
 from .common.arrays import as_tensor, is_tensor, read_array
 from .common.errors import refuse
+from .engines import dispatch as engines
 from .gradients import fitted, learned
 from .language import interning as nodes
 from .language.expr import Expr, Op, Read, fold
@@ -219,7 +219,7 @@ def _pulled(problem: Problem, engine: str, masking: int, needs, dout, dsums, out
 
 def _elsewhere(q, k, v, *rest):
     """The same on a graphics card, by torch's own kernels."""
-    from . import gpu
+    from .engines import gpu
 
     asked, engine, _ = _asked(*rest)
     out, lse = gpu.attention(q, k, v, engine=engine, wanted=2, **asked)

@@ -24,11 +24,12 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from .. import gpu, reference
 from ..common.errors import refuse
-from ..gpu.blocks import block_mask
-from ..gpu.choice import ENGINES
-from ..gpu.flex import rules
+from ..engines import gpu
+from ..engines.gpu.block_mask import block_mask
+from ..engines.gpu.choose import ENGINES
+from ..engines.gpu.flex import rules
+from ..engines.reference import attention as reference
 from ..language.expr import Expr, query, table
 from ..language.masks import causal, documents, lengths, prefix, strided, window
 from ..language.problem import Problem

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ..peak import Peak
+from ..engines.peak import Peak
 from .cases import Case
 from .engines import ENGINES
 from .learning import Learned

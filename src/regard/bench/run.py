@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from .. import peak
 from ..common.errors import Refused, refuse
+from ..engines import peak
 from . import learning, lens, report, system, whole
 from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form

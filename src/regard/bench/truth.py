@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import reference
+from ..engines.reference import attention as reference
 from ..language.problem import Problem
 from .cases import CELLS, Inputs
 

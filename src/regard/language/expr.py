@@ -3,7 +3,7 @@
 Four kinds of node, `Const · Var · Read · Op`, frozen and shared: writing the same expression twice gives the same object, so
 structural equality is identity (`a is b`) and `==` is free to build a mask. Everything else in regard is a reading of this
 tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative (`readings.adjoints`),
-its text (`repr`), and machine code (`regard.jit`).
+its text (`repr`), and machine code (`regard.engines.jit`).
 
     >>> from regard.language.expr import key, query
     >>> (key <= query) & (query - key < 256)

@@ -218,7 +218,7 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
 
     Rules go on counting from the first head, row and key of the call.
     """
-    from ..jit import statistics, tiling
+    from ..engines.jit import statistics, tiling
 
     assert call.q is not None and call.k is not None
     heads, rows, keys = part.heads, part.rows, part.keys
@@ -253,7 +253,7 @@ def groups_of(call: Call, heads: range) -> range:
 
 def work(ready) -> int:
     """Pairs that would be visited, weighted by what each of them costs."""
-    from ..jit.tiling import visited
+    from ..engines.jit.tiling import visited
 
     H, _, D = ready.problem.q.shape[1:]
     return H // len(ready.plan.order) * visited(ready.plan) * ready.plan.rows * (D + 64)
@@ -261,7 +261,7 @@ def work(ready) -> int:
 
 def streamed(ready, call: Call, part: Part, shown: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Sums and maxima of every cell, (heads, lines, columns) float64 and real."""
-    from ..jit.statistics import Cells, pooled_by_lse
+    from ..engines.jit.statistics import Cells, pooled_by_lse
 
     lse = np.asarray(call.lse[part.heads.start : part.heads.stop])[:, part.rows]
     cells = Cells(part.lines, part.columns, part.height, part.width)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...attention import attention
 from ...common.errors import refuse
-from ...engines import choose
+from ...engines.dispatch import choose
 from ...language.problem import Problem
 from ..axis import Axis
 from ..run import Run

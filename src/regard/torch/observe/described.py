@@ -11,13 +11,13 @@ import torch
 
 from ...common.arrays import is_tensor, read_array
 from ...common.errors import Refused
-from ...cost import Cost, cost
-from ...engines import choose
+from ...engines.cost import Cost, cost
+from ...engines.dispatch import choose
+from ...engines.plan import plan
 from ...explain import TILE
 from ...language.expr import Expr
 from ...language.masks import causal, lengths, window
 from ...language.problem import Problem
-from ...plan import plan
 from .calls import CACHE, FLEX, HF, REGARD, SDPA, Seen
 
 __all__ = ["Described", "describe", "engine_of", "problem_of"]
@@ -48,7 +48,7 @@ def describe(seen: Seen) -> Described:
     engine, why, matrix = engine_of(seen, problem)
     rows, keys = TILE
     if engine == "jit":
-        from ... import jit
+        from ...engines import jit
 
         rows, keys = jit.tile_shape(problem)
     return Described(problem, engine, why, matrix, cost(problem, plan(problem, rows, keys)))

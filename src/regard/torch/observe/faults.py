@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
-from ...engines import solve
+from ...engines.dispatch import solve
 from ...language.expr import tables_of
 from ...language.problem import Problem
 from .calls import CACHE, Seen

@@ -170,7 +170,7 @@ def _keys(calls: list[Seen]) -> list[tuple]:
 
 @functools.cache
 def _machine():
-    from ...peak import measure
+    from ...engines.peak import measure
 
     return measure(memory=False)
 

@@ -1,0 +1,123 @@
+"""Cost: operations and bytes of a problem, read off its plan. There is no second formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..language.analysis import evaluate
+from ..language.problem import Problem
+from .plan import Plan
+
+__all__ = ["Cost", "cost"]
+
+CAP = 200_000_000  # pairs in mixed tiles that are looked at one by one; beyond, their number is only bounded
+CHUNK = 1 << 18  # pairs per look
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a call computes and touches, over all batch entries and heads.
+
+    visited: pairs of query and key in the tiles that the plan visits. allowed: pairs that the mask allows; where `exact` is
+    False, an upper bound. matrix: all Q · K pairs. flops, useful: floating-point operations of the two matrix products,
+    2 · (D + E) per visited and per allowed pair. exponentials: one per visited pair. read, written: bytes of q, k, v and of
+    the output, each counted once. extra: bytes of the plan and of lse, which no array of the caller holds. weights: bytes that
+    the whole matrix of weights would take, and that are never needed.
+    """
+
+    matrix: int
+    visited: int
+    allowed: int
+    exact: bool
+    flops: int
+    useful: int
+    exponentials: int
+    read: dict[str, int]
+    written: int
+    extra: int
+    weights: int
+
+    def __str__(self):
+        share = f"{100 * self.allowed / self.matrix:.3g} %" if self.matrix else "0 %"
+        most = "" if self.exact else "at most "
+        efficiency = f"{most}{100 * self.allowed / self.visited:.3g} %" if self.visited else "nothing"
+        arrays = " · ".join(f"{name} {_unit(size, 'B')}" for name, size in (self.read | {"out": self.written}).items())
+        return (
+            f"pairs   {most}{self.allowed:,} allowed ({share} of the matrix), {self.visited:,} visited\n"
+            f"work    {_unit(self.flops, 'FLOP')} in the two products, {efficiency} of it useful; "
+            f"{_unit(self.exponentials, '').strip()} exponentials\n"
+            f"bytes   {arrays} · extra {_unit(self.extra, 'B')} (the matrix of weights would take {_unit(self.weights, 'B')})"
+        )
+
+
+def cost(problem: Problem, plan: Plan) -> Cost:
+    """The cost of a problem under a plan; the pairs in full tiles are counted exactly, those in mixed tiles one by one.
+
+    flops = 2 · (D + E) · visited, useful = 2 · (D + E) · allowed.
+
+    >>> import numpy as np, regard as rg
+    >>> from regard.engines.plan import plan
+    >>> q = k = v = np.zeros((100, 8), np.float32)
+    >>> problem = Problem.of(q, k, v, mask=rg.causal())
+    >>> cost(problem, plan(problem, rows=16, keys=16)).allowed
+    5050
+    """
+    B, H, Q, K, D, E = (problem.dims[name] for name in "BHQKDE")
+    pairs = plan.pairs
+    visited = pairs["full"] + pairs["mixed"]
+    exact = pairs["mixed"] // plan.copies <= CAP if plan.copies else True
+    allowed = pairs["full"] + _allowed_in_mixed(problem, plan) if exact else visited
+    itemsize = problem.dtype.itemsize
+    return Cost(
+        matrix=B * H * Q * K, visited=visited, allowed=allowed, exact=exact,
+        flops=2 * (D + E) * visited, useful=2 * (D + E) * allowed, exponentials=visited,
+        read={name: _touched(array) for name, array in (("q", problem.q), ("k", problem.k), ("v", problem.v))},
+        written=B * H * Q * E * itemsize,
+        extra=plan.offsets.nbytes + plan.runs.nbytes + plan.order.nbytes + B * H * Q * itemsize,
+        weights=B * H * Q * K * itemsize,
+    )  # fmt: skip
+
+
+def _allowed_in_mixed(problem: Problem, plan: Plan) -> int:
+    """How many pairs of mixed tiles the mask allows, by evaluating it on all of them, a bounded number at a time."""
+    mask = problem.mask
+    chosen = plan.runs[:, 2] == 1
+    if mask is None or not chosen.any():
+        return 0
+    H, Q = problem.dims["H"], problem.dims["Q"]
+    group, tile = np.divmod(plan.tile_of[chosen], plan.order.shape[1])
+    first, last = plan.runs[chosen, :2].astype(np.int64).T
+    # One entry per finest tile, so that every look has the same shape.
+    count = -(-(last - first) // plan.keys)
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    left = np.repeat(first, count) + within * plan.keys
+    group, tile, last = (np.repeat(part, count) for part in (group, tile, last))
+    batch, head = np.divmod(group, H if plan.per_head else 1)
+    step = max(1, CHUNK // (plan.rows * plan.keys))
+    total = 0
+    for begin in range(0, len(left), step):
+        part = slice(begin, begin + step)
+        row = tile[part, None, None] * plan.rows + np.arange(plan.rows)[:, None]
+        key = left[part, None, None] + np.arange(plan.keys)
+        values = {
+            "batch": batch[part, None, None], "head": head[part, None, None], "key": key,
+            "query": row + problem.query_start[batch[part], None, None],
+        }  # fmt: skip
+        total += int(np.count_nonzero(evaluate(mask, values) & (row < Q) & (key < last[part, None, None])))
+    return total * plan.copies
+
+
+def _touched(array: np.ndarray) -> int:
+    """Bytes of an array that are distinct in memory: an axis laid out again and again (stride 0) counts once."""
+    axes = zip(array.shape, array.strides, strict=True)
+    return array.itemsize * int(np.prod([size if stride or not size else 1 for size, stride in axes], dtype=np.int64))
+
+
+def _unit(number: int, unit: str) -> str:
+    """A number with three digits and its unit: 1.23 GFLOP, 4 kB."""
+    for power, letter in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if number >= 10**power:
+            return f"{number / 10**power:.3g} {letter}{unit}"
+    return f"{number} {unit}"

@@ -1,0 +1,126 @@
+"""Call: what one call of attention asks where its tensors lie: the checked problem without numbers, and the tensors beside it."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...common.arrays import as_tensor, device_of, is_tensor, read_array
+from ...common.errors import Reason, Refused
+from ...language.expr import Expr, Table, tables_of
+from ...language.problem import FLOATS, Problem
+
+__all__ = ["Call", "stand_in", "tables_on"]
+
+Tables = dict[Table, torch.Tensor]
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+_copies: weakref.WeakKeyDictionary[Table, dict[torch.device, torch.Tensor]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One checked call: q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · sinks (H, S) or None, on one device.
+
+    problem: the same call with stand-ins for q, k, v and sinks, arrays of their shapes without numbers: checks, rules, positions and
+    plans are those of the CPU. tables: what the rules read, on the device.
+    """
+
+    problem: Problem
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    sinks: torch.Tensor | None
+    tables: Tables
+
+    @property
+    def real(self) -> torch.dtype:
+        """What sums are made in, and lse: float32, or float64 for float64 tensors."""
+        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+
+    @classmethod
+    def of(cls, q, k, v, *, sinks=None, where="attention", **asked) -> Call:
+        """The checked call, or `Refused` with all reasons at once; v=None asks about weights only."""
+        reasons: list[Reason] = []
+        for name, value in (("q", q), ("k", k), ("v", v), ("sinks", sinks)):
+            if value is not None:
+                _tensor(name, value, q, reasons)
+        if reasons:
+            raise Refused(where, reasons)
+        device = device_of(q)
+        problem = Problem.of(stand_in(q), stand_in(k), None if v is None else stand_in(v), where=where, device=device,
+                             sinks=None if sinks is None else stand_in(sinks), **asked)  # fmt: skip
+        batch = tuple(q.shape[:-3])
+        if v is None:
+            v = q.new_zeros(()).expand(*k.shape[:-1], 1)
+        q, k, v = (_four_axes(tensor, batch) for tensor in (q, k, v))
+        if sinks is not None and sinks.ndim == 1:
+            sinks = sinks[:, None]
+        return cls(problem, q, k, v, sinks, tables_on(q.device, problem.mask, problem.score))
+
+
+def stand_in(tensor: torch.Tensor) -> np.ndarray:
+    """An array of the tensor's shape and dtype whose elements are one and the same.
+
+    >>> found = stand_in(torch.zeros(1000, 64, device="meta", dtype=torch.float16))
+    >>> found.shape, found.dtype, found.strides
+    ((1000, 64), dtype('float16'), (0, 0))
+    """
+    dtype = read_array(torch.empty(0, dtype=tensor.dtype), "attention").dtype
+    return np.broadcast_to(np.zeros((), dtype), tuple(tensor.shape))
+
+
+def tables_on(device: torch.device, *rules: Expr | None) -> Tables:
+    """What the rules read, on the device: tensors as they are, copies of everything else."""
+    read = tables_of(*(rule for rule in rules if rule is not None))
+    return {table: _table_on(device, table) for table in read.values()}
+
+
+def _table_on(device: torch.device, table: Table) -> torch.Tensor:
+    source: Any = table.source
+    if is_tensor(source):
+        if source.device.type != "cpu" and table.kind != "float":
+            # Conditions and whole numbers were copied when the rule was built; the plan must see what they are now.
+            np.copyto(table.array, read_array(source, "table"))
+        return source.to(device)
+    if not table.frozen:
+        return _copied(table.array, device)
+    known = _copies.setdefault(table, {})
+    if device not in known:
+        known[device] = _copied(table.array, device)
+    return known[device]
+
+
+def _copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    # torch knows little of unsigned numbers; those of 64 bits are no tables.
+    return as_tensor(np.array(array, np.int64 if array.dtype.kind == "u" else array.dtype, order="C")).to(device)
+
+
+def _tensor(name: str, value, q, reasons: list[Reason]) -> None:
+    """Whether this is a tensor that torch's kernels could read beside q."""
+    if not is_tensor(value):
+        reasons.append(Reason(f"{name} is no tensor", type(value).__name__, f"a tensor on {device_of(q)}, like q",
+                              f"move it: torch.as_tensor({name}, device=q.device)"))  # fmt: skip
+    elif value.dtype not in DTYPES or value.layout != torch.strided:
+        reasons.append(Reason(f"{name} cannot be read", f"{value.dtype}, {value.layout}", f"{FLOATS}, with plain strides",
+                              f"convert it: {name}.float(), {name}.to_dense()"))  # fmt: skip
+    elif value.device != q.device:
+        reasons.append(Reason(f"{name} lies on another device", str(value.device), f"{q.device}, like q",
+                              f"move it: {name}.to(q.device)"))  # fmt: skip
+
+
+def _four_axes(tensor: torch.Tensor, batch: tuple[int, ...]) -> torch.Tensor:
+    """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the queries."""
+    heads = tensor.shape[-3] if tensor.ndim > 2 else 1
+    inner = (heads, *tensor.shape[-2:])
+    B = math.prod(batch)
+    own = math.prod(tensor.shape[:-3])
+    if own in (1, B):
+        return tensor.reshape(own, *inner).expand(B, *inner)
+    return tensor.expand(*batch, *inner).reshape(B, *inner)

@@ -1,0 +1,31 @@
+"""Dropout in torch operations: the pairs that `regard.language.dropout` lets fall out, counted on the device."""
+
+from __future__ import annotations
+
+import torch
+
+from ...language.dropout import MULTIPLIERS, ROUNDS, STEPS, Dropout
+
+__all__ = ["factors"]
+
+WORD = 0xFFFFFFFF
+
+
+def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> torch.Tensor:
+    """What the weights of these pairs are multiplied by, 0 or 1 / (1 - rate); the positions broadcast.
+
+    Words are held in 64 bits: a product of two wraps around, and its bits are those of the product without sign.
+
+    >>> zero = torch.zeros(1, dtype=torch.int64)
+    >>> factors(Dropout(0.5, seed=5), torch.float32, zero, zero, zero, torch.arange(8)).tolist()
+    [2.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 0.0]
+    """
+    a, b, c, d = (word.to(torch.int64) & WORD for word in (torch.div(key, 4, rounding_mode="floor"), query, head, batch))
+    for number in range(ROUNDS):
+        halves = zip((dropout.seed & WORD, dropout.seed >> 32), STEPS, strict=True)
+        low, high = ((half + number * step) & WORD for half, step in halves)
+        first, third = (word * by for word, by in zip((a, c), MULTIPLIERS, strict=True))
+        a, b, c, d = ((third >> 32) & WORD) ^ b ^ low, third & WORD, ((first >> 32) & WORD) ^ d ^ high, first & WORD
+    place = torch.remainder(key, 4)
+    numbers = torch.where(place < 2, torch.where(place == 0, a, b), torch.where(place == 2, c, d))
+    return (numbers >= dropout.threshold).to(real) * dropout.scale

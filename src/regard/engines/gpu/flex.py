@@ -1,0 +1,100 @@
+"""Engine "flex": torch's FlexAttention, with rules lowered from the expression tree and blocks taken from the Plan."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+
+import torch
+from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+
+from .block_mask import block_mask
+from .device_call import Call
+from .lowering import mask_of, score_of, whole_of
+
+__all__ = ["attend", "compiled", "rules", "why_not"]
+
+DEVICES = ("cuda", "xpu")
+LEAST_DEPTH = 16  # of the compiled kernels: shallower queries and values are filled up with zeros
+
+
+def why_not(call: Call) -> list[str]:
+    """Every reason why FlexAttention cannot solve the call; empty if it can."""
+    problem, reasons = call.problem, []
+    if call.q.device.type not in DEVICES:
+        reasons.append(f"FlexAttention is not compiled for {call.q.device.type}")
+    if problem.dropout is not None:
+        reasons.append("FlexAttention has no dropout")
+    if call.real == torch.float64:
+        reasons.append("FlexAttention's kernels have no float64")
+    if 0 in call.q.shape[:3] or not call.k.shape[2]:
+        reasons.append("there is nothing to compute: FlexAttention wants a row and a key")
+    return reasons
+
+
+def attend(call: Call, run: Callable | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out (B, H, Q, E), lse (B, H, Q)) by the compiled kernels, or by `run`, which takes what flex_attention takes.
+
+    Sinks are logits in the denominator only, so they rescale what the kernel gives: out · σ(lse − s), where s = ln Σ exp(sinks).
+    """
+    problem = call.problem
+    mask, score = rules(call)
+    blocks = None if mask is None else block_mask(problem, call.q.device, mask)
+    q, k, v = (_deep(tensor, tensor.shape[3]) for tensor in (call.q, call.k, call.v))
+    run = run or compiled(str(problem.mask), str(problem.score))
+    out, aux = run(q, k, v, score_mod=score, block_mask=blocks, scale=problem.scale, enable_gqa=q.shape[1] != k.shape[1],
+                   return_aux=AuxRequest(lse=True))  # fmt: skip
+    out, lse = out[..., : call.v.shape[3]], aux.lse.to(call.real)
+    if call.sinks is None or not call.sinks.shape[1]:
+        return out, lse
+    sink = call.sinks.to(call.real).logsumexp(1)[None, :, None]
+    empty = lse == -torch.inf
+    some = torch.where(empty, 0, lse)  # the derivative of nothing would be NaN
+    share = torch.where(empty, 0, torch.sigmoid(some - sink))
+    return (out * share[..., None]).to(out.dtype), torch.where(empty, sink, torch.logaddexp(some, sink))
+
+
+def rules(call: Call) -> tuple[Callable | None, Callable | None]:
+    """The mask and the score as FlexAttention asks them: of a row, counted from 0, instead of a position."""
+    problem, whole = call.problem, whole_of(call.problem)
+    mask = mask_of(problem, {table: tensor.detach() for table, tensor in call.tables.items()}, whole)
+    score = score_of(problem, call.tables, call.real, whole)
+    start = torch.tensor(problem.query_start, dtype=whole, device=call.q.device)
+
+    return None if mask is None else _mask_of_rows(mask, start), None if score is None else _score_of_rows(score, start)
+
+
+def _mask_of_rows(mask: Callable, start: torch.Tensor) -> Callable:
+    def mask_mod(batch, head, row, key):
+        return mask(batch, head, row + start[batch], key)
+
+    return mask_mod
+
+
+def _score_of_rows(score: Callable, start: torch.Tensor) -> Callable:
+    def score_mod(logit, batch, head, row, key):
+        return score(logit, batch, head, row + start[batch], key)
+
+    return score_mod
+
+
+@functools.lru_cache(64)
+def compiled(mask: str, score: str) -> Callable:
+    """FlexAttention compiled for rules of this text.
+
+    torch.compile counts recompilations by the code of a function, and past its limit it would run the plain form, n × n. So each
+    pair of rules gets a function of its own, and past the limit there is an error.
+    """
+    code = _run.__code__.replace(co_name=f"attention_{abs(hash((mask, score)))}")
+    return torch.compile(types.FunctionType(code, _run.__globals__, code.co_name, None, None), fullgraph=True)
+
+
+def _run(q, k, v, score_mod, block_mask, scale, enable_gqa, return_aux):
+    return flex_attention(
+        q, k, v, score_mod=score_mod, block_mask=block_mask, scale=scale, enable_gqa=enable_gqa, return_aux=return_aux
+    )
+
+
+def _deep(tensor: torch.Tensor, depth: int) -> torch.Tensor:
+    return torch.nn.functional.pad(tensor, (0, LEAST_DEPTH - depth)) if depth < LEAST_DEPTH else tensor

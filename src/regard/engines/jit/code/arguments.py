@@ -1,0 +1,137 @@
+"""The argument block: what a kernel is told per call, as 64-bit slots that engine and kernel both know by name.
+
+First the slots of `FIXED`, of which the first two are the same for every kernel (`launch.py`): the address of the counter that tasks
+are taken from, and how many there are. Then the constants of the expressions (integers, or the bits of a float64), then per table its
+address and (size, stride in bytes) of each axis.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from ....common.arrays import address
+from ....language.expr import Const, Table
+from ....language.problem import Problem
+from ...plan import Plan
+from .ir import F32, F64, I32, I64, PTR, Code
+from .special import LOG2E
+
+__all__ = ["FIXED", "Block", "bits", "factors", "leaves", "pack", "plain", "slot"]
+
+FIXED = (
+    "next", "tasks",
+    *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
+    "lse", "top", "total", "heads", "group", "rows", "Q", "K", "score_factor", "exponent", "unit", "start",
+    "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
+    "sinks", "sink_count", "pieces", "parts", "left", "pages", "pages_batch", "page",
+    "dropout_seed", "dropout_threshold", "dropout_scale",
+)  # fmt: skip
+
+NO_RUNS = np.zeros((1, 3), np.int32)  # a kernel looks at the first run before it asks whether there is one
+
+
+def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], **given) -> np.ndarray:
+    """The block for one call: `given` are slots by name, arrays (for which their addresses stand), numbers or floats.
+
+    The arrays must outlive the block. Arrays of the problem, and what follows from it and its plan, need not be given.
+    """
+    B, H, Q, _ = problem.q.shape
+    G, K = problem.k.shape[1:3]
+    score_factor, exponent, unit = factors(problem)
+    slots: dict[str, Any] = dict.fromkeys(FIXED, 0)
+    slots |= {
+        "heads": H, "group": H // G, "rows": Q, "Q": Q, "K": K, "score_factor": score_factor, "exponent": exponent, "unit": unit,
+        "start": problem.query_start, "offsets": plan.offsets, "runs": plan.runs if len(plan.runs) else NO_RUNS,
+        "order": plan.order, "tiles": plan.order.shape[1],
+        "plan_batch": (H if plan.per_head else 1) if plan.per_batch else 0, "plan_head": int(plan.per_head),
+        "tasks": B * H * plan.order.shape[1],
+    }  # fmt: skip
+    for name, array in (("q", problem.q), ("k", problem.k), ("v", problem.v), *given.items()):
+        slots[name] = array
+        if f"{name}_row" in slots:
+            slots |= {
+                f"{name}{part}": stride
+                for part, stride in zip(("_batch", "_head", "_row", "_depth"), array.strides, strict=True)
+            }
+    assert slots.keys() == set(FIXED), slots.keys() ^ set(FIXED)
+    return np.array([*map(slot, slots.values()), *leaves(constants, tables)], np.int64)
+
+
+def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
+    """The slots after the fixed ones: what the leaves of the expressions are in this call."""
+    slots = [bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
+    for table in tables:
+        slots.append(address(table.array))
+        for size, stride in zip(table.array.shape, table.array.strides, strict=True):
+            slots += [size, stride]
+    return slots
+
+
+def plain(problem: Problem) -> bool:
+    """Whether the softmax can take the scale into its exponent, so that dot products are scores."""
+    # The maximum is taken before the scale, which must therefore not turn signs; a tiny one would vanish, and 0 · -inf is NaN.
+    return problem.score is None and problem.scale > 1e-30
+
+
+def factors(problem: Problem) -> tuple[float, float, float]:
+    """Where the scale is applied: to a dot product before a score expression, or in 2**(exponent · (s - m)); and the natural
+    logarithm that a unit of s stands for.
+
+    The dot product of unscaled rows is rounded once less than that of scaled rows.
+    """
+    scale = problem.scale
+    return (1.0, scale * LOG2E, scale) if plain(problem) else (scale, LOG2E, 1.0)
+
+
+def slot(value) -> int:
+    """What stands in a slot for an array, a float or a whole number."""
+    return address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
+
+
+def bits(value: float) -> int:
+    return struct.unpack("<q", struct.pack("<d", value))[0]
+
+
+class Block:
+    """The same block, read by a kernel: slots by name, constants and tables by number. fixed: the names of a kernel's own slots."""
+
+    def __init__(
+        self, code: Code, pointer, constants: list[Const], tables: list[Table], wide: bool, fixed: tuple[str, ...] = FIXED
+    ):
+        self.code, self.pointer, self.fixed = code, pointer, fixed
+        self.slots = {name: self._slot(number) for number, name in enumerate(fixed)}
+        self.constants: dict[tuple[int, Any], ir.Value] = {}
+        for number, node in enumerate(constants):
+            place = len(fixed) + number
+            if node.kind == "float":
+                double = self._slot(place, F64)
+                self.constants |= {(number, F64): double, (number, F32): code.fptrunc(double, F32)}
+            elif node.kind == "int":
+                whole = self._slot(place)
+                self.constants |= {(number, I64): whole} if wide else {(number, I32): code.trunc(whole, I32)}
+        self.tables: list[tuple[Any, list, list]] = []
+        place = len(fixed) + len(constants)
+        for table in tables:
+            pointer_to = code.inttoptr(self._slot(place), PTR)
+            sizes = [self._slot(place + 1 + 2 * axis) for axis in range(table.array.ndim)]
+            strides = [self._slot(place + 2 + 2 * axis) for axis in range(table.array.ndim)]
+            self.tables.append((pointer_to, sizes, strides))
+            place += 1 + 2 * table.array.ndim
+
+    def _slot(self, number: int, type=I64):
+        return self.code.get(self.code.at(self.pointer, 8 * number), type, align=8)
+
+    def __getitem__(self, name: str):
+        return self.slots[name]
+
+    def address(self, name: str):
+        return self.code.inttoptr(self.slots[name], PTR)
+
+    def factor(self, name: str, type) -> ir.Value:
+        """A float64 slot as numbers of a type, in every lane."""
+        value = self._slot(self.fixed.index(name), F64)
+        return self.code.splat(value if type.element == F64 else self.code.fptrunc(value, F32), type.count)

@@ -1,0 +1,123 @@
+"""IR -> machine code -> something to call, kept on disk between processes (disk.py).
+
+A kernel is found by what it was made from: its specification, the source of this package, LLVM's version and the CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from ....common.locks import lock
+from . import disk
+from .target import Target
+
+__all__ = ["Kernel", "assembly", "compiled", "initialize", "sources"]
+
+_lock = lock()
+_kernels: dict[str, Kernel] = {}
+
+
+class Kernel:
+    """Machine code with the signature void(arguments, scratch, budget of tasks). Calling it releases the interpreter lock."""
+
+    SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+    def __init__(self, engine, name: str):
+        self.engine = engine  # owns the code
+        self.address = engine.get_function_address(name)
+        self.call = self.SIGNATURE(self.address)
+
+
+@functools.cache
+def initialize() -> None:
+    """LLVM's native parts, once per process, and the C library's functions that kernels may call."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    from ..run import pool
+    from . import special
+
+    library = ctypes.CDLL(None)
+    for name in (*pool.LIBRARY, *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY)):
+        if hasattr(library, name):  # `syscall` is missing where nobody calls it
+            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+
+
+def sources() -> list[Path]:
+    """Every file that can decide what code a specification becomes, or how a call fills the kernel's argument block."""
+    jit = Path(__file__).parent.parent
+    regard = jit.parent.parent
+    rooms = (regard / name for name in ("common", "language", "engines"))
+    return sorted([*jit.rglob("*.py"), *(file for room in rooms for file in room.glob("*.py"))])
+
+
+@functools.cache
+def _source() -> bytes:
+    """A digest of these files and of LLVM's version."""
+    digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
+    for path in sources():
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def compiled(specification: str, target: Target, write: Callable[[], ir.Module], name: str) -> Kernel:
+    """The kernel for a specification: from memory, from disk, or written by `write` and compiled."""
+    digest = hashlib.sha256(_source() + repr((specification, target)).encode()).hexdigest()
+    with _lock:
+        if digest not in _kernels:
+            initialize()
+            code = disk.fetch(digest)
+            if code is None:
+                code = _machine_code(write(), target)
+                disk.store(digest, code)
+            _kernels[digest] = _loaded(code, target, name)
+        return _kernels[digest]
+
+
+def _machine(target: Target, jit: bool = True):
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="default", codemodel="jitdefault" if jit else "default", jit=jit
+    )
+
+
+def _optimized(module: ir.Module, target: Target, machine) -> llvm.ModuleRef:
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    parsed = llvm.parse_assembly(str(module))
+    # Loops are unrolled, vectors laid out and invariants hoisted by hand: cleaning up is enough. LLVM's usual pipeline takes twice as
+    # long and makes kernels no faster (bench/LOG.md).
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(parsed, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    return parsed
+
+
+def _machine_code(module: ir.Module, target: Target) -> bytes:
+    machine = _machine(target)
+    return machine.emit_object(_optimized(module, target, machine))
+
+
+def assembly(module: ir.Module, target: Target) -> str:
+    """The kernel as assembly text, for reading; also for machines other than this one."""
+    initialize()
+    if not target.triple.startswith(llvm.get_default_triple().split("-")[0]):
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    machine = _machine(target, jit=False)
+    return machine.emit_assembly(_optimized(module, target, machine))
+
+
+def _loaded(code: bytes, target: Target, name: str) -> Kernel:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return Kernel(engine, name)

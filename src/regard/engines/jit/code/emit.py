@@ -1,0 +1,330 @@
+"""Expressions as machine code: one row per operator, the values of leaves, and where each part is computed.
+
+A value is uniform (a scalar) as long as nothing it depends on differs between lanes. Lanes are query rows, so what depends on
+batch, head and query alone is computed once per tile, what depends on the key but not the query once per key, and only the rest
+for every pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from ....language.expr import Const, Expr, Op, Read, Table, Var, walk
+from ....language.expr import score as the_score
+from . import formats, special
+from .arguments import Block
+from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
+
+__all__ = ["EMIT", "Emitter", "signature"]
+
+TABLE_TYPES = {"bool": BYTE, "int8": BYTE, "uint8": BYTE, "int16": ir.IntType(16), "uint16": ir.IntType(16), "int32": I32,
+               "uint32": I32, "int64": I64, "float16": ir.IntType(16),
+               "bfloat16": ir.IntType(16), "float32": F32, "float64": F64}  # fmt: skip
+
+
+def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
+    """(shape of the expressions, their constants, their tables): equal shapes share one kernel.
+
+    Constants and tables are numbered in the order in which `walk` meets them; the shape names them by number and type.
+    """
+    constants: list[Const] = []
+    tables: list[Table] = []
+    place: dict[int, int] = {}
+    shape: list[tuple] = []
+    for node in walk(*(root for root in roots if root is not None)):
+        place[id(node)] = len(shape)
+        parts = tuple(place[id(child)] for child in node.children)
+        if isinstance(node, Const):
+            shape.append(("const", node.kind, _invertible(node)))
+            constants.append(node)
+        elif isinstance(node, Var):
+            shape.append(("var", node.name))
+        elif isinstance(node, Read):
+            if not any(node.table is known for known in tables):
+                tables.append(node.table)
+            number = next(i for i, known in enumerate(tables) if known is node.table)
+            shape.append(("read", number, str(node.table.array.dtype), parts))
+        elif isinstance(node, Op):
+            shape.append(("op", node.name, parts))
+    ends = tuple(None if root is None else place[id(root)] for root in roots)
+    return (tuple(shape), ends), constants, tables
+
+
+def _invertible(node: Expr) -> bool:
+    """True for a number whose inverse is an ordinary one, so that dividing by it may become multiplying."""
+    return isinstance(node, Const) and node.kind != "bool" and 1e-30 < abs(node.value) < 1e30
+
+
+@dataclass
+class Emitter:
+    """One expression root, emitted in stages into one kernel.
+
+    real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. deciding: nodes computed in float64
+    whatever `real` is (see `readings.deciding`). values: what is computed so far, by node; `scope` adds variables and starts an inner scope.
+    """
+
+    code: Code
+    real: Any
+    whole: Any
+    arguments: Block
+    numbers: dict[int, int]
+    tables: list[Table]
+    deciding: frozenset[int] = frozenset()
+    values: dict[int, Any] = field(default_factory=dict)
+
+    def scope(self, **variables) -> Emitter:
+        """An inner scope: sees what is computed already, and what it computes stays inside."""
+        inner = replace(self, values=dict(self.values))
+        for name, value in variables.items():
+            inner.values[id(Var(name))] = value
+        return inner
+
+    def prepare(self, root: Expr) -> None:
+        """Computes every part of the expression whose leaves are known by now."""
+        for node in walk(root):
+            known = all(id(child) in self.values for child in node.children)
+            if id(node) not in self.values and known and not isinstance(node, Var):
+                self.values[id(node)] = self._emit(node)
+
+    def value(self, root: Expr):
+        self.prepare(root)
+        return self.values[id(root)]
+
+    def _emit(self, node: Expr):
+        if isinstance(node, Const):
+            if node.kind == "bool":
+                return ir.Constant(I1, int(node.value))
+            kind = self._real(node) if node.kind == "float" else self.whole
+            return self.arguments.constants[self.numbers[id(node)], kind]
+        if isinstance(node, Read):
+            return self._read(node, [self.values[id(part)] for part in node.index])
+        assert isinstance(node, Op)
+        return self._apply(node, [self.values[id(arg)] for arg in node.args])
+
+    def _apply(self, node: Op, args: list):
+        code = self.code
+        counts = [value.type.count for value in args if is_vector(value)]
+        count = max(counts, default=1)
+        kinds = [arg.kind for arg in node.args]
+        floats = node.kind == "float" or (node.kind == "bool" and "float" in kinds)
+        real = self._real(node)
+        if node.kind == "bool" and any(element(value) == F64 for value in args):
+            real = F64
+        converted = []
+        for value, kind, number in zip(args, kinds, range(len(args)), strict=True):
+            condition = node.name == "where" and number == 0
+            if kind == "bool" and not condition and node.name not in LOGIC:
+                value, kind = code.zext(value, vector(self.whole, value.type.count) if is_vector(value) else self.whole), "int"
+            if kind == "int" and floats:
+                value = code.sitofp(value, vector(real, value.type.count) if is_vector(value) else real)
+            elif kind == "float" and floats and element(value) != real:
+                convert = code.fpext if real == F64 else code.fptrunc
+                value = convert(value, vector(real, value.type.count) if is_vector(value) else real)
+            converted.append(value)
+        by_constant = node.name == "div" and real == F32 and is_vector(args[0]) and _invertible(node.args[1])
+        if by_constant and any(part is the_score for part in walk(node.args[0])):
+            inverse = code.fdiv(ir.Constant(F32, 1.0), converted[1])  # leaves the loop: it is the same for all
+            return code.fmul(converted[0], code.splat(inverse, count))
+        return EMIT[node.name](self, *(code.splat(value, count) for value in converted))
+
+    def _read(self, node: Read, index: list):
+        code, number = self.code, next(i for i, known in enumerate(self.tables) if known is node.table)
+        pointer, sizes, strides = self.arguments.tables[number]
+        dtype = node.table.array.dtype
+        stored = TABLE_TYPES[str(dtype)]
+        count = max((value.type.count for value in index if is_vector(value)), default=1)
+        offset: Any = ir.Constant(I64, 0)
+        for value, size, stride in zip(index, sizes, strides, strict=True):
+            narrow = element(value)
+            # Clamped in the width of the index, so that no index, however wrong, leaves the table.
+            top = code.sub(size, ir.Constant(I64, 1))
+            if narrow != I64:
+                top = code.smaller_int(top, ir.Constant(I64, 2**31 - 1))
+                top = code.trunc(top, narrow)
+            lanes = value.type.count if is_vector(value) else 1
+            top = code.splat(top, lanes)
+            zero = code.whole(0, value)
+            value = code.smaller_int(code.larger_int(value, zero), top)
+            wide = code.sext(value, vector(I64, lanes)) if narrow != I64 else value
+            part = code.mul(wide, code.splat(stride, lanes))
+            offset = code.add(code.splat(offset, count), code.splat(part, count))
+        found = code.per_lane(lambda place: code.get(code.at(pointer, place), stored), stored, offset)
+        return self._converted(found, dtype, self._real(node), count)
+
+    def _real(self, node: Expr):
+        return F64 if id(node) in self.deciding else self.real
+
+    def _converted(self, found, dtype: np.dtype, real, count: int):
+        code = self.code
+        if dtype.kind == "b":
+            return code.icmp_unsigned("!=", found, code.whole(0, found))
+        if dtype.kind in "iu":
+            target = vector(self.whole, count)
+            width, wanted = dtype.itemsize * 8, self.whole.width
+            if width == wanted:
+                return found
+            if width > wanted:  # bounds of the table showed that nothing is lost
+                return code.trunc(found, target)
+            return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
+        if dtype.itemsize == 2:
+            found = formats.widen_brain(code, found) if dtype.name == "bfloat16" else formats.widen_half(code, found)
+        target = vector(real, count)
+        if found.type == target:
+            return found
+        return code.fpext(found, target) if real == F64 else code.fptrunc(found, target)
+
+
+LOGIC = ("and", "or", "xor", "not")
+
+
+def _is_float(value) -> bool:
+    return element(value) in (F32, F64)
+
+
+def _either(floats: str, ints: str):
+    """An instruction pair: the float form and the integer form of one operator."""
+
+    def emit(e: Emitter, *args):
+        return getattr(e.code, floats if _is_float(args[0]) else ints)(*args)
+
+    return emit
+
+
+def _compare(sign: str):
+    def emit(e: Emitter, a, b):
+        if _is_float(a):
+            return e.code.fcmp_unordered(sign, a, b) if sign == "!=" else e.code.fcmp_ordered(sign, a, b)
+        return (e.code.icmp_unsigned if sign in ("==", "!=") else e.code.icmp_signed)(sign, a, b)
+
+    return emit
+
+
+def _extreme(name: str, sign: str):
+    """minimum and maximum; NaN if either is."""
+
+    def emit(e: Emitter, a, b):
+        if _is_float(a):
+            return e.code.intrinsic(name, a, b)
+        return e.code.select(e.code.icmp_signed(sign, a, b), a, b)
+
+    return emit
+
+
+def _function(name: str):
+    """A function of one float: our polynomial for float32, the C library otherwise."""
+
+    def emit(e: Emitter, x):
+        ours = getattr(special, name, None)
+        return ours(e.code, x) if ours is not None and element(x) == F32 else special.library(e.code, name, x)
+
+    return emit
+
+
+def _sigmoid(e: Emitter, x):
+    if element(x) == F32:
+        return special.sigmoid(e.code, x)
+    one = e.code.number(1.0, x)
+    return e.code.fdiv(one, e.code.fadd(one, special.library(e.code, "exp", e.code.fneg(x))))
+
+
+def _rounding(intrinsic: str):
+    def emit(e: Emitter, x):
+        return e.code.intrinsic(intrinsic, x)
+
+    return emit
+
+
+def _neg(e: Emitter, x):
+    return e.code.fneg(x) if _is_float(x) else e.code.neg(x)
+
+
+def _abs(e: Emitter, x):
+    if _is_float(x):
+        return e.code.intrinsic("fabs", x)
+    return e.code.select(e.code.icmp_signed("<", x, e.code.whole(0, x)), e.code.neg(x), x)
+
+
+def _sign(e: Emitter, x):
+    code, zero = e.code, e.code.number(0, x)
+    if _is_float(x):
+        signed = code.select(code.fcmp_ordered(">", x, zero), code.number(1.0, x), code.number(-1.0, x))
+        # Zero and NaN pass.
+        return code.select(code.fcmp_ordered("!=", x, zero), signed, x)
+    positive = code.select(code.icmp_signed(">", x, zero), code.whole(1, x), zero)
+    return code.select(code.icmp_signed("<", x, zero), code.whole(-1, x), positive)
+
+
+def _where(e: Emitter, condition, x, y):
+    return e.code.select(condition, x, y)
+
+
+def _whole_quotient(e: Emitter, x, y):
+    """Floor division and remainder of integers; by zero both give 0.
+
+    No vector unit divides integers. 32-bit ones go through float64, whose quotient never rounds across a whole number; wider ones
+    divide lane by lane.
+    """
+    code = e.code
+    nought = code.icmp_signed("==", y, code.whole(0, y))
+    safe = code.select(nought, code.whole(1, y), y)
+    if element(x) == I32 and is_vector(x):
+        wide = vector(F64, x.type.count)
+        quotient = code.fptosi(code.intrinsic("floor", code.fdiv(code.sitofp(x, wide), code.sitofp(safe, wide))), x.type)
+    else:
+        # The one quotient that does not fit, least / -1, is turned into least / 1: bounds keep such values out.
+        least = code.icmp_signed("==", x, code.whole(-(2 ** (element(x).width - 1)), x))
+        minus = code.icmp_signed("==", safe, code.whole(-1, y))
+        safe = code.select(code.and_(least, minus), code.whole(1, y), safe)
+        toward_zero = code.sdiv(x, safe)
+        rest = code.sub(x, code.mul(toward_zero, safe))
+        crosses = code.and_(code.icmp_signed("!=", rest, code.whole(0, x)),
+                            code.icmp_signed("<", code.xor(rest, safe), code.whole(0, x)))  # fmt: skip
+        quotient = code.sub(toward_zero, code.select(crosses, code.whole(1, x), code.whole(0, x)))
+    zero = code.whole(0, x)
+    return code.select(nought, zero, quotient), code.select(nought, zero, code.sub(x, code.mul(quotient, safe)))
+
+
+def _floordiv(e: Emitter, x, y):
+    if _is_float(x):
+        return e.code.intrinsic("floor", e.code.fdiv(x, y))
+    return _whole_quotient(e, x, y)[0]
+
+
+def _mod(e: Emitter, x, y):
+    """The remainder with the sign of the divisor, as Python and NumPy have it."""
+    if not _is_float(x):
+        return _whole_quotient(e, x, y)[1]
+    code, zero = e.code, e.code.number(0.0, x)
+    rest = special.library(code, "fmod", x, y)
+    signs_differ = code.xor(code.fcmp_ordered("<", rest, zero), code.fcmp_ordered("<", y, zero))
+    return code.select(code.and_(code.fcmp_unordered("!=", rest, zero), signs_differ), code.fadd(rest, y), rest)
+
+
+def _to_int(e: Emitter, x):
+    if not _is_float(x):
+        return x
+    narrow = e.code.intrinsic("fptosi.sat", x, gives=vector(I32, x.type.count) if is_vector(x) else I32)
+    return narrow if e.whole == I32 else e.code.sext(narrow, vector(I64, x.type.count) if is_vector(x) else I64)
+
+
+EMIT: dict[str, Callable] = {
+    "add": _either("fadd", "add"), "sub": _either("fsub", "sub"), "mul": _either("fmul", "mul"),
+    "div": lambda e, x, y: e.code.fdiv(x, y), "floordiv": _floordiv, "mod": _mod, "neg": _neg, "abs": _abs,
+    "minimum": _extreme("minimum", "<"), "maximum": _extreme("maximum", ">"), "where": _where,
+    "lt": _compare("<"), "le": _compare("<="), "gt": _compare(">"), "ge": _compare(">="), "eq": _compare("=="),
+    "ne": _compare("!="),
+    "and": lambda e, x, y: e.code.and_(x, y), "or": lambda e, x, y: e.code.or_(x, y), "xor": lambda e, x, y: e.code.xor(x, y),
+    "not": lambda e, x: e.code.not_(x),
+    "to_float": lambda e, x: x, "to_int": _to_int,
+    "floor": _rounding("floor"), "ceil": _rounding("ceil"), "round": _rounding("roundeven"), "trunc": _rounding("trunc"),
+    "sign": _sign, "sqrt": _rounding("sqrt"),
+    **{name: _function(name) for name in
+       ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "atan", "sin", "cos", "tan")},
+    "sigmoid": _sigmoid,
+    "pow": lambda e, x, y: special.library(e.code, "pow", x, y),
+}  # fmt: skip

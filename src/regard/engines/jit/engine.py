@@ -1,0 +1,241 @@
+"""Problem -> Plan -> kernel -> result: what is asked of the CPU engine."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...common.arrays import address
+from ...common.memo import Memo
+from ...language import analysis as readings
+from ...language.expr import Const, Table, walk
+from ...language.expr import score as the_score
+from ...language.intervals import Interval
+from ...language.problem import Problem
+from ..plan import Plan, plan, plan_step
+from .code import build
+from .code.arguments import FIXED, pack, plain, slot
+from .code.emit import signature
+from .code.target import host
+from .kernels import forward
+from .kernels.forward import PIECE
+from .kernels.parts import dropout
+from .kernels.parts.tile import Memory, Specification, regions
+from .run import threads
+from .run.launch import launch
+from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
+
+__all__ = [
+    "Prepared",
+    "Saved",
+    "aligned",
+    "keep",
+    "needs_64_bits",
+    "prepare",
+    "recipe_of",
+    "rules",
+    "run",
+    "solve",
+    "specify",
+    "tile_shape",
+    "why_not",
+    "work",
+]
+
+FEW = 16  # with no more rows, a call is likely to be a step of decoding, and the next to ask the same of a key more
+SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
+
+
+class Prepared(NamedTuple):
+    """A kernel and what it takes besides arrays."""
+
+    kernel: build.Kernel
+    spec: Any  # what it is specialised to
+    constants: list[Const]
+    tables: list[Table]
+    scratch: int
+
+
+class Saved(NamedTuple):
+    """A forward pass and what a backward pass needs of it: a weight is 2**(exponent · (s - top)) / total, s in the kernel's units.
+
+    sums (3, B, H, Q): lse, top and total.
+    """
+
+    out: np.ndarray
+    sums: np.ndarray
+
+
+class Recipe(NamedTuple):
+    """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
+
+    block: the argument block, in which addresses are filled in; behind its slots the counters, of tasks taken and of the pieces of keys
+    left of each tile. room: numbers of working memory for pieces. plan, start: what the block's other addresses point to.
+    """
+
+    ready: Prepared
+    plan: Plan
+    start: np.ndarray
+    block: np.ndarray
+    slots: int
+    room: int
+    workers: int
+
+
+_prepared: Memo[Prepared] = Memo(256)
+_recipes: Memo[Recipe] = Memo(64)
+
+_NEXT, _LEFT, _PARTS, *_ARRAYS = (FIXED.index(name) for name in ("next", "left", "parts", "q", "k", "v", "out"))
+_SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total lie side by side, there and here
+
+
+def why_not(problem: Problem) -> list[str]:
+    """Every reason why the compiled engine cannot solve the problem; empty if it can."""
+    return []
+
+
+def tile_shape(problem: Problem) -> tuple[int, int]:
+    """(query rows, keys) of a tile of the plan."""
+    return tiling(problem).planned, PLAN_KEYS
+
+
+def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(out (B, H, Q, E) in the problem's dtype, lse (B, H, Q)). `out` may be given, with any strides."""
+    found, sums = keep(problem, out)
+    return found, sums[0]
+
+
+def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
+    """`solve`, and what a backward pass needs."""
+    B, H, Q, _ = problem.q.shape
+    if out is None:
+        out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype)
+    real = problem.real
+    sums = np.empty((3, B, H, Q), real)
+    saved = Saved(out, sums)
+    if 0 in (B, H, Q):
+        return saved
+    arrays = q, k, v, out = problem.q, problem.k, problem.v, out
+    sinks = None if problem.sinks is None else np.ascontiguousarray(problem.sinks, real)
+    # The numbers of dropout are left out of the recipe, because they change in every step of a training.
+    kind = (
+        q.shape, k.shape, v.shape, q.strides, k.strides, v.strides, out.strides, q.dtype, problem.scale,
+        problem.query_start.tobytes(), sinks if sinks is None else sinks.shape, problem.dropout is None, threads.count(), host(),
+    )  # fmt: skip
+    recipe = _recipes(
+        (problem.mask, problem.score), kind, lambda: recipe_of(problem, out, 0 if sinks is None else sinks.shape[1])
+    )
+    rest: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
+    if problem.dropout is not None:
+        rest |= dropout.slots(problem.dropout)
+    run(recipe, tuple(map(address, arrays)), sums, (problem, saved, sinks), rest)
+    return saved
+
+
+def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None) -> None:
+    """A call of a known kind: where q, k, v and out lie, room for lse, top and total, and slots by name that are its own."""
+    block = recipe.block.copy()
+    counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
+    block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
+    parts = None
+    if recipe.room:
+        parts = aligned(recipe.room, sums.dtype)
+        block[_PARTS] = address(parts)
+    for place, where in zip(_ARRAYS, addresses):
+        block[place] = where
+    for name, value in (rest or {}).items():
+        block[FIXED.index(name)] = slot(value)
+    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, sums, parts, held))
+
+
+def recipe_of(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
+    """What has to be thought about once for all calls of a kind."""
+    B, H, Q, _ = problem.q.shape
+    shape = tiling(problem)
+    found = (plan_step if Q <= FEW else plan)(problem, shape.planned, PLAN_KEYS)
+    heads = problem.k.shape[1] if shape.folded else H
+    tiles = B * heads * found.order.shape[1]
+    split = splits(problem, found, tiles, threads.count())
+    ready = prepare(problem, shape, split, out)
+    pieces = -(-problem.dims["K"] // PIECE) if split else 1
+    filled = dict.fromkeys(("next", "lse", "top", "total", "sinks", "parts", "left"), 0)
+    block = pack(problem, found, ready.constants, ready.tables, **filled, out=out, tasks=tiles * pieces, heads=heads,
+                 rows=Q * H // heads, sink_count=sink_count, pieces=pieces)  # fmt: skip
+    counters = np.append(0, np.full(tiles if split else 0, pieces))
+    return Recipe(
+        ready, found, problem.query_start, np.append(block, counters), len(block),
+        room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
+        workers=1 if work(problem, found) < SMALL else min(threads.count(), tiles * pieces),
+    )  # fmt: skip
+
+
+def aligned(count: int, dtype: np.dtype) -> np.ndarray:
+    """Working memory that begins on a cache line."""
+    room = np.empty(count * dtype.itemsize + 64, np.uint8)
+    return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
+
+
+def work(problem: Problem, found: Plan) -> int:
+    """Multiply-adds of a call, empty tiles left out."""
+    B, H, _, D = problem.q.shape
+    return B * H // len(found.order) * visited(found) * found.rows * (D + problem.v.shape[3])
+
+
+def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray) -> Prepared:
+    """The kernel for a problem, compiled or found."""
+    unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
+    rest = (problem.q.shape, problem.v.shape[3], problem.dtype, shape, split, unit, plain(problem), problem.dropout is None,
+            *_reach(problem), host())  # fmt: skip
+    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, split, unit))
+
+
+def rules(problem: Problem):
+    """The mask and the score as a kernel applies them."""
+    return problem.mask, the_score if problem.score is None and not plain(problem) else problem.score
+
+
+def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Specification:
+    """What a kernel is specialised to."""
+    mask, score = rules(problem)
+    return Specification(
+        shape=signature(mask, score)[0], D=problem.q.shape[3], E=problem.v.shape[3], dtype=problem.dtype.name, rows=shape.rows,
+        lanes=shape.lanes, wide=needs_64_bits(problem), unit=unit, score=score is not None, mask=mask is not None,
+        folded=shape.folded, split=split, dropout=problem.dropout is not None, stream=shape.rows >= problem.q.shape[2],
+    )  # fmt: skip
+
+
+def _compiled(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Prepared:
+    spec, target = specify(problem, shape, split, unit), host()
+    mask, score = rules(problem)
+    _, constants, tables = signature(mask, score)
+    kernel = build.compiled(repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward")
+    return Prepared(kernel, spec, constants, tables, Memory.total(regions(spec, target)))
+
+
+def _reach(problem: Problem) -> tuple[int, int, int]:
+    """How far keys and rows reach, and rows below 0: rounded up to powers of two, so that a step of decoding reaches as far as the last."""
+    # Lanes past the last row have positions too.
+    first, last = int(problem.query_start.min()), int(problem.query_start.max()) + problem.q.shape[2] + 1024
+    keys, rows, below = (1 << max(size, 0).bit_length() for size in (problem.dims["K"] - 1, last, -first))
+    return keys, rows, below if first < 0 else 0
+
+
+def needs_64_bits(problem: Problem) -> bool:
+    """True unless bounds show that every integer in the expressions fits 32 bits."""
+    B, H, _, _ = problem.q.shape
+    keys, rows, below = _reach(problem)
+
+    def span(lo, hi) -> Interval:
+        return Interval(np.array(lo, np.float64), np.array(hi, np.float64))
+
+    anything = Interval(np.array(-np.inf), np.array(np.inf), True)
+    ranges = {
+        "batch": span(0, B - 1), "head": span(0, H - 1), "key": span(0, keys - 1), "query": span(-below, rows),
+        "score": anything,
+    }  # fmt: skip
+    roots = [root for root in (problem.mask, problem.score) if root is not None]
+    found = readings.ranges_of(roots, ranges)
+    return any(
+        node.kind == "int" and not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31) for node in walk(*roots)
+    )

@@ -1,0 +1,249 @@
+"""Problem, what its forward pass saved, dout -> the backward kernel's three phases -> gradients."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...common.arrays import address
+from ...common.memo import Memo
+from ...language.analysis import adjoints
+from ...language.expr import Const, Expr, Op, Read, Table, Var
+from ...language.expr import score as the_score
+from ...language.problem import Gradients, Problem
+from ..plan import Plan, plan
+from .code import build
+from .code.arguments import factors, leaves, slot
+from .code.emit import signature
+from .code.formats import Format
+from .code.target import Target, host
+from .engine import SMALL, Prepared, Saved, aligned, needs_64_bits, rules
+from .kernels import backward
+from .kernels.backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
+from .kernels.parts import dropout
+from .kernels.parts.plan_by_key import visitors
+from .run import threads
+from .run.launch import launch
+from .tiling import PLAN_KEYS
+
+__all__ = ["kept", "pull_back"]
+
+LINE, CROWDED = 8, 128  # float64 in a cache line, and in rows so far apart that few of them fit the cache at once
+NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
+
+
+class Recipe(NamedTuple):
+    """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
+
+    block: the argument block, in which addresses are filled in at the `place` of their names. tiles of queries, units of keys.
+    apart: the tables whose gradients are gathered in copies. held: what the block points to.
+    """
+
+    ready: Prepared
+    block: np.ndarray
+    place: dict[str, int]
+    tiles: int
+    units: int
+    workers: int
+    apart: list[Table]
+    held: tuple
+
+
+_prepared: Memo[Prepared] = Memo(64)
+_recipes: Memo[Recipe] = Memo(64)
+
+
+def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
+    """What a forward pass would have saved, from its results alone: each weight is exp(score - lse)."""
+    lse = np.ascontiguousarray(lse, problem.real)
+    top = lse / problem.real.type(factors(problem)[2])  # in units of the kernel's scores
+    return Saved(out, np.stack([lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real)]))
+
+
+def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
+    """The gradients of Σ out · dout + Σ lse · dlse, of tables and sinks in float64.
+
+    wanted: the float tables of the score whose gradients are asked for.
+    """
+    B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
+    real = problem.real
+    found = {name: np.zeros(shape, problem.dtype) for name, shape in
+             (("dq", (B, H, Q, D)), ("dk", (B, G, K, D)), ("dv", (B, G, K, E)))}  # fmt: skip
+    tables = {table: _spaced(table.array.shape) for table in wanted}
+    rest = np.zeros((B, H, Q), real)
+    if 0 not in (B, H, Q):
+        _run(problem, saved, dout, dlse, tables, rest, found)
+    return Gradients(found["dq"], found["dk"], found["dv"], tables, _sinks(problem, saved, rest))
+
+
+def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndarray], rest, found: dict) -> None:
+    B, H, G, Q, D = (problem.dims[name] for name in "BHGQD")
+    real = problem.real
+    arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
+    kind = (*(part for array in arrays.values() for part in (array.shape, array.strides)), problem.dtype, problem.scale,
+            problem.query_start.tobytes(), problem.dropout is None, tuple(map(id, tables)), threads.count(), host())  # fmt: skip
+    recipe = _recipes((problem.mask, problem.score), kind, lambda: _recipe(problem, arrays, list(tables)))
+    ready, tiles, rows = recipe.ready, recipe.tiles, recipe.ready.spec.rows
+    numbers = sum(table.array.size for table in recipe.apart)
+    counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64)  # tasks taken, and how far the others are
+    given: dict[str, Any] = {
+        **arrays, "top": saved.sums[1], "total": saved.sums[2], "rest": rest,
+        "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
+        "softmax": aligned(B * H * tiles * 3 * rows, real),
+        "work": _zeros(B * H * tiles * padded(D, Format(problem.dtype.name, host())) * rows, real),
+        "progress": counters[len(PHASES) :], "finished": counters[len(PHASES) + B * G * recipe.units :], "flushed": counters[-1:],
+        "gathered": np.zeros(numbers), "copies": np.empty(numbers * recipe.workers),
+    }  # fmt: skip
+    offset = 0
+    for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
+        given[f"gradient{number}"] = tables[table] if direct else 8 * offset
+        given[f"width{number}"] = tables[table].strides[-2] // 8 if direct else table.array.shape[-1]
+        offset += 0 if direct else table.array.size
+    if problem.dropout is not None:
+        given |= dropout.slots(problem.dropout)
+    block = recipe.block.copy()
+    for name, value in given.items():
+        block[recipe.place[name]] = slot(value)
+    for phase, tasks in enumerate((B * H * tiles, B * G * recipe.units, B * H * tiles)):
+        block[recipe.place["next"]] = address(counters) + 8 * phase
+        block[recipe.place["tasks"]], block[recipe.place["phase"]] = tasks, phase
+        launch(ready.kernel, block, ready.scratch, recipe.workers, (problem, saved, given, recipe))
+    gathered = given["gathered"]
+    for table in recipe.apart:
+        tables[table][...] = gathered[: table.array.size].reshape(table.array.shape)
+        gathered = gathered[table.array.size :]
+
+
+def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]) -> Recipe:
+    """What has to be thought about once for all calls of a kind."""
+    B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
+    rows = _rows(problem)
+    seen = plan(problem, rows, PLAN_KEYS)
+    ready = _prepare(problem, rows, arrays, wanted)
+    units = -(-K // KEYS)
+    workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
+    apart = [table for table, (_, direct) in zip(_numbered(ready, wanted), ready.spec.tables, strict=True) if not direct]
+    given: dict[str, Any] = {
+        "H": H, "group": H // G, "groups": B * G, "G": G, "Q": Q, "K": K, "scale": float(problem.scale),
+        "score_factor": factors(problem)[0], "exponent": factors(problem)[1], "start": problem.query_start,
+        "offsets": seen.offsets, "runs": seen.runs, "visitors": visitors(seen, KEYS), "key_tiles": units,
+        "tiles": seen.order.shape[1], "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,
+        "plan_head": int(seen.per_head), "numbers": sum(table.array.size for table in apart), "ring": workers,
+        "dropout_scale": 1.0,
+    }  # fmt: skip
+    for name in ARRAYS:
+        given |= zip((f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True)
+    names = fixed_slots(ready.spec)
+    block = np.array([slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
+    place = {name: number for number, name in enumerate(names)}
+    return Recipe(ready, block, place, seen.order.shape[1], units, workers, apart, tuple(given.values()))
+
+
+def _spaced(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros whose rows are not a power of two apart: a tile writes to a column of them, which would all share one place in the cache."""
+    apart = shape[-1] + (LINE if shape[-1] % CROWDED == 0 else 0)
+    return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
+
+
+def _zeros(count: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros that begin on a cache line; pages that nobody writes cost nothing."""
+    room = np.zeros(count * dtype.itemsize + 64, np.uint8)
+    return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
+
+
+def _numbered(ready: Prepared, tables) -> list[Table]:
+    """The wanted tables in the order of the kernel's."""
+    return [table for table in ready.tables if table in tables]
+
+
+def _work(problem: Problem, seen: Plan) -> int:
+    """Multiply-adds of a call, empty tiles left out."""
+    return sum(seen.pairs.values()) * (3 * problem.dims["D"] + 2 * problem.dims["E"])
+
+
+def _rows(problem: Problem) -> int:
+    """Query rows of a tile. Where a tile sees few keys, a good part of them is cut by the mask's edges: less, in a lower tile."""
+    target = host()
+    lanes = target.lanes(Format(problem.dtype.name, target).size)
+    most, least = lanes * target.tile.query_vectors, 2 * lanes
+    if least >= min(most, problem.dims["Q"]):
+        return least
+    if problem.mask is not None:
+        seen = plan(problem, most, PLAN_KEYS)
+        if int((seen.runs[:, 1] - seen.runs[:, 0]).sum(dtype=np.int64)) < NARROW * most * seen.order.size:
+            return least
+    return most
+
+
+def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> Prepared:
+    """The kernel for a problem, compiled or found."""
+    unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
+    start = problem.query_start
+    rest = (problem.q.shape, problem.k.shape, problem.v.shape[3], problem.dtype, rows, unit, rules(problem)[1] is None,
+            problem.dropout is None, tuple(map(id, wanted)), start.tobytes(), host())  # fmt: skip
+    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit, wanted, host()))
+
+
+def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
+    mask, score = rules(problem)
+    partials: dict[Expr, Expr] = {leaf: partial for leaf, partial in adjoints(the_score if score is None else score).items()
+                if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)}  # fmt: skip
+    shape, constants, tables = signature(mask, score, *partials, *partials.values())
+    together = functools.reduce(operator.add, partials.values(), problem.score) if problem.score is not None else None
+    spec = Specification(
+        shape=shape, D=problem.dims["D"], E=problem.dims["E"], dtype=problem.dtype.name, rows=rows,
+        wide=needs_64_bits(replace(problem, score=together)), unit=unit, dropout=problem.dropout is not None,
+        tables=tuple((number, _all_direct(problem, [leaf for leaf in partials if isinstance(leaf, Read) and leaf.table is table]))
+                     for number, table in enumerate(tables) if table in wanted),
+    )  # fmt: skip
+    kernel = build.compiled(
+        repr(spec), target, lambda: backward.write(spec, target, mask, score, partials, constants, tables), "backward"
+    )
+    return Prepared(kernel, spec, constants, tables, backward.scratch_bytes(spec, Format(spec.dtype, target)))
+
+
+def _all_direct(problem: Problem, reads: list[Read]) -> bool:
+    """Whether tasks can add to a table in turns wherever it is read; a table that only conditions read is not added to."""
+    return bool(reads) and all(_direct(problem, read) for read in reads)
+
+
+def _direct(problem: Problem, read: Read) -> bool:
+    """Whether an entry of a table belongs to one row of queries and one key, so that tasks can add to it in turns.
+
+    A row is its position only where all batch entries begin at the same, and clamping must not bring two positions together.
+    """
+    starts, found = problem.query_start, set()
+    spans = {"query": (int(starts.min()), int(starts.max()) + problem.dims["Q"]), "key": (0, problem.dims["K"])}
+    for part, size in zip(read.index, read.table.array.shape, strict=True):
+        name, shift = _shifted(part)
+        if name not in spans or (spans[name][0] + shift >= 0 and spans[name][1] + shift <= size):
+            found.add(name)
+    return found >= {"query", "key"} and ("batch" in found or bool((starts == starts[0]).all()))
+
+
+def _shifted(part: Expr) -> tuple[str | None, int]:
+    """The name of a position and what is added to it; None for anything else."""
+    if isinstance(part, Var):
+        return part.name, 0
+    if (
+        isinstance(part, Op)
+        and part.name in ("add", "sub")
+        and isinstance(part.args[0], Var)
+        and isinstance(part.args[1], Const)
+    ):
+        return part.args[0].name, int(part.args[1].value) * (1 if part.name == "add" else -1)
+    return None, 0
+
+
+def _sinks(problem: Problem, saved: Saved, rest: np.ndarray) -> np.ndarray | None:
+    """d sinks = Σ over rows of exp(sink - lse) · rest."""
+    if problem.sinks is None:
+        return None
+    lse = saved.sums[0].astype(np.float64)[..., None]
+    with np.errstate(all="ignore"):
+        share = np.exp(problem.sinks[:, None].astype(np.float64) - lse)
+    return (share * rest[..., None].astype(np.float64)).sum((0, 2))

@@ -1,0 +1,305 @@
+"""The forward kernel: streaming softmax with queries in the lanes ("transposed flash").
+
+    out[row] = Σ_key exp(s[row, key] - lse[row]) · v[key],    s = score(scale · q[row]·k[key]) where mask, else -inf
+
+A task is a tile of W query rows. Its queries are transposed once, Qᵀ[depth][lane], and then for each block of keys:
+
+    Sᵀ[key][lane]  =  K · Qᵀ          products.py    one key element, broadcast, times vectors of queries
+    score and mask                    rules.py       on lanes; a full block does not mention the mask
+    m, α, p, l                        softmax.py     the running softmax; everything is vertical
+    Oᵀ[depth][lane] = α Oᵀ + Vᵀ · P   products.py    one value element, broadcast, times vectors of probabilities
+
+Keys are summed in pieces of PIECE, each from nothing, and the pieces are merged in order. A call with few rows and many keys makes
+every piece a task of its own ("split"), and whoever finishes a tile's last piece merges them: the same sums in the same order, so
+decoding gives the bits of a whole prefill. Blocks begin at multiples of BLOCK keys, and a row sums its keys one after the other:
+its bits do not depend on its neighbours, on the batch, or on the threads.
+
+What is read: the rows of q, k and v that the plan visits, in place, with any strides, and nothing beyond them.
+
+0 · NaN is NaN, so a value that a row may not see could reach it in a mixed block. No check is paid for beforehand: a piece whose
+output is not finite is done once more, carefully, with those products left out.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ....language.expr import Const, Expr, Table
+from ..code.arguments import Block
+from ..code.ir import I32, I64, Code
+from ..code.target import Target
+from .parts.dropout import Dropout
+from .parts.panels import Keys, Values
+from .parts.products import add_values, add_values_carefully, multiply_keys
+from .parts.rules import Rules
+from .parts.softmax import Running
+from .parts.tasks import begun, each_task
+from .parts.tile import BLOCK, Memory, Specification, Tile, regions
+
+__all__ = ["PIECE", "write"]
+
+PIECE = 1024  # keys summed from nothing before they are merged: enough that merging is cheap, few enough to share among threads
+
+
+def write(
+    spec: Specification, target: Target, mask: Expr | None, score: Expr | None, constants: list[Const], tables: list[Table]
+) -> ir.Module:
+    """The kernel `forward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
+    module, code, (arguments, scratch, budget) = begun("forward")
+    arg = Block(code, arguments, constants, tables, spec.wide)
+    tile = Tile(code, spec, target, arg, Memory(code, scratch, regions(spec, target)))
+    rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
+    kernel = _Forward(code, arg, tile, rules)
+    with each_task(code, arg, budget) as number:
+        kernel.task(number)
+    code.ret_void()
+    return module
+
+
+class _Forward:
+    """The loop nest, from the outside in."""
+
+    def __init__(self, code: Code, arg: Block, tile: Tile, rules: Rules):
+        self.code, self.arg, self.tile, self.rules = code, arg, tile, rules
+        exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
+        # The piece that is being summed, and all pieces so far.
+        self.running = lambda memory: Running(code, memory, tile.type, tile.vectors, exponent, unit)
+        self.run, self.whole = (self.running(tile.memory[name]) for name in ("running", "final"))
+        self.keys, self.values = Keys(code, tile), Values(code, tile)
+        self.dropout = None
+        if tile.spec.dropout:
+            self.dropout = Dropout(code, tile.form.target, arg, tile.type, tile.vectors, tile.memory["dropout"])
+
+    def task(self, number) -> None:
+        """Which head and rows a task is, and what the plan says about its keys; then its pieces."""
+        code, arg, tile = self.code, self.arg, self.tile
+        split = tile.spec.split
+        part = code.srem(number, arg["pieces"]) if split else None
+        number = code.sdiv(number, arg["pieces"]) if split else number
+        pair, place = code.sdiv(number, arg["tiles"]), code.srem(number, arg["tiles"])
+        b, h = code.sdiv(pair, arg["heads"]), code.srem(pair, arg["heads"])
+        group = code.add(code.mul(b, arg["plan_batch"]), code.mul(h, arg["plan_head"]))
+        tiles_before = code.mul(group, arg["tiles"])
+        order = code.at(arg.address("order"), code.mul(code.add(tiles_before, place), code.index(4)))
+        which = code.sext(code.get(order, I32, 4), I64)
+        offsets = code.at(arg.address("offsets"), code.mul(code.add(tiles_before, which), code.index(8)))
+        runs = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
+        row = code.mul(which, code.index(tile.spec.rows))
+        tile.enter(b, h, row, code.smaller_int(code.sub(arg["rows"], row), code.index(tile.spec.rows)))
+        tile.load_queries()
+        start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
+        self.rules.open(b, h, start if tile.spec.folded else code.add(start, row))
+        if self.dropout is not None:
+            self.dropout.open(b, self.rules.heads, self.rules.queries)
+        self.head = h
+        self.rows_before = code.add(code.mul(pair, arg["rows"]), row)
+        if split:
+            self.piece(runs, code.mul(part, code.index(PIECE)))
+            self.hand_in(number, part)
+        else:
+            self.all_pieces(runs)
+
+    # pieces -------------------------------------------------------------------------------------------------------------------
+
+    def all_pieces(self, runs) -> None:
+        """One piece after the other, each merged into the whole; a piece that is alone is the whole."""
+        code, tile = self.code, self.tile
+        some = code.icmp_signed("<", *runs)
+        first = self.read_run(code.select(some, runs[0], code.index(0)))[0]
+        last = self.read_run(code.select(some, code.sub(runs[1], code.index(1)), code.index(0)))[1]
+        begin = code.mul(code.sdiv(first, code.index(PIECE)), code.index(PIECE))
+        alone = code.and_(some, code.icmp_signed("<=", last, code.add(begin, code.index(PIECE))))
+        with code.when(code.not_(alone)):
+            self.begin_whole()
+        with code.loop(begin, code.select(some, last, code.index(0)), PIECE, [runs[0]]) as piece:
+            piece.carry(self.piece((piece.carried[0], runs[1]), piece.index))
+            with code.when(code.not_(alone)):
+                self.merge(tile.o, [self.run.state(number) for number in range(tile.vectors)])
+        places = [
+            code.select(alone, self.tile.memory[one], self.tile.memory[all])
+            for one, all in (("running", "final"), ("o", "whole"))
+        ]
+        self.finish(self.running(places[0]), places[1])
+
+    def begin_whole(self) -> None:
+        self.whole.begin()
+        self.tile.clear(self.tile.memory["whole"])
+
+    def merge(self, output, states) -> None:
+        """A piece's Oᵀ, m and l join the whole."""
+        code, tile, whole = self.code, self.tile, self.whole
+        factors = [whole.take(number, *state) for number, state in enumerate(states)]
+        with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
+            source, target = tile.place(output, depth.index), tile.place(tile.memory["whole"], depth.index)
+            for number, factor in enumerate(factors):
+                before = code.fmul(tile.get(target, number), whole.factor(number))
+                tile.put(code.fma(tile.get(source, number), factor, before), target, number)
+
+    def hand_in(self, number, part) -> None:
+        """The piece goes to where the tile's pieces are collected; whoever brings the last one merges them all, in order."""
+        code, arg, tile = self.code, self.arg, self.tile
+        E, vectors = tile.spec.E, tile.vectors
+        size = (E + 2) * tile.row_bytes
+        begin = code.mul(code.mul(number, arg["pieces"]), code.index(size))
+        mine = code.at(arg.address("parts"), code.add(begin, code.mul(part, code.index(size))))
+        with code.loop(code.index(0), code.index(E)) as depth:
+            source, target = tile.place(tile.o, depth.index), tile.place(mine, depth.index)
+            for place in range(vectors):
+                tile.put(tile.get(source, place), target, place)
+        for place in range(vectors):
+            for row, value in enumerate(self.run.state(place)):
+                tile.put(value, code.at(mine, (E + row) * tile.row_bytes), place)
+        left = code.at(arg.address("left"), code.mul(number, code.index(8)))
+        before = code.atomic_rmw("sub", left, code.index(1), "acq_rel")
+        with code.when(code.icmp_signed("==", before, code.index(1))):
+            self.begin_whole()
+            with code.loop(code.index(0), arg["pieces"]) as piece:
+                theirs = code.at(arg.address("parts"), code.add(begin, code.mul(piece.index, code.index(size))))
+                rows = [code.at(theirs, (E + row) * tile.row_bytes) for row in (0, 1)]
+                self.merge(theirs, [[tile.get(row, place) for row in rows] for place in range(vectors)])
+            self.finish(self.whole, tile.memory["whole"])
+
+    def piece(self, runs, begin):
+        """m, l and Oᵀ of the keys begin … begin + PIECE; a second, careful attempt only where the first is not finite.
+
+        Gives the run that the next piece begins with.
+        """
+        code = self.code
+        carry = [code.index(0), code.index(1), runs[0]]
+        with code.repeat(lambda attempt, attempts, _: code.icmp_signed("<", attempt, attempts), carry) as tried:
+            attempt = tried.carried[0]
+            self.careful = code.icmp_signed("==", attempt, code.index(1))
+            self.run.begin()
+            self.tile.clear(self.tile.o)
+            reached = self.runs(runs[0], runs[1], begin)
+            again = code.and_(code.not_(self.finite()), code.icmp_signed("==", attempt, code.index(0)))
+            tried.carry(code.add(attempt, code.index(1)), code.select(again, code.index(2), code.index(1)), reached)
+        return tried.result[2]
+
+    def finite(self):
+        """Whether every lane's Oᵀ is."""
+        code, tile = self.code, self.tile
+        zero = code.number(0.0, tile.type)
+        with code.loop(code.index(0), code.index(tile.spec.E), 1, [zero] * tile.vectors) as depth:
+            place = tile.place(tile.o, depth.index)
+            # 0, or NaN once a value is not finite
+            depth.carry(*(code.fma(tile.get(place, number), zero, check) for number, check in enumerate(depth.carried)))
+        total = depth.result[0]
+        for check in depth.result[1:]:
+            total = code.fadd(total, check)
+        every = ir.IntType(tile.lanes)
+        return code.icmp_unsigned("==", code.bitcast(code.fcmp_ordered("==", total, zero), every), ir.Constant(every, -1))
+
+    # keys ---------------------------------------------------------------------------------------------------------------------
+
+    def read_run(self, run):
+        code = self.code
+        at = code.at(self.arg.address("runs"), code.mul(run, code.index(12)))
+        return [code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3)]
+
+    def runs(self, first_run, last_run, begin):
+        """The plan's runs within a piece, cut at multiples of BLOCK; what falls into the same block is done together.
+
+        Gives the run that was not used up.
+        """
+        code = self.code
+        end = code.add(begin, code.index(PIECE))
+
+        def exists(run):
+            return code.icmp_signed("<", run, last_run)
+
+        def edge(run, part: int):
+            return self.read_run(code.select(exists(run), run, code.index(0)))[part]
+
+        with code.repeat(
+            lambda run: code.and_(exists(run), code.icmp_signed("<=", edge(run, 1), begin)), [first_run]
+        ) as skipped:
+            skipped.carry(code.add(skipped.carried[0], code.index(1)))
+        carry = [skipped.result[0], begin]
+
+        def goes_on(run, reached):
+            begins = code.larger_int(edge(run, 0), reached)
+            return code.and_(exists(run), code.icmp_signed("<", begins, end))
+
+        with code.repeat(goes_on, carry) as taken:
+            run, reached = taken.carried
+            first, last, mixed = self.read_run(run)
+            first = code.larger_int(first, reached)
+            border = code.mul(code.add(code.sdiv(first, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
+            run, last, mixed = self.joined(run, last, mixed, border, last_run)
+            stop = code.smaller_int(last, border)
+            self.block(first, code.sub(stop, first), code.icmp_signed("!=", mixed, code.index(0)))
+            # What remains of the run belongs to the next block.
+            used_up = code.icmp_signed("<=", last, border)
+            taken.carry(code.select(used_up, code.add(run, code.index(1)), run), stop)
+        return taken.result[0]
+
+    def joined(self, run, last, mixed, border, last_run):
+        """A run together with those that follow it before the border."""
+        code = self.code
+
+        def joins(run, last, mixed):
+            """Whether this run ends before the border and the following one begins before it."""
+            following = code.add(run, code.index(1))
+            exists = code.icmp_signed("<", following, last_run)
+            begins = self.read_run(code.select(exists, following, run))[0]
+            both = code.and_(code.icmp_signed("<", last, border), code.icmp_signed("<", begins, border))
+            return code.and_(exists, both)
+
+        with code.repeat(joins, [run, last, mixed]) as joined:
+            following = code.add(joined.carried[0], code.index(1))
+            further = self.read_run(following)
+            # Unless both parts are full and touch, the mask decides.
+            touch = code.icmp_signed("==", further[0], joined.carried[1])
+            both = code.or_(joined.carried[2], further[2])
+            joined.carry(following, further[1], code.select(touch, both, code.index(1)))
+        return joined.result
+
+    def block(self, first, count, mixed) -> None:
+        """Some keys of one block: scores, running softmax, output."""
+        code, tile, rules, run = self.code, self.tile, self.rules, self.run
+        tile.enter_block(first)
+        self.keys.stage(count)
+        run.begin_block()
+        multiply_keys(code, tile, run, self.keys, count)
+        rules.decide(run, first, count, mixed)
+        run.end_block()
+        self.values.stage(count)
+        if self.dropout is not None:
+            self.dropout.draw(first, count)
+        steps = code.sdiv(code.add(count, code.index(1)), code.index(2)) if tile.form.pairs else count
+        with code.if_else(self.careful) as (then, otherwise):
+            for branch, mark, add in ((then, True, add_values_carefully), (otherwise, False, add_values)):
+                with branch:
+                    run.exponentiate(tile.s, count, mark, self.dropout, tile.form.pairs)
+                    add(code, tile, run, self.values, steps)
+
+    # the end ------------------------------------------------------------------------------------------------------------------
+
+    def finish(self, run: Running, output) -> None:
+        """out = Oᵀ / l, lse, and what a backward pass needs."""
+        code, tile, arg = self.code, self.tile, self.arg
+        run.add_sinks(self.sink, arg["sink_count"])
+        normalizers = run.normalizers()
+        with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
+            place = tile.place(output, depth.index)
+            for number, normalized in enumerate(normalizers):
+                tile.put(normalized(tile.get(place, number)), place, number)
+        tile.store_output(output)
+        run.finish()
+        for row, name in (("maximum", "lse"), ("seen", "top"), ("total", "total")):
+            run.store(row, code.at(arg.address(name), code.mul(self.rows_before, code.index(tile.size))), tile.count)
+
+    def sink(self, index, number: int):
+        """A sink of every lane: of the head, or of each lane's own head where heads share a tile."""
+        code, tile, arg = self.code, self.tile, self.arg
+
+        def of(head):
+            place = code.add(code.mul(head, arg["sink_count"]), index)
+            return code.get(code.at(arg.address("sinks"), code.mul(place, code.index(tile.size))), tile.real, tile.size)
+
+        if not tile.spec.folded:
+            return code.splat(of(self.head), tile.lanes)
+        last, first = code.sub(tile.count, code.index(1)), code.mul(self.head, arg["group"])
+        lanes = [code.smaller_int(code.index(number * tile.lanes + lane), last) for lane in range(tile.lanes)]
+        return code.gathered([of(code.add(first, code.sdiv(lane, arg["Q"]))) for lane in lanes])

@@ -1,0 +1,1 @@
+"""What kernels are put together from: tiles, products, the streaming softmax, rules, dropout."""

@@ -1,0 +1,211 @@
+"""The backward pass of one visit, element by element: from scores and dP to weights and the gradients of scores and of tables.
+
+    P = 2**(exponent · (s' - top)) / total        dS' = P ∘ (dP + rest)        dS = dS' ∘ ∂s'/∂s        s' = score(s)
+
+The partial derivatives are expressions too (`readings.adjoints`), emitted beside the score, so that what both need is computed once.
+A removed pair gets exactly 0, by choosing and not by multiplying: -0, which adds nothing but can be told from what is merely small.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from llvmlite import ir
+
+from .....language.analysis import deciding
+from .....language.expr import Const, Expr, Read, Table
+from .....language.expr import score as the_score
+from ...code import special
+from ...code.arguments import Block
+from ...code.emit import Emitter
+from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
+from .dropout import Dropout
+from .scratch_product import Matrix, Multiplier, sum_of_lanes
+
+__all__ = ["Pullback"]
+
+
+class Pullback:
+    """Mask, score and partial derivatives on lanes; what depends on the query is computed once per visit, on the key once per key.
+
+    partials: ∂s'/∂leaf for the score and the reads of tables whose gradients are wanted. gradients: per such table the address of
+    its gradient, float64, contiguous. room: working memory for two vectors of float64.
+    """
+
+    def __init__(self, code: Code, tools: Multiplier, vectors: int, arg: Block, mask: Expr | None, score: Expr | None,
+                 partials: dict[Expr, Expr], constants: list[Const], tables: list[Table], wide: bool, room,
+                 dropout: Dropout | None):  # fmt: skip
+        self.code, self.tools, self.vectors, self.arg, self.tables = code, tools, vectors, arg, tables
+        self.mask, self.score, self.partials = mask, score, partials
+        self.room, self.dropout = room, dropout
+        self.factor, self.exponent = (arg.factor(name, tools.type) for name in ("score_factor", "exponent"))
+        self.lowest = code.fdiv(code.number(special.FLOOR[tools.type.element], tools.type), self.exponent)
+        self.real, self.lanes, self.type = tools.type.element, tools.lanes, tools.type
+        self.whole = I64 if wide else I32
+        numbers = {id(node): number for number, node in enumerate(constants)}
+        decides = frozenset().union(*(deciding(root) for root in (score, *partials.values())))
+        self.rules = [] if score is None else [score, *partials.values(), *(part for read in self.reads for part in read.index)]
+        self.parts = [
+            (Emitter(code, real, self.whole, arg, numbers, tables, chosen), roots)
+            for real, roots, chosen in ((F64, [] if mask is None else [mask], frozenset()), (self.real, self.rules, decides))
+        ]
+        self.gradients: dict[int, Any] = {}
+
+    @property
+    def reads(self) -> list[Read]:
+        return [leaf for leaf in self.partials if isinstance(leaf, Read)]
+
+    def open(self, b, h, first, count) -> None:
+        """What can be known once per visit: batch, head, and the query position of every lane."""
+        code, lanes = self.code, self.lanes
+        place = b, h
+        b, h, first = (value if self.whole == I64 else code.trunc(value, self.whole) for value in (b, h, first))
+        self.count, self.scopes, queries = count, [], []
+        for number in range(self.vectors):
+            steps = ir.Constant(vector(self.whole, lanes), [number * lanes + lane for lane in range(lanes)])
+            query = code.add(code.splat(first, lanes), steps)
+            queries.append(query)
+            scopes = [emitter.scope(batch=b, head=h, query=query) for emitter, _ in self.parts]
+            for scope, (_, roots) in zip(scopes, self.parts, strict=True):
+                for root in roots:
+                    scope.prepare(root)
+            self.scopes.append(scopes)
+        steps = [
+            ir.Constant(vector(I32, lanes), [number * lanes + lane for lane in range(lanes)]) for number in range(self.vectors)
+        ]
+        self.dead = [code.icmp_signed(">=", step, code.splat(code.trunc(count, I32), lanes)) for step in steps]
+        if self.dropout is not None:
+            self.dropout.open(place[0], [place[1]] * self.vectors, queries)
+
+    def apply(
+        self, scores: Matrix, dp: Matrix, p: Matrix, ds: Matrix, rows: Matrix, base, first, last, end, masked: bool
+    ) -> None:
+        """Rows first … last of P and dS from those of S and dP, rows up to `end` as if removed; gradients of tables grow.
+
+        base: the key of row 0. rows: three rows of lanes, the shift that is taken from a score, the inverse of the total, and rest.
+        """
+        code, tools = self.code, self.tools
+        with code.loop(last, end) as loop:
+            for matrix in (p, ds):
+                for number in range(self.vectors):
+                    self._put(code.number(-0.0, self.type), matrix, loop.index, number)
+        if self.dropout is not None:
+            self.dropout.draw(code.add(base, first), code.sub(last, first))
+        with code.loop(first, last) as loop:
+            position = code.add(base, loop.index)
+            key = position if self.whole == I64 else code.trunc(position, self.whole)
+            s_at, dp_at, rows_at = (
+                tools.place(part, at) for part, at in ((scores, loop.index), (dp, loop.index), (rows, code.index(0)))
+            )
+            shared: list[dict] = [{} for _ in self.parts]
+            landed: list[tuple[Any, Any, Any]] = []
+            for number, scopes in enumerate(self.scopes):
+                logit = tools.get(s_at, number)
+                logit = logit if self.score is None else code.fmul(logit, self.factor)
+                inner = [self._scope(scope, roots, key, known) for scope, (_, roots), known in
+                         zip(scopes, self.parts, shared, strict=True)]  # fmt: skip
+                rule = inner[1].scope(score=logit)
+                logit = logit if self.score is None else self._number(rule.value(self.score))
+                removed = code.or_(code.fcmp_ordered("==", logit, code.number(-math.inf, logit)), self.dead[number])
+                if masked:
+                    removed = code.or_(removed, code.not_(code.splat(inner[0].value(self.parts[0][1][0]), self.lanes)))
+                kept = None if self.dropout is None else self.dropout.factor(number, code.sub(loop.index, first))
+                weight, slope = self._weight(logit, number, tools.get(dp_at, number), rows_at, rows.row, kept)
+                nothing = code.number(-0.0, weight)
+                self._put(code.select(removed, nothing, weight), p, loop.index, number)
+
+                def through(partial: Expr, slope=slope, removed=removed, rule=rule, nothing=nothing):
+                    """The gradient of a leaf, given ∂s'/∂leaf."""
+                    value = slope if _is_one(partial) else code.fmul(slope, self._number(rule.value(partial)))
+                    return code.select(removed, nothing, value)
+
+                kind = self.partials.get(the_score)
+                self._put(nothing if kind is None else through(kind), ds, loop.index, number)
+                for read in self.reads:
+                    landed.append((read, self._offset(read, rule), through(self.partials[read])))
+            self._land(landed)
+
+    def _put(self, value, matrix: Matrix, row, number: int) -> None:
+        """Stores a vector of P or dS; as bfloat16 where products take pairs."""
+        code, tools = self.code, self.tools
+        if not tools.pairs:
+            tools.put(value, tools.place(matrix, row), number)
+            return
+        place = code.at(tools.place(matrix, row), 2 * self.lanes * number)
+        code.put(code.brain(value), place, 2 * self.lanes)
+
+    def _scope(self, scope: Emitter, roots: list[Expr], key, shared: dict) -> Emitter:
+        """The scope of a key: what is the same for all lanes is computed for the first vector only."""
+        inner = scope.scope(key=key)
+        known = set(inner.values)
+        inner.values.update(shared)
+        for root in roots:
+            inner.prepare(root)
+        shared |= {name: value for name, value in inner.values.items() if name not in known and not is_vector(value)}
+        return inner
+
+    def _weight(self, logit, number: int, dp, rows_at, step: int, kept):
+        """P and P ∘ (dP + rest) of a vector; with dropout, P and dP times what it multiplies weights by."""
+        code, tools = self.code, self.tools
+        shift, inverse, rest = (tools.get(rows_at, number, row * step) for row in range(3))
+        x = code.fsub(logit, shift)
+        zero = code.number(0.0, x)
+        x = code.select(code.fcmp_ordered(">", x, zero), zero, x)  # by a rounding, at most
+        weight = code.fmul(special.softmax_exp2(code, x, self.exponent, self.lowest), inverse)
+        slope = code.fmul(weight, code.fadd(dp if kept is None else code.fmul(dp, kept), rest))
+        return weight if kept is None else code.fmul(weight, kept), slope
+
+    def _number(self, value):
+        """A number in every lane, as the kernel computes."""
+        code, value = self.code, self.code.splat(value, self.lanes)
+        if element(value) in (F32, F64):
+            convert = code.fptrunc if self.real == F32 else code.fpext
+            return value if element(value) == self.real else convert(value, self.type)
+        return code.sitofp(value, self.type)
+
+    # tables ---------------------------------------------------------------------------------------------------------------------
+
+    def _offset(self, read: Read, rule: Emitter):
+        """Where the gradient of what is read lies, in bytes from the first: a vector only if it differs between lanes."""
+        code = self.code
+        number = next(at for at, known in enumerate(self.tables) if known is read.table)
+        sizes = self.arg.tables[number][1]
+        total: Any = code.index(0)
+        widths = [*sizes[:-1], self.arg[f"width{number}"]]
+        for part, size, width in zip(read.index, sizes, widths, strict=True):
+            value = rule.value(part)
+            lanes = value.type.count if is_vector(value) else 1
+            wide = value if element(value) == I64 else code.sext(value, vector(I64, lanes))
+            top = code.splat(code.sub(size, code.index(1)), lanes)
+            wide = code.smaller_int(code.larger_int(wide, code.whole(0, wide)), top)
+            count = max(lanes, total.type.count if is_vector(total) else 1)
+            total = code.mul(code.splat(total, count), code.splat(width, count))
+            total = code.add(total, code.splat(wide, count))
+        return code.mul(total, code.whole(8, total))
+
+    def _land(self, landed: list) -> None:
+        """Adds what landed to the gradients of tables, vector after vector; lanes without a row add nothing."""
+        code, room = self.code, self.room
+        for at, (read, offset, value) in enumerate(landed):
+            number, base = at // len(self.reads), self.gradients[id(read.table)]
+            alive = code.sub(self.count, code.index(number * self.lanes))
+            wide = value if self.real == F64 else code.fpext(value, vector(F64, self.lanes))
+            if not is_vector(offset):
+                steps = ir.Constant(vector(I64, self.lanes), list(range(self.lanes)))
+                here = code.icmp_signed("<", steps, code.splat(alive, self.lanes))
+                total = sum_of_lanes(code, code.select(here, wide, code.number(0.0, wide)))
+                place = code.at(base, offset)
+                code.put(code.fadd(code.get(place, F64, 8), total), place, 8)
+                continue
+            code.put(wide, room, 8)
+            offsets = code.at(room, 8 * self.lanes)
+            code.put(offset, offsets, 8)
+            with code.loop(code.index(0), code.smaller_int(alive, code.index(self.lanes))) as lane:
+                step = code.mul(lane.index, code.index(8))
+                place = code.at(base, code.get(code.at(offsets, step), I64, 8))
+                code.put(code.fadd(code.get(place, F64, 8), code.get(code.at(room, step), F64, 8)), place, 8)
+
+
+def _is_one(partial: Expr) -> bool:
+    return isinstance(partial, Const) and partial.value == 1

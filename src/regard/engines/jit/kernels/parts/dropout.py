@@ -1,0 +1,119 @@
+"""Dropout on lanes: the numbers of `regard.language.dropout`, four keys at a time, kept as one bit per pair until a weight asks.
+
+    open(batch, heads, queries)   once per tile: what the counters of every lane begin with
+    draw(first, count)            once per block of keys: rows of bits; `first` is a multiple of 4, as blocks are
+    factor(number, row)           0 or 1 / (1 - rate) in the lanes of a vector, for a key of the block
+
+A product of 32 by 32 bits takes a lane of 64, so every vector is drawn in as many parts as its lanes need; what the upper half of
+such a lane holds is of no account until the end. What all lanes share (the key, one head, the first rounds) stays scalar.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from .....language import dropout as counting
+from ...code.arguments import Block
+from ...code.ir import BYTE, I1, I32, I64, Code, is_vector, vector
+from ...code.target import Target
+
+__all__ = ["Dropout", "room", "slots"]
+
+WORD = 0xFFFFFFFF
+TOGETHER = 4  # keys that share a counter
+
+
+def slots(dropout: counting.Dropout) -> dict[str, int | float]:
+    """What a kernel is told, by the names of the argument block; the seed as the bits of a signed number."""
+    seed = dropout.seed - 2**64 if dropout.seed >= 2**63 else dropout.seed
+    return {"dropout_seed": seed, "dropout_threshold": dropout.threshold, "dropout_scale": dropout.scale}
+
+
+def room(keys: int, rows: int, lanes: int) -> int:
+    """Bytes of working memory for a block of so many keys and query rows: a bit per pair, and at least a byte per vector."""
+    return keys * rows // min(lanes, 8)
+
+
+class Dropout:
+    """type: of a vector of weights. memory: `room` for the bits of a block."""
+
+    def __init__(self, code: Code, target: Target, arg: Block, type: ir.VectorType, vectors: int, memory):
+        self.code, self.lanes, self.vectors, self.memory = code, type.count, vectors, memory
+        self.part = min(self.lanes, target.lanes(8))
+        seed = arg["dropout_seed"]
+        halves = code.and_(seed, code.index(WORD)), code.lshr(seed, code.index(32))
+        self.keys = [
+            [code.add(half, code.index(number * step)) for half, step in zip(halves, counting.STEPS, strict=True)]
+            for number in range(counting.ROUNDS)
+        ]
+        self.threshold = code.splat(code.trunc(arg["dropout_threshold"], I32), self.lanes)
+        self.factors = code.number(0.0, type), arg.factor("dropout_scale", type)
+
+    def open(self, batch, heads: list, queries: list) -> None:
+        """The counters of a tile: its batch entry; per vector the head (a scalar, or one per lane) and the positions of its lanes."""
+        self.batch = batch
+        self.counters = [(self._parts(query), self._parts(head)) for query, head in zip(queries, heads, strict=True)]
+
+    def _parts(self, value) -> list:
+        """Integers of any width as parts of 64-bit lanes; a scalar serves all parts."""
+        code, lanes = self.code, self.lanes
+        if not is_vector(value):
+            return [value if value.type == I64 else code.sext(value, I64)] * (lanes // self.part)
+        cuts = [code.shuffle(value, value, list(range(first, first + self.part))) for first in range(0, lanes, self.part)]
+        return [cut if cut.type.element == I64 else code.sext(cut, vector(I64, self.part)) for cut in cuts]
+
+    def draw(self, first, count) -> None:
+        """The bits of keys first … first + count; what is drawn for up to three keys more is of no account."""
+        code = self.code
+        with code.loop(code.index(0), count, TOGETHER) as loop:
+            four = code.lshr(code.add(first, loop.index), code.index(2))
+            for number, (queries, heads) in enumerate(self.counters):
+                parts = [self._words([four, query, head, self.batch]) for query, head in zip(queries, heads, strict=True)]
+                for key, words in enumerate(zip(*parts, strict=True)):
+                    row = code.add(loop.index, code.index(key))
+                    self._put(code.icmp_unsigned(">=", self._joined(list(words)), self.threshold), number, row)
+
+    def _words(self, counter: list) -> list:
+        """Philox4x32-10 of a counter, each word in the lower half of its lanes."""
+        a, b, c, d = counter
+        for low, high in self.keys:
+            first, third = self._product(a, counting.MULTIPLIERS[0]), self._product(c, counting.MULTIPLIERS[1])
+            a, b, c, d = self._mixed(third, b, low), third, self._mixed(first, d, high), first
+        return [a, b, c, d]
+
+    def _product(self, word, by: int):
+        return self.code.mul(self.code.and_(word, self.code.whole(WORD, word)), self.code.whole(by, word))
+
+    def _mixed(self, product, word, key):
+        """The upper half of a product, with a word and a key."""
+        high = self.code.xor(self.code.lshr(product, self.code.whole(32, product)), self._like(product, key))
+        count = max(value.type.count if is_vector(value) else 1 for value in (high, word))
+        return self.code.xor(self.code.splat(high, count), self.code.splat(word, count))
+
+    def _like(self, value, scalar):
+        return self.code.splat(scalar, value.type.count if is_vector(value) else 1)
+
+    def _joined(self, words: list):
+        """The parts of a vector side by side, 32 bits in a lane."""
+        narrow = [self.code.trunc(word, vector(I32, self.part)) for word in words]
+        while len(narrow) > 1:
+            order = list(range(2 * narrow[0].type.count))
+            narrow = [self.code.shuffle(x, y, order) for x, y in zip(narrow[::2], narrow[1::2], strict=True)]
+        return narrow[0]
+
+    def _place(self, number: int, row):
+        size = room(1, self.lanes, self.lanes)
+        offset = self.code.mul(row, self.code.index(size * self.vectors))
+        return self.code.at(self.code.at(self.memory, offset), number * size)
+
+    def _put(self, kept, number: int, row) -> None:
+        bits = self.code.bitcast(kept, ir.IntType(self.lanes))
+        self.code.put(bits if self.lanes >= 8 else self.code.zext(bits, BYTE), self._place(number, row))
+
+    def factor(self, number: int, row):
+        """What the weights of a vector of lanes are multiplied by, for a row of the block; a dropped weight keeps its sign."""
+        code, lanes = self.code, self.lanes
+        bits = code.get(self._place(number, row), ir.IntType(max(lanes, 8)))
+        kept = code.bitcast(bits if lanes >= 8 else code.trunc(bits, ir.IntType(lanes)), vector(I1, lanes))
+        nothing, scale = self.factors
+        return code.select(kept, scale, nothing)

@@ -1,0 +1,147 @@
+"""The elements of k and v as the products take them: where they lie, or from a panel, a copy of the block in another form.
+
+    float32, float64        in place, with any strides
+    16 bit                  widened to float32, once per block
+    bfloat16, by pairs      k in place: two neighbours in depth are a word. v interleaved: two neighbouring keys are a word
+
+A panel costs a few percent of the products that read it.
+"""
+
+from __future__ import annotations
+
+from ...code.ir import F32, I16, I32, Code, Word, vector
+from .tile import Tile, in_place, steps
+
+__all__ = ["Keys", "Values"]
+
+
+class Keys:
+    """k for dot products: rows of steps, a step being one element, or a pair of them."""
+
+    def __init__(self, code: Code, tile: Tile):
+        self.code, self.tile, self.form = code, tile, tile.form
+        self.placed = in_place(tile.spec, tile.form, "k")
+        self.steps = steps(tile.spec.D, tile.form)
+
+    def stage(self, count) -> None:
+        """Makes the panel of some rows, if there is one."""
+        if self.placed:
+            return
+        code, tile, D = self.code, self.tile, self.tile.spec.D
+        with code.loop(code.index(0), count) as key:
+            source, target = tile.row("k", key.index), self._panel_row(key.index)
+            if self.form.pairs:
+                with code.loop(code.index(0), code.index(D)) as depth:
+                    code.put(
+                        code.get(tile.column(source, "k", depth.index), I16),
+                        code.at(target, code.mul(depth.index, code.index(2))),
+                    )
+                if D % 2:
+                    code.put(code.index(0, I16), code.at(target, 2 * D))
+            else:
+                _widen_row(code, tile, "k", source, target, D)
+
+    def row(self, key):
+        return self.tile.row("k", key) if self.placed else self._panel_row(key)
+
+    def _panel_row(self, key):
+        return self.code.at(self.tile.memory["k"], self.code.mul(key, self.code.index(4 * self.steps)))
+
+    def step(self, row, number):
+        """The address of a step of a row."""
+        code, tile = self.code, self.tile
+        if self.placed and not self.form.pairs:
+            return tile.column(row, "k", number)
+        return code.at(row, code.mul(number, code.index(4)))
+
+    def element(self, place, further: int):
+        """What lies some steps from a place, in every lane."""
+        code, tile = self.code, self.tile
+        if self.placed and not self.form.pairs:
+            distance = tile.form.itemsize * further if tile.unit("k") else code.mul(code.index(further), tile.step("k"))
+            return code.splat(code.get(code.at(place, distance), tile.real), tile.lanes)
+        return _from_panel(code, tile, place, further)
+
+
+class Values:
+    """v for weighted sums: per step (a key, or a pair of keys) a row of E elements."""
+
+    def __init__(self, code: Code, tile: Tile):
+        self.code, self.tile, self.form = code, tile, tile.form
+        self.placed = in_place(tile.spec, tile.form, "v")
+
+    def stage(self, count) -> None:
+        """Makes the panel of some rows, if there is one; an odd last key is paired with zeros."""
+        if self.placed:
+            return
+        code, tile, E = self.code, self.tile, self.tile.spec.E
+        if not self.form.pairs:
+            with code.loop(code.index(0), count) as key:
+                _widen_row(code, tile, "v", tile.row("v", key.index), self._panel_row(key.index), E)
+            return
+        whole = code.sdiv(count, code.index(2))
+        with code.loop(code.index(0), whole) as pair:
+            low, high = (tile.row("v", code.add(code.mul(pair.index, code.index(2)), code.index(part))) for part in (0, 1))
+            self._interleave(low, high, self._panel_row(pair.index))
+        with code.when(code.icmp_signed("!=", code.mul(whole, code.index(2)), count)):
+            self._interleave(tile.row("v", code.mul(whole, code.index(2))), None, self._panel_row(whole))
+
+    def _interleave(self, low, high, target) -> None:
+        """Words of two rows; without a second row, of one row and zeros."""
+        code, tile, E = self.code, self.tile, self.tile.spec.E
+        lanes = 2 * tile.form.target.lanes(4)  # the widest, whatever the tile has
+        squares = E // lanes * lanes if tile.unit("v") else 0
+        nothing = code.whole(0, vector(I16, lanes))
+        with code.loop(code.index(0), code.index(squares), lanes) as depth:
+            offset = code.mul(depth.index, code.index(2))
+            a = code.get(code.at(low, offset), vector(I16, lanes))
+            b = nothing if high is None else code.get(code.at(high, offset), vector(I16, lanes))
+            place = code.at(target, code.mul(depth.index, code.index(4)))
+            for half in (0, 1):
+                order = [(half * lanes + place) // 2 + lanes * (place % 2) for place in range(lanes)]
+                code.put(code.shuffle(a, b, order), code.at(place, 2 * lanes * half))
+        with code.loop(code.index(squares), code.index(E)) as depth:
+            a = code.zext(code.get(tile.column(low, "v", depth.index), I16), I32)
+            b = code.index(0, I32) if high is None else code.zext(code.get(tile.column(high, "v", depth.index), I16), I32)
+            word = code.or_(a, code.shl(b, code.index(16, I32)))
+            code.put(word, code.at(target, code.mul(depth.index, code.index(4))))
+
+    def row(self, step):
+        return self.tile.row("v", step) if self.placed else self._panel_row(step)
+
+    def _panel_row(self, step):
+        return self.code.at(self.tile.memory["v"], self.code.mul(step, self.code.index(4 * self.tile.spec.E)))
+
+    def column(self, row, depth):
+        """The address of an element of a row."""
+        return self.tile.column(row, "v", depth) if self.placed else self.code.at(row, self.code.mul(depth, self.code.index(4)))
+
+    def element(self, place, further: int):
+        """What lies some elements from a place, in every lane."""
+        code, tile = self.code, self.tile
+        if not self.placed:
+            return _from_panel(code, tile, place, further)
+        distance = tile.form.itemsize * further if tile.unit("v") else code.mul(code.index(further), tile.step("v"))
+        return code.splat(code.get(code.at(place, distance), tile.real), tile.lanes)
+
+
+def _from_panel(code: Code, tile: Tile, place, further: int):
+    """A number, or a pair of them; a pair that is multiplied with one vector only is not loaded before."""
+    if tile.form.pairs and tile.vectors == 1:
+        return Word(place, 4 * further)
+    return code.splat(code.get(code.at(place, 4 * further), F32), tile.lanes)
+
+
+def _widen_row(code: Code, tile: Tile, name: str, source, target, depth: int) -> None:
+    """A row of 16-bit numbers as float32."""
+    lanes = tile.form.target.lanes(4)  # the widest, whatever the tile has
+    squares = depth // lanes * lanes if tile.unit(name) else 0
+    with code.loop(code.index(0), code.index(squares), lanes) as loop:
+        code.put(
+            tile.form.load(code, tile.column(source, name, loop.index), lanes),
+            code.at(target, code.mul(loop.index, code.index(4))),
+        )
+    with code.loop(code.index(squares), code.index(depth)) as loop:
+        code.put(
+            tile.form.load(code, tile.column(source, name, loop.index)), code.at(target, code.mul(loop.index, code.index(4)))
+        )

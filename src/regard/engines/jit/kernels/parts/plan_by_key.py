@@ -1,0 +1,91 @@
+"""A plan read from the side of the keys: which tiles of queries visit a tile of keys, and which of its keys each of them meets.
+
+A plan lists keys per tile of queries. Sums over queries (gradients of keys and values, attention received) go the other way: they
+hold a tile of keys and walk over the tiles of queries that visit it. `visitors` says where that walk begins and ends, in time that
+grows with the runs; the kernel then finds a tile's keys by binary search (`meeting`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....plan import Plan
+from ...code.ir import I32, I64, Code
+
+__all__ = ["meeting", "visitors"]
+
+
+def visitors(plan: Plan, keys: int) -> np.ndarray:
+    """Per group of the plan and tile of `keys` keys: the first tile of queries that visits it, and one past the last.
+
+    -> (groups, ⌈K / keys⌉, 2), int64; (T, 0) for keys that nobody visits, with T tiles of queries.
+    """
+    groups, tiles = plan.order.shape
+    units = -(-plan.dims["K"] // keys)
+    found = np.empty((groups, units, 2), np.int64)
+    group, tile = np.divmod(plan.tile_of, max(tiles, 1))
+    first, last = plan.runs[:, 0] // keys, -(-plan.runs[:, 1] // keys)  # units that a run touches
+    found[..., 0] = _least(groups, units, group, first, last, tile, tiles)
+    found[..., 1] = -_least(groups, units, group, first, last, -tile - 1, 0)
+    return found
+
+
+def _least(groups: int, units: int, group, first, last, value, nothing: int) -> np.ndarray:
+    """Per group and unit the least value of the spans first … last that hold it.
+
+    A span is the union of two spans whose length is a power of two; from the longest to the shortest, each hands its least to
+    its halves.
+    """
+    level = np.frexp(last - first)[1] - 1  # of the longest power of two inside
+    below: Any = None
+    for power in range(int(level.max(initial=0)), -1, -1):
+        least = np.full((groups, units), nothing, np.int64)
+        if below is not None:
+            half = 1 << power
+            np.minimum(least, below, out=least)
+            np.minimum(least[:, half:], below[:, : units - half], out=least[:, half:])
+        here = level == power
+        for start in (first[here], last[here] - (1 << power)):
+            np.minimum.at(least, (group[here], start), value[here])
+        below = least
+    return below
+
+
+def meeting(code: Code, arg, group, tile, first, last):
+    """The keys from `first` to `last` that a tile of queries visits: (first, last, mixed) of what spans all of them.
+
+    Nothing is visited where the first found is not below the last found. Runs with a gap between them count as mixed: the mask
+    knows the gap. arg: a block with the slots offsets, runs and tiles.
+    """
+    offsets = code.at(arg.address("offsets"), code.mul(code.add(code.mul(group, arg["tiles"]), tile), code.index(8)))
+    begin, end = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
+
+    def part(run, number: int):
+        place = code.at(arg.address("runs"), code.add(code.mul(run, code.index(12)), code.index(4 * number)))
+        return code.sext(code.get(place, I32, 4), I64)
+
+    # The first run that ends beyond `first`.
+    with code.repeat(lambda low, high: code.icmp_signed("<", low, high), [begin, end]) as search:
+        low, high = search.carried
+        middle = code.ashr(code.add(low, high), code.index(1))
+        beyond = code.icmp_signed(">", part(middle, 1), first)
+        search.carry(code.select(beyond, low, code.add(middle, code.index(1))), code.select(beyond, middle, high))
+    run, nothing = search.result[0], code.index(0)
+
+    def meets(run, *_):
+        exists = code.icmp_signed("<", run, end)
+        # Where this tile has no further run, some run is read all the same: the first of the plan.
+        safe = code.select(exists, run, code.index(0))
+        return code.and_(exists, code.icmp_signed("<", part(safe, 0), last))
+
+    with code.repeat(meets, [run, last, first, nothing]) as joined:
+        run, lo, hi, mixed = joined.carried
+        starts, ends = code.larger_int(part(run, 0), first), code.smaller_int(part(run, 1), last)
+        fresh = code.icmp_signed("<=", hi, lo)
+        gap = code.and_(code.not_(fresh), code.icmp_signed("!=", starts, hi))
+        both = code.or_(code.or_(mixed, part(run, 2)), code.zext(gap, I64))
+        joined.carry(code.add(run, code.index(1)), code.select(fresh, starts, lo), ends, both)
+    _, lo, hi, mixed = joined.result
+    return lo, hi, code.icmp_signed("!=", mixed, nothing)

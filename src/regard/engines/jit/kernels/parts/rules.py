@@ -1,0 +1,116 @@
+"""Mask and score of a tile: the expressions on lanes, every part computed as seldom as it can be.
+
+What depends on batch, head and query is computed once per tile, what depends on the key alone once per key and shared by all
+vectors, the rest for every pair. Masks compute their float parts in float64, so that a mask means the same in every engine.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+
+from .....language.analysis import deciding
+from .....language.expr import Const, Expr, Table
+from ...code.arguments import Block
+from ...code.emit import Emitter
+from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
+from .softmax import Running
+from .tile import Tile
+
+__all__ = ["Rules"]
+
+
+class Rules:
+    def __init__(self, code: Code, tile: Tile, arg: Block, mask: Expr | None, score: Expr | None,
+                 constants: list[Const], tables: list[Table], wide: bool):  # fmt: skip
+        self.code, self.tile, self.whole = code, tile, I64 if wide else I32
+        numbers = {id(node): number for number, node in enumerate(constants)}
+        self.parts = [
+            (Emitter(code, real, self.whole, arg, numbers, tables, deciding(score) if root is score else frozenset()), root)
+            for real, root in ((F64, mask), (tile.real, score)) if root is not None
+        ]  # fmt: skip
+        self.mask, self.score = mask, score
+
+    def open(self, b, h, first) -> None:
+        """What can be known once per tile: batch, head, and the query position of every lane.
+
+        h: the head, or the group of heads that share the tile; first: the position of its first row.
+        """
+        code, tile, lanes = self.code, self.tile, self.tile.lanes
+        b, h, first, Q, group = (value if self.whole == I64 else code.trunc(value, self.whole)
+                                 for value in (b, h, first, tile.arg["Q"], tile.arg["group"]))  # fmt: skip
+        self.per_vector, self.heads, self.queries = [], [], []
+        for number in range(tile.vectors):
+            numbers = [number * lanes + lane for lane in range(lanes)]
+            if tile.spec.folded:
+                rows = [code.index(lane, self.whole) for lane in numbers]
+                query = code.gathered([code.add(first, code.srem(row, Q)) for row in rows])
+                head = code.gathered([code.add(code.mul(h, group), code.sdiv(row, Q)) for row in rows])
+            else:
+                query, head = code.add(code.splat(first, lanes), ir.Constant(vector(self.whole, lanes), numbers)), h
+            self.heads.append(head)
+            self.queries.append(query)
+            scopes = [emitter.scope(batch=b, head=head, query=query) for emitter, _ in self.parts]
+            for scope, (_, root) in zip(scopes, self.parts, strict=True):
+                scope.prepare(root)
+            self.per_vector.append(scopes)
+
+    def decide(self, run: Running, first, count, mixed) -> None:
+        """Score and mask of some keys of a block; a full block does not mention the mask."""
+        code = self.code
+        if self.mask is not None:
+            with code.if_else(mixed) as (then, otherwise):
+                with then:
+                    self.apply(run, first, count, masked=True)
+                with otherwise:
+                    if self.score is not None:
+                        self.apply(run, first, count, masked=False)
+        elif self.score is not None:
+            self.apply(run, first, count, masked=False)
+
+    def apply(self, run: Running, first, count, masked: bool) -> None:
+        """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
+        code, tile = self.code, self.tile
+        nothing, factor = code.number(-math.inf, tile.type), tile.arg.factor("score_factor", tile.type)
+        with code.loop(code.index(0), count, 1, [nothing] * tile.vectors) as loop:
+            position = code.add(first, loop.index)
+            key = position if self.whole == I64 else code.trunc(position, self.whole)
+            place = tile.place(tile.s, loop.index)
+            shared: list[dict] = [{} for _ in self.parts]
+            seen = []
+            for number, scopes in enumerate(self.per_vector):
+                s = tile.get(place, number)
+                if self.score is not None:
+                    s = code.fmul(s, factor)
+                found: dict[Expr, ir.Value] = {}
+                # The score first, then the mask, which decides over whatever the score became.
+                for part in reversed(range(len(self.parts))):
+                    root = self.parts[part][1]
+                    if root is self.mask and not masked:
+                        continue
+                    scope = scopes[part].scope(key=key)
+                    known = set(scope.values)
+                    scope.values.update(shared[part])
+                    scope.prepare(root)
+                    shared[part] = {name: value for name, value in scope.values.items()
+                                    if name not in known and not is_vector(value)}  # fmt: skip
+                    found[root] = scope.scope(score=s).value(root)
+                if self.score is not None:
+                    s = self._logit(found[self.score])
+                if masked and self.mask is not None:
+                    s = code.select(code.splat(found[self.mask], tile.lanes), s, code.number(-math.inf, s))
+                tile.put(s, place, number)
+                seen.append(code.larger(loop.carried[number], s))
+            loop.carry(*seen)
+        run.replace_seen(loop.result)
+
+    def _logit(self, value):
+        """A score in every lane."""
+        code, lanes = self.code, self.tile.lanes
+        value = code.splat(value, lanes)
+        if element(value) == F64 and self.tile.real == F32:
+            value = code.fptrunc(value, self.tile.type)
+        elif element(value) not in (F32, F64):  # an integer expression
+            value = code.sitofp(value, self.tile.type)
+        return value

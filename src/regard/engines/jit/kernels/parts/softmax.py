@@ -1,0 +1,213 @@
+"""The running softmax of a tile: maximum, sum and rescale factor of every lane, kept between blocks of keys.
+
+    m' = max(m, block maximum)     α = 2**(exponent · (m - m'))
+    p = 2**(exponent · (s - m'))   l' = α l + Σ p
+
+The exponent (scale · log2 e) is positive. The difference comes first: it is exact where it matters, so the largest p is 1 however
+large the scores are. A lane that has seen nothing has m = -inf; its shift is 0 instead, so that -inf - -inf never happens: p is
+0, and so is the final weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ...code import special
+from ...code.ir import Code
+from ...code.special import FLOOR, LOG2E
+from .dropout import Dropout
+
+__all__ = ["Running"]
+
+
+class Running:
+    """Rows of lanes in working memory: m, l, the block's maximum, α, and the shift (m, or 0 where that is -inf).
+
+    exponent: from a difference of scores to base 2. unit: from a score to a natural logarithm (the scale, or 1).
+    """
+
+    ROWS = ("maximum", "total", "seen", "alpha", "shift")
+
+    def __init__(self, code: Code, memory, lane_type, vectors: int, exponent, unit):
+        self.code, self.memory, self.type, self.vectors = code, memory, lane_type, vectors
+        self.unit, self.lanes = unit, lane_type.count
+        self.real = lane_type.element
+        self.bytes = self.lanes * (4 if str(self.real) == "float" else 8)
+        self.exponent = exponent, self._lowest(exponent)
+
+    def _lowest(self, exponent):
+        """From where on the power is 0."""
+        return self.code.fdiv(self.code.number(FLOOR[self.real], self.type), exponent)
+
+    def _place(self, row: str, number: int):
+        return self.code.at(self.memory, self.bytes * (self.ROWS.index(row) * self.vectors + number))
+
+    def _get(self, row: str, number: int):
+        return self.code.get(self._place(row, number), self.type, align=self.bytes)
+
+    def _put(self, row: str, number: int, value) -> None:
+        self.code.put(value, self._place(row, number), align=self.bytes)
+
+    def begin(self) -> None:
+        for number in range(self.vectors):
+            self._put("maximum", number, self.code.number(-math.inf, self.type))
+            self._put("total", number, self.code.number(0.0, self.type))
+
+    def begin_block(self) -> None:
+        for number in range(self.vectors):
+            self._put("seen", number, self.code.number(-math.inf, self.type))
+
+    def see(self, number: int, scores: list) -> None:
+        """Takes scores into the block's maximum."""
+        seen = self._get("seen", number)
+        for s in scores:
+            seen = self.code.larger(seen, s)
+        self._put("seen", number, seen)
+
+    def replace_seen(self, maxima: list) -> None:
+        """The block's maximum, found elsewhere."""
+        for number, value in enumerate(maxima):
+            self._put("seen", number, value)
+
+    def end_block(self) -> None:
+        """After the block's scores are known: m, shift, α, and α l."""
+        for number in range(self.vectors):
+            self._raise(number, self._get("maximum", number), self._get("seen", number), self.exponent)
+
+    def _raise(self, number: int, before, reached, exponent):
+        """The maximum grows from `before` to what was reached; l follows. Gives the shift."""
+        code = self.code
+        after = code.larger(before, reached)
+        nothing = code.fcmp_ordered("==", after, code.number(-math.inf, after))
+        shift = code.select(nothing, code.number(0.0, after), after)
+        alpha = special.softmax_exp2(code, code.fsub(before, shift), *exponent)
+        self._put("maximum", number, after)
+        self._put("shift", number, shift)
+        self._put("alpha", number, alpha)
+        self._put("total", number, code.fmul(self._get("total", number), alpha))
+        return shift
+
+    def factor(self, number: int):
+        """α of a vector of lanes."""
+        return self._get("alpha", number)
+
+    def take(self, number: int, maximum, total):
+        """Another part of the same rows joins: its m and l. Gives the factor of the other's output; `factor` has one's own."""
+        code = self.code
+        shift = self._raise(number, self._get("maximum", number), maximum, self.exponent)
+        factor = special.softmax_exp2(code, code.fsub(maximum, shift), *self.exponent)
+        self._put("total", number, code.fma(total, factor, self._get("total", number)))
+        return factor
+
+    def state(self, number: int):
+        """m and l."""
+        return self._get("maximum", number), self._get("total", number)
+
+    def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None, pairs: bool) -> None:
+        """Scores become p in place, and l grows by them; then dropout falls. mark: a removed key's p is -0, which adds nothing but
+        can be told. pairs: rows 2j and 2j + 1 become row j of words, each p rounded to bfloat16.
+        """
+        code, step = self.code, 2 if pairs else 1
+        shifts = [self._get("shift", number) for number in range(self.vectors)]
+        zero = code.number(0.0, self.type)
+        if pairs:
+            odd = code.icmp_signed("==", code.and_(count, code.index(1)), code.index(1))
+            with code.when(odd):  # the last row is paired with one of removed keys
+                for number in range(self.vectors):
+                    code.put(code.number(-math.inf, self.type), self._in_row(scores, count, number), align=self.bytes)
+        with code.loop(code.index(0), count, step, [zero] * self.vectors) as loop:
+            rows = [loop.index, code.add(loop.index, code.index(1))][:step]
+            sums = []
+            for number, total in enumerate(loop.carried):
+                weights = []
+                for row in rows:
+                    s = code.get(self._in_row(scores, row, number), self.type, align=self.bytes)
+                    p = special.softmax_exp2(code, code.fsub(s, shifts[number]), *self.exponent)
+                    if mark:
+                        p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
+                    total = code.fadd(total, p)
+                    weights.append(p if dropout is None else code.fmul(p, dropout.factor(number, row)))
+                sums.append(total)
+                words = code.paired(*weights) if pairs else weights[0]
+                target = code.sdiv(loop.index, code.index(2)) if pairs else loop.index
+                code.put(words, self._in_row(scores, target, number), align=self.bytes)
+            loop.carry(*sums)
+        for number in range(self.vectors):
+            self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))
+
+    def _in_row(self, base, row, number: int):
+        """The address of a vector of a row of scores."""
+        code = self.code
+        return code.at(code.at(base, code.mul(row, code.index(self.bytes * self.vectors))), self.bytes * number)
+
+    def add_sinks(self, sink: Callable, count) -> None:
+        """Extra logits in the denominator: the maximum, now a natural logarithm, rises to them; l and α follow.
+
+        sink(index, number): a sink of every lane of a vector.
+        """
+        code = self.code
+        factor = code.number(LOG2E, self.type)
+        natural = factor, self._lowest(factor)
+        self.begin_block()
+        with code.loop(code.index(0), count) as loop:
+            for number in range(self.vectors):
+                self.see(number, [sink(loop.index, number)])
+        for number in range(self.vectors):
+            # The maximum in units of the score is kept where the block's was: `store_state` wants it.
+            before, reached = self._get("maximum", number), self._get("seen", number)
+            self._put("seen", number, before)
+            self._raise(number, code.fmul(before, self.unit), reached, natural)
+        with code.loop(code.index(0), count) as loop:
+            for number in range(self.vectors):
+                p = special.softmax_exp2(code, code.fsub(sink(loop.index, number), self._get("shift", number)), *natural)
+                self._put("total", number, code.fadd(self._get("total", number), p))
+
+    def normalizers(self) -> list[Callable]:
+        """Per vector, a function of a value: α · value / l, rounded like a division; 0 where nothing was seen, whatever the sinks
+        made of l.
+        """
+        return [
+            self._normalizer(*(self._get(row, number) for row in ("total", "alpha", "seen"))) for number in range(self.vectors)
+        ]
+
+    def _normalizer(self, total, alpha, seen) -> Callable:
+        code, zero = self.code, self.code.number(0.0, total)
+        inverse = code.fdiv(code.number(1.0, total), total)
+        nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
+
+        def normalized(value):
+            empty = code.and_(nothing, code.fcmp_ordered("==", value, zero))
+            value = code.fmul(value, alpha)
+            rough = code.fmul(value, inverse)
+            # One step of Newton takes away what the rounded inverse left; a value that is not finite stays what it is.
+            fine = code.fma(code.fma(code.fneg(rough), total, value), inverse, rough)
+            finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
+            return code.select(empty, zero, code.select(finite, fine, rough))
+
+        return normalized
+
+    def finish(self) -> None:
+        """After `add_sinks` and `normalizers`: lse, top and total lie in rows, ready for `store`.
+
+        lse = m + ln l, -inf where nothing was seen. A weight is 2**(exponent · (s - top)) / total: more exact than through lse.
+        """
+        code = self.code
+        for number in range(self.vectors):
+            total, seen = self._get("total", number), self._get("seen", number)
+            self._put("maximum", number, code.fadd(self._get("shift", number), special.log(code, total)))
+            nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
+            self._put("seen", number, code.select(nothing, code.number(0.0, seen), seen))
+            # Relative to top, not to what the sinks raised it to: infinite where a sink leaves nothing to the keys.
+            relative = code.fdiv(total, self._get("alpha", number))
+            empty = code.fcmp_ordered("==", total, code.number(0.0, total))
+            self._put("total", number, code.select(empty, code.number(math.inf, total), relative))
+
+    def store(self, row: str, place, rows) -> None:
+        """The first `rows` lanes of a row, side by side."""
+        code = self.code
+        size = self.bytes // self.lanes
+        source = self._place(row, 0)
+        with code.loop(code.index(0), rows) as loop:
+            offset = code.mul(loop.index, code.index(size))
+            code.put(code.get(code.at(source, offset), self.real, size), code.at(place, offset))

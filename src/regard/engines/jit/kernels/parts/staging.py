@@ -1,0 +1,126 @@
+"""Rows of the caller's arrays in working memory and back: any strides, any dtype, padded with zeros, transposed, paired.
+
+Where pairs of bfloat16 are multiplied, rows keep their 16 bits; what is transposed is then words of two neighbours in depth, and
+pairs of rows are made into one row of words.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ...code.arguments import Block
+from ...code.formats import Format
+from ...code.ir import I16, I32, Code, vector
+from .scratch_product import Matrix, Multiplier, sum_of_lanes
+
+__all__ = ["Staging"]
+
+
+class Staging:
+    """unit: per array whether its depth is contiguous."""
+
+    def __init__(self, code: Code, tools: Multiplier, form: Format, arg: Block, unit: dict[str, bool]):
+        self.code, self.tools, self.form, self.arg, self.unit = code, tools, form, arg, unit
+        self.lanes, self.type, self.size, self.real = tools.lanes, tools.type, tools.size, form.real
+
+    def _step(self, name: str):
+        return self.code.index(self.form.itemsize) if self.unit[name] else self.arg[f"{name}_depth"]
+
+    def load(self, name: str, source, count, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False) -> None:
+        """`count` rows from an address; zeros fill the depth up to `padded` and the rows up to `rows`. narrow: keep 16 bits."""
+        code, lanes = self.code, self.lanes
+        entire = depth // lanes * lanes if self.unit[name] else 0
+        size = self.form.itemsize if narrow else self.size
+        zero = code.whole(0, vector(I16, lanes)) if narrow else code.number(0.0, self.type)
+
+        def number(place, lanes: int):
+            return code.get(place, vector(I16, lanes)) if narrow else self.form.load(code, place, lanes)
+
+        with code.loop(code.index(0), code.index(rows)) as row:
+            to = self.tools.place(into, row.index)
+            exists = code.icmp_signed("<", row.index, count)
+            with code.loop(
+                code.select(exists, code.index(depth // lanes * lanes), code.index(0)), code.index(padded), lanes
+            ) as column:
+                code.put(zero, code.at(to, code.mul(column.index, code.index(size))), lanes * size)
+            with code.when(exists):
+                at = code.at(source, code.mul(row.index, self.arg[f"{name}_row"]))
+                for start, stop, some in ((0, entire, lanes), (entire, depth, 1)):
+                    with code.loop(code.index(start), code.index(stop), some) as column:
+                        value = number(code.at(at, code.mul(column.index, self._step(name))), some)
+                        code.put(value, code.at(to, code.mul(column.index, code.index(size))), some * size)
+
+    def store(self, name: str, target, source: Matrix, count, depth: int, factor) -> None:
+        """`count` rows to an address, times a factor (in every lane; None is 1)."""
+        code, tools = self.code, self.tools
+        entire = depth // self.lanes * self.lanes if self.unit[name] else 0
+        with code.loop(code.index(0), count) as row:
+            to = code.at(target, code.mul(row.index, self.arg[f"{name}_row"]))
+            at = tools.place(source, row.index)
+            for start, stop, lanes in ((0, entire, self.lanes), (entire, depth, 1)):
+                with code.loop(code.index(start), code.index(stop), lanes) as column:
+                    place = code.at(at, code.mul(column.index, code.index(self.size)))
+                    value = code.get(place, self.type if lanes > 1 else self.real, lanes * self.size)
+                    if factor is not None:
+                        value = code.fmul(value, factor if lanes > 1 else code.lane(factor, 0))
+                    self.form.store(code, value, code.at(to, code.mul(column.index, self._step(name))))
+
+    def clear(self, matrix: Matrix, rows: int, columns: int) -> None:
+        code = self.code
+        with code.loop(code.index(0), code.index(rows)) as row:
+            place = self.tools.place(matrix, row.index)
+            with code.loop(code.index(0), code.index(columns), self.lanes) as column:
+                at = code.at(place, code.mul(column.index, code.index(self.size)))
+                code.put(code.number(0.0, self.type), at, self.lanes * self.size)
+
+    def transpose(self, source: Matrix, into: Matrix, rows: int, columns: int) -> None:
+        """Rows of numbers (of words) become columns, square by square."""
+        code, tools, lanes = self.code, self.tools, self.lanes
+        across, down = (code.loop(code.index(0), code.index(size), lanes) for size in (rows, columns))
+        with across as row, down as column:
+            at, to = tools.place(source, row.index, column.index), tools.place(into, column.index, row.index)
+            square = [tools.get(at, 0, step * source.row) for step in range(lanes)]
+            for step, value in enumerate(code.transpose(square)):
+                tools.put(value, to, 0, step * into.row)
+
+    def pair_up(self, source: Matrix, into: Matrix, first, last, columns: int) -> None:
+        """Rows 2j and 2j + 1 of 16 bits become row j of words, for rows first … last (even)."""
+        code, half = self.code, vector(I16, self.lanes)
+        wide = vector(I32, self.lanes)
+        with code.loop(code.ashr(first, code.index(1)), code.ashr(last, code.index(1))) as row:
+            at, to = code.mul(row.index, code.index(2 * source.row)), self.tools.place(into, row.index)
+            for number in range(columns // self.lanes):
+                low, high = (code.zext(code.get(code.at(code.at(source.base, at), step * source.row + 2 * self.lanes * number), half,
+                                                2 * self.lanes), wide) for step in range(2))  # fmt: skip
+                self.tools.put(code.or_(low, code.shl(high, code.whole(16, wide))), to, number)
+
+    def finite(self, matrix: Matrix, rows: int, columns: int):
+        """Whether all numbers (both of all words) are finite."""
+        code, pairs = self.code, self.tools.pairs
+        kind = vector(I16, 2 * self.lanes) if pairs else self.type
+        start = code.whole(0, kind)
+        with code.loop(code.index(0), code.index(rows), 1, [start]) as row:
+            place = self.tools.place(matrix, row.index)
+            with code.loop(code.index(0), code.index(columns), self.lanes, [row.carried[0]]) as column:
+                value = code.get(code.at(place, code.mul(column.index, code.index(self.size))), kind, self.lanes * self.size)
+                if pairs:
+                    value = code.and_(value, code.whole(0x7FFF, value))
+                    larger = code.icmp_unsigned(">", value, column.carried[0])
+                    column.carry(code.select(larger, value, column.carried[0]))
+                else:
+                    column.carry(code.fma(value, code.number(0.0, value), column.carried[0]))  # 0, or NaN
+            row.carry(column.result[0])
+        found = row.result[0]
+        fine = code.icmp_unsigned("<", found, code.whole(0x7F80, found)) if pairs else code.fcmp_ordered("==", found, start)
+        bits = ir.IntType(kind.count)
+        return code.icmp_unsigned("==", code.bitcast(fine, bits), ir.Constant(bits, -1))
+
+    def dot(self, a: Matrix, b: Matrix, row, columns: int):
+        """Σ a · b over a row of two matrices."""
+        code = self.code
+        places = [self.tools.place(matrix, row) for matrix in (a, b)]
+        with code.loop(code.index(0), code.index(columns), self.lanes, [code.number(0.0, self.type)]) as column:
+            offset = code.mul(column.index, code.index(self.size))
+            x, y = (code.get(code.at(place, offset), self.type, self.lanes * self.size) for place in places)
+            column.carry(code.fma(x, y, column.carried[0]))
+        return sum_of_lanes(code, column.result[0])

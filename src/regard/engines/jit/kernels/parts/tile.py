@@ -1,0 +1,270 @@
+"""A tile of query rows: its working memory, and how rows in memory become lanes and lanes become rows again.
+
+    Qᵀ (D x W)   S (BLOCK x W)   Oᵀ (E x W)      W = vectors · lanes query rows, side by side in the lanes
+
+Lanes are rows of one head; where a call has few rows (decoding), they are the rows of all heads that share a key head, so that keys
+and values are read once for the group ("folded"). Rows of q, k, v and out are found by strides, so any layout is read in place.
+Where depth is contiguous, squares of lanes x lanes elements are transposed in registers; otherwise elements are picked one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...code.arguments import Block
+from ...code.formats import Format
+from ...code.ir import I16, I32, I64, Code, vector
+from ...code.target import Target
+from .dropout import room
+
+__all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions"]
+
+BLOCK = 128  # keys between two updates of the running maximum: few enough that S stays near, enough that updates cost little
+LINE = 64  # bytes: regions of working memory begin on a cache line
+
+ARRAYS = ("q", "k", "v", "out")
+
+
+@dataclass(frozen=True)
+class Specification:
+    """What a kernel is specialised to. Everything else is an argument."""
+
+    shape: tuple  # of the expressions (`emit.signature`)
+    D: int
+    E: int
+    dtype: str
+    rows: int  # W, a multiple of `lanes`
+    lanes: int  # rows in a vector
+    wide: bool  # integers need 64 bits
+    unit: tuple[bool, ...]  # q, k, v, out lie with depth contiguous
+    score: bool
+    mask: bool
+    folded: bool = False  # lanes are the rows of all heads that share a key head
+    split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
+    paged: bool = False  # k and v are pools of pages, found through a block table
+    stream: bool = False  # keys and values are read once, from memory: ask for them early
+    dropout: bool = False
+
+
+def regions(spec: Specification, target: Target) -> dict[str, int]:
+    """Bytes of each region of a thread's working memory."""
+    form = Format(spec.dtype, target)
+    row = form.size * spec.rows
+    return {
+        "q": steps(spec.D, form) * row, "s": BLOCK * row, "o": spec.E * row, "whole": spec.E * row,
+        "running": 5 * row, "final": 5 * row, "dropout": room(BLOCK, spec.rows, spec.lanes) if spec.dropout else 0,
+        **{name: panel_bytes(spec, form, name) for name in ("k", "v")},
+    }  # fmt: skip
+
+
+def steps(depth: int, form: Format) -> int:
+    """Steps of a dot product: pairs of elements count as one."""
+    return -(-depth // 2) if form.pairs else depth
+
+
+def in_place(spec: Specification, form: Format, name: str) -> bool:
+    """Whether the elements of k or v are multiplied where they lie."""
+    return form.wide or (form.pairs and name == "k" and spec.unit[1] and spec.D % 2 == 0)
+
+
+def panel_bytes(spec: Specification, form: Format, name: str) -> int:
+    """Room for a block of k or v in the form that the products take, if that is not how it lies."""
+    if in_place(spec, form, name):
+        return 0
+    depth = spec.D if name == "k" else spec.E
+    # A pair is a word: half as many words, along depth for k and along keys for v.
+    return 4 * BLOCK * steps(depth, form) if name == "k" or not form.pairs else 4 * BLOCK // 2 * depth
+
+
+class Memory:
+    """Regions of working memory by name."""
+
+    def __init__(self, code: Code, pointer, sizes: dict[str, int]):
+        self.places, offset = {}, 0
+        for name, size in sizes.items():
+            self.places[name] = code.at(pointer, offset)
+            offset += -(-size // LINE) * LINE
+
+    def __getitem__(self, name: str):
+        return self.places[name]
+
+    @staticmethod
+    def total(sizes: dict[str, int]) -> int:
+        return sum(-(-size // LINE) * LINE for size in sizes.values())
+
+
+class Tile:
+    """Where everything lies while one tile is computed."""
+
+    def __init__(self, code: Code, spec: Specification, target: Target, arg: Block, memory: Memory):
+        self.code, self.spec, self.arg, self.memory = code, spec, arg, memory
+        self.form = Format(spec.dtype, target)
+        self.real, self.size = self.form.real, self.form.size
+        self.lanes = spec.lanes
+        self.vectors = spec.rows // self.lanes
+        # Fewer vectors leave registers for more keys (and more depths) at once.
+        self.key_tile = target.tile.key_tile * target.tile.query_vectors // self.vectors
+        self.depth_tile = target.tile.depth_tile * target.tile.query_vectors // self.vectors
+        self.type = vector(self.real, self.lanes)
+        self.row_bytes = self.size * spec.rows
+        self.qt, self.s, self.o = memory["q"], memory["s"], memory["o"]
+
+    def enter(self, b, h, first, count) -> None:
+        """Goes to the query rows first … first + count of a head (of all heads of a group, if folded), and to its keys and values."""
+        code, arg = self.code, self.arg
+        self.batch, self.count = b, count
+        g = h if self.spec.folded else code.sdiv(h, arg["group"])
+        h = code.mul(h, arg["group"]) if self.spec.folded else h
+        self.base = {}
+        for name in ARRAYS:
+            head = h if name in ("q", "out") else g
+            offset = code.mul(head, arg[f"{name}_head"])
+            if name in ("q", "out"):
+                offset = code.add(offset, code.mul(first, arg[f"{name}_row"]))
+            if name in ("q", "out") or not self.spec.paged:  # a page stands where a batch entry stood
+                offset = code.add(offset, code.mul(b, arg[f"{name}_batch"]))
+            self.base[name] = code.at(arg.address(name), offset)
+        self.block = self.base
+
+    def enter_block(self, first) -> None:
+        """Goes to the keys from `first` on; a block never reaches from one page into the next."""
+        code = self.code
+        self.block = {name: self._key_row(name, first) for name in ("k", "v")}
+        # A block further on; past the end, the last key again.
+        last = code.sub(self.arg["K"], code.index(1))
+        self.ahead = self._key_row("k", code.smaller_int(code.add(first, code.index(BLOCK)), last))
+
+    def _key_row(self, name: str, number):
+        """The address of a row of k or v."""
+        code, arg = self.code, self.arg
+        base = self.base[name]
+        if self.spec.paged:
+            entry = code.add(code.mul(self.batch, arg["pages_batch"]), code.sdiv(number, arg["page"]))
+            page = code.sext(code.get(code.at(arg.address("pages"), code.mul(entry, code.index(4))), I32, 4), I64)
+            base, number = code.at(base, code.mul(page, arg[f"{name}_batch"])), code.srem(number, arg["page"])
+        return code.at(base, code.mul(number, arg[f"{name}_row"]))
+
+    def lines(self, name: str) -> int:
+        """Lines of memory that a row takes; 0 where rows are not asked for."""
+        depth = self.spec.D if name == "k" else self.spec.E
+        return -(-depth * self.form.itemsize // LINE) if self.spec.stream and self.unit(name) else 0
+
+    def ask(self, name: str, base, first, count: int) -> None:
+        """Asks for some lines, counted row after row from a base; they are taken from one row if they can be."""
+        code, lines = self.code, self.lines(name)
+        together = count if count and lines % count == 0 else 1
+        for step in range(0, count, together):
+            number = code.add(first, code.index(step))
+            row = code.at(base, code.mul(code.udiv(number, code.index(lines)), self.arg[f"{name}_row"]))
+            place = code.at(row, code.mul(code.urem(number, code.index(lines)), code.index(LINE)))
+            for line in range(together):
+                code.prefetch(code.at(place, LINE * line))
+
+    # working memory -----------------------------------------------------------------------------------------------------------
+
+    def place(self, base, row, lane=None):
+        """The address of a lane (the first, if none is named) in a row of Qᵀ, S or Oᵀ."""
+        offset = self.code.mul(row, self.code.index(self.row_bytes))
+        return self.code.at(
+            base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.index(self.size)))
+        )
+
+    def get(self, place, number: int, rows: int = 0):
+        """A vector, counted in vectors and rows from a place."""
+        offset = rows * self.row_bytes + self.size * self.lanes * number
+        return self.code.get(self.code.at(place, offset), self.type, align=self.size * self.lanes)
+
+    def put(self, value, place, number: int, rows: int = 0) -> None:
+        offset = rows * self.row_bytes + self.size * self.lanes * number
+        self.code.put(value, self.code.at(place, offset), align=self.size * self.lanes)
+
+    # the caller's arrays ------------------------------------------------------------------------------------------------------
+
+    def unit(self, name: str) -> bool:
+        return self.spec.unit[ARRAYS.index(name)]
+
+    def step(self, name: str):
+        """Bytes from one element of a row to the next."""
+        return self.code.index(self.form.itemsize) if self.unit(name) else self.arg[f"{name}_depth"]
+
+    def row(self, name: str, number):
+        """The address of a row of the block (of the tile, for q and out)."""
+        return self.code.at(self.block.get(name, self.base[name]), self.code.mul(number, self.arg[f"{name}_row"]))
+
+    def column(self, row, name: str, depth):
+        """The address of an element of a row."""
+        return self.code.at(row, self.code.mul(depth, self.step(name)))
+
+    def lane_row(self, name: str, lane):
+        """The row of q or out that a lane stands for."""
+        code, arg = self.code, self.arg
+        if not self.spec.folded:
+            return self.row(name, lane)
+        head, row = code.sdiv(lane, arg["Q"]), code.srem(lane, arg["Q"])
+        return code.at(self.row(name, row), code.mul(head, arg[f"{name}_head"]))
+
+    def _lane_rows(self, name: str, first) -> list:
+        """The rows of `lanes` lanes; a lane past the last row stands for the last row, and is never stored."""
+        code, last = self.code, self.code.sub(self.count, self.code.index(1))
+        return [self.lane_row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)]
+
+    def load_queries(self) -> None:
+        """Qᵀ; of pairs, words of two elements."""
+        code, spec, lanes = self.code, self.spec, self.lanes
+        pairs = self.form.pairs
+        count, each = (-(-spec.D // 2), 2) if pairs else (spec.D, 1)
+        whole = spec.D // each  # steps that no padding belongs to
+        squares = whole // lanes * lanes if self.unit("q") else 0
+        with code.loop(code.index(0), code.index(spec.rows), lanes) as group:
+            rows = self._lane_rows("q", group.index)
+            with code.loop(code.index(0), code.index(squares), lanes) as step:
+                depth = code.mul(step.index, code.index(each))
+                places = [self.column(row, "q", depth) for row in rows]
+                found = [code.get(p, vector(I32, lanes)) if pairs else self.form.load(code, p, lanes) for p in places]
+                place = self.place(self.qt, step.index, group.index)
+                for number, column in enumerate(code.transpose(found)):
+                    self.put(column, place, 0, number)
+            with code.loop(code.index(squares), code.index(whole)) as step:
+                column = code.gathered([self._word(row, step.index) if pairs else
+                                        self.form.load(code, self.column(row, "q", step.index)) for row in rows])  # fmt: skip
+                self.put(column, self.place(self.qt, step.index, group.index), 0)
+            if whole < count:  # the last element of an odd depth, and zero
+                last = [code.zext(code.get(self.column(row, "q", code.index(spec.D - 1)), I16), I32) for row in rows]
+                self.put(code.gathered(last), self.place(self.qt, code.index(whole), group.index), 0)
+
+    def _word(self, row, step):
+        """Two neighbouring 16-bit elements as one word."""
+        code = self.code
+        low, high = (
+            code.zext(code.get(self.column(row, "q", code.add(code.mul(step, code.index(2)), code.index(part))), I16), I32)
+            for part in (0, 1)
+        )
+        return code.or_(low, code.shl(high, code.index(16, I32)))
+
+    def clear(self, base) -> None:
+        """Oᵀ = 0."""
+        code = self.code
+        with code.loop(code.index(0), code.index(self.spec.E)) as depth:
+            place = self.place(base, depth.index)
+            for number in range(self.vectors):
+                self.put(code.number(0.0, self.type), place, number)
+
+    def store_output(self, base) -> None:
+        """out = Oᵀ as rows; squares where all lanes have a row, single elements for the rest."""
+        code, spec, lanes = self.code, self.spec, self.lanes
+        squares = spec.E // lanes * lanes if self.unit("out") else 0
+        with code.loop(code.index(0), self.count, lanes) as group:
+            end = code.add(group.index, code.index(lanes))
+            full = code.icmp_signed("<=", end, self.count)
+            done = code.select(full, code.index(squares), code.index(0))
+            rows = self._lane_rows("out", group.index)
+            with code.loop(code.index(0), done, lanes) as depth:
+                place = self.place(base, depth.index, group.index)
+                columns = [self.get(place, 0, step) for step in range(lanes)]
+                for row, value in zip(rows, code.transpose(columns), strict=True):
+                    self.form.store(code, value, self.column(row, "out", depth.index))
+            with code.loop(group.index, code.smaller_int(end, self.count)) as lane:
+                row = self.lane_row("out", lane.index)
+                with code.loop(done, code.index(spec.E)) as depth:
+                    value = code.get(self.place(base, depth.index, lane.index), self.real, self.size)
+                    self.form.store(code, value, self.column(row, "out", depth.index))

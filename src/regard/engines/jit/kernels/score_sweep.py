@@ -1,0 +1,108 @@
+"""What kernels that only look at scores share: tasks from the counter, a tile of query rows, the scores of a block of keys.
+
+`Sweep` is the frame of such a kernel; what it does per task is said by the classes that stand on it (statistics_rows.py,
+statistics_keys.py). Their argument blocks hold the slots of every kernel, then their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from llvmlite import ir
+
+from ....language.expr import Const, Expr, Table
+from ..code.arguments import FIXED, Block
+from ..code.ir import I32, I64
+from ..code.target import Target
+from .parts.panels import Keys
+from .parts.plan_by_key import meeting
+from .parts.products import multiply_keys
+from .parts.rules import Rules
+from .parts.softmax import Running
+from .parts.tasks import begun, each_task
+from .parts.tile import BLOCK, Memory, Specification, Tile
+
+__all__ = ["Frame", "Sweep"]
+
+
+class Frame(NamedTuple):
+    """What such a kernel is written for. sets: further masks, which the kernel itself applies."""
+
+    spec: Specification
+    target: Target
+    mask: Expr | None
+    score: Expr | None
+    sets: tuple[Expr, ...]
+    constants: list[Const]
+    tables: list[Table]
+
+
+class Sweep:
+    """The frame of a kernel: void(arguments, scratch, budget)."""
+
+    def __init__(self, name: str, frame: Frame, own: tuple[str, ...], memory: dict[str, int]):
+        """own: the names of the kernel's own slots; memory: all its working memory, bytes by name."""
+        spec, target, mask, score, _, constants, tables = frame
+        self.module, self.code, (arguments, scratch, self.budget) = begun(name)
+        code = self.code
+        self.arg = arg = Block(code, arguments, constants, tables, spec.wide, FIXED + own)
+        self.tile = tile = Tile(code, spec, target, arg, Memory(code, scratch, memory))
+        self.rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
+        exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
+        self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
+        self.keys = Keys(code, tile)
+
+    def written(self) -> ir.Module:
+        """The whole kernel."""
+        with each_task(self.code, self.arg, self.budget) as number:
+            self.task(number)
+        self.code.ret_void()
+        return self.module
+
+    def task(self, number) -> None:
+        raise NotImplementedError
+
+    def go_to(self, pair) -> None:
+        """A head of a batch entry (pair = b · H + h), and what the plan calls it."""
+        code, arg = self.code, self.arg
+        self.pair, self.b, self.h = pair, code.sdiv(pair, arg["heads"]), code.srem(pair, arg["heads"])
+        self.group = code.add(code.mul(self.b, arg["plan_batch"]), code.mul(self.h, arg["plan_head"]))
+
+    def enter(self, which) -> None:
+        """A tile of the head: its queries become lanes."""
+        code, arg, tile = self.code, self.arg, self.tile
+        row = code.mul(which, code.index(tile.spec.rows))
+        tile.enter(self.b, self.h, row, code.smaller_int(code.sub(arg["Q"], row), code.index(tile.spec.rows)))
+        tile.load_queries()
+        start = code.get(code.at(arg.address("start"), code.mul(self.b, code.index(8))), I64, 8)
+        self.row, self.position = row, code.add(start, row)
+        self.rules.open(self.b, self.h, self.position)
+
+    def scores(self, first, count, mixed) -> None:
+        """Sᵀ of some keys of a block, -inf where they are out."""
+        code, tile, rules, run = self.code, self.tile, self.rules, self.run
+        tile.enter_block(first)
+        self.keys.stage(count)
+        run.begin_block()
+        multiply_keys(code, tile, run, self.keys, count)
+        rules.decide(run, first, count, mixed)
+
+    def each_block(self, which, do) -> None:
+        """do(first, count, mixed) for the keys that a tile visits: at once what lies between two multiples of BLOCK.
+
+        So a row's sums are cut in the same places whatever its neighbours see.
+        """
+        code, arg = self.code, self.arg
+        place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
+        offsets = code.at(arg.address("offsets"), place)
+        first_run, last_run = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
+        with code.loop(first_run, last_run, 1, [code.index(0)]) as run:
+            at = code.at(arg.address("runs"), code.mul(run.index, code.index(12)))
+            begin, end = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(2))
+            with code.repeat(lambda at: code.icmp_signed("<", at, end), [code.larger_int(begin, run.carried[0])]) as walk:
+                at = walk.carried[0]
+                border = code.mul(code.add(code.sdiv(at, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
+                first, last, mixed = meeting(code, arg, self.group, which, at, border)
+                do(first, code.sub(last, first), mixed)
+                walk.carry(border)
+            run.carry(walk.result[0])

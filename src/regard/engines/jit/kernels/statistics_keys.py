@@ -1,0 +1,211 @@
+"""The kernel of statistics per key: a second pass over the scores, with keys held and queries walking by.
+
+A weight is p = 2**(exponent · (s - top)) · peak, where top is the row's largest score and peak its largest weight, both from the
+first pass. A task is a range of keys of one head, cut into blocks; every tile of queries that meets a block adds
+
+    received   Σ p over the lanes of a key        kept as [key][lane], summed over lanes when the block is done
+    a map      Σ p and max p over each cell       a range holds whole columns of cells, so that no cell has two tasks
+
+in the order of the tiles: nothing is atomic, and the bits do not depend on the threads.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+
+from ..code import special
+from ..code.ir import F64, I64
+from .parts.plan_by_key import meeting
+from .parts.tile import BLOCK, regions
+from .score_sweep import Frame, Sweep
+
+__all__ = ["SLOTS", "keys_kernel", "keys_memory"]
+
+SLOTS = (
+    "row_top",
+    "row_peak",
+    "ranges",
+    "borders",
+    "visitors",
+    "received",
+    "map_rows",
+    "map_columns",
+    "map_height",
+    "map_width",
+    "cell_total",
+    "cell_most",
+)
+
+
+def keys_memory(frame: Frame) -> dict[str, int]:
+    """Bytes of working memory by name: besides a tile's, a vector of lanes per key, and two rows of a tile for a map."""
+    return regions(frame.spec, frame.target) | {"columns": 8 * BLOCK * frame.spec.lanes, "cells": 16 * frame.spec.rows}
+
+
+def keys_kernel(frame: Frame, received: bool, pooled: bool) -> ir.Module:
+    """The kernel `keys(arguments, scratch, budget)`. Its own slots (`SLOTS`):
+
+    row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; visitors, of tiles of
+    BLOCK keys; received (B, H, K) float64; a map's cells, the rows and keys that they would cover in all (the last cells may reach
+    beyond Q and K), and its sums (float64) and maxima (B, H, map_rows, map_columns).
+    """
+    return _KeysKernel(frame, received, pooled).written()
+
+
+class _KeysKernel(Sweep):
+    def __init__(self, frame: Frame, received: bool, pooled: bool):
+        self.received, self.pooled = received, pooled
+        super().__init__("keys", frame, SLOTS, keys_memory(frame))
+
+    def task(self, number) -> None:
+        """A range of keys, block by block."""
+        code, arg = self.code, self.arg
+        self.go_to(code.sdiv(number, arg["ranges"]))
+        border = code.at(arg.address("borders"), code.mul(code.srem(number, arg["ranges"]), code.index(8)))
+        begin, end = code.get(border, I64, 8), code.get(code.at(border, 8), I64, 8)
+        with code.loop(begin, end, BLOCK) as block:
+            self.block(block.index, code.smaller_int(code.add(block.index, code.index(BLOCK)), end))
+
+    def block(self, first, last) -> None:
+        """Every tile of queries that meets the keys first … last."""
+        code = self.code
+        if self.received:
+            self.clear(code.sub(last, first))
+        with code.loop(*self.walk(first, last)) as which:
+            found, stop, mixed = meeting(code, self.arg, self.group, which.index, first, last)
+            with code.when(code.icmp_signed("<", found, stop)):
+                self.enter(which.index)
+                self.scores(found, code.sub(stop, found), mixed)
+                self.rows_of(which.index)
+                self.add(first, found, stop)
+        if self.received:
+            self.hand_out(first, code.sub(last, first))
+
+    def walk(self, first, last):
+        """The first tile of queries that may meet the keys, and one past the last; a block may lie in two tiles of keys."""
+        code, arg = self.code, self.arg
+        units = code.sdiv(code.add(arg["K"], code.index(BLOCK - 1)), code.index(BLOCK))
+        ends = []
+        for key in (first, code.sub(last, code.index(1))):
+            unit = code.add(code.mul(self.group, units), code.sdiv(key, code.index(BLOCK)))
+            place = code.at(arg.address("visitors"), code.mul(unit, code.index(16)))
+            ends.append([code.get(code.at(place, 8 * part), I64, 8) for part in range(2)])
+        (begin, end), (other_begin, other_end) = ends
+        return code.smaller_int(begin, other_begin), code.larger_int(end, other_end)
+
+    def rows_of(self, which) -> None:
+        """top and peak of the tile's rows. Lanes past the last row have peak 0."""
+        code, arg, tile = self.code, self.arg, self.tile
+        width = code.mul(arg["tiles"], code.index(tile.spec.rows))
+        begin = code.add(code.mul(self.pair, width), code.mul(which, code.index(tile.spec.rows)))
+        offset = code.mul(begin, code.index(tile.size))
+        self.top, self.peak = (
+            [
+                code.get(code.at(place, tile.size * tile.lanes * number), tile.type, align=tile.size)
+                for number in range(tile.vectors)
+            ]
+            for place in (code.at(arg.address(name), offset) for name in ("row_top", "row_peak"))
+        )
+        self.live = [code.fcmp_unordered("!=", peak, code.number(0.0, peak)) for peak in self.peak]
+
+    def weights(self, key) -> list:
+        """p of a row of Sᵀ: exactly 0 for a removed key and for a row that has no weights."""
+        code, tile, run = self.code, self.tile, self.run
+        found = []
+        for number in range(tile.vectors):
+            s = tile.get(tile.place(tile.s, key), number)
+            p = code.fmul(special.softmax_exp2(code, code.fsub(s, self.top[number]), *run.exponent), self.peak[number])
+            attended = code.and_(self.live[number], code.fcmp_unordered("!=", s, code.number(-math.inf, s)))
+            found.append(code.select(attended, p, code.number(0.0, p)))
+        return found
+
+    def add(self, first, found, stop) -> None:
+        """The weights of the tile's lanes on the keys found … stop; first: where the block begins."""
+        code, tile = self.code, self.tile
+        if not self.pooled:
+            with code.loop(code.index(0), code.sub(stop, found)) as key:
+                self.collect(code.add(code.sub(found, first), key.index), self.weights(key.index))
+            return
+        column = self.cell(found, "map_width", "map_columns")
+        nothing = [code.number(0.0, tile.type)] * (2 * tile.vectors)
+        with code.repeat(lambda begin, _: code.icmp_signed("<", begin, stop), [found, column]) as cell:
+            begin, column = cell.carried
+            border = code.sdiv(code.mul(code.add(column, code.index(1)), self.arg["map_width"]), self.arg["map_columns"])
+            end = code.smaller_int(border, stop)
+            with code.loop(code.sub(begin, found), code.sub(end, found), 1, nothing) as key:
+                p = self.weights(key.index)
+                if self.received:
+                    self.collect(code.add(code.sub(found, first), key.index), p)
+                totals, most = key.carried[: tile.vectors], key.carried[tile.vectors :]
+                key.carry(*map(code.fadd, totals, p), *map(code.larger, most, p))
+            self.pool(column, key.result)
+            cell.carry(end, code.add(column, code.index(1)))
+
+    # received -----------------------------------------------------------------------------------------------------------------
+
+    def column(self, key):
+        """Where the sums of a key lie."""
+        return self.code.at(self.tile.memory["columns"], self.code.mul(key, self.code.index(self.tile.size * self.tile.lanes)))
+
+    def clear(self, count) -> None:
+        code, tile = self.code, self.tile
+        with code.loop(code.index(0), count) as key:
+            code.put(code.number(0.0, tile.type), self.column(key.index), align=tile.size * tile.lanes)
+
+    def collect(self, key, p: list) -> None:
+        """The vectors of a key join its sums."""
+        code, tile, place = self.code, self.tile, self.column(key)
+        code.put(
+            code.fadd(code.get(place, tile.type, align=tile.size * tile.lanes), self.summed(p)), place, tile.size * tile.lanes
+        )
+
+    def summed(self, p: list):
+        """One vector from several: neighbours first."""
+        while len(p) > 1:
+            p = [self.code.fadd(*p[at : at + 2]) if at + 1 < len(p) else p[at] for at in range(0, len(p), 2)]
+        return p[0]
+
+    def hand_out(self, first, count) -> None:
+        """Sums over lanes, in float64, to where the caller reads them."""
+        code, arg, tile = self.code, self.arg, self.tile
+        with code.loop(code.index(0), count) as key:
+            sums = code.get(self.column(key.index), tile.type, align=tile.size * tile.lanes)
+            lanes = [code.lane(sums, lane) for lane in range(tile.lanes)]
+            total = self.summed([lane if tile.real == F64 else code.fpext(lane, F64) for lane in lanes])
+            place = code.add(code.mul(self.pair, arg["K"]), code.add(first, key.index))
+            code.put(total, code.at(arg.address("received"), code.mul(place, code.index(8))), align=8)
+
+    # a map --------------------------------------------------------------------------------------------------------------------
+
+    def cell(self, number, size: str, cells: str):
+        """The cell of a row or key: the last that begins, at ⌊cell · size / cells⌋, no later than it."""
+        code, arg = self.code, self.arg
+        after = code.mul(code.add(number, code.index(1)), arg[cells])
+        return code.sdiv(code.sub(after, code.index(1)), arg[size])
+
+    def pool(self, column, found: list) -> None:
+        """Sums and maxima of the lanes join the cells of their rows in one column of the map."""
+        code, arg, tile = self.code, self.arg, self.tile
+        cells, step = tile.memory["cells"], tile.size * tile.lanes
+        for at, value in enumerate(found):
+            code.put(value, code.at(cells, step * at), align=step)
+        row = self.row
+        with code.repeat(lambda lane, _: code.icmp_signed("<", lane, tile.count),
+                         [code.index(0), self.cell(row, "map_height", "map_rows")]) as walk:  # fmt: skip
+            lane, which = walk.carried
+            border = code.sdiv(code.mul(code.add(which, code.index(1)), arg["map_height"]), arg["map_rows"])
+            stop = code.smaller_int(code.sub(border, row), tile.count)
+            place = code.add(code.mul(code.add(code.mul(self.pair, arg["map_rows"]), which), arg["map_columns"]), column)
+            total_at = code.at(arg.address("cell_total"), code.mul(place, code.index(8)))
+            most_at = code.at(arg.address("cell_most"), code.mul(place, code.index(tile.size)))
+            before = [code.get(total_at, F64, 8), code.get(most_at, tile.real, tile.size)]
+            with code.loop(lane, stop, 1, before) as each:
+                at = code.at(cells, code.mul(each.index, code.index(tile.size)))
+                p, most = (code.get(code.at(at, part * tile.row_bytes), tile.real, tile.size) for part in range(2))
+                p = p if tile.real == F64 else code.fpext(p, F64)
+                each.carry(code.fadd(each.carried[0], p), code.larger(each.carried[1], most))
+            code.put(each.result[0], total_at, align=8)
+            code.put(each.result[1], most_at, align=tile.size)
+            walk.carry(stop, code.add(which, code.index(1)))

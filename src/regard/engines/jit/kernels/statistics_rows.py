@@ -1,0 +1,300 @@
+"""The kernel of statistics per row: one pass over the keys, like the forward kernel without values, with more sums beside m and l.
+
+With d = s - m ≤ 0 and p = 2**(exponent · d), every lane carries what is asked of
+
+    total     Σ p                 surprise  Σ p · d                    both rescaled by α when m grows; the entropy follows from them
+    moments   Σ p, Σ p·x, Σ p·x²  x = query − key
+    sets      Σ p over each set of keys
+    best      the largest scores, falling, and their keys
+    least, most   of the scores     counted   keys attended, NaN, +inf
+
+d of the old keys falls by what m grew: Σ p (d - δ) = Σ p d - δ Σ p. Moments are float64, and all three see the same p: so the mean and the
+variance that follow are those of slightly other weights, and nothing cancels, however far the keys are. What is stored are these sums;
+`statistics.py` makes answers of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+
+from ..code import special
+from ..code.emit import Emitter
+from ..code.formats import Format
+from ..code.ir import F32, F64, I1, I32, I64, Code, vector
+from .parts.tile import regions
+from .score_sweep import Frame, Sweep
+
+__all__ = ["Sums", "rows_kernel", "rows_memory"]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a kernel is to sum. sets: how many sets of keys; best: how many keys per row."""
+
+    surprise: bool
+    moments: bool
+    sets: int
+    best: int
+    reach: bool
+    counted: bool
+
+    def kept(self, real: np.dtype) -> dict[str, tuple[int, np.dtype, float]]:
+        """What every lane carries, by name: how many numbers, of which kind, and what they are at first."""
+        whole, double = np.dtype(np.int32), np.dtype(np.float64)
+        found = {
+            "maximum": (1, real, -math.inf), "total": (1, real, 0), "surprise": (int(self.surprise), real, 0),
+            "moments": (3 * self.moments, double, 0), "sets": (self.sets, real, 0), "best": (self.best, real, -math.inf),
+            "best_keys": (self.best, whole, -1), "least": (int(self.reach), real, math.inf),
+            "most": (int(self.reach), real, -math.inf), "counted": (3 * self.counted, whole, 0),
+        }  # fmt: skip
+        return {name: row for name, row in found.items() if row[0]}
+
+
+class Lanes(NamedTuple):
+    """Rows of lanes in working memory, each as wide as the tile: `vectors` vectors of numbers of `size` bytes."""
+
+    code: Code
+    memory: Any
+    type: Any
+    size: int
+    vectors: int
+
+    def place(self, number: int, row):
+        """The address of a vector of a row; the row may be known at run time only."""
+        step = self.type.count * self.size
+        base = self.code.at(self.memory, step * number)
+        if isinstance(row, int):
+            return self.code.at(base, step * self.vectors * row)
+        return self.code.at(base, self.code.mul(row, self.code.index(step * self.vectors)))
+
+    def get(self, number: int, row=0):
+        return self.code.get(self.place(number, row), self.type, align=min(64, self.type.count * self.size))
+
+    def put(self, value, number: int, row=0) -> None:
+        self.code.put(value, self.place(number, row), align=min(64, self.type.count * self.size))
+
+
+TYPES = {"float32": F32, "float64": F64, "int32": I32}
+
+
+def _plus(code: Code, before, more):
+    """A sum and a number, or a product of two."""
+    return code.fma(more[0], more[1], before) if isinstance(more, tuple) else code.fadd(before, more)
+
+
+# How what was seen before and what is new become one.
+JOINED: dict[str, Callable] = {
+    **dict.fromkeys(("total", "surprise", "moments", "sets"), _plus),
+    "least": lambda code, before, more: code.intrinsic("minimum", before, more),
+    "most": lambda code, before, more: code.intrinsic("maximum", before, more),
+    "counted": lambda code, before, more: code.add(before, more),
+}
+
+
+def rows_memory(frame: Frame, sums: Sums) -> dict[str, int]:
+    """Bytes of working memory by name."""
+    kept = sums.kept(real_of(frame))
+    own = {f"sum_{name}": count * frame.spec.rows * dtype.itemsize for name, (count, dtype, _) in kept.items()}
+    return regions(frame.spec, frame.target) | own
+
+
+def rows_kernel(frame: Frame, sums: Sums) -> ir.Module:
+    """The kernel `rows(arguments, scratch, budget)`; its own slots are the addresses of the sums, (B, H, count, whole tiles)."""
+    return _RowsKernel(frame, sums).written()
+
+
+def real_of(frame: Frame) -> np.dtype:
+    """The dtype that the kernel computes in."""
+    return np.dtype(np.float64 if Format(frame.spec.dtype, frame.target).real == F64 else np.float32)
+
+
+class _RowsKernel(Sweep):
+    def __init__(self, frame: Frame, sums: Sums):
+        self.sums, self.kept = sums, sums.kept(real_of(frame))
+        super().__init__("rows", frame, tuple(f"sum_{name}" for name in self.kept), rows_memory(frame, sums))
+        tile = self.tile
+        self.sets = KeySets(self, frame)
+        self.rows = {
+            name: Lanes(
+                self.code, tile.memory[f"sum_{name}"], vector(TYPES[dtype.name], tile.lanes), dtype.itemsize, tile.vectors
+            )
+            for name, (_, dtype, _) in self.kept.items()
+        }
+
+    def task(self, number) -> None:
+        """A tile of query rows."""
+        code, arg = self.code, self.arg
+        self.go_to(code.sdiv(number, arg["tiles"]))
+        place = code.add(code.mul(self.group, arg["tiles"]), code.srem(number, arg["tiles"]))
+        which = code.sext(code.get(code.at(arg.address("order"), code.mul(place, code.index(4))), I32, 4), I64)
+        self.enter(which)
+        self.sets.open(self.b, self.h, self.position)
+        self.queries = [self.positions(number) for number in range(self.tile.vectors)]
+        self.run.begin()
+        for name, (count, _, first) in self.kept.items():
+            lanes = self.rows[name]
+            with code.loop(code.index(0), code.index(count)) as row:
+                for vector_number in range(lanes.vectors):
+                    lanes.put(code.number(first, lanes.type), vector_number, row.index)
+        self.each_block(which, self.block)
+        self.store(which)
+
+    def positions(self, number: int):
+        """Where the lanes of a vector stand, in float64."""
+        code, lanes = self.code, self.tile.lanes
+        first = code.splat(code.sitofp(self.position, F64), lanes)
+        return code.fadd(first, ir.Constant(first.type, [float(number * lanes + lane) for lane in range(lanes)]))
+
+    def store(self, which) -> None:
+        """Whole tiles are stored; what lies past the last row is room that nobody reads."""
+        code, arg, tile = self.code, self.arg, self.tile
+        width = code.mul(arg["tiles"], code.index(tile.spec.rows))
+        for number in range(tile.vectors):
+            self.rows["maximum"].put(self.run.state(number)[0], number)
+        for name, (count, dtype, _) in self.kept.items():
+            with code.loop(code.index(0), code.index(count)) as row:
+                line = code.mul(code.add(code.mul(self.pair, code.index(count)), row.index), width)
+                begin = code.add(line, code.mul(which, code.index(tile.spec.rows)))
+                target = code.at(arg.address(f"sum_{name}"), code.mul(begin, code.index(dtype.itemsize)))
+                for number in range(tile.vectors):
+                    value = self.rows[name].get(number, row.index)
+                    code.put(value, code.at(target, number * tile.lanes * dtype.itemsize), align=dtype.itemsize)
+
+    # a block of keys ----------------------------------------------------------------------------------------------------------
+
+    def block(self, first, count, mixed) -> None:
+        """Keys that join the sums."""
+        code, run, tile = self.code, self.run, self.tile
+        self.scores(first, count, mixed)
+        before = [self.shift(number) for number in range(tile.vectors)]
+        run.end_block()
+        for number in range(tile.vectors):
+            if self.sums.best:
+                self.rank(number, first, count)
+            self.rescale(number, code.fsub(before[number], self.shift(number)))
+            self.add(number, first, count)
+
+    def shift(self, number: int):
+        """m, or 0 where nothing was seen."""
+        code, top = self.code, self.run.state(number)[0]
+        return code.select(code.fcmp_ordered("==", top, code.number(-math.inf, top)), code.number(0.0, top), top)
+
+    def rescale(self, number: int, fallen) -> None:
+        """What was summed so far, seen from the new maximum; fallen: the old one minus the new one."""
+        code, alpha, lowest = self.code, self.run.factor(number), self.run.exponent[1]
+        rows = self.rows
+        total = code.fmul(rows["total"].get(number), alpha)
+        rows["total"].put(total, number)
+        if self.sums.surprise:
+            # Where the fall is so deep that α is 0, so is the total, and any finite number will do.
+            fallen = code.select(code.fcmp_ordered("<", fallen, lowest), lowest, fallen)
+            surprise = code.fmul(rows["surprise"].get(number), alpha)
+            rows["surprise"].put(code.fma(fallen, total, surprise), number)
+        for name, factor in (("sets", alpha), ("moments", self.widened(alpha))):
+            for row in range(self.kept.get(name, (0,))[0]):
+                rows[name].put(code.fmul(rows[name].get(number, row), factor), number, row)
+
+    def widened(self, value):
+        """As float64."""
+        return value if self.tile.real == F64 else self.code.fpext(value, vector(F64, self.tile.lanes))
+
+    def add(self, number: int, first, count) -> None:
+        """The keys of the block join the sums of a vector of lanes."""
+        code, tile, shift = self.code, self.tile, self.shift(number)
+        names = [(name, row) for name, (rows, _, _) in self.kept.items() for row in range(rows) if name in JOINED]
+        # Sums begin anew in every block: short chains round less.
+        begin = [code.number(self.kept[name][2], self.rows[name].type) for name, _ in names]
+        with code.loop(code.index(0), count, 1, begin) as key:
+            s = tile.get(tile.place(tile.s, key.index), number)
+            found = self.seen(number, s, code.fsub(s, shift), code.add(first, key.index))
+            key.carry(*(JOINED[name](code, before, found[name][row]) for (name, row), before in zip(names, key.carried)))
+        for (name, row), after in zip(names, key.result, strict=True):
+            lanes = self.rows[name]
+            lanes.put(JOINED[name](code, lanes.get(number, row), after), number, row)
+
+    def seen(self, number: int, s, d, position) -> dict[str, list]:
+        """What one key gives to every sum. d: s - m."""
+        code, run, sums = self.code, self.run, self.sums
+        zero, minus, plus = (code.number(value, s) for value in (0.0, -math.inf, math.inf))
+        d = code.select(code.fcmp_ordered("<", d, run.exponent[1]), run.exponent[1], d)  # 0 · -inf is NaN
+        p = special.softmax_exp2(code, d, *run.exponent)
+        removed = code.fcmp_ordered("==", s, minus)
+        found = {"total": [p]}
+        if sums.surprise:
+            found["surprise"] = [(p, d)]
+        if sums.sets:
+            found["sets"] = [code.select(holds, p, zero) for holds in self.sets.holding(number, position)]
+        if sums.moments:
+            away = code.fsub(self.queries[number], code.splat(code.sitofp(position, F64), self.tile.lanes))
+            wide = self.widened(p)
+            once = code.fmul(wide, away)
+            found["moments"] = [wide, once, (once, away)]
+        if sums.reach:
+            found |= {"least": [code.select(removed, plus, s)], "most": [s]}
+        if sums.counted:
+            holds = code.not_(removed), code.fcmp_unordered("uno", s, s), code.fcmp_ordered("==", s, plus)
+            found["counted"] = [code.zext(each, self.rows["counted"].type) for each in holds]
+        return found
+
+    # the largest scores -------------------------------------------------------------------------------------------------------
+
+    def rank(self, number: int, first, count) -> None:
+        """Scores that beat the last of the best join them; in most blocks there is none."""
+        code, tile = self.code, self.tile
+        last = self.rows["best"].place(number, self.sums.best - 1)
+        with code.loop(code.index(0), count) as key:
+            s = tile.get(tile.place(tile.s, key.index), number)
+            beats = code.fcmp_ordered(">", s, code.get(last, tile.type, align=tile.size * tile.lanes))
+            some = code.icmp_unsigned("!=", code.bitcast(beats, ir.IntType(tile.lanes)), ir.Constant(ir.IntType(tile.lanes), 0))
+            with code.when(some):
+                self.insert(number, s, code.trunc(code.add(first, key.index), I32))
+
+    def insert(self, number: int, s, position) -> None:
+        """Moves smaller scores down by one in the lanes where s is larger; equal ones, whose keys came before, stay."""
+        code, scores, keys = self.code, self.rows["best"], self.rows["best_keys"]
+        lanes = self.tile.lanes
+        nobody = ir.Constant(ir.VectorType(I1, lanes), [0] * lanes)
+        with code.loop(code.index(0), code.index(self.sums.best), 1, [s, code.splat(position, lanes), nobody]) as row:
+            moving, key, moves = row.carried
+            here, here_key = scores.get(number, row.index), keys.get(number, row.index)
+            moves = code.or_(moves, code.fcmp_ordered(">", moving, here))
+            scores.put(code.select(moves, moving, here), number, row.index)
+            keys.put(code.select(moves, key, here_key), number, row.index)
+            row.carry(code.select(moves, here, moving), code.select(moves, here_key, key), moves)
+
+
+class KeySets:
+    """Sets of keys as masks on lanes, each part computed as seldom as it can be."""
+
+    def __init__(self, sweep: Sweep, frame: Frame):
+        self.code, self.tile, self.sets = sweep.code, sweep.tile, frame.sets
+        self.whole = I64 if frame.spec.wide else I32
+        numbers = {id(node): number for number, node in enumerate(frame.constants)}
+        self.emitter = Emitter(self.code, F64, self.whole, sweep.arg, numbers, frame.tables)
+
+    def open(self, b, h, first) -> None:
+        """What can be known once per tile."""
+        code, lanes = self.code, self.tile.lanes
+        b, h, first = map(self._narrowed, (b, h, first))
+        self.per_vector = []
+        for number in range(self.tile.vectors):
+            numbers = [number * lanes + lane for lane in range(lanes)]
+            query = code.add(code.splat(first, lanes), ir.Constant(vector(self.whole, lanes), numbers))
+            scope = self.emitter.scope(batch=b, head=h, query=query)
+            for keys in self.sets:
+                scope.prepare(keys)
+            self.per_vector.append(scope)
+
+    def holding(self, number: int, position) -> list:
+        """Per set, in which lanes it holds the key."""
+        scope = self.per_vector[number].scope(key=self._narrowed(position))
+        return [self.code.splat(scope.value(keys), self.tile.lanes) for keys in self.sets]
+
+    def _narrowed(self, value):
+        return value if self.whole == I64 else self.code.trunc(value, self.whole)

@@ -1,0 +1,145 @@
+"""Threads: how many a call may use, and who they are.
+
+Where torch has threads running (OpenMP), they do the work: they look out for it anyway, and threads of our own would take turns with
+them on the same cores. Elsewhere workers wait in machine code (pool.py) from the first need on. They are daemon threads that never
+return to Python: they hold no lock, and end with the process. A forked child has neither, and starts its own workers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from ....common.locks import lock
+from ..code import build
+from ..code.target import host
+from . import pool
+
+__all__ = ["Crew", "Team", "count", "crew", "limit"]
+
+_limit = threading.local()
+
+
+def count() -> int:
+    """How many threads a call may use: the cores this process may run on, unless limited."""
+    allowed = getattr(_limit, "threads", None)
+    return _cores() if allowed is None else allowed
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class limit:
+    """`with limit(1):` calls made in this thread use at most that many threads."""
+
+    def __init__(self, threads: int):
+        if threads < 1:
+            raise ValueError(f"at least one thread is needed, not {threads}")
+        self.threads = threads
+
+    def __enter__(self):
+        self.before = getattr(_limit, "threads", None)
+        _limit.threads = self.threads
+
+    def __exit__(self, *exc):
+        _limit.threads = self.before
+
+
+def _machine_code(sleep: str) -> build.Kernel:
+    return build.compiled(f"pool {sleep}", host(), lambda: pool.write(sleep), "share")
+
+
+class Team:
+    """The threads of torch: `share(job, first, bell)` does a slice of a job on them."""
+
+    def __init__(self, parallel: int, threads: int) -> None:
+        self.share = build.Kernel(_machine_code(pool.sleep_here()).engine, "team").call
+        # Always all of them are asked, because OpenMP ends those that are not.
+        self.first, self.bell = parallel, threads
+
+
+class Crew:
+    """Workers of our own: `share(job, first, bell)` does a slice of a job with them."""
+
+    def __init__(self, sleep: str) -> None:
+        self.sleep = sleep
+        code = _machine_code(sleep)
+        self.share, self.work = code.call, build.Kernel(code.engine, "work")
+        self.memory = [_zeros(pool.BELL)]
+        self.bell = _aligned(self.memory[0])
+        self.first = 0  # the mailbox of the newest worker, from which the others are found
+        self.size = 0
+        if sleep == "condition":
+            library = ctypes.CDLL(None)
+            library.pthread_mutex_init(ctypes.c_void_p(self.bell), None)
+            library.pthread_cond_init(ctypes.c_void_p(self.bell + pool.BELL // 2), None)
+
+    def grow(self, workers: int) -> None:
+        """Starts workers until there are so many."""
+        while self.size < workers:
+            memory = _zeros(pool.MAILBOX)
+            mailbox = _aligned(memory)
+            self.memory.append(memory)
+            ctypes.c_int64.from_address(mailbox + pool.NEXT).value = self.first
+            # The thread's own frame keeps the code and the memory, until the process ends.
+            threading.Thread(target=_work, args=(self, mailbox), daemon=True, name=f"regard-{self.size}").start()
+            self.first = mailbox
+            self.size += 1
+
+
+def _work(crew: Crew, mailbox: int) -> None:
+    crew.work.call(mailbox, 0, crew.bell)
+
+
+def _zeros(size: int) -> np.ndarray:
+    return np.zeros(size + pool.LINE, np.uint8)
+
+
+def _aligned(memory: np.ndarray) -> int:
+    return -(-memory.ctypes.data // pool.LINE) * pool.LINE
+
+
+_crew: Crew | None = None
+_forked = False  # OpenMP's threads are not there in a child, and it does not know
+_growing = lock()
+
+
+def crew(wanted: int) -> Crew | Team:
+    """The threads of this process, so many at least beside the calling one."""
+    global _crew
+    torch = sys.modules.get("torch")
+    if wanted and torch is not None and not _forked and hasattr(torch, "get_num_threads"):
+        threads = torch.get_num_threads()
+        if threads > wanted and (team := _team(torch.__file__, threads)):
+            return team
+    if _crew is None or _crew.size < wanted:
+        with _growing:
+            if _crew is None:
+                _crew = Crew(pool.sleep_here())
+            if _crew.size < wanted:
+                _crew.grow(wanted)
+    return _crew
+
+
+@functools.cache
+def _team(torch: str, threads: int) -> Team | None:
+    """torch's threads, if they are OpenMP's: its library is asked, which finds the runtime that it was linked with."""
+    path = Path(torch).parent / "lib" / "libtorch_cpu.so"
+    parallel = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None) if path.exists() else None
+    return Team(ctypes.cast(parallel, ctypes.c_void_p).value or 0, threads) if parallel else None
+
+
+def _forget() -> None:
+    global _crew, _forked
+    _crew, _forked = None, True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

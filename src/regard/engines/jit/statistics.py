@@ -1,0 +1,278 @@
+"""Statistics of the weights from the compiled engine: which kernels are needed, and answers from their sums, in float64."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...common.arrays import address
+from ...common.memo import Memo
+from ...language.expr import Expr
+from ...language.masks import everything
+from ...language.measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
+from ...language.problem import Problem
+from ..plan import Plan, plan
+from . import engine
+from .code import build
+from .code.arguments import factors, leaves, pack, plain
+from .code.emit import signature
+from .code.target import host
+from .kernels.parts.plan_by_key import visitors
+from .kernels.parts.tile import BLOCK, Memory
+from .kernels.score_sweep import Frame
+from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
+from .kernels.statistics_rows import Sums, rows_kernel, rows_memory
+from .run import threads
+from .run.launch import launch
+from .tiling import PLAN_KEYS, Tiling, tiling, visited
+
+__all__ = ["Call", "Cells", "called", "pooled_by_lse", "statistics"]
+
+
+class Call(NamedTuple):
+    """What both kernels are called for."""
+
+    problem: Problem
+    shape: Tiling
+    plan: Plan
+
+    @property
+    def room(self) -> int:
+        """Rows of whole tiles: the last may reach beyond Q."""
+        return self.plan.order.shape[1] * self.shape.rows
+
+    def empty(self, count: int, dtype) -> np.ndarray:
+        """So many numbers per row of whole tiles, for a kernel to fill."""
+        return np.empty((*self.problem.q.shape[:2], count, self.room), dtype)
+
+
+def statistics(question: Asked) -> dict[str, Any]:
+    """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B, H)."""
+    problem = question.problem
+    call = called(problem, tiling(problem))
+    with np.errstate(all="ignore"):
+        rows = RowSums(call, question)
+        found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
+        received = [measure.name for measure in question.of_kind("received")]
+        maps: list[PooledMap | None] = list(question.of_kind("pooled"))
+        for picture in maps or [None] * len(received):  # one pass each; the first also counts what keys receive
+            cells = Cells(picture.rows, picture.columns, problem.dims["Q"], problem.dims["K"]) if picture else None
+            columns, total, most = by_keys(call, rows.top_room, rows.peak, bool(received), cells)
+            found |= dict.fromkeys(received, columns)
+            if picture:
+                area = np.outer(
+                    np.diff(edges(problem.dims["Q"], picture.rows)), np.diff(edges(problem.dims["K"], picture.columns))
+                )
+                found[picture.name] = Pooled(total / area, most)
+            received = []
+    return {measure.name: found[measure.name] for measure in question.measures}
+
+
+def called(problem: Problem, shape: Tiling) -> Call:
+    """The problem with its plan."""
+    if shape.folded:  # keys are counted per head, so heads do not share lanes
+        shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
+    return Call(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
+
+
+_frames: Memo[Frame] = Memo(64)
+
+
+def framed(call: Call, sets: tuple[Expr, ...]) -> Frame:
+    """What the kernels of a call are written for."""
+    problem, start = call.problem, call.problem.query_start
+    unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k))
+    rest = (*problem.dims.values(), problem.dtype, call.shape, unit, plain(problem), start.min(), start.max(), host())
+    return _frames((problem.mask, problem.score, *sets), rest, lambda: _framed(call, sets, unit))
+
+
+def _framed(call: Call, sets: tuple[Expr, ...], unit: tuple[bool, ...]) -> Frame:
+    problem = call.problem
+    mask, score = engine.rules(problem)
+    shape, constants, tables = signature(mask, score, *sets)
+    # The integers of the sets of keys have to fit too.
+    every = functools.reduce(operator.and_, sets, everything() if mask is None else mask)
+    spec = engine.specify(replace(problem, mask=every), call.shape, False, (*unit, True, True))
+    return Frame(replace(spec, shape=shape, mask=mask is not None), host(), mask, score, sets, constants, tables)
+
+
+def run(
+    call: Call, frame: Frame, name: str, detail: Any, write: Callable, memory: dict[str, int], tasks: int, own: dict
+) -> None:
+    """Compiles and runs a kernel. detail: what it is specialised to besides its frame; own: its own slots, in their order."""
+    problem = call.problem
+    kernel = build.compiled(repr((frame.spec, name, detail)), frame.target, write, name)
+    counter = np.zeros(1, np.int64)
+    begin = pack(problem, call.plan, [], [], next=counter, tasks=tasks)
+    more = [address(value) if isinstance(value, np.ndarray) else value for value in own.values()]
+    block = np.concatenate([begin, np.array(more + leaves(frame.constants, frame.tables), np.int64)])
+    B, H, _, D = problem.q.shape
+    work = B * H // len(call.plan.order) * visited(call.plan) * call.plan.rows * D
+    workers = 1 if work < engine.SMALL else min(threads.count(), tasks)
+    launch(kernel, block, Memory.total(memory), workers, (call, frame, counter, own))
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------------------
+
+
+class RowSums:
+    """What the first kernel found about every row, and what follows from it for all measures."""
+
+    def __init__(self, call: Call, question: Asked):
+        problem = call.problem
+        kinds = {measure.kind for measure in question.measures}
+        masses = list(question.of_kind("mass"))
+        best = [1] * ("maximum" in kinds) + [measure.count for measure in question.of_kind("top")]
+        sums = Sums(
+            "entropy" in kinds, "distance" in kinds, len(masses), max(best, default=0), "range" in kinds, "counts" in kinds
+        )
+        frame = framed(call, tuple(measure.keys for measure in masses))
+        found = {name: call.empty(count, dtype) for name, (count, dtype, _) in sums.kept(problem.real).items()}
+        tasks = call.plan.order.shape[1] * math.prod(problem.q.shape[:2])
+        own = {f"sum_{name}": array for name, array in found.items()}
+        run(call, frame, "rows", sums, lambda: rows_kernel(frame, sums), rows_memory(frame, sums), tasks, own)
+        self.call, self.unit, self.top_room = call, factors(problem)[2], found["maximum"][:, :, 0]
+        self.sums = {name: array[..., : problem.dims["Q"]] for name, array in found.items()}
+        self.place = {measure.name: number for number, measure in enumerate(masses)}
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """The denominator, total · exp(top), with sinks; peak: the largest weight."""
+        problem, keys_top = self.call.problem, self.of("maximum") * self.unit
+        self.top, self.total = keys_top, self.of("total")
+        if problem.sinks is not None:
+            sinks = problem.sinks.astype(np.float64)[:, :, None]  # (H, S, 1)
+            self.top = np.maximum(keys_top, sinks.max(1, initial=-np.inf))
+            mine = np.exp(keys_top - some_number(self.top)) * self.total
+            self.total = np.where(self.total == 0, 0, mine) + np.exp(sinks - some_number(self.top)[:, :, None]).sum(2)
+        share = np.exp(keys_top - some_number(self.top)) / self.total
+        self.nan = np.isnan(self.total)
+        self.peak = np.where((self.of("total") == 0) & ~self.nan, 0, share)
+
+    def of(self, name: str, row: int = 0) -> np.ndarray:
+        """(B, H, Q) float64."""
+        return self.sums[name][:, :, row].astype(np.float64)
+
+    def answer(self, measure: Measure) -> Any:
+        return OF_ROWS[measure.kind](self, measure)
+
+
+def some_number(top: np.ndarray) -> np.ndarray:
+    """A maximum that can be subtracted."""
+    return np.where(top == -np.inf, 0, top)
+
+
+def lse(rows: RowSums, _: Measure) -> np.ndarray:
+    return some_number(rows.top) + np.log(rows.total)
+
+
+def entropy(rows: RowSums, _: Measure) -> np.ndarray:
+    """−Σ p ln p with p = exp(d) · peak."""
+    least = np.where(rows.peak == 0, 1, rows.peak)
+    return -rows.peak * (rows.of("surprise") * rows.unit + rows.of("total") * np.log(least))
+
+
+def distance(rows: RowSums, _: Measure) -> Distance:
+    share, once, twice = (rows.of("moments", row) for row in range(3))
+    share = np.where(share == 0, 1, share)
+    mean = once / share
+    return Distance(mean, np.maximum(twice / share - mean**2, 0))
+
+
+def within(rows: RowSums, measure: Measure) -> np.ndarray:
+    return rows.of("sets", rows.place[measure.name]) * rows.peak
+
+
+def best(rows: RowSums, measure: TopKeys) -> Top:
+    scores, keys = (np.moveaxis(rows.sums[name][:, :, : measure.count], 2, 3) for name in ("best", "best_keys"))
+    fallen = scores.astype(np.float64) - rows.of("maximum")[..., None]
+    nan = rows.nan[..., None]
+    weight = np.where(keys < 0, 0, np.exp(fallen * rows.unit) * rows.peak[..., None])
+    return Top(np.where(nan, np.nan, weight), np.where(nan, -1, keys).astype(np.int64))
+
+
+def maximum(rows: RowSums, measure: Measure) -> Maximum:
+    weight, key = best(rows, TopKeys("top", measure.name, 1))
+    return Maximum(weight[..., 0], key[..., 0])
+
+
+def reach(rows: RowSums, _: Measure) -> Range:
+    """In the scores' own units."""
+    return Range(rows.of("least") * rows.unit, rows.of("most") * rows.unit)
+
+
+def counts(rows: RowSums, _: Measure) -> Counts:
+    return Counts(*(rows.sums["counted"][:, :, row].astype(np.int64) for row in range(3)))
+
+
+OF_ROWS: dict[str, Callable[[RowSums, Any], Any]] = {
+    "lse": lse, "entropy": entropy, "distance": distance, "mass": within, "top": best, "maximum": maximum, "range": reach,
+    "counts": counts,
+}  # fmt: skip
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------------------
+
+
+CELL = 1024  # keys: the columns of a coarse map are computed in parts no smaller, so that there are tasks enough
+
+
+class Cells(NamedTuple):
+    """A map of rows × columns cells laid over height × width pairs, whose last cells may reach beyond the matrix.
+
+    Cell (r, c) holds the query rows ⌊r·height/rows⌋ … ⌊(r+1)·height/rows⌋ − 1 and the keys likewise.
+    """
+
+    rows: int
+    columns: int
+    height: int
+    width: int
+
+
+def by_keys(call: Call, top: np.ndarray, peak: np.ndarray, received: bool, cells: Cells | None) -> tuple[np.ndarray, ...]:
+    """What each key receives (B, H, K), and sums and maxima in cells (B, H, rows, columns); zeros where one is not asked.
+
+    A weight is exp((s − top) · unit) · peak, s in the kernel's units: top (B, H, whole tiles) in real, peak (B, H, Q).
+    """
+    B, H, Q, K = (call.problem.dims[letter] for letter in "BHQK")
+    real = call.problem.real
+    lines, columns, height, width = cells or Cells(0, 0, Q, K)
+    parts = max(1, width // (CELL * max(columns, 1)))
+    fine = parts * columns  # ⌊part · width / fine⌋ is the edge of a column whenever it should be
+    sums, total, most = np.zeros((B, H, K)), np.zeros((B, H, lines, fine)), np.zeros((B, H, lines, fine), real)
+    room = np.zeros((B, H, call.room), real)
+    room[..., :Q] = peak
+    # Every range holds whole columns, and enough keys to be worth a task.
+    borders = edges(width, fine)[:: -(-BLOCK * fine // width)] if fine else np.arange(0, K, BLOCK)
+    borders = np.append(borders[borders < K], K)
+    own = {
+        "row_top": some_number(top), "row_peak": room, "ranges": len(borders) - 1, "borders": borders,
+        "visitors": visitors(call.plan, BLOCK), "received": sums, "map_rows": lines, "map_columns": fine,
+        "map_height": height, "map_width": width, "cell_total": total, "cell_most": most,
+    }  # fmt: skip
+    assert tuple(own) == SLOTS
+    frame, pooled = framed(call, ()), cells is not None
+    tasks = B * H * (len(borders) - 1)
+    run(call, frame, "keys", (received, pooled), lambda: keys_kernel(frame, received, pooled), keys_memory(frame), tasks, own)
+    total, most = (array.reshape(B, H, lines, columns, parts) for array in (total, most))
+    total, most = total.sum(-1), most.max(-1, initial=0)
+    return sums, total, np.where(np.isnan(total), np.nan, most)
+
+
+def pooled_by_lse(call: Call, lse: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and maxima of the weights exp(score − lse) in each cell, where the logarithms of the denominators, (B, H, Q), are known.
+
+    One pass. Rows with lse −inf have no weights; those with NaN or +inf are NaN wherever they attend.
+    """
+    top = np.zeros((*lse.shape[:2], call.room), call.problem.real)
+    with np.errstate(all="ignore"):
+        top[..., : lse.shape[2]] = np.where(np.isfinite(lse), lse, 0).astype(np.float64) / factors(call.problem)[2]
+        peak = np.where(np.isneginf(lse), 0, np.where(np.isfinite(lse), 1, np.nan))
+        _, total, most = by_keys(call, top, peak, False, cells)
+    return total, most

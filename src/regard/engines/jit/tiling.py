@@ -1,0 +1,69 @@
+"""Tiling: how many query rows a task has, what its lanes are, and whether its keys are shared among several tasks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...language.expr import Var, walk
+from ...language.problem import Problem
+from ..plan import Plan, plan
+from .code.formats import Format
+from .code.target import host
+from .kernels.forward import PIECE
+
+__all__ = ["PLAN_KEYS", "Tiling", "splits", "tiling", "visited"]
+
+PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
+NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
+PATIENT = 1 << 16  # rows beyond which planning narrow tiles would take longer than they save
+SHARES = 4  # tasks per thread that make it unlikely that one waits long for another
+
+
+class Tiling(NamedTuple):
+    """rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan. folded: see `Specification`."""
+
+    rows: int
+    lanes: int
+    planned: int
+    folded: bool
+
+
+def tiling(problem: Problem) -> Tiling:
+    """As many rows as fill the registers, fewer where there are not as many.
+
+    Where heads share keys and have few rows, they share a tile. Where a tile sees few keys, a good part of them is cut by the mask's
+    two edges, and less is cut in a tile of fewer rows.
+    """
+    target = host()
+    Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
+    lanes = target.lanes(Format(problem.dtype.name, target).size)
+    most = lanes * target.tile.query_vectors
+    folded = group > 1 and group * Q <= most and not _per_head(problem)
+    wanted = group * Q if folded else Q
+    if wanted <= lanes // 2 and target.tile.vector == 64:
+        lanes //= 2  # two narrow registers are multiplied as fast as a wide one
+    rows = most
+    while rows > lanes and rows // 2 >= wanted:
+        rows //= 2
+    if folded:
+        return Tiling(rows, lanes, Q, True)
+    if problem.mask is not None and rows > lanes and Q <= PATIENT:
+        found = plan(problem, rows, PLAN_KEYS)
+        if visited(found) < NARROW * rows * found.order.size:
+            rows = lanes
+    return Tiling(rows, lanes, rows, False)
+
+
+def _per_head(problem: Problem) -> bool:
+    """Whether the mask makes heads differ."""
+    return problem.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(problem.mask))
+
+
+def splits(problem: Problem, found: Plan, tasks: int, threads: int) -> bool:
+    """Whether pieces of keys become tasks of their own; results are the same bits either way."""
+    return tasks < SHARES * threads and problem.dims["K"] > PIECE and visited(found) > PIECE * found.order.size
+
+
+def visited(found: Plan) -> int:
+    """Keys that tiles visit, over all tiles."""
+    return int((found.runs[:, 1] - found.runs[:, 0]).sum(dtype="int64"))

@@ -1,0 +1,351 @@
+"""Plan: which tiles of the attention matrix are empty, full or mixed, found without visiting the matrix.
+
+Start from a few big boxes, ask the bounds of the mask over each, keep what is mixed, split it, ask again: the work follows the
+boundary of the mask. A verdict may err towards "mixed" only, which costs speed and never correctness.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..common.errors import refuse
+from ..common.memo import Memo
+from ..language.analysis import bounds
+from ..language.expr import Expr, Var, walk
+from ..language.intervals import Interval
+from ..language.masks import LIMIT as POSITIONS
+from ..language.problem import Problem
+
+__all__ = ["Plan", "plan", "plan_step"]
+
+FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
+COARSE = 64  # otherwise the descent begins with at most this many boxes
+LIMIT = 1 << 23  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
+STEP = 64  # positions that share a plan in decoding, and keys that may be looked at for nothing at each edge of a mask
+CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
+
+_plans: Memo[Plan] = Memo(64)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Per tile of query rows, the runs of keys that it visits; shared by batch entries and heads that do not differ.
+
+    rows, keys: the size of a tile. per_batch, per_head: whether the mask makes batch entries or heads differ. offsets, runs: the
+    runs of tile t of group g are runs[offsets[g·T + t] : offsets[g·T + t + 1]], where T = ⌈Q / rows⌉ and
+    g = (b if per_batch else 0) · (H if per_head else 1) + (h if per_head else 0); a run is (first key, last key (exclusive), mixed).
+    order (groups, T): the tiles of each group, most keys first. dims: the sizes B, H, G, Q, K, D, E that were planned for.
+    """
+
+    rows: int
+    keys: int
+    per_batch: bool
+    per_head: bool
+    offsets: np.ndarray
+    runs: np.ndarray
+    order: np.ndarray
+    dims: dict[str, int]
+
+    @property
+    def groups(self) -> int:
+        """How many plans differ; the batch entries and heads share them evenly."""
+        return self.order.shape[0]
+
+    @property
+    def copies(self) -> int:
+        """How many pairs of batch entry and head share each group's plan."""
+        return self.dims["B"] * self.dims["H"] // max(self.groups, 1)
+
+    @property
+    def tile_of(self) -> np.ndarray:
+        """Per run, g·T + t of its tile (int64)."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    @property
+    def heights(self) -> np.ndarray:
+        """Per run, the query rows of its tile (int64); the last tile may have fewer than `rows`."""
+        tiles = max(self.order.shape[1], 1)
+        return np.minimum(self.rows, self.dims["Q"] - self.tile_of % tiles * self.rows)
+
+    @functools.cached_property
+    def entry_of(self) -> np.ndarray:
+        """Per run, the batch entry whose plan it belongs to; 0 where all share one."""
+        return (
+            self.tile_of // (len(self.offsets) // max(self.dims["B"], 1))
+            if self.per_batch
+            else np.zeros(len(self.runs), np.int64)
+        )
+
+    @functools.cached_property
+    def latest(self) -> int:
+        """The first key of the run that begins last."""
+        return int(self.runs[:, 0].max(initial=-1))
+
+    def until(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """runs and offsets where batch entries have fewer keys than were planned for, (B,): what lies beyond is left out."""
+        runs, offsets = self.runs.copy(), self.offsets
+        end = ends[self.entry_of]
+        if len(end) and end.min() <= self.latest:
+            some = runs[:, 0] < end
+            runs, end = runs[some], end[some]
+            offsets = np.append(0, np.cumsum(some))[offsets]
+        np.minimum(runs[:, 1], end, out=runs[:, 1], casting="same_kind")
+        return runs, offsets
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many tiles of rows × keys are full, mixed and empty, over all batch entries and heads."""
+        first, last, mixed = self.runs.astype(np.int64).T
+        units = -(-last // self.keys) - first // self.keys
+        full, some = (int(units[mixed == kind].sum()) * self.copies for kind in (0, 1))
+        across = -(-self.dims["K"] // self.keys)
+        return {"full": full, "mixed": some, "empty": self.order.size * across * self.copies - full - some}
+
+    @property
+    def pairs(self) -> dict[str, int]:
+        """How many pairs of query and key lie in full and in mixed tiles, over all batch entries and heads."""
+        first, last, mixed = self.runs.astype(np.int64).T
+        area = (last - first) * self.heights
+        return {name: int(area[mixed == kind].sum()) * self.copies for kind, name in enumerate(("full", "mixed"))}
+
+    def __str__(self):
+        B, H, Q, K = (self.dims[name] for name in "BHQK")
+        counts = self.counts
+        total = sum(counts.values())
+        shown = " · ".join(f"{name} {count:,} ({_percent(count, total)})" for name, count in counts.items())
+        differ = [name for name, does in (("batch entry", self.per_batch), ("head", self.per_head)) if does]
+        shared = f"one for each {' and '.join(differ)}" if differ else "shared by all batch entries and heads"
+        return (
+            f"plan    {B} batch × {H} heads × {Q:,} rows × {K:,} keys in tiles of {self.rows} × {self.keys}, {shared}\n"
+            f"tiles   {shown}\n"
+            f"visits  {_percent(sum(self.pairs.values()), B * H * Q * K)} of the matrix, in {len(self.runs):,} runs of keys"
+        )
+
+    def picture(self, width: int = 32, group: int = 0) -> str:
+        """One group as characters, queries down and keys across: █ all full, ▒ some of it visited, · empty.
+
+        width: the most characters per line; a line stands for about twice as many rows as a character for keys.
+        """
+        Q, K = self.dims["Q"], self.dims["K"]
+        tiles, units = self.order.shape[1], -(-K // self.keys)
+        if not tiles or not units:
+            return ""
+        columns = min(width, units)
+        lines = min(tiles, width, max(1, round(columns * Q / K / 2)))
+        edges = np.arange(columns + 1) * units // columns * self.keys
+        edges[-1] = K
+        tops = np.arange(lines + 1) * tiles // lines
+        mine = slice(*self.offsets[[group * tiles, (group + 1) * tiles]])
+        line = np.searchsorted(tops, self.tile_of[mine] - group * tiles, side="right") - 1
+        first, last, mixed = self.runs[mine].astype(np.int64).T
+        heights = self.heights[mine]
+        cell = np.outer(np.diff(np.minimum(tops * self.rows, Q)), np.diff(edges))
+
+        def area(kinds) -> np.ndarray:
+            """Pairs per cell that runs of these kinds hold: what lies left of each edge, differenced."""
+            left = [np.bincount(line, kinds * heights * np.clip(edge - first, 0, last - first), lines) for edge in edges]
+            return np.diff(left, axis=0).T
+
+        drawn = np.where(area(mixed == 0) == cell, "█", np.where(area(mixed >= 0) > 0, "▒", "·"))
+        return "\n".join(map("".join, drawn))
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.3g} %" if whole else "0 %"
+
+
+class Boxes(NamedTuple):
+    """Boxes of one size, in units of the finest tile: their group and their place on the grid of boxes of that size."""
+
+    group: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+
+
+class Grid(NamedTuple):
+    """What is planned: the mask, the sizes, and what `batch`, `head`, the first position and the end of the keys are in each group.
+
+    A row stands somewhere from its position to `ahead` beyond it.
+    """
+
+    mask: Expr
+    rows: int
+    keys: int
+    Q: int
+    batch: np.ndarray
+    head: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    ahead: int
+    tables: dict
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.Q // self.rows)
+
+    @property
+    def units(self) -> int:
+        return -(-int(self.end.max()) // self.keys)
+
+    @property
+    def shift(self) -> int:
+        """Bits that hold a unit, with room so that no box reaches from one tile into the next."""
+        return self.units.bit_length() + 1
+
+
+def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None, ahead: int = 0) -> Plan:
+    """The plan of a problem in tiles of `rows` query rows by `keys` keys.
+
+    A tile is full where the mask surely holds for all its pairs, empty where surely for none, mixed otherwise.
+
+    ends (B,): how many keys each batch entry has, by default all of them. ahead: the plan stays true while entries get up to so many
+    keys more and their rows move on by as many positions, for decoding; runs then reach to where the keys will be.
+
+    >>> import numpy as np, regard as rg
+    >>> q = k = np.zeros((256, 8), np.float32)
+    >>> print(plan(Problem.of(q, k, k, mask=rg.causal()), rows=32, keys=32).picture())
+    ▒▒······
+    ██▒▒····
+    ████▒▒··
+    ██████▒▒
+    """
+    rest = (*problem.dims.values(), problem.query_start.tobytes(), rows, keys, None if ends is None else ends.tobytes(), ahead)
+    return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead))
+
+
+def plan_step(problem: Problem, rows: int, keys: int) -> Plan:
+    """A plan for few rows: one is made for all positions within STEP, so that decoding plans once in STEP tokens.
+
+    Up to STEP keys at each edge of the mask are mixed or visited for nothing, which changes no result.
+    """
+    K, B = problem.dims["K"], problem.dims["B"]
+    start, last = problem.query_start // STEP * STEP, -(-K // STEP) * STEP
+    sizes = tuple(size for name, size in problem.dims.items() if name != "K")
+    rest = ("step", *sizes, last, start.tobytes(), rows, keys)
+
+    def work_out() -> Plan:
+        first = replace(problem, query_start=start)
+        return _planned(first, rows, keys, np.full(B, last - STEP + 1), STEP - 1)
+
+    found = _plans((problem.mask,), rest, work_out)
+    runs, offsets = found.until(np.full(B, K))
+    return replace(found, runs=runs, offsets=offsets, dims=problem.dims)
+
+
+def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ahead: int) -> Plan:
+    dims = problem.dims
+    B, H, Q, K = (dims[name] for name in "BHQK")
+    mask = problem.mask
+    end = np.minimum((np.full(B, K) if ends is None else ends) + ahead, POSITIONS - 1)
+    reads = set() if mask is None else {node.name for node in walk(mask) if isinstance(node, Var)}
+    start = problem.query_start
+    apart = bool((end != end[:1]).any()) or ("query" in reads and bool((start != start[:1]).any()))
+    per_batch = B > 1 and ("batch" in reads or apart)
+    per_head = H > 1 and "head" in reads
+    batches, heads = (B if per_batch else 1), (H if per_head else 1)
+    tiles = -(-Q // rows)
+    batch, head = np.divmod(np.arange(batches * heads), heads)
+    end = end[batch] if B else np.zeros(len(batch), np.int64)
+    tile, first, last, mixed = (np.zeros(0, np.int64),) * 4
+    if mask is None:
+        tile = np.flatnonzero(np.repeat(end, tiles))
+        first, last, mixed = np.zeros_like(tile), -(-np.repeat(end, tiles)[tile] // keys), np.zeros_like(tile)
+    elif H and Q and end.any():
+        floats = {"batch": batch, "head": head, "start": start[batch], "end": end}
+        grid = Grid(mask, rows, keys, Q, **{name: part.astype(float) for name, part in floats.items()}, ahead=ahead, tables={})
+        if len(batch) * tiles << (grid.shift + 7) >= 1 << 63:  # `_entries` numbers them all
+            raise refuse("plan", "the mask has too many tiles to plan",
+                         f"{batches} batch entries × {heads} heads that differ, {tiles:,} × {grid.units:,} tiles of {rows} × {keys}",
+                         f"at most {(1 << 63) >> (grid.shift + 7):,} tiles of rows, over all that differ",
+                         "split the call by batch entries, heads or rows")  # fmt: skip
+        tile, first, last, mixed = _merged(grid, _descend(grid))
+    offsets = np.zeros(batches * heads * tiles + 1, np.int64)
+    np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
+    runs = np.empty((len(tile), 3), np.int32)
+    # The last unit may reach beyond the end, and then beyond 32 bits: it is cut off before it is stored.
+    last = np.minimum(last * keys, end[tile // tiles] if len(end) > 1 else end)
+    runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, last, mixed
+    work = np.concatenate([[0], np.cumsum(runs[:, 1] - runs[:, 0], dtype=np.int64)])[offsets]
+    order = np.argsort(-np.diff(work).reshape(batches * heads, tiles), axis=1, kind="stable").astype(np.int32)
+    for array in (offsets, runs, order):
+        array.flags.writeable = False  # the plan is shared by every call that asks the same
+    return Plan(rows, keys, per_batch, per_head, offsets, runs, order, dims)
+
+
+def _descend(grid: Grid) -> np.ndarray:
+    """Every box that is full, and every finest box that is mixed, as entries per tile."""
+    groups, tiles, units = len(grid.batch), grid.tiles, grid.units
+    high, wide = 1, 1  # the size of a box, in tiles and units: powers of two
+    if groups * tiles * units > FINE:
+        while groups * -(-tiles // high) * -(-units // wide) > max(COARSE, groups):
+            if wide >= units or (high < tiles and high * grid.rows <= wide * grid.keys):
+                high *= 2
+            else:
+                wide *= 2
+    corners = np.indices((groups, -(-tiles // high), -(-units // wide))).reshape(3, -1)
+    boxes = Boxes(*corners)
+    found = []
+    while len(boxes.group):
+        full, mixed = _verdicts(grid, boxes, high, wide)
+        found.append(_entries(grid, boxes, full, high, wide, 0))
+        # Halve the longer side, or both where they are equal: square boxes follow a slanted boundary best.
+        halve_rows = high > 1 and (wide == 1 or high * grid.rows >= wide * grid.keys)
+        halve_keys = wide > 1 and (high == 1 or high * grid.rows <= wide * grid.keys)
+        if high == wide == 1 or np.count_nonzero(mixed) << (halve_rows + halve_keys) > LIMIT:
+            found.append(_entries(grid, boxes, mixed, high, wide, 1))
+            break
+        high, wide = high >> halve_rows, wide >> halve_keys
+        group, row, column = (part[mixed] for part in boxes)
+        if halve_rows:
+            group, row, column = np.tile(group, 2), np.concatenate([2 * row, 2 * row + 1]), np.tile(column, 2)
+        if halve_keys:
+            group, row, column = np.tile(group, 2), np.tile(row, 2), np.concatenate([2 * column, 2 * column + 1])
+        inside = (row * high < tiles) & (column * wide < units)
+        boxes = Boxes(group[inside], row[inside], column[inside])
+    return np.concatenate(found)
+
+
+def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which boxes are full, and which are mixed."""
+    full, mixed = np.empty((2, len(boxes.group)), np.bool_)
+    for begin in range(0, len(boxes.group), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        group, row, column = (each[part] for each in boxes)
+        batch, head, start, end = (each[group] for each in (grid.batch, grid.head, grid.start, grid.end))
+        top, left = row * float(high * grid.rows), column * float(wide * grid.keys)
+        ranges = {
+            "batch": Interval(batch, batch),
+            "head": Interval(head, head),
+            "query": Interval(start + top, start + np.minimum(top + high * grid.rows, grid.Q) - 1 + grid.ahead),
+            "key": Interval(left, np.maximum(np.minimum(left + wide * grid.keys, end) - 1, left)),
+        }
+        found = bounds(grid.mask, ranges, grid.tables)
+        full[part] = (found.lo >= 1) & (left < end)
+        mixed[part] = (found.lo < 1) & (found.hi > 0) & (left < end)
+    return full, mixed
+
+
+def _entries(grid: Grid, boxes: Boxes, chosen, high: int, wide: int, mixed: int) -> np.ndarray:
+    """The chosen boxes, one entry per tile that they cover: (tile, first unit, log2 of the units, mixed) in one integer."""
+    group, row, column = (part[chosen] for part in boxes)
+    top = row * high
+    count = np.minimum(top + high, grid.tiles) - top
+    place = ((group * grid.tiles + top) << grid.shift) + column * wide
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(place << 7 | (wide.bit_length() - 1) << 1 | mixed, count) + (within << (grid.shift + 7))
+
+
+def _merged(grid: Grid, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The entries in order, neighbours of one kind joined: tile, first unit, last unit (past the edge, perhaps), mixed."""
+    entries = np.sort(entries)
+    place, mixed = entries >> 7, entries & 1
+    end = place + (1 << (entries >> 1 & 63))
+    begins = np.ones(len(entries), np.bool_)
+    begins[1:] = (place[1:] != end[:-1]) | (mixed[1:] != mixed[:-1])
+    place, end, mixed = place[begins], end[np.roll(begins, -1)], mixed[begins]
+    tile = place >> grid.shift
+    return tile, place - (tile << grid.shift), end - (tile << grid.shift), mixed

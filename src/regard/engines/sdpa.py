@@ -1,0 +1,89 @@
+"""Engine "sdpa": torch's scaled_dot_product_attention, to compare with. Mask and score are built densely, n × n.
+
+SDPA knows a mask and an added bias, nothing else, and it lets NaN pass through a mask. What it cannot say is refused by
+`why_not`; a row that may attend nothing gives 0, as everywhere. It does not hand out lse, so that is summed beside it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..common.arrays import as_tensor, read_array
+from ..language.analysis import evaluate
+from ..language.expr import Expr, Op, score, walk
+from ..language.problem import Problem
+
+__all__ = ["forward", "why_not"]
+
+
+def why_not(problem: Problem) -> list[str]:
+    """Every reason why SDPA cannot solve the problem; empty if it can."""
+    reasons = []
+    if problem.score is not None and not _is_added(problem.score):
+        reasons.append(f"SDPA can only add to the score, and this is `{problem.score!r}`")
+    if problem.sinks is not None:
+        reasons.append("SDPA has no sinks")
+    if problem.dropout is not None:
+        reasons.append("SDPA draws its own dropout, which no seed of ours decides")
+    ruled = problem.mask is not None or problem.score is not None
+    if ruled and not (np.isfinite(problem.k).all() and np.isfinite(problem.v).all()):
+        reasons.append("k or v holds NaN or infinity, which SDPA lets through a mask")
+    return reasons
+
+
+def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """softmax(scale · q kᵀ + bias where mask) v by torch -> out (B, H, Q, E), lse (B, H, Q), in the dtype of the problem."""
+    B, H, G, Q, K, E = (problem.dims[name] for name in "BHGQKE")
+    if 0 in (B, H, Q, K):
+        return np.zeros((B, H, Q, E), problem.dtype), np.full((B, H, Q), -np.inf, problem.real)
+    q, k, v = (_tensor(array) for array in (problem.q, problem.k, problem.v))
+    allowed, added = _dense(problem)
+    given = allowed if added is None else added if allowed is None else added.masked_fill(~allowed, -torch.inf)
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=given, scale=problem.scale, enable_gqa=H != G)
+    real = as_tensor(np.zeros(0, problem.real)).dtype
+    logits = problem.scale * q.to(real) @ k.repeat_interleave(H // G, dim=1).mT.to(real)
+    if added is not None:
+        logits = logits + added
+    if allowed is not None:
+        logits = logits.masked_fill(~allowed, -torch.inf)
+    lse = logits.logsumexp(-1)
+    return read_array(out.masked_fill(lse[..., None] == -torch.inf, 0), "out"), lse.numpy()
+
+
+def _dense(problem: Problem) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """(allowed, added), each (B, H, Q, K) or None."""
+    B, H, Q, K = (problem.dims[name] for name in "BHQK")
+    at = {
+        "batch": np.arange(B)[:, None, None, None],
+        "head": np.arange(H)[None, :, None, None],
+        "query": (problem.query_start[:, None] + np.arange(Q))[:, None, :, None],
+        "key": np.arange(K)[None, None, None, :],
+        "score": np.zeros(()),
+    }
+
+    def laid(rule: Expr | None, dtype) -> torch.Tensor | None:
+        return None if rule is None else as_tensor(np.broadcast_to(evaluate(rule, at), (B, H, Q, K)).astype(dtype))
+
+    return laid(problem.mask, np.bool_), laid(problem.score, problem.dtype)
+
+
+def _is_added(rule: Expr) -> bool:
+    """Whether the rule is score + something that does not depend on the score."""
+    if rule is score:
+        return True
+    if not isinstance(rule, Op) or rule.name not in ("add", "sub"):
+        return False
+    left, right = rule.args
+    if rule.name == "add" and not _mentions_score(left):
+        left, right = right, left
+    return not _mentions_score(right) and _is_added(left)
+
+
+def _mentions_score(rule: Expr) -> bool:
+    return any(node is score for node in walk(rule))
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """The array as a tensor; strides that torch does not take (negative ones) cost a copy."""
+    return as_tensor(array if min(array.strides, default=0) >= 0 and array.flags.writeable else array.copy())
