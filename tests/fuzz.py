@@ -24,11 +24,11 @@ from hypothesis.stateful import run_state_machine_as_test
 from strategies import dropouts, hostile, problems
 
 import regard as rg
+from regard.api.backward import learned
 from regard.engines.dispatch import dispatch as engines
 from regard.engines.jit.code.target import ISAS, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
-from regard.gradients import learned
 from regard.language import analysis as readings
 from regard.language.dropout import Dropout
 from regard.language.problem import Problem

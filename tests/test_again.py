@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard import again
+from regard.api import fast_path as again
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 

@@ -12,11 +12,11 @@ from strategies import problems
 from test_jit import fresh, guarded
 
 import regard as rg
+from regard.api.backward import learned
 from regard.engines.dispatch import dispatch as engines
 from regard.engines.jit.code.target import ISAS, host, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
-from regard.gradients import learned
 from regard.language.analysis import adjoints, clamped, evaluate
 from regard.language.problem import Gradients, Problem
 

@@ -17,7 +17,7 @@ from test_jit import guarded
 
 import regard as rg
 from regard import Refused
-from regard.cache.pages import PAGE
+from regard.api.kv_cache.pages import PAGE
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 

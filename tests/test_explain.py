@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.attention import choose
-from regard.explain import explain
+from regard.api.attention import choose
+from regard.api.explain import explain
 from regard.language.problem import Problem
 
 

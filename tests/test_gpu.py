@@ -12,7 +12,7 @@ from strategies import problems
 from torch._dynamo.testing import CompileCounter
 
 import regard as rg
-from regard import autograd
+from regard.api import torch_operator as autograd
 from regard.bench import card
 from regard.common.arrays import as_tensor
 from regard.engines.dispatch import gpu

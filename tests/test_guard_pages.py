@@ -122,7 +122,9 @@ def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
             with monkeypatch.context() as patched:
                 patched.setattr(launch, "_free", [])  # working memory is kept from call to call
                 for module in [
-                    module for path, module in sys.modules.items() if path.startswith(("regard.engines.jit.", "regard.cache."))
+                    module
+                    for path, module in sys.modules.items()
+                    if path.startswith(("regard.engines.jit.", "regard.api.kv_cache."))
                 ]:
                     if hasattr(module, "np"):
                         patched.setattr(module, "np", guarding)

@@ -190,7 +190,7 @@ def test_what_the_mask_reads_gets_no_slope():
 
 def test_the_same_operator_on_a_device():
     """What the operator does for tensors on a card, tried on the CPU: numbers and gradients of the operator here."""
-    from regard import autograd
+    from regard.api import torch_operator as autograd
 
     sinks = torch.randn(H, requires_grad=True)
     given = *tensors(torch.float64), sinks.detach().double().requires_grad_(), [SLOPE.detach().double().requires_grad_()]

@@ -8,10 +8,10 @@
 
 import importlib
 
-from .attention import attention, attention_weights, attention_with_lse
-from .cache import KVCache
+from .api.attention import attention, attention_weights, attention_with_lse
+from .api.kv_cache import KVCache
 from .common.errors import Refused
-from .explain import Explanation, explain
+from .api.explain import Explanation, explain
 from .language.expr import batch, head, key, query, score, table
 from .language.functions import (
     atan,
@@ -45,7 +45,7 @@ from .language.functions import (
     trunc,
     where,
 )
-from .gradients import attention_backward
+from .api.backward import attention_backward
 from .language.masks import (
     blocks,
     causal,
@@ -60,9 +60,9 @@ from .language.masks import (
     window,
 )
 from .language.measures import mass, pooled, top
-from .merge import merge
+from .api.merge import merge
 from .language.scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
-from .stats import Statistics, attention_stats
+from .api.statistics import Statistics, attention_stats
 
 __version__ = "0.1.0"
 

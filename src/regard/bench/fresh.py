@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attention import attention
+from ..api.attention import attention
 from ..language import masks, scores
 
 __all__ = ["RULES", "compile_times", "extra_memory"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attention import attention, attention_weights
+from ..api.attention import attention, attention_weights
 from ..language.masks import causal
 from ..lens import Axis, Call, Run
 from ..lens.codes import FINE_ERROR, decode

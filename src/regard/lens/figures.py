@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..api.statistics import attention_stats
 from ..language.analysis import evaluate
 from ..language.expr import Expr, frozen_table, key, query
 from ..language.measures import edges, mass, pooled
-from ..stats import attention_stats
 from .call import Call, Overview
 from .codes import ABOVE
 from .precision import too_large

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..cache import KVCache
+from ..api.kv_cache import KVCache
 from ..common.errors import Reason, Refused
 from ..language.masks import lengths, window
 from .functional import attention

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ..attention import attention as eager_attention
-from ..attention import attention_with_lse as eager_with_lse
-from ..autograd import named, run, seed_tensor
+from ..api.attention import attention as eager_attention
+from ..api.attention import attention_with_lse as eager_with_lse
+from ..api.torch_operator import named, run, seed_tensor
 from ..language.expr import Expr, batch, head, key, lift, query
 from ..language.expr import score as the_score
 

@@ -10,8 +10,8 @@ import functools
 
 import torch
 
-from .. import again
-from ..attention import attention_weights, solve
+from ..api import fast_path as again
+from ..api.attention import attention_weights, solve
 from ..common.arrays import read_array
 from ..common.call_hooks import watched
 from ..common.errors import Reason, Refused

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..attention import attention_weights
+from ..api.attention import attention_weights
 from ..common.errors import refuse
 from ..language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ..language.problem import Problem

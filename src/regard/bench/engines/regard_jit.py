@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...attention import attention, attention_with_lse
-from ...gradients import attention_backward
+from ...api.attention import attention, attention_with_lse
+from ...api.backward import attention_backward
+from ...api.statistics import attention_stats
 from ...language.measures import edges, pooled
-from ...stats import attention_stats
 from ..cases import CELLS, Inputs
 from . import Form
 

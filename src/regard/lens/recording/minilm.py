@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from ...attention import attention
+from ...api.attention import attention
 from ...common.errors import refuse
 from ...engines.dispatch import choose
 from ...language.problem import Problem

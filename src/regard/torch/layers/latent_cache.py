@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...cache import KVCache
-from ...cache.reader import Reader
-from ...cache.storage import Rows
+from ...api.kv_cache import KVCache
+from ...api.kv_cache.reader import Reader
+from ...api.kv_cache.storage import Rows
 
 __all__ = ["LatentCache"]
 

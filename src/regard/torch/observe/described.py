@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...api.explain import TILE
 from ...common.arrays import is_tensor, read_array
 from ...common.errors import Refused
 from ...engines.cost import Cost, cost
 from ...engines.dispatch import choose
 from ...engines.plan import plan
-from ...explain import TILE
 from ...language.expr import Expr
 from ...language.masks import causal, lengths, window
 from ...language.problem import Problem

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from ..common.arrays import like, read_array
-from ..common.call_hooks import watched
-from ..common.errors import Reason, Refused, refuse
-from ..language.masks import LIMIT, count
+from ...common.arrays import like, read_array
+from ...common.call_hooks import watched
+from ...common.errors import Reason, Refused, refuse
+from ...language.masks import LIMIT, count
 from .pages import PAGE, Pages
 from .reader import Reader, question
 from .storage import Rows, Rows8

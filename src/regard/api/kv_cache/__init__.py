@@ -5,6 +5,6 @@ pages.py    which page holds which positions of which sequence
 storage.py  what a page holds: rows as they came, or in 8 bits
 """
 
-from .kv import KVCache
+from .cache import KVCache
 
 __all__ = ["KVCache"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .common.arrays import as_tensor, is_tensor, read_array
-from .common.errors import Reason, Refused
-from .engines import dispatch as engines
-from .language.expr import Table, tables_of
-from .language.problem import Gradients, Problem
+from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.errors import Reason, Refused
+from ..engines import dispatch as engines
+from ..language.expr import Table, tables_of
+from ..language.problem import Gradients, Problem
 
 __all__ = ["attention_backward", "fitted", "learned"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..common.arrays import elsewhere
+from ..engines.cost import Cost, cost
+from ..engines.plan import Plan, plan
+from ..language.problem import Problem
 from .attention import choose
-from .common.arrays import elsewhere
-from .engines.cost import Cost, cost
-from .engines.plan import Plan, plan
-from .language.problem import Problem
 
 __all__ = ["Explanation", "explain"]
 
@@ -73,7 +73,7 @@ def explain(
              "where": "explain"}  # fmt: skip
     rows, keys = TILE
     if elsewhere(q):
-        from .engines import gpu
+        from ..engines import gpu
 
         call = gpu.Call.of(q, k, v, **given)
         problem, (name, why) = call.problem, gpu.choose(call, engine)
@@ -82,7 +82,7 @@ def explain(
         problem = Problem.of(q, k, v, **given)
         name, why = choose(problem, engine)
         if name == "jit":
-            from .engines import jit
+            from ..engines import jit
 
             rows, keys = jit.tile_shape(problem)
     found = plan(problem, rows, keys)

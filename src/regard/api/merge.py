@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .common.arrays import is_tensor
-from .common.errors import Reason, Refused
+from ..common.arrays import is_tensor
+from ..common.errors import Reason, Refused
 
 __all__ = ["merge"]
 

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from .common.arrays import as_tensor, is_tensor, read_array
-from .common.errors import refuse
-from .engines import dispatch as engines
-from .gradients import fitted, learned
-from .language import interning as nodes
-from .language.expr import Expr, Op, Read, fold
-from .language.expr import table as as_table
-from .language.interning import known
-from .language.problem import Problem
+from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.errors import refuse
+from ..engines import dispatch as engines
+from ..language import interning as nodes
+from ..language.expr import Expr, Op, Read, fold
+from ..language.expr import table as as_table
+from ..language.interning import known
+from ..language.problem import Problem
+from .backward import fitted, learned
 
 __all__ = ["attend", "named", "run", "seed_tensor"]
 
@@ -219,7 +219,7 @@ def _pulled(problem: Problem, engine: str, masking: int, needs, dout, dsums, out
 
 def _elsewhere(q, k, v, *rest):
     """The same on a graphics card, by torch's own kernels."""
-    from .engines import gpu
+    from ..engines import gpu
 
     asked, engine, _ = _asked(*rest)
     out, lse = gpu.attention(q, k, v, engine=engine, wanted=2, **asked)

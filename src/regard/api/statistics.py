@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .common.arrays import elsewhere, like
-from .common.errors import Reason, Refused, did_you_mean, refuse
-from .engines.dispatch import why_not
-from .language.measures import Asked, Measure, asked
+from ..common.arrays import elsewhere, like
+from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..engines.dispatch import why_not
+from ..language.measures import Asked, Measure, asked
 
 __all__ = ["Statistics", "attention_stats"]
 
@@ -94,16 +94,16 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
     (np.float32(4.6052), np.float32(49.5), np.float32(0.04))
     """
     if elsewhere(q):
-        from .engines import gpu
+        from ..engines import gpu
 
         return Statistics(
             gpu.stats(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, engine=engine)
         )
     question = asked(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
     if _chosen(question, engine) == "jit":
-        from .engines.jit.statistics import statistics
+        from ..engines.jit.statistics import statistics
     else:
-        from .engines.reference.statistics import statistics
+        from ..engines.reference.statistics import statistics
     real = question.problem.real
 
     def given_back(value):

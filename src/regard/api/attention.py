@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from . import again
-from .common.arrays import elsewhere, is_tensor, like
-from .common.call_hooks import watched
-from .common.errors import refuse
-from .engines.dispatch import choose, solve
-from .language.expr import Expr
-from .language.problem import Problem
+from ..common.arrays import elsewhere, is_tensor, like
+from ..common.call_hooks import watched
+from ..common.errors import refuse
+from ..engines.dispatch import choose, solve
+from ..language.expr import Expr
+from ..language.problem import Problem
+from . import fast_path as again
 
 __all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
 
@@ -87,7 +87,7 @@ def attention_weights(
              "where": "attention_weights"}  # fmt: skip
     call: Any = None
     if elsewhere(q):
-        from .engines import gpu
+        from ..engines import gpu
 
         call = gpu.Call.of(q, k, None, **given)
     problem = Problem.of(q, k, None, **given) if call is None else call.problem
@@ -103,7 +103,7 @@ def attention_weights(
                          f"positions among {size}", "count from 0, or from the end with negative numbers") from error  # fmt: skip
     some = [np.atleast_1d(part) for part in chosen]
     if call is None:
-        from .engines.reference import attention as reference
+        from ..engines.reference import attention as reference
 
         found = reference.weights(problem, *some).astype(problem.dtype)
     else:
@@ -116,7 +116,7 @@ def attention_weights(
 def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, wanted: int) -> tuple[Any, ...]:
     """out, or out and lse, shaped as the caller's arrays are."""
     if elsewhere(q):
-        from .engines import gpu
+        from ..engines import gpu
 
         return gpu.attention(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                              seed=seed, engine=engine, wanted=wanted)  # fmt: skip
@@ -128,7 +128,7 @@ def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
                          seed=seed, gradients=True)  # fmt: skip
     if learning or _learning(problem.score):
-        from . import autograd
+        from . import torch_operator as autograd
 
         return autograd.attend(problem, q, k, v, sinks, engine)[:wanted]
     heads = _heads(problem)

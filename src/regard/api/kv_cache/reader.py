@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..common.errors import Reason, Refused
-from ..engines.dispatch import choose, solve
-from ..engines.plan import STEP
-from ..language.callables import as_mask, as_score
-from ..language.expr import Expr, tables_of
-from ..language.masks import lengths, window
-from ..language.problem import Problem
+from ...common.errors import Reason, Refused
+from ...engines.dispatch import choose, solve
+from ...engines.plan import STEP
+from ...language.callables import as_mask, as_score
+from ...language.expr import Expr, tables_of
+from ...language.masks import lengths, window
+from ...language.problem import Problem
 from .pages import PAGE, Pages
 from .storage import Rows
 
@@ -86,7 +86,7 @@ class Reader:
         name, _ = choose(problem, asked[4])
         decoder = None
         if name == "jit" and self.k.in_place and problem.q.size:
-            from ..engines.jit.decode import Decoder
+            from ...engines.jit.decode import Decoder
 
             decoder = Decoder(problem, held.lengths, ahead, PAGE)
         # A row may be as far behind the end of its keys as there are rows, and catch up.

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .common.arrays import address, as_tensor, read_array
-from .common.memo import Memo
-from .engines import dispatch as engines
-from .language.expr import Expr
-from .language.problem import Problem
+from ..common.arrays import address, as_tensor, read_array
+from ..common.memo import Memo
+from ..engines import dispatch as engines
+from ..language.expr import Expr
+from ..language.problem import Problem
 
 __all__ = ["attend"]
 
@@ -47,7 +47,7 @@ def attend(q, k, v, mask, score, scale, query_start, engine: str, wanted: int = 
         return None
     if not all(isinstance(rule, Expr | None) for rule in (mask, score)):
         return None
-    from .engines import jit
+    from ..engines import jit
 
     rest = (looks, scale, query_start, engine, jit.threads.count(), jit.host())
     kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, mask, score, scale, query_start, engine, out))
@@ -86,7 +86,7 @@ def _address(array) -> int:
 
 def _kind(q, k, v, mask, score, scale, query_start, engine, out) -> Kind:
     """The checks of a call, and its recipe. Where the checks had to copy an array, each call takes the long way."""
-    from .engines import jit
+    from ..engines import jit
 
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, gradients=True)
     B, H, Q, _ = problem.q.shape
