@@ -14,7 +14,7 @@ import sys
 import torch
 import transformers
 
-from regard.torch import hf
+from regard.torch.hf import attention as hf
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 

@@ -13,7 +13,7 @@ import sys
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from regard.torch import hf
+from regard.torch.hf import attention as hf
 
 FIRST, SECOND, PAD = 1, 2, 0
 

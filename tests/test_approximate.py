@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 import regard as rg  # noqa: E402
 from regard.models.blocks import Block  # noqa: E402
 from regard.torch.layers import Attention, SegmentMemory, TransformerXL  # noqa: E402
-from regard.torch.layers.approximate import deviation  # noqa: E402
-from regard.torch.layers.linear import LinearAttention, LinearState, linear_attention  # noqa: E402
-from regard.torch.layers.linformer import Linformer  # noqa: E402
-from regard.torch.layers.performer import Performer, orthogonal_directions  # noqa: E402
+from regard.torch.layers.approximate.deviation import deviation  # noqa: E402
+from regard.torch.layers.approximate.linear import LinearAttention, LinearState, linear_attention  # noqa: E402
+from regard.torch.layers.approximate.linformer import Linformer  # noqa: E402
+from regard.torch.layers.approximate.performer import Performer, orthogonal_directions  # noqa: E402
 
 LENGTH = 300  # more than two chunks, and no multiple of one
 LAYERS = {

@@ -19,7 +19,7 @@ from regard.audits.given import of_module, of_transformers
 from regard.audits.rounding import measure
 from regard.cli import app
 from regard.lens.look import look
-from regard.torch.tiny_models import tiny_model
+from regard.torch.hf.tiny_models import tiny_model
 
 
 @pytest.fixture(autouse=True, scope="module")

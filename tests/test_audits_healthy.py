@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.audits import audit
-from regard.torch.tiny_models import tiny_model
+from regard.torch.hf.tiny_models import tiny_model
 
 HEALTHY = {
     "text decoder": ["bloom", "cohere", "deepseek_v3", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss",

@@ -112,7 +112,7 @@ def recorded(model, plant=None, at=(1,), **inputs):
 @pytest.fixture(scope="module")
 def models():
     """Tiny random models by name, made once, with inputs of 12 tokens."""
-    from regard.torch.tiny_models import tiny_model
+    from regard.torch.hf.tiny_models import tiny_model
 
     made = {}
 
@@ -753,7 +753,7 @@ def test_values_of_large_calls_are_kept(monkeypatch):
 
 def test_windows_that_are_never_reached_are_told():
     """A check that passes on a text shorter than the window says that the window was not reached."""
-    from regard.torch.tiny_models import tiny_model
+    from regard.torch.hf.tiny_models import tiny_model
 
     torch.manual_seed(0)
     model = tiny_model("mistral")

@@ -13,8 +13,8 @@ from transformers import masking_utils  # noqa: E402
 
 from regard import Refused  # noqa: E402
 from regard.language.analysis import evaluate  # noqa: E402
-from regard.torch import hf  # noqa: E402
-from regard.torch.lazy_mask import LazyMask, lazy_mask  # noqa: E402
+from regard.torch.hf import attention as hf  # noqa: E402
+from regard.torch.hf.lazy_mask import LazyMask, lazy_mask  # noqa: E402
 
 T.logging.set_verbosity_error()
 

@@ -10,7 +10,8 @@ T = pytest.importorskip("transformers", reason="the models come from transformer
 from transformers import AttentionInterface  # noqa: E402
 
 from regard import Refused  # noqa: E402
-from regard.torch import architectures, hf  # noqa: E402
+from regard.torch.hf import architectures  # noqa: E402
+from regard.torch.hf import attention as hf  # noqa: E402
 
 T.logging.set_verbosity_error()
 

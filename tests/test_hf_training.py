@@ -5,8 +5,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="transformers models run on torch")
 T = pytest.importorskip("transformers", reason="the models come from transformers")
 
-from regard.torch import hf  # noqa: E402
-from regard.torch.architectures import Doubled  # noqa: E402
+from regard.torch.hf import attention as hf  # noqa: E402
+from regard.torch.hf.architectures import Doubled  # noqa: E402
 
 T.logging.set_verbosity_error()
 

@@ -10,7 +10,8 @@ import pytest
 
 import regard as rg
 from regard.lens import look
-from regard.lens.recording import minilm, opening
+from regard.lens.recording import minilm
+from regard.torch.hf import load_model as opening
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 MINILM = importlib.util.find_spec(opening.PACKAGE)

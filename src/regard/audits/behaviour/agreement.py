@@ -20,7 +20,7 @@ def implementation_difference(subject: Subject) -> Iterator[Result]:
 
     Once as given, once without a mask, once with padding behind, because implementations take other ways where there is no mask.
     """
-    from ...torch.recorder import implementations
+    from ...torch.hf.recorder import implementations
 
     own = implementations(subject.model) if subject.whole else set()
     if len(own) != 1:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...common.errors import refuse
-from ...torch.observe.calls import arguments
+from ...torch.observe.observer import arguments
 from ..axis import Axis
 from ..run import Run
 from .axes import Axes
@@ -26,8 +26,8 @@ def of_module(model, inputs, tokens: Sequence[str] | None, asked: Asked) -> Run:
 
 def of_model(what, text, target, picture, inputs, tokenizer, generate: int, asked: Asked) -> Run:
     """A model of transformers, opened or loaded."""
+    from ...torch.hf.load_model import Opened, opened
     from .giving import given_inputs, given_picture, given_text
-    from .opening import Opened, opened
     from .transformers_models import record_model
 
     if isinstance(generate, bool) or not isinstance(generate, int) or generate < 0:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import refuse
+from ...torch.hf.load_model import Opened, fit
 from ..axis import Axis
 from .axes import Seen
-from .opening import Opened, fit
 from .pictures import patches_of, pixels
 from .spelling import spelled
 

@@ -17,13 +17,13 @@ from ...api.attention import attention
 from ...common.errors import refuse
 from ...engines.dispatch import choose
 from ...language.problem import Problem
+from ...torch.hf.load_model import DEFAULT, default_folder, fit
 from ..axis import Axis
 from ..run import Run
 from ..storing.tensors import mapped
 from .axes import Axes
 from .facts import facts, hash_of
 from .keeping import Asked, Keeper, Passed, keeping
-from .opening import DEFAULT, default_folder, fit
 from .spelling import spelled
 from .taken import Taken
 

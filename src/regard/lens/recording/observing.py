@@ -15,9 +15,9 @@ import torch
 
 from ...common.errors import Refused
 from ...language.problem import Problem
-from ...torch.observe.calls import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
-from ...torch.observe.described import engine_of, problem_of
-from ...torch.recorder import layer_number
+from ...torch.hf.recorder import layer_number
+from ...torch.observe.describe import engine_of, problem_of
+from ...torch.observe.observer import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
 from .keeping import Passed
 from .layout import Layout, declared, numbers
 from .rules import entry_mask, entry_score, hidden, mask_of, reads, window_rules

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...common.errors import Refused, refuse
-from ...torch import hf
-from ...torch.observe.calls import left_alone, module_of
-from ...torch.recorder import NAME, implementations, layer_number
+from ...torch.hf import attention as hf
+from ...torch.hf.recorder import NAME, implementations, layer_number
+from ...torch.observe.observer import left_alone, module_of
 from ..run import Run, Step
 from .axes import Axes
 from .facts import facts, hash_of

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from ...common.errors import Refused, refuse
-from ...torch.recorder import NAME, implementations
+from ...torch.hf.load_model import Opened
+from ...torch.hf.recorder import NAME, implementations
 from ..axis import Axis
 from ..run import Run, Step
 from .axes import Axes
 from .giving import Given
 from .keeping import UNSEEN, Asked, Keeper
-from .opening import Opened
 from .session import on_regard, record_module, takes
 from .spelling import spelled
 

@@ -1,14 +1,14 @@
 """Attention as layers: small parts that are put together."""
 
-from .approximate import deviation
+from .approximate.deviation import deviation
+from .approximate.linear import LinearAttention, LinearState
+from .approximate.linformer import Linformer
+from .approximate.performer import Performer
 from .attention import Attention
 from .differential import DifferentialAttention
 from .latent import LatentAttention
 from .latent_cache import LatentCache
-from .linear import LinearAttention, LinearState
-from .linformer import Linformer
 from .multi_head import MultiHeadAttention
-from .performer import Performer
 from .recurrent import SegmentMemory, TransformerXL
 from .self_attention import SelfAttention
 

@@ -12,7 +12,7 @@ from ..positions import Position
 from .checks import Checks
 from .heads import join_heads, split_heads
 from .norm import RMSNorm
-from .placed import Placed
+from .positioned import Placed
 from .seeds import dropped
 
 __all__ = ["DifferentialAttention"]

@@ -13,7 +13,7 @@ from ...common.arrays import as_tensor, is_tensor, read_array
 from ...engines.dispatch import solve
 from ...language.expr import tables_of
 from ...language.problem import Problem
-from .calls import CACHE, Seen
+from .observer import CACHE, Seen
 
 __all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]
 

@@ -12,8 +12,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from .calls import Seen
-from .described import Described
+from .describe import Described
+from .observer import Seen
 from .timeline import Timeline
 
 __all__ = ["Profile", "ProfiledCall"]

@@ -15,9 +15,9 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from ...common.errors import Reason, Refused, refuse
-from .calls import Observer, Seen, arguments, clock, left_alone, module_of
-from .described import Described, describe
-from .lineage import tensors_in
+from .describe import Described, describe
+from .handwritten import tensors_in
+from .observer import Observer, Seen, arguments, clock, left_alone, module_of
 from .profile_result import Profile, ProfiledCall
 from .timeline import Timeline
 

@@ -9,10 +9,10 @@ import torch
 
 from ...common.errors import Reason, Refused, refuse
 from ...language.problem import Problem
-from .calls import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
-from .described import problem_of
+from .describe import problem_of
 from .faults import Finding, amiss, empty_rows, swapped_axes, wrong_numbers
-from .lineage import tensors_in
+from .handwritten import tensors_in
+from .observer import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
 from .trace_result import Layout, Trace, TracedCall
 
 __all__ = ["trace"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .approximate import ApproximateAttention
+from .deviation import ApproximateAttention
 from .mask_parts import MaskParts
 
 __all__ = ["LinearAttention", "LinearState", "linear_attention"]

@@ -117,7 +117,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
         import transformers
         from safetensors import SafetensorError
 
-        from ...torch import hf
+        from . import attention as hf
     except ImportError as error:
         raise refuse(
             "look", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"
@@ -161,8 +161,8 @@ def _loaded(kind, source: str, config, common: dict[str, bool]):
     """(model, what was found) on regard; on its own code where that does not ask transformers' interface, and is watched instead."""
     import torch
 
-    from ...torch import hf
-    from ...torch.recorder import NAME
+    from . import attention as hf
+    from .recorder import NAME
 
     mapped = getattr(kind, "_model_mapping", None)
     known = kind if mapped is None else mapped[type(config)]

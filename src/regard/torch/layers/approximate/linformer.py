@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..functional import attention
-from .approximate import ApproximateAttention
+from ...functional import attention
+from .deviation import ApproximateAttention
 from .mask_parts import MaskParts
 
 __all__ = ["Linformer"]

@@ -12,12 +12,12 @@ import functools
 import numpy as np
 import torch
 
-from ..common.errors import Reason, Refused
-from ..language import expr
-from ..language.analysis import bounds
-from ..language.callables import as_mask
-from ..language.expr import Const, Expr, Op, frozen_table
-from ..language.intervals import Interval
+from ...common.errors import Reason, Refused
+from ...language import expr
+from ...language.analysis import bounds
+from ...language.callables import as_mask
+from ...language.expr import Const, Expr, Op, frozen_table
+from ...language.intervals import Interval
 
 __all__ = ["LazyMask", "between_graphs", "lazy_mask"]
 

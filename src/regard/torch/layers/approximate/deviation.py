@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..functional import attention
-from .checks import Checks
-from .heads import join_heads, split_heads
+from ...functional import attention
+from ..checks import Checks
+from ..heads import join_heads, split_heads
 from .mask_parts import MaskParts
 
 __all__ = ["ApproximateAttention", "Deviation", "deviation"]

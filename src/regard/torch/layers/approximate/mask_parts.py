@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...common.errors import refuse
-from ...language.analysis import evaluate
-from ...language.callables import as_mask
-from ...language.expr import Expr, Op, Var, walk
-from ...language.masks import causal, everything
+from ....common.errors import refuse
+from ....language.analysis import evaluate
+from ....language.callables import as_mask
+from ....language.expr import Expr, Op, Var, walk
+from ....language.masks import causal, everything
 
 __all__ = ["MaskParts"]
 

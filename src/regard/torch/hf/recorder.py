@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..api.attention import attention_weights
-from ..common.errors import refuse
-from ..language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
-from ..language.problem import Problem
+from ...api.attention import attention_weights
+from ...common.errors import refuse
+from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
+from ...language.problem import Problem
 
 __all__ = ["NAME", "Call", "implementations", "layer_number", "note", "record"]
 

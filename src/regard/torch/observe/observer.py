@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 from ...common.call_hooks import watchers
 from ...common.errors import refuse
 from ...language.problem import Problem
-from ..recorder import _recordings
-from .lineage import Lineage, Trail, tensors_in
+from ..hf.recorder import _recordings
+from .handwritten import Lineage, Trail, tensors_in
 
 __all__ = ["Observer", "Seen", "arguments", "clock", "left_alone", "module_of"]
 

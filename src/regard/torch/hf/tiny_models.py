@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..common.errors import refuse
+from ...common.errors import refuse
 
 __all__ = ["FAMILIES", "families", "inputs", "model_class", "tiny_config", "tiny_model"]
 

@@ -18,7 +18,7 @@ from ...engines.plan import plan
 from ...language.expr import Expr
 from ...language.masks import causal, lengths, window
 from ...language.problem import Problem
-from .calls import CACHE, FLEX, HF, REGARD, SDPA, Seen
+from .observer import CACHE, FLEX, HF, REGARD, SDPA, Seen
 
 __all__ = ["Described", "describe", "engine_of", "problem_of"]
 

@@ -10,18 +10,18 @@ import functools
 
 import torch
 
-from ..api import fast_path as again
-from ..api.attention import attention_weights, solve
-from ..common.arrays import read_array
-from ..common.call_hooks import watched
-from ..common.errors import Reason, Refused
-from ..language.expr import Expr
-from ..language.expr import score as the_score
-from ..language.masks import causal, dense
-from ..language.problem import Problem
-from ..language.scores import bias
-from ..language.scores import softcap as capped
-from .functional import attention
+from ...api import fast_path as again
+from ...api.attention import attention_weights, solve
+from ...common.arrays import read_array
+from ...common.call_hooks import watched
+from ...common.errors import Reason, Refused
+from ...language.expr import Expr
+from ...language.expr import score as the_score
+from ...language.masks import causal, dense
+from ...language.problem import Problem
+from ...language.scores import bias
+from ...language.scores import softcap as capped
+from ..functional import attention
 from .lazy_mask import LazyMask, between_graphs, lazy_mask
 from .recorder import NAME, Call, implementations, note, record
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..common.errors import Refused, refuse
-from . import hf
+from ...common.errors import Refused, refuse
+from . import attention as hf
 from .recorder import NAME
 from .tiny_models import families, inputs, model_class, tiny_model
 
@@ -101,7 +101,7 @@ def compare(name: str, seed: int = 0) -> Row:
     """One architecture on regard beside its own code; `name` is its model_type. Refused: names that transformers does not know."""
     if name not in families():
         raise refuse("compare", "no such architecture", name, "a model_type that transformers knows",
-                     "list them: regard.torch.architectures.families()")  # fmt: skip
+                     "list them: regard.torch.hf.architectures.families()")  # fmt: skip
     hf.register()
     torch.manual_seed(seed)
     row = functools.partial(Row, name, families()[name][0], "")
