@@ -9,7 +9,7 @@ import pytest
 
 import regard as rg
 from regard.lens import Axis, Call, Run
-from regard.lens.figures import measured
+from regard.lens.runs.figures import measured
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

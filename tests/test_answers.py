@@ -9,10 +9,10 @@ from browser import HOSTILE, example, fault, near
 
 import regard as rg
 from regard.lens import Axis, Call, Run, Segment
-from regard.lens.codes import FINE_ERROR, decode
 from regard.lens.look import of_arrays, of_weights
-from regard.lens.viewer import answers
-from regard.lens.viewer.walk import KEYS
+from regard.lens.runs.codes import FINE_ERROR, decode
+from regard.lens.viewer import queries as answers
+from regard.lens.viewer.row_walk import KEYS
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import regard as rg
 from regard.audits.finding import Finding, Passed, Skipped
 from regard.audits.recorded import CHECKS, checks
 from regard.lens import Axis, Call, Run
-from regard.lens.figures import measured
+from regard.lens.runs.figures import measured
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -745,7 +745,7 @@ def test_values_of_large_calls_are_kept(monkeypatch):
         return sdpa(q, q, q).transpose(1, 2).flatten(2)
 
     torch.manual_seed(0)
-    monkeypatch.setattr("regard.lens.recording.keeping.VALUES", 1000)
+    monkeypatch.setattr("regard.lens.recording.keeper.VALUES", 1000)
     found = rg.audit(attend, inputs=torch.randn(1, 12, 32), checks=["output"])
 
     assert [each.check for each in found.passed] == ["output"], str(found)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens import Axis, Call, Run, choice, figures
-from regard.lens.choice import choose
+from regard.lens import Axis, Call, Run
+from regard.lens.runs import figures
+from regard.lens.runs import first_view as choice
+from regard.lens.runs.first_view import choose
 
 WORDS = ("[CLS]", "the", "cat", "saw", "the", "black", "dog", "[SEP]")
 

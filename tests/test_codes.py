@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.lens.codes import COARSE_ERROR, FINE_ERROR, FIRST, LEAK, MASKED, NAN, OUT, TINY, ZERO, decode, encode, percent
-from regard.lens.labels import visible
-from regard.lens.ramp import LMS, RGB, ramp
+from regard.lens.drawing.ramp import LMS, RGB, ramp
+from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR, FIRST, LEAK, MASKED, NAN, OUT, TINY, ZERO, decode, encode, percent
+from regard.lens.runs.labels import visible
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1))

@@ -23,8 +23,23 @@ from regard.language.analysis import evaluate
 from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Axis, Call, Overview, Run, Segment, Step
 from regard.lens.look import of_arrays
-from regard.lens.storing import container, manifest, rules, sizes, strict, tensors
-from regard.lens.storing.container import Writer, open_run, save
+from regard.lens.storage import (
+    byte_sizes as sizes,
+)
+from regard.lens.storage import (
+    folder as container,
+)
+from regard.lens.storage import (
+    manifest,
+    tensors,
+)
+from regard.lens.storage import (
+    rules_json as rules,
+)
+from regard.lens.storage import (
+    strict_json as strict,
+)
+from regard.lens.storage.folder import Writer, open_run, save
 
 DIMS = Dims(B=1, G=1, H=2, Q=5, K=7, D=4, E=4)
 HOSTILE = ("</script>", "\u202egnp.exe", "\ud800", "\x00", "🦊", "x" * 10_000, "", '"')

@@ -8,8 +8,9 @@ import pytest
 
 import regard as rg
 from regard.language.problem import Problem
-from regard.lens import Call, figures, tiles
-from regard.lens.codes import FINE_ERROR
+from regard.lens import Call
+from regard.lens.runs import figures, tiles
+from regard.lens.runs.codes import FINE_ERROR
 
 
 def brute(p, allowed, scores, special, start) -> dict[str, list[list[float]]]:

@@ -10,10 +10,10 @@ from rich.console import Console
 
 import regard as rg
 from regard.lens import Axis, Call, Run
-from regard.lens.codes import MASKED, OUT
-from regard.lens.picture import picture
-from regard.lens.ramp import ramp
-from regard.lens.terminal import matrix
+from regard.lens.drawing.picture import picture
+from regard.lens.drawing.ramp import ramp
+from regard.lens.drawing.terminal import matrix
+from regard.lens.runs.codes import MASKED, OUT
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 WORDS = ["[CLS]", "a", "$x$", "</script>", "\u202eb", "lo ng", "🦊", "z"]
@@ -96,7 +96,7 @@ def test_a_picture_is_the_same_however_it_is_computed(monkeypatch):
     """A picture of some rows and keys, by the compiled engine, is the mean over rows of the sum over keys of the weights."""
     q, k = np.random.default_rng(0).standard_normal((2, 2, 90, 16), dtype=np.float32)
     call = rg.look(q, k=k, mask=rg.causal()).calls[0]
-    monkeypatch.setattr("regard.lens.tiles.SMALL", 1)
+    monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
     found = picture(call, 1, range(20, 80), range(7, 90), 6)
     p = rg.attention_weights(q, k, mask=rg.causal()).astype(np.float64)[1]
     across = 7 + np.arange(7) * 83 // 6
@@ -111,8 +111,8 @@ def test_a_picture_is_the_same_however_it_is_computed(monkeypatch):
 def test_a_large_picture_says_that_it_is_sampled(monkeypatch):
     """Where computing all of it would take long, one row in so many is looked at, and the picture says so."""
     call = rg.look(*np.random.default_rng(0).standard_normal((1, 1, 640, 16)), k=np.zeros((1, 640, 16))).calls[0]
-    monkeypatch.setattr("regard.lens.tiles.SMALL", 1)
-    monkeypatch.setattr("regard.lens.tiles.PATIENCE", 640 * 640 * 80 // 4)
+    monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
+    monkeypatch.setattr("regard.lens.runs.tiles.PATIENCE", 640 * 640 * 80 // 4)
     found = picture(call, 0, range(640), range(640), 8)
     assert found.exact.endswith("sampled 1 row of 4")
     np.testing.assert_allclose(found.share, 1 / 8, rtol=1e-6)

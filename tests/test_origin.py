@@ -7,7 +7,7 @@ import pytest
 
 import regard as rg
 from regard.lens import look
-from regard.lens.viewer.origin import origin
+from regard.lens.viewer.python_source import origin
 from regard.torch.hf.load_model import PACKAGE
 
 SENTENCE = "The animal didn't cross the street because it was too tired."

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import regard as rg
 from regard.language.measures import edges
 from regard.lens import Run
-from regard.lens.codes import FINE_ERROR, LEAK, NAN, OUT, decode, encode
-from regard.lens.labels import visible
-from regard.lens.ramp import ramp
+from regard.lens.drawing.ramp import ramp
+from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN, OUT, decode, encode
+from regard.lens.runs.labels import visible
 from regard.lens.viewer import embed, json_for_html, page
 
 CELL = 46  # the largest cell of the atlas, in pixels

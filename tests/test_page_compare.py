@@ -8,8 +8,8 @@ from browser import HOSTILE, example, fault
 from test_page_map import DIGITS, Map
 
 import regard as rg
-from regard.lens.codes import FINE_ERROR
-from regard.lens.ramp import ramp
+from regard.lens.drawing.ramp import ramp
+from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.viewer import page
 
 BEGIN = {

@@ -8,12 +8,12 @@ from browser import HOSTILE, example, fault
 
 import regard as rg
 from regard.lens import Axis, Run
-from regard.lens.axis import Segment
-from regard.lens.codes import COARSE_ERROR, FINE_ERROR
-from regard.lens.labels import visible
+from regard.lens.drawing.ramp import ramp
 from regard.lens.look import of_arrays
-from regard.lens.ramp import ramp
-from regard.lens.run import Step
+from regard.lens.runs.axis import Segment
+from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
+from regard.lens.runs.labels import visible
+from regard.lens.runs.run import Step
 from regard.lens.viewer import page
 
 DIGITS = 0.006  # three figures are shown: half of the last one, relative to the first

@@ -10,11 +10,11 @@ from browser import HOSTILE, example, near
 
 import regard as rg
 from regard.lens import Axis, Call, Run
-from regard.lens.codes import COARSE_ERROR, FINE_ERROR
-from regard.lens.figures import of_weights
-from regard.lens.labels import visible
-from regard.lens.viewer.desk import Desk
+from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
+from regard.lens.runs.figures import of_weights
+from regard.lens.runs.labels import visible
 from regard.lens.viewer.html import SCRIPTS, _part, page
+from regard.lens.viewer.routes import Desk
 
 SENTENCE = ("[CLS]", " The", " animal", " did", "n", "'", "t", " cross", " the", " street", ".", "\n", " It", " was", " too", " tired",
             ".", "[SEP]")  # fmt: skip

@@ -11,13 +11,13 @@ import pytest
 from browser import HOSTILE, example, fault
 
 import regard as rg
-from regard.lens.choice import choose
-from regard.lens.codes import FINE_ERROR
-from regard.lens.labels import visible
-from regard.lens.ramp import ramp
+from regard.lens.drawing.ramp import ramp
+from regard.lens.runs.codes import FINE_ERROR
+from regard.lens.runs.first_view import choose
+from regard.lens.runs.labels import visible
 from regard.lens.viewer import embed, page
 from regard.lens.viewer.notebook import frame_of
-from regard.lens.viewer.origin import origin
+from regard.lens.viewer.python_source import origin
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,11 +9,11 @@ from browser import example, fault, near
 
 import regard as rg
 from regard.lens import Call, Run
-from regard.lens.codes import FINE_ERROR
-from regard.lens.figures import measured, of_weights
-from regard.lens.run import Step
+from regard.lens.runs.codes import FINE_ERROR
+from regard.lens.runs.figures import measured, of_weights
+from regard.lens.runs.run import Step
 from regard.lens.viewer import page
-from regard.lens.viewer.desk import Desk
+from regard.lens.viewer.routes import Desk
 
 HALF = 2.0**-11  # of a number kept in 16 bits
 TOKENS = ("[CLS]", " The", " animal", " did", " not", " cross", " the", " street", ".", "[SEP]")

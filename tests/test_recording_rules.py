@@ -10,10 +10,10 @@ from regard import batch, head, key, query, table
 from regard.language.analysis import evaluate
 from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
-from regard.lens.recording import rules
 from regard.lens.recording.pictures import png
-from regard.lens.recording.steps import Growing
-from regard.lens.recording.taken import Taken
+from regard.lens.recording.recorded_call import Taken
+from regard.lens.recording.rules.generation import Growing
+from regard.lens.recording.rules.one_entry import one_entry as rules
 
 
 def value(rule, heads, Q, K, start=0, entry=0, score=0.0):

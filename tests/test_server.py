@@ -23,14 +23,14 @@ from browser import Opened, example, fault, words
 
 import regard as rg
 from regard.language.measures import edges
-from regard.lens import codes
-from regard.lens.viewer import desk
+from regard.lens.runs import codes
+from regard.lens.viewer import routes as desk
 from regard.lens.viewer.frames import unframed
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 server = pytest.importorskip("regard.lens.viewer.server")
-connection = pytest.importorskip("regard.lens.viewer.connection")
+connection = pytest.importorskip("regard.lens.viewer.timeouts")
 
 N = 300
 HERE = str(Path(__file__).parent)

@@ -19,9 +19,11 @@ import regard as rg
 from regard.language.analysis import substituted
 from regard.language.expr import batch, lift
 from regard.language.problem import Problem
-from regard.lens import Call, codes, reach, tiles
+from regard.lens import Call
+from regard.lens.drawing.picture import picture
 from regard.lens.look import of_weights
-from regard.lens.picture import picture
+from regard.lens.runs import codes, tiles
+from regard.lens.runs import mask_reach as reach
 from regard.lens.viewer import embed
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

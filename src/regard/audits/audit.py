@@ -10,9 +10,9 @@ from typing import Any
 
 from ..common.errors import Reason, Refused, refuse
 from ..lens import Run
-from ..lens.call import Call
 from ..lens.look import look
-from ..lens.storing.reader import is_run
+from ..lens.runs.call import Call
+from ..lens.storage.reader import is_run
 from . import recorded
 from .behaviour import CHECKS, NEEDS, training
 from .declared import TOLD

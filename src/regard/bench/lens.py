@@ -19,11 +19,11 @@ import numpy as np
 from ..api.attention import attention, attention_weights
 from ..language.masks import causal
 from ..lens import Axis, Call, Run
-from ..lens.codes import FINE_ERROR, decode
-from ..lens.figures import measured
-from ..lens.tiles import overview, tile
+from ..lens.runs.codes import FINE_ERROR, decode
+from ..lens.runs.figures import measured
+from ..lens.runs.tiles import overview, tile
 from ..lens.viewer import page
-from ..lens.viewer.answers import row
+from ..lens.viewer.queries import row
 from . import browser
 from .system import Figure
 from .turns import Pace, seconds, take_turns

@@ -42,7 +42,7 @@ def main() -> None:
     try:
         app()
     except Refused as refused:
-        from ..lens.labels import words
+        from ..lens.runs.labels import words
 
         for reason in refused.reasons:
             told = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; to mend: {reason.mend}."

@@ -49,7 +49,7 @@ def _show(found: Audit) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..lens.labels import visible
+    from ..lens.runs.labels import visible
 
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLOURS if (number := _count(found, name)))
@@ -89,6 +89,6 @@ def _count(found: Audit, severity: str) -> int:
 
 def _plain(words: str) -> str:
     """Words that may quote a token: nothing in them acts on the terminal, spaces stay spaces."""
-    from ..lens.labels import visible
+    from ..lens.runs.labels import visible
 
     return " ".join(visible(word) for word in words.split(" ") if word)

@@ -57,8 +57,8 @@ def look(
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
 ) -> None:  # fmt: skip
     """Run a text through a trained model and look at its attention."""
-    from ..lens.storing import container
-    from ..lens.storing.sizes import size_of
+    from ..lens.storage import folder as container
+    from ..lens.storage.byte_sizes import size_of
 
     given = _given(words or [], picture)
     recording = {
@@ -90,8 +90,8 @@ def look(
             run = recorded(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen,
                            limit=limit or LIMIT, into=save, overwrite=force)  # fmt: skip
     from ..audits import audit
-    from ..lens.choice import choose
-    from ..lens.terminal import summary
+    from ..lens.drawing.terminal import summary
+    from ..lens.runs.first_view import choose
 
     found = audit(run)
     choice = choose(run, layer, head, token)
@@ -124,7 +124,7 @@ def _tell_findings(console, found: Audit) -> None:
     """What is wrong in full; notes stand on the page."""
     from rich.text import Text
 
-    from ..lens.labels import visible
+    from ..lens.runs.labels import visible
 
     for finding in found.findings:
         if finding.severity != "note":
@@ -137,7 +137,7 @@ def _tell_findings(console, found: Audit) -> None:
 
 def _page(run, other, findings, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> Path | None:
     """Writes the page -> where it is; None for a run that is too long for one, and says how to serve it."""
-    from ..lens.storing.sizes import shown
+    from ..lens.storage.byte_sizes import shown
     from ..lens.viewer import page
     from ..lens.viewer.embed import fits
 
@@ -166,7 +166,7 @@ def _command(folder: Path, *options: str) -> str:
 
 def _given(words: list[str], picture: Path | None) -> Given:
     """What the words name. A single word is a recorded run, a file or a text; with a picture it is the model."""
-    from ..lens.storing.reader import is_run
+    from ..lens.storage.reader import is_run
 
     if len(words) > 2:
         raise refuse("look", "too many words", f"{len(words)} arguments", "a model and a text", "put the text in quotes")

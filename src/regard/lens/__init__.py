@@ -8,11 +8,11 @@ viewer                       the page of a run, as a file or served
 heatmap · terminal           the same in pictures for papers, and in the terminal
 """
 
-from .axis import Axis, Segment
-from .call import Call, Overview
-from .heatmap import heatmap
+from .drawing.heatmap import heatmap
 from .look import look
-from .run import Run, Step
+from .runs.axis import Axis, Segment
+from .runs.call import Call, Overview
+from .runs.run import Run, Step
 from .viewer import page
 
 __all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page"]

@@ -12,12 +12,12 @@ import numpy as np
 from ..common.arrays import is_tensor, read_array
 from ..common.errors import Reason, Refused, refuse
 from ..language.problem import Problem
-from . import figures
-from .axis import Axis
-from .call import Call
-from .recording.facts import facts
-from .run import Run
-from .storing.reader import is_run
+from .recording.provenance import facts
+from .runs import figures
+from .runs.axis import Axis
+from .runs.call import Call
+from .runs.run import Run
+from .storage.reader import is_run
 
 __all__ = ["look", "of_arrays", "of_weights"]
 
@@ -80,12 +80,12 @@ def look(
         "overwrite": overwrite or None, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale,
         "query_start": query_start, "sinks": sinks, "tokens": tokens, "special": special,
     }.items() if value is not None}  # fmt: skip
-    from .recording.keeping import Asked
+    from .recording.keeper import Asked
 
     kind = _kind(what, given)
     _check(kind, what, given)
     if kind == "a recorded run":
-        from .storing.container import open_run
+        from .storage.folder import open_run
 
         return open_run(what)
     if kind == "q and k":
@@ -98,7 +98,7 @@ def look(
 
         return _signed(look_at_text(text, Asked(_layers(layers), entry, values, limit, into, overwrite)), what, given)
     try:
-        from .recording import doors
+        from .recording import entry as doors
     except ImportError as error:
         raise refuse("look", "models cannot be run", f"{error}", "torch", "pip install 'regard[hf]'") from error
     asked = Asked(_layers(layers), entry, values, limit, into, overwrite)

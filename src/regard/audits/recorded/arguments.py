@@ -8,7 +8,7 @@ import numpy as np
 
 from ...language.scores import softcap as softcapped
 from ...lens import Run
-from ...lens.call import Call
+from ...lens.runs.call import Call
 from ..finding import Finding
 from .declared import declared, layer_of
 from .suspects import capped

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...common.arrays import read_array
-from ...lens.call import Call
+from ...lens.runs.call import Call
 
 __all__ = ["Declared", "declared", "has_norms", "layer_of", "scaled_before"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...lens import Run
-from ...lens.call import Call
+from ...lens.runs.call import Call
 from ..finding import Finding, Result
 from .told import roundoff, rows_to_read
 from .words import concluded, listed, place

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...language.expr import Var, walk
 from ...lens import Run
-from ...lens.call import Call
+from ...lens.runs.call import Call
 from ..finding import SEVERITIES, Finding
 from .declared import declared
 from .suspects import capped

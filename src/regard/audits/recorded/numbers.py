@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...lens import Run
-from ...lens.call import Call
+from ...lens.runs.call import Call
 from ..finding import Finding, Passed, Result
 from .told import roundoff, rows_to_read
 from .words import concluded, place

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ...lens import Run
-from ...lens.call import Call
+from ...lens.runs.call import Call
 from ..finding import Finding
 from .declared import declared, has_norms, layer_of, scaled_before
 from .words import place, shape_of

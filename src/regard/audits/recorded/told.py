@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...lens.call import Call
+from ...lens.runs.call import Call
 
 __all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read", "unit"]
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...lens.call import Call
+from ...lens.runs.call import Call
 from .suspects import Suspect, scaled, suspects
 from .told import Answer, Weigh, answer, normalised, rows_to_read
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...lens import Run
-from ...lens.call import Call
+from ...lens.runs.call import Call
 from ..finding import Finding, Result
 from .declared import declared
 from .told import roundoff, rows_to_read, unit

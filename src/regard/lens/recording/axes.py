@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..axis import Axis
-from .taken import Taken
+from ..runs.axis import Axis
+from .recorded_call import Taken
 
 __all__ = ["Axes", "Seen"]
 

@@ -18,14 +18,14 @@ from ...common.errors import refuse
 from ...engines.dispatch import choose
 from ...language.problem import Problem
 from ...torch.hf.load_model import DEFAULT, default_folder, fit
-from ..axis import Axis
-from ..run import Run
-from ..storing.tensors import mapped
+from ..runs.axis import Axis
+from ..runs.run import Run
+from ..storage.tensors import mapped
 from .axes import Axes
-from .facts import facts, hash_of
-from .keeping import Asked, Keeper, Passed, keeping
-from .spelling import spelled
-from .taken import Taken
+from .keeper import Asked, Keeper, Passed, keeping
+from .provenance import facts, hash_of
+from .recorded_call import Taken
+from .token_text import spelled
 
 __all__ = ["look_at_text"]
 

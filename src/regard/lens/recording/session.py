@@ -11,12 +11,12 @@ from ...common.errors import Refused, refuse
 from ...torch.hf import attention as hf
 from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
-from ..run import Run, Step
+from ..runs.run import Run, Step
 from .axes import Axes
-from .facts import facts, hash_of
-from .keeping import Asked, Keeper, keeping
-from .layout import weights_of
-from .observing import Recorder
+from .keeper import Asked, Keeper, keeping
+from .observer import Recorder
+from .provenance import facts, hash_of
+from .tensor_layout import weights_of
 
 __all__ = ["on_regard", "record_module", "takes"]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...language.measures import edges
-from ..call import Call
-from ..codes import LEAK, encode, packed, wrong
-from ..run import Run
+from ..runs.call import Call
+from ..runs.codes import LEAK, encode, packed, wrong
+from ..runs.run import Run
 from .frames import frame
 
 __all__ = ["LARGEST", "MOST", "PICTURE", "blocks", "fits", "kept"]

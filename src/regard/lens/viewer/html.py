@@ -12,13 +12,13 @@ from importlib.resources import files
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
-from ..codes import FINE_ERROR, percent
-from ..labels import visible
-from ..ramp import ramp
-from ..run import Run
+from ..drawing.ramp import ramp
+from ..runs.codes import FINE_ERROR, percent
+from ..runs.labels import visible
+from ..runs.run import Run
 from . import embed
-from .answers import about, plain
-from .origin import origin
+from .python_source import origin
+from .queries import about, plain
 
 __all__ = ["json_for_html", "page", "policy"]
 
@@ -115,7 +115,7 @@ def _measured(runs: Sequence[Run]) -> None:
     bare = [call.name for run in runs for call in run.calls if call.received is None or not call.rows.keys() >= FIGURES]
     if bare:
         raise refuse("page", "calls without figures", ", ".join(bare[:3]), "rows, received", "make runs with regard.look, which "
-                     "measures them, or add them: dataclasses.replace(call, **regard.lens.figures.measured(q, k, special))")  # fmt: skip
+                     "measures them, or add them: dataclasses.replace(call, **regard.lens.runs.figures.measured(q, k, special))")  # fmt: skip
 
 
 def _comparable(run: Run, other: Run) -> None:

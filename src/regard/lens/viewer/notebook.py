@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..runs.run import Run
 
 __all__ = ["frame_of"]
 
@@ -21,7 +21,7 @@ def frame_of(run: Run, height: int = HEIGHT) -> str:
     >>> frame_of(of_arrays(*np.zeros((2, 1, 4, 8))))[:41]
     '<iframe sandbox="allow-scripts allow-down'
     """
-    from ..choice import choose
+    from ..runs.first_view import choose
     from . import embed
     from .html import page
 

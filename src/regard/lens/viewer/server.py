@@ -19,9 +19,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...common.errors import Refused, refuse
-from ..run import Run
-from .desk import QUESTIONS, Desk
+from ..runs.run import Run
 from .html import page, policy
+from .routes import QUESTIONS, Desk
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -69,7 +69,7 @@ class Server:
         try:
             import uvicorn
 
-            from .connection import Connection
+            from .timeouts import Connection
         except ImportError as error:
             raise refuse(
                 "serve", "there is no server", str(error), "starlette and uvicorn", "pip install 'regard[look]'"

@@ -1,0 +1,1 @@
+"""A run drawn outside the page: heatmaps for papers, pictures, the terminal."""

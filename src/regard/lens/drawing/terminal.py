@@ -1,0 +1,221 @@
+"""The summary in the terminal: figures of all heads, the matrix of one, and what one token attends to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.columns import Columns
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from ..runs.axis import Axis
+from ..runs.call import Call
+from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
+from ..runs.labels import visible
+from ..runs.run import Run
+from .heatmap import DECADES, SHORT
+from .picture import Picture, picture
+from .ramp import ramp
+
+if TYPE_CHECKING:
+    from ..runs.first_view import Choice
+
+__all__ = ["matrix", "summary"]
+
+BLOCKS = {
+    "spread": "entropy, % of the maximum",
+    "special": "weight on special tokens, %",
+    "first": "weight on the first key, %",
+    "distance": "distance, tokens",
+}
+LISTED = 8
+NAMED = 40  # rows that get a line and a name each
+SHADES = " .:-=+*#%@"  # for terminals without colours
+SIGNS = {MASKED: "·", NAN: "N", OUT: "!", LEAK: "L"}
+ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
+
+
+def summary(console: Console, run: Run, choice: Choice) -> None:
+    """Prints the run: figures of every call and head, then the chosen head's matrix and the chosen token's row."""
+    heads = max(call.shape[0] for call in run.calls)
+    sizes = " · ".join(f"{len(axis)} {visible(name) if name != 'text' else 'tokens'}" for name, axis in run.axes.items())
+    calls = f"{len(run.calls)} attention call{'s' * (len(run.calls) > 1)}"
+    console.print(_line(f"{visible(run.model)} · {calls} × {heads} heads · {sizes}", bold=True))
+    console.print()
+    known = {name for call in run.calls for name in call.figures} - {"first" if _marked(run) else "special"}
+    shown = [name for name in BLOCKS if name in known]
+    blocks = [block for name in shown for block in _blocks(name, run.calls, console.width)]
+    console.print(Columns(blocks, padding=(1, 3)))
+    console.print(_line("rows are attention calls (layers), columns are heads", dim=True))
+    console.print()
+    call = run.calls[choice.call]
+    told = " · ".join(f"{name} {_figure(name, value[choice.head])}" for name, value in call.figures.items() if name in BLOCKS)
+    console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), f" · {told}"))
+    console.print(_line(choice.why, dim=True))
+    console.print()
+    shown_matrix, row = matrix(run, choice.call, choice.head, console), _row(run, choice, "█" if _drawn(console) else "#")
+    widest = max(len(line) for line in shown_matrix.plain.splitlines())
+    if widest + 62 <= console.width:
+        beside = Table.grid(padding=(0, 4))
+        beside.add_row(shown_matrix, row)
+        console.print(beside)
+    else:
+        console.print(shown_matrix)
+        console.print(row)
+
+
+def matrix(run: Run, call: int, head: int, console: Console) -> Text:
+    """The matrix of a head as letters: in colour, or in shades where the terminal has no colours.
+
+    A longer side is pooled to what fits; masked pairs are dots, alarming ones letters. The last line is the legend.
+    """
+    shown = run.calls[call]
+    _, Q, K = shown.shape
+    drawn = _drawn(console) and console.color_system in ("256", "truecolor")
+    named = max(Q, K) <= NAMED and console.width >= 12 + (2 if drawn else 1) * K
+    most = NAMED if named else max(8, min(64, console.width - 2))
+    found = picture(shown, head, range(Q), range(K), most, run.axes[shown.queries].tokens if named else None)
+    text = Text(no_wrap=True)
+    decades = DECADES["near" if K <= SHORT else "log"]
+    least = {3: "0.1 %", 6: "10⁻⁶"}[decades]
+    (_in_colours if drawn else _in_letters)(text, found, decades)
+    text.append(f"{'each cell is one weight' if found.exact == 'exact' else found.exact}; ", style="dim")
+    if drawn:
+        text.append(f"{least} ", style="dim")
+        for part in range(16):
+            text.append(" ", style=_colour(part / 15))
+        text.append(" 100 %", style="dim")
+    else:
+        text.append(f"{least} {SHADES[1:]} 100 %, {SIGNS[MASKED]} masked", style="dim")
+    return text
+
+
+def _in_colours(text: Text, found: Picture, decades: int) -> None:
+    """A line for each row where they have names; otherwise an upper half block is one row over another."""
+    colours = [[_ground(int(code), decades) for code in line] for line in found.codes]
+    if found.queries is not None:
+        for name, grounds in zip(found.queries, colours):
+            _label(text, name)
+            for colour in grounds:
+                text.append("  " if colour else f"{SIGNS[MASKED]} ", style=Style(bgcolor=colour) if colour else "dim")
+            text.append("\n")
+        return
+    for line in range(0, len(colours), 2):
+        low = colours[line + 1] if line + 1 < len(colours) else [""] * found.codes.shape[1]
+        for above, below in zip(colours[line], low):
+            if not above and not below:
+                text.append(SIGNS[MASKED], style="dim")
+            elif not above:
+                text.append("▄", style=Style(color=below))
+            else:
+                text.append("▀", style=Style(color=above, bgcolor=below or None))
+        text.append("\n")
+
+
+def _ground(code: int, decades: int) -> str:
+    red, green, blue = ramp("dark")[round(255 * _place(code, decades))]
+    return ALARM.get(code, "" if code == MASKED else f"#{red:02x}{green:02x}{blue:02x}")
+
+
+def _place(code: int, decades: int) -> float:
+    """Where a code stands on a logarithmic scale of so many decades, 0 … 1; codes have six."""
+    return max(0.0, 1 - (255 - code) / (255 - FIRST) * 6 / decades)
+
+
+def _in_letters(text: Text, found: Picture, decades: int) -> None:
+    for number, line in enumerate(found.codes):
+        if found.queries is not None:
+            _label(text, found.queries[number])
+        text.append(
+            "".join(SIGNS.get(code) or SHADES[math.ceil(_place(code, decades) * (len(SHADES) - 1))] for code in line.tolist())
+        )
+        text.append("\n")
+
+
+def _label(text: Text, word: str) -> None:
+    """The name of a row, in ten columns of the terminal, whatever its letters take."""
+    shown = set_cell_size(visible(word), 10) if cell_len(visible(word)) > 10 else visible(word)
+    text.append(" " * (10 - cell_len(shown)) + shown + " ", style="dim")
+
+
+def _drawn(console: Console) -> bool:
+    return console.encoding.startswith("utf")
+
+
+def _line(words: str, **style) -> Text:
+    return Text(words, style=Style(**style))
+
+
+def _marked(run: Run) -> bool:
+    return any(any(axis.special) for axis in run.axes.values())
+
+
+def _figure(name: str, value: float) -> str:
+    return "—" if not np.isfinite(value) else f"{value:.1f}" if name == "distance" else f"{value:.0%}"
+
+
+def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
+    """One line per call, one cell per head: the figure, on the colour of its size. As many blocks as the width asks for."""
+    unit, most = (1, max(1, max(call.shape[2] for call in calls) // 2)) if name == "distance" else (100, 1)
+    figures = [call.figures.get(name, np.full(call.shape[0], np.nan)) for call in calls]
+    shown = [[f"{unit * value:.0f}" if np.isfinite(value) else "·" for value in figure] for figure in figures]
+    cell = max(3, 1 + max(len(figure) for line in shown for figure in line))
+    heads, at_once = max(map(len, shown)), max(1, (width - 4) // cell)
+    blocks = []
+    for first in range(0, heads, at_once):
+        some = range(first, min(first + at_once, heads))
+        block = Text(f"{BLOCKS[name]}\n")
+        block.append("   " + "".join(f"{head:>{cell}}" for head in some), style="dim")
+        for number, line in enumerate(shown):
+            block.append(f"\n{number:>2} ", style="dim")
+            for head in some:
+                value = figures[number][head] if head < len(line) else np.nan
+                words = line[head] if head < len(line) else ""
+                block.append(f"{words:>{cell}}", style=_colour(float(np.nan_to_num(value)) / most))
+        blocks.append(block)
+    return blocks
+
+
+def _colour(share: float) -> Style:
+    red, green, blue = (int(part) for part in ramp("dark")[round(255 * min(1.0, max(0.0, share)))])
+    bright = 0.3 * red + 0.59 * green + 0.11 * blue > 130
+    return Style(color="#1b1d24" if bright else "#fbfaf6", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+
+
+def _row(run: Run, choice: Choice, brick: str) -> Table:
+    """The keys that the chosen token gives most to."""
+    call = run.calls[choice.call]
+    weights = call.weights(heads=choice.head, rows=choice.query)[0, 0]
+    seen = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
+    queries, keys = (run.axes[name] for name in (call.queries, call.keys))
+    order = np.flatnonzero(seen)[np.argsort(-weights[seen], kind="stable")]
+    table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
+    table.add_column(Text.assemble("“", (_named(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True)
+    table.add_column("", justify="right")
+    table.add_column("")
+    for key in order[:LISTED]:
+        name = Text.assemble(_named(keys, key), (f"  {key}", "dim"))
+        table.add_row(name, f"{weights[key]:.1%}", _bar(weights[key], brick))
+    if len(order) > LISTED:
+        rest = weights[order[LISTED:]].sum()
+        table.add_row(Text(f"{len(order) - LISTED} others", style="dim"), f"{rest:.1%}", _bar(rest, brick))
+    if not seen.all():
+        table.add_row(Text(f"{(~seen).sum()} are masked", style="dim"))
+    return table
+
+
+def _named(axis: Axis, position: int) -> str:
+    return visible(axis.tokens[position])
+
+
+def _bar(share: float, brick: str, width: int = 30) -> Text:
+    """A bar of so many bricks at most, its end in eighths of one where the terminal has the letters for it."""
+    eighths = round(max(0.0, min(1.0, float(np.nan_to_num(share)))) * width * 8)
+    end = " ▏▎▍▌▋▊▉"[eighths % 8].strip() if brick == "█" else ""
+    return Text(brick * (eighths // 8) + end, style="cyan")

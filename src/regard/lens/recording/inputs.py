@@ -1,0 +1,150 @@
+"""Giving: what a model is given, and the axes that follow from it: texts, pairs of texts, pictures, or inputs as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import refuse
+from ...torch.hf.load_model import Opened, fit
+from ..runs.axis import Axis
+from .axes import Seen
+from .pictures import patches_of, pixels
+from .token_text import spelled
+
+__all__ = ["Given", "given_inputs", "given_picture", "given_text"]
+
+
+@dataclass(eq=False)
+class Given:
+    """The arguments of the model, the text as words, and the axes that are known beforehand. batch: how many entries there are."""
+
+    inputs: dict[str, Any]
+    text: str
+    axes: dict[str, Axis] = field(default_factory=dict)
+    batch: int = 1
+    seen: Seen | None = None
+
+
+def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence[str] | None, entry: int, writes: int) -> Given:
+    """A text, or several of which one is looked at.
+
+    Refused: a text without a token in it, one longer than the model takes, an encoder–decoder without a target.
+    """
+    import torch
+
+    if opened.tokenizer is None:
+        raise refuse("look", "nothing reads the text", f"{type(opened.model).__name__} and a text", "the tokenizer of the model",
+                     "pass tokenizer=, or inputs= in place of the text")  # fmt: skip
+    texts, many = ([text], False) if isinstance(text, str) else (list(text), True)
+    if not texts or not all(isinstance(each, str) for each in texts):
+        raise refuse("look", "not a text", f"{type(text).__name__} {str(text)[:40]!r}", "a string, or a list of strings",
+                     "give the words themselves")  # fmt: skip
+    encoder_decoder = bool(getattr(opened.model.config, "is_encoder_decoder", False))
+    if encoder_decoder and target is None and not writes:
+        raise refuse("look", "half of the input of an encoder–decoder", f"{opened.name} and one text", "the text that it should write, too",
+                     "pass target=, or let it write with generate=20")  # fmt: skip
+    if target is not None and (not encoder_decoder or writes):
+        raise refuse("look", "a target that is not read", f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
+                     "an encoder–decoder that does not write itself", "leave target= out")  # fmt: skip
+    encoded = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
+    device = opened.model.device
+    inputs = {name: torch.tensor(values, device=device) for name, values in encoded.rest.items()}
+    axes = {"source" if encoder_decoder else "text": encoded.axis}
+    if target is not None:
+        targets = [target] if isinstance(target, str) else list(target)
+        if len(targets) != len(texts):
+            raise refuse("look", "texts and targets differ in number", f"{len(texts)} texts, {len(targets)} targets", "one for each",
+                         "give a target for every text")  # fmt: skip
+        ids, axes["target"] = _decoded(opened, targets, many, entry)
+        inputs["decoder_input_ids"] = torch.tensor(ids, device=device)
+    return Given(inputs, texts[entry], axes, len(texts))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What the tokenizer made of the texts, and the axis of the one that is looked at."""
+
+    rest: dict[str, Any]
+    axis: Axis
+
+
+def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: bool) -> Encoded:
+    tokenizer = opened.tokenizer
+    if not 0 <= entry < len(texts):
+        raise refuse("look", "no such batch entry", f"entry={entry}", f"0 … {len(texts) - 1}", "count from 0")
+    if many and tokenizer.pad_token_id is None:
+        raise refuse("look", "texts that cannot be padded", f"{len(texts)} texts, and a tokenizer without a padding token",
+                     "a token for padding", "set tokenizer.pad_token = tokenizer.eos_token")  # fmt: skip
+    fast = bool(tokenizer.is_fast)
+    side = {"padding": True, "padding_side": "left" if left else tokenizer.padding_side} if many else {}
+    encoded = tokenizer(texts, return_special_tokens_mask=True, return_offsets_mapping=fast, verbose=False, **side)
+    flags = encoded.pop("special_tokens_mask")[entry]
+    offsets = encoded.pop("offset_mapping")[entry] if fast else None
+    ids = encoded["input_ids"][entry]
+    fit(texts[entry], flags, opened.longest, opened.name)
+    return Encoded(dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags))
+
+
+def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tuple[list[list[int]], Axis]:
+    """What the decoder reads: the token that it starts with, then the target but for the end."""
+    config, tokenizer = opened.model.config, opened.tokenizer
+    told = (
+        getattr(owner, "decoder_start_token_id", None) for owner in (getattr(opened.model, "generation_config", None), config)
+    )
+    start = next((token for token in told if token is not None), tokenizer.bos_token_id)
+    if start is None:
+        raise refuse("look", "a decoder that does not say how it starts", f"{opened.name} without decoder_start_token_id", "its number",
+                     "set model.config.decoder_start_token_id")  # fmt: skip
+    encoded = tokenizer(text_target=targets, return_special_tokens_mask=True, padding=many, verbose=False)
+    rows = [[start, *(ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids)] for ids in encoded["input_ids"]]
+    width = max(map(len, rows))
+    flags = [True, *encoded["special_tokens_mask"][entry]][: len(rows[entry])]
+    axis = Axis.of(spelled(tokenizer, rows[entry], None) + (("",) * (width - len(rows[entry]))),
+                   [*flags, *[True] * (width - len(rows[entry]))], "target")  # fmt: skip
+    return [[*row, *[tokenizer.pad_token_id or 0] * (width - len(row))] for row in rows], axis
+
+
+def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given:
+    """The arguments of the model as they are; ids become tokens where there is a tokenizer, numbers otherwise."""
+    held = dict(inputs)
+    given = Given(held, "")
+    for name, axis in (("input_ids", "text"), ("decoder_input_ids", "target")):
+        ids = held.get(name)
+        if ids is None:
+            continue
+        rows = np.asarray(ids.tolist() if hasattr(ids, "tolist") else ids)
+        if rows.ndim != 2 or not 0 <= entry < len(rows):
+            raise refuse("look", "no such batch entry", f"entry={entry} of {name} {list(rows.shape)}",
+                         f"0 … {len(rows) - 1} of (batch, tokens)",                         "count from 0")  # fmt: skip
+        given.batch = len(rows)
+        given.axes[axis] = _axis_of_ids(opened, rows[entry].tolist(), axis)
+    if getattr(opened.model.config, "is_encoder_decoder", False):
+        given.axes = {{"text": "source"}.get(name, name): axis for name, axis in given.axes.items()}
+    if "input_ids" in held and opened.words is not None:
+        given.text = opened.words.decode(held["input_ids"][entry], skip_special_tokens=True)
+    found = patches_of(opened.model.config, held.get("pixel_values"), opened.tokenizer, entry)
+    given.seen = None if found is None else Seen(*found)
+    if not given.axes:
+        first = next((value for value in held.values() if getattr(value, "ndim", 0) > 1), None)
+        given.batch = 1 if first is None else first.shape[0]
+    return given
+
+
+def given_picture(opened: Opened, picture: Any, text: str | Sequence[str] | None, entry: int) -> Given:
+    """A picture, and a text beside it where the model reads one too."""
+    if opened.tokenizer is None:
+        raise refuse("look", "nothing reads the picture", f"{type(opened.model).__name__} and a picture", "the processor of the model",
+                     "pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}")  # fmt: skip
+    made = pixels(opened.tokenizer, picture, text)
+    return given_inputs(opened, {name: part.to(opened.model.device) for name, part in made.items()}, entry)
+
+
+def _axis_of_ids(opened: Opened, ids: list[int], name: str) -> Axis:
+    if opened.words is None:
+        return Axis.of([str(number) for number in ids], name=name)
+    special = set(opened.words.all_special_ids)
+    return Axis.of(spelled(opened.words, ids, None), [number in special for number in ids], name)

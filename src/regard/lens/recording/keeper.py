@@ -1,0 +1,158 @@
+"""Keeping: what is asked to be kept of a run, and the calls as they come, within the limit, in memory or on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...common.errors import Reason, Refused, refuse
+from ..runs.call import Call
+from ..runs.run import Run, Step
+from ..storage.byte_sizes import shown, size_of
+from ..storage.folder import Writer
+from .axes import Axes
+from .recorded_call import Taken, measured
+from .rules.generation import Growing
+
+__all__ = ["Asked", "Keeper", "Passed", "keeping"]
+
+VALUES = 64_000_000  # bytes: up to here v, x and out are kept where nobody says
+
+
+@dataclass(frozen=True)
+class Asked:
+    """layers: by number or pattern · entry: of the batch · values: whether v, x and out are kept, None while they are small · limit:
+    the most bytes · into, overwrite: the folder that calls are written to one by one."""
+
+    layers: Sequence[int | str] | None = None
+    entry: int = 0
+    values: bool | None = None
+    limit: int | str = "2GB"
+    into: str | Path | None = None
+    overwrite: bool = False
+
+    def __post_init__(self):
+        size_of(self.limit, "look")
+        if isinstance(self.entry, bool) or not isinstance(self.entry, int) or self.entry < 0:
+            raise refuse(
+                "look", "no batch entry", f"entry={self.entry!r}", "its number, counted from 0", "leave it out for the first"
+            )
+
+    def wants(self, name: str, number: int | None) -> bool:
+        return self.layers is None or any(fits(part, name, number) for part in self.layers)
+
+
+@dataclass(eq=False)
+class Passed:
+    """Calls that are not kept: those that nobody asked for, by name, and those that could not be, with the reason."""
+
+    over: set[str] = field(default_factory=set)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Keeper:
+    """Takes calls as they come. alike: how many calls will be like the first one of a layer, from which the size of the whole is
+    predicted. rows: how many there will be once passes are joined, 0 where there is one pass."""
+
+    asked: Asked
+    axes: Axes
+    alike: Callable[[str], int]
+    rows: int = 0
+    writer: Writer | None = None
+    calls: list[Call] = field(default_factory=list)
+    growing: dict[tuple[str, int], Growing] = field(default_factory=dict)
+    names: set[tuple[str, int | None]] = field(default_factory=set)
+    held: int = 0
+    values: bool | None = None
+
+    def take(self, taken: Taken) -> None:
+        """A call that is complete; one of a generation waits for the later passes."""
+        self._admit(taken)
+        self.names.add((taken.name, taken.layer))
+        if not self.rows:
+            self._keep(taken)
+        elif (taken.name, taken.nth) in self.growing:
+            self.growing[taken.name, taken.nth].add(taken)
+        else:
+            self.growing[taken.name, taken.nth] = Growing(taken)
+
+    def run(self, name: str, text: str, passed: Passed, steps: Sequence[Step], facts: dict[str, Any]) -> Run:
+        """The run of everything that came. Refused: nothing came, or not from the layers that were asked for."""
+        for each in self.growing.values():
+            self._keep(each.joined())
+        self._complain(name, passed)
+        told = {**facts, "entry": self.asked.entry, "left_out": passed.left_out, "values": bool(self.values)}
+        if self.asked.layers is not None:
+            told["layers"] = list(self.asked.layers)
+        if self.writer is not None:
+            return self.writer.finish(name, text, self.axes.used, steps, told)
+        return Run(name, text, self.axes.used, tuple(self.calls), tuple(steps), told)
+
+    def _keep(self, taken: Taken) -> None:
+        queries, keys = self.axes.place(taken)
+        call = measured(taken, queries, keys, self.axes.special(keys), bool(self.values))
+        self.calls.append(call if self.writer is None else self.writer.add(call))
+
+    def _admit(self, taken: Taken) -> None:
+        """Refuses before the memory or the disk is full: from the first call on, by the size that the whole will have."""
+        limit = size_of(self.asked.limit, "look")
+        if self.values is None:
+            times = max(1, self.alike(taken.name)) * max(1.0, self.rows / max(taken.sizes[0], 1))
+            self.values = taken.nbytes(True) * times <= min(VALUES, limit) if self.asked.values is None else self.asked.values
+            predicted = int(taken.nbytes(self.values) * times)
+            if predicted > limit:
+                raise self._too_large(taken, predicted, "about ", limit)
+        self.held += taken.nbytes(self.values)
+        if self.held > limit:
+            raise self._too_large(taken, self.held, "more than ", limit)
+
+    def _too_large(self, taken: Taken, size: int, word: str, limit: int) -> Refused:
+        Q, K = taken.sizes
+        mend = "choose layers, as in layers=[0, 5], or raise limit="
+        return refuse("look", "the run would be larger than the limit",
+                      f"{word}{shown(size)}: {shown(taken.nbytes(bool(self.values)))} for {taken.name} with {Q} rows and {K} keys",
+                      f"at most {shown(limit)}", mend + (", or values=False" if self.values else ""))  # fmt: skip
+
+    def _complain(self, name: str, passed: Passed) -> None:
+        seen = self.names | {(each["call"].split(": ")[0], None) for each in passed.left_out}
+        reasons = []
+        for part in self.asked.layers or ():
+            if not any(fits(part, *each) for each in seen):
+                others = ", ".join(sorted(passed.over | {each for each, _ in seen})[:8])
+                reasons.append(Reason("no such layer", f"{part!r}", f"a number, a name or a pattern such as '*.attn', of: {others}",
+                                      "choose among these"))  # fmt: skip
+        for axis in set(self.axes.needed) - set(self.axes.used) if self.calls else ():
+            sizes = " or ".join(sorted(self.axes.used))
+            reasons.append(
+                Reason("words that fit no call", f"{len(self.axes.known[axis])} tokens", sizes, "give one for every row or key")
+            )
+        if not self.calls and not reasons:
+            why = "; ".join(sorted({each["reason"] for each in passed.left_out})) or UNSEEN
+            reasons.append(Reason("nothing to look at", f"{name}: {why}", "a call of attention through regard, torch, transformers' "
+                                  "interface, or a softmax between two products", "pass the weights themselves with weights="))  # fmt: skip
+        if reasons:
+            raise Refused("look", reasons)
+
+
+UNSEEN = "no attention call was seen"
+
+
+def fits(part: int | str, name: str, number: int | None) -> bool:
+    """Whether a layer of this name and number is meant."""
+    return part == number if isinstance(part, int) else fnmatch.fnmatchcase(name, part)
+
+
+@contextlib.contextmanager
+def keeping(asked: Asked, axes: Axes, alike: Callable[[str], int], rows: int = 0) -> Iterator[Keeper]:
+    """A keeper that writes into the folder that was asked for; what an error leaves half written is removed."""
+    keeper = Keeper(asked, axes, alike, rows)
+    if asked.into is None:
+        yield keeper
+        return
+    with Writer(asked.into, asked.limit, overwrite=asked.overwrite) as keeper.writer:
+        yield keeper

@@ -1,0 +1,133 @@
+"""One attention call as it was taken from a running model: its numbers for one batch entry, and the Call that it becomes."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...language.expr import Expr
+from ..runs import figures
+from ..runs.call import Call
+
+__all__ = ["COMPARED", "Taken", "checked", "measured"]
+
+COMPARED = 1 << 18  # weights: a call with more is checked against the model in some of its rows
+ROUNDING = 0.02  # the most that 16-bit scores may move a weight before the weights themselves are kept
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """A call of one batch entry; the fields are those of `Call`. turn: which pass of the model · nth: among the calls of its layer.
+
+    cross: whether its keys come from somewhere else than its rows. weights (H, Q, K): the model's own, where it built them.
+    """
+
+    name: str
+    layer: int | None
+    turn: int
+    nth: int
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    out: np.ndarray | None = None
+    x: np.ndarray | None = None
+    mask: Expr | None = None
+    score: Expr | None = None
+    scale: float = 1.0
+    start: int = 0
+    sinks: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    engine: str = ""
+    cross: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """(Q, K)."""
+        return self.q.shape[1], self.k.shape[1]
+
+    def nbytes(self, values: bool) -> int:
+        """What the Call will hold, figures included."""
+        held = [self.q, self.k, self.sinks, *((self.v, self.x, self.out) if values else ())]
+        (H, Q), K = self.q.shape[:2], self.k.shape[1]
+        counted = 4 * H * ((len(figures.ROWS) + 2) * Q + K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
+        return counted + sum(part.nbytes for part in held if part is not None)
+
+
+def measured(taken: Taken, queries: str, keys: str, special: np.ndarray, values: bool) -> Call:
+    """The Call between two axes, with its figures, compared with what came out of the model. special (K,): keys that are no words.
+
+    Where the model built its weights and the rules do not give them, the weights themselves are kept.
+    """
+    common: dict[str, Any] = {"name": taken.name, "layer": taken.layer, "queries": queries, "keys": keys, "engine": taken.engine,
+                              "mask": taken.mask, "start": taken.start, "v": taken.v, "x": taken.x, "out": taken.out}  # fmt: skip
+    rules: dict[str, Any] = {"score": taken.score, "scale": taken.scale, "sinks": taken.sinks}
+    call, why = None, taken.notes.get("unread")
+    if why is None:
+        found = figures.measured(taken.q, taken.k, special, mask=taken.mask, start=taken.start, **rules)
+        call = Call(**common, **rules, q=taken.q, k=taken.k, notes=taken.notes, **found)
+        if taken.weights is not None and not _gives(call, taken.weights):
+            call, why = None, "the rules that were read do not give the weights that the model used"
+    if call is None:
+        assert taken.weights is not None
+        found = figures.of_weights(taken.weights, special, mask=taken.mask, start=taken.start)
+        call = Call(**common, given=taken.weights, notes={**taken.notes, "unread": why}, **found)
+    call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
+    return call if values else dataclasses.replace(call, v=None, x=None, out=None)
+
+
+def _gives(call: Call, weights: np.ndarray) -> bool:
+    """Whether the call's weights are the model's, up to the rounding of scores in the model's dtype; rows without keys aside."""
+    H, Q, K = call.shape
+    assert call.q is not None
+    step = max(1, COMPARED // max(H * K, 1))
+    unit = _unit(call.q)
+    for first in range(0, Q, step):
+        rows = slice(first, first + step)
+        seeing = call.allowed(rows=rows).any(-1)
+        apart = np.abs(call.weights(rows=rows) - np.asarray(weights[:, rows], np.float64)).max(-1)
+        with np.errstate(invalid="ignore"):
+            most = np.maximum(np.abs(call.rows["low"][:, rows]), np.abs(call.rows["high"][:, rows]))
+            if not (apart <= np.minimum(8 * unit * (1 + most), ROUNDING))[seeing].all():
+                return False
+    return True
+
+
+def checked(call: Call) -> dict[str, Any]:
+    """How far Σ p v is from what came out of the model, as a share of its largest number; for long calls in some of the rows."""
+    H, Q, K = call.shape
+    if call.out is None or call.v is None or call.notes.get("dropout"):  # what falls out is not known afterwards
+        return {}
+    count = max(1, min(Q, COMPARED // max(H * K, 1)))
+    at = np.arange(count) * Q // count
+    with np.errstate(all="ignore"):
+        weights = call.weights(rows=at)
+        v = np.repeat(np.asarray(call.v, np.float64), H // len(call.v), 0)
+        expected, came = weights @ np.where(np.isfinite(v), v, 0), np.asarray(call.out[:, at], np.float64)
+        seeing = call.allowed(rows=at).any(-1)
+        apart = np.abs(expected - came)[seeing]
+        most = max(np.abs(came[seeing]).max(initial=0), 1e-30)
+        found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {Q} rows"}
+        if apart.size:
+            found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
+        if not seeing.all():
+            average = np.broadcast_to(v.mean(1, keepdims=True), came.shape)
+            found["empty"] = _empty(came[~seeing], average[~seeing], 8 * _unit(call.v) * float(np.abs(v).max()))
+    return found
+
+
+def _unit(values: np.ndarray) -> float:
+    """The rounding of what the model computed with."""
+    return float(np.finfo(np.float32).eps) if values.dtype.itemsize > 2 else 2.0**-8
+
+
+def _empty(came: np.ndarray, average: np.ndarray, rounding: float) -> str:
+    """What the model gives for rows that may attend nothing; average: of all values."""
+    if np.isnan(came).any():
+        return "NaN"
+    if not came.any():
+        return "0"
+    return "an average of values" if np.abs(came - average).max() <= rounding else "something else"

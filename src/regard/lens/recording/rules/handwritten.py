@@ -1,0 +1,151 @@
+"""Attention that a model writes out, softmax(q kᵀ …) v, read as rules: what was done to the product, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ....common.arrays import read_array
+from ....language.expr import Expr, Op, score
+from .one_entry import HIDDEN, added, unseen
+
+__all__ = ["Cut", "Written", "read_steps"]
+
+PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
+ALONE = {"__getitem__", "bfloat16", "clone", "contiguous", "detach", "double", "dropout", "flatten", "float", "half", "reshape",
+         "squeeze", "to", "type", "type_as", "unflatten", "unsqueeze", "view"}  # fmt: skip
+PLUS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
+MINUS = {"sub", "__sub__", "sub_", "__isub__"}
+TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
+OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide"}
+
+# An operand beside scores of these sizes, as (H, Q, K) numbers of the batch entry; axes that it repeats along have stride 0.
+Cut = Callable[[torch.Tensor, tuple[int, ...]], np.ndarray]
+
+
+@dataclass
+class Written:
+    """The rules so far: scale · q·k, then `score`, where `allowed` (H, Q, K); None is everywhere. start: position of row 0."""
+
+    start: int
+    heads: int
+    scale: float = 1.0
+    score: Expr = score
+    allowed: np.ndarray | None = None
+    sinks: np.ndarray | None = None
+    divided: float = 1.0  # what the scores were last divided by, before anything but factors
+    plus: np.ndarray | None = None  # what was added since, put into the rule as one table
+
+    def allow(self, seen: np.ndarray) -> bool:
+        """Leaves only these pairs."""
+        self.allowed = seen if self.allowed is None else self.allowed & seen
+        return True
+
+    def settle(self) -> Expr:
+        """The score so far, with all that was added."""
+        if self.plus is not None:
+            self.score, self.plus, self.divided = added(self.score, self.plus.astype(np.float32), self.start), None, 1.0
+        return self.score
+
+
+def read_steps(trail, cut: Cut, heads: int, start: int) -> Written | None:
+    """The rules of an attention that was written out, for one batch entry; None where a step is not known."""
+    found = Written(start, heads)
+    for name, args, kwargs, sizes in trail.steps:
+        if name in ("softmax", "_softmax"):
+            found.settle()
+            along = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+            return found if along in (-1, len(sizes) - 1) else None
+        if name not in ALONE | PRODUCTS and not _known(found, name, args, kwargs, sizes, cut):
+            return None
+    return None
+
+
+def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
+    """Carries out one function of torch on the rules; whether it is known."""
+    if name == "baddbmm":
+        found.scale *= float(kwargs.get("alpha", 1))
+        return _add(found, args[0], float(kwargs.get("beta", 1)), sizes, cut)
+    if name in PLUS | MINUS:
+        other, first = _other(args, kwargs)
+        sign = float(kwargs.get("alpha", 1)) * (-1 if name in MINUS else 1)
+        return not (first and name in MINUS) and _add(found, other, sign, sizes, cut)
+    if name in TIMES | OVER:
+        other, first = _other(args, kwargs)
+        return not (first and name in OVER) and _multiply(found, other, name in OVER)
+    if name in ("tanh", "tanh_"):
+        found.settle()
+        found.scale *= found.divided  # c · tanh(s / c) says what s is
+        found.score = Op("tanh", found.score / found.divided if found.divided != 1 else found.score)
+        return True
+    if name in ("masked_fill", "masked_fill_"):
+        named = dict(zip(("scores", "mask", "value"), args)) | kwargs
+        return _low(named["value"]) and found.allow(~cut(named["mask"], sizes).astype(bool))
+    if name == "where" and len(args) == 3 and isinstance(args[0], torch.Tensor):
+        chosen = cut(args[0], sizes).astype(bool)
+        return _low(args[2] if args[1] is None else args[1]) and found.allow(chosen if args[1] is None else ~chosen)
+    if name in ("cat", "concat", "concatenate"):
+        return _append(found, args[0])
+    return False
+
+
+def _other(args, kwargs) -> tuple[Any, bool]:
+    """The operand beside the scores, and whether it stands before them."""
+    first = bool(args) and args[0] is not None
+    return next((part for part in (*args[:2], kwargs.get("other")) if part is not None), None), first
+
+
+def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
+    """Numbers added to the scores: very low ones say what is not attended; beside none that are higher, only those near the smallest of
+    their dtype do."""
+    if isinstance(other, torch.Tensor) and other.ndim:
+        if other.ndim > 1 and other.shape[-1] == 1 < sizes[-1] and bool(other.isfinite().all()):
+            return True  # a number per row, such as its largest score, changes no weight
+        numbers = sign * cut(other, sizes)
+        lowest = torch.finfo(other.dtype).min / 2 if other.dtype.is_floating_point else -np.inf
+        seen = np.asarray(~(numbers <= lowest))
+        seen = seen & ~unseen(numbers, seen if found.allowed is None else seen & found.allowed)
+        if not seen.all():
+            found.allow(seen)
+            numbers = np.where(seen, numbers, 0)
+        found.plus = numbers if found.plus is None else found.plus + numbers
+        return True
+    if other is None:
+        return False
+    if float(other):
+        found.score = found.settle() + sign * float(other)
+        found.divided = 1.0
+    return True
+
+
+def _multiply(found: Written, other: Any, over: bool) -> bool:
+    if other is None or (isinstance(other, torch.Tensor) and other.numel() > 1):
+        return False
+    factor = float(other)
+    if found.settle() is score:
+        found.scale = found.scale / factor if over else found.scale * factor
+        found.divided = factor if over else 1.0
+    else:
+        found.score = found.score / factor if over else factor * found.score
+    return True
+
+
+def _low(value: Any) -> bool:
+    """Whether scores are filled with what hides a key."""
+    return value is not None and not (isinstance(value, torch.Tensor) and value.numel() > 1) and float(value) <= HIDDEN
+
+
+def _append(found: Written, parts) -> bool:
+    """Sinks: further columns of scores, the same in every row."""
+    if len(parts) != 2 or parts[0] is not None or not isinstance(parts[1], torch.Tensor) or found.sinks is not None:
+        return False
+    numbers = read_array(parts[1].detach().float().cpu(), "sinks")
+    if numbers.ndim < 3 or numbers[..., 0, 0].size % found.heads:
+        return False
+    rows = numbers.reshape(-1, found.heads, *numbers.shape[-2:])
+    found.sinks = rows[0, :, 0].copy()
+    return bool((rows == found.sinks[None, :, None]).all())

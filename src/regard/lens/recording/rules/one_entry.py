@@ -1,0 +1,229 @@
+"""Rules of one batch entry: the batch is put in, tables are cut to the entry, and dense tables are said shorter where they can be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....language.analysis import evaluate
+from ....language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
+from ....language.expr import score as said
+from ....language.masks import causal, window
+
+__all__ = ["CELLS", "HIDDEN", "added", "entry_mask", "entry_score", "hidden", "mask_of", "reads", "unseen", "window_rules"]
+
+CELLS = 1 << 24  # of a rule that is looked at as a whole
+HIDDEN = -1e4  # what a model adds to hidden scores, or fills them with, is this or less
+NOTHING = 150  # a weight of exp(−150) is 0 in float32
+
+
+def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
+    """A mask for one batch entry; sizes (H, Q, K). Tables become causal, a window or padding where that is what they say."""
+    if rule is None:
+        return None
+    found = _of_entry(rule, entry)
+    if isinstance(found, Const):
+        return None if found.value is True else found
+    H, Q, K = sizes
+    heads = H if reads(found, "head") else 1
+    if not found.tables or heads * Q * K > CELLS:
+        return found
+    return mask_of(_grid(found, heads, Q, K, start), start)
+
+
+def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
+    """A score rule for one batch entry; a dense bias that depends on key − query alone is read by that difference."""
+    if rule is None:
+        return None
+    found = _of_entry(rule, entry)
+    H, Q, K = sizes
+    if isinstance(found, Op) and found.name == "add" and _dense(found) and H * Q * K <= CELLS:
+        inner, other = found.args
+        if not reads(other, "score"):
+            heads = H if reads(other, "head") else 1
+            return added(inner, np.asarray(_grid(other, heads, Q, K, start)), start)
+    return found
+
+
+def hidden(
+    mask: Expr | None, score: Expr | None, sizes: tuple[int, int, int], start: int, largest: float
+) -> tuple[Expr | None, Expr | None]:
+    """(mask, score) where keys that get no weight because of what is added to their scores are masked; as they were otherwise.
+
+    largest: of q·k, scaled, by magnitude.
+    """
+    H, Q, K = sizes
+    if not isinstance(score, Op) or score.name != "add" or reads(score.args[1], "score"):
+        return mask, score
+    inner, other = score.args
+    heads = H if any(rule is not None and reads(rule, "head") for rule in (mask, score)) else 1
+    if heads * Q * K > CELLS or not any((table.array <= HIDDEN).any() for table in other.tables):
+        return mask, score
+    numbers = np.asarray(_grid(other, heads, Q, K, start))
+    allowed = np.ones_like(numbers, bool) if mask is None else _grid(mask, heads, Q, K, start)
+    away = unseen(numbers, allowed)
+    low, high = (_grid(score, heads, Q, K, start, at) for at in (-largest, largest))
+    above = np.where(allowed & ~away, low, np.inf).min(-1) - np.where(away, high, -np.inf).max(-1)
+    if not away.any() or not (above >= NOTHING).all():
+        return mask, score
+    found = added(inner, np.where(away, 0, numbers), start)
+    return mask_of(allowed & ~away, start), None if found is said else found
+
+
+def unseen(numbers: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Which allowed pairs (heads, Q, K) the added numbers hide; a row of which they would hide every key sees them all the same."""
+    low = (numbers <= HIDDEN) & allowed
+    return low & (allowed & ~low).any(-1, keepdims=True)
+
+
+def window_rules(
+    mask: Expr | None, score: Expr | None, first: int, sizes: tuple[int, int, int], start: int
+) -> tuple[Expr, Expr | None]:
+    """The rules of windows that stand one after the other: each is batch entry first, first + 1, … with positions of its own.
+
+    sizes (H, Q, K): of one window.
+    """
+    _, Q, K = sizes
+    window, row = query // Q, query % Q
+    inside = {"batch": first + window if first else window, "query": start + row if start else row, "key": key % K}
+
+    def placed(rule: Expr) -> Expr:
+        return fold(rule, lambda node: node, lambda node: inside.get(node.name, node),
+                    lambda node, *at: Read(frozen_table(node.table.array, node.table.name), *at),
+                    lambda node, *args: _folded(Op(node.name, *args)))  # fmt: skip
+
+    same = window == key // K
+    return same if mask is None else same & placed(mask), None if score is None else placed(score)
+
+
+def mask_of(allowed: np.ndarray, start: int) -> Expr | None:
+    """The rule that allows exactly these pairs, (H or 1, Q, K) booleans; None where all are allowed."""
+    if allowed.all():
+        return None
+    if len(allowed) > 1 and not (allowed == allowed[:1]).all():
+        return _read(frozen_table(allowed, "allowed"), start)
+    seen = allowed[0]
+    Q, K = seen.shape
+    if not seen.any():
+        return lift(False)
+    padded = seen.any(0)
+    ahead = np.arange(K)[None, :] - (start + np.arange(Q))[:, None]  # key − query
+    reach = ahead[seen]
+    left, right = int(-reach.min()), int(reach.max())
+    kept = frozen_table(padded, "padding")[key]
+    known = [(lift(True), np.True_), (causal(), ahead <= 0)]
+    if left >= 0 and right >= 0:
+        known.append((window(left + 1, right), (-ahead <= left) & (ahead <= right)))
+    for rule, band in known:
+        if (seen == band).all():
+            return rule
+        if (seen == (band & padded)).all():
+            return kept if rule is lift(True) else rule & kept
+    return _read(frozen_table(seen[None], "allowed"), start)
+
+
+def added(score: Expr, numbers: np.ndarray, start: int, known: np.ndarray | None = None) -> Expr:
+    """score + numbers[head, query, key], (H or 1, Q or 1, K or 1), with no more axes than the numbers need.
+
+    known (Q, K): where they count; elsewhere a mask hides the key.
+    """
+    for axis in range(3):
+        if numbers.shape[axis] > 1 and _same(numbers, axis):
+            numbers = numbers.take([0], axis)
+    if not numbers.any():
+        return score
+    if min(numbers.shape[1:]) > 1:
+        along = _along(numbers, known)
+        if along is not None:
+            by = key - query + (numbers.shape[1] - 1 + start)
+            return score + (frozen_table(along[0], "bias")[by] if len(along) == 1 else frozen_table(along, "bias")[head, by])
+    return score + _read(frozen_table(numbers, "bias"), start)
+
+
+def _along(numbers: np.ndarray, known: np.ndarray | None) -> np.ndarray | None:
+    """(H, Q + K − 1), by key − row from −(Q − 1) on, if the numbers depend on nothing else."""
+    H, Q, K = numbers.shape
+    if known is None:
+        if not _alike(numbers[:, 1:, 1:], numbers[:, :-1, :-1]):
+            return None
+        known = np.ones((1, 1), bool)
+    known = np.broadcast_to(known, (Q, K))
+    found = np.zeros((H, Q + K - 1), numbers.dtype)
+    for row in range(Q):
+        at = slice(Q - 1 - row, Q - 1 - row + K)
+        found[:, at] = np.where(known[row], numbers[:, row], found[:, at])
+    for row in range(Q):
+        at = slice(Q - 1 - row, Q - 1 - row + K)
+        if not _alike(np.where(known[row], found[:, at], 0), np.where(known[row], numbers[:, row], 0)):
+            return None
+    return found
+
+
+def _same(numbers: np.ndarray, axis: int) -> bool:
+    return numbers.strides[axis] == 0 or _alike(numbers, numbers.take([0], axis))
+
+
+def _alike(x: np.ndarray, y: np.ndarray) -> bool:
+    return bool(((x == y) | ((x != x) & (y != y))).all())
+
+
+def _read(table: Table, start: int) -> Expr:
+    """The table at (head, query, key); axes of one entry are left out."""
+    index = [(query - start if start else query) if name == "query" else at
+             for name, at, size in zip(("head", "query", "key"), (head, query, key), table.shape, strict=True) if size > 1]  # fmt: skip
+    if not index:
+        return lift(table.array.reshape(-1)[0])
+    return frozen_table(table.array.reshape([size for size in table.shape if size > 1]), table.name)[tuple(index)]
+
+
+def _of_entry(rule: Expr, entry: int) -> Expr:
+    """The rule with the batch put in, over copies of its tables cut to what is left."""
+
+    def read(node, *index):
+        array = node.table.array
+        places = [min(max(int(part.value), 0), size - 1) if isinstance(part, Const) else slice(None)
+                  for part, size in zip(index, array.shape, strict=True)]  # fmt: skip
+        rest = [part for part in index if not isinstance(part, Const)]
+        first = array[tuple(place if isinstance(place, int) else 0 for place in places)]
+        if not rest or (array[tuple(places)] == first).all():
+            return lift(first.astype({"bool": bool, "int": np.int64, "float": np.float64}[node.kind]))
+        if node.table.frozen and len(rest) == len(index):
+            return Read(node.table, *index)
+        return Read(frozen_table(array[tuple(places)], node.table.name), *rest)
+
+    return fold(rule, lambda node: node, lambda node: Const(entry) if node.name == "batch" else node, read,
+                lambda node, *args: _folded(Op(node.name, *args)))  # fmt: skip
+
+
+def _folded(node: Expr) -> Expr:
+    """An operator on constants as the constant that it is; `&` and `|` with a constant as the other side."""
+    if not isinstance(node, Op):
+        return node
+    if all(isinstance(arg, Const) for arg in node.args):
+        return lift(evaluate(node, {}).item())
+    if node.name in ("and", "or"):
+        for one, other in (node.args, node.args[::-1]):
+            if isinstance(one, Const):
+                return other if one.value is (node.name == "and") else one
+    return node
+
+
+def reads(rule: Expr, name: str) -> bool:
+    """Whether the rule depends on this variable."""
+    return any(isinstance(node, Var) and node.name == name for node in walk(rule))
+
+
+def _dense(rule: Expr) -> bool:
+    """Whether a table is read by pairs of positions."""
+    return any(
+        isinstance(node, Read) and len(node.index) > 1 and reads(node, "query") and reads(node, "key") for node in walk(rule)
+    )
+
+
+def _grid(rule: Expr, heads: int, Q: int, K: int, start: int, scored: float = 0.0) -> np.ndarray:
+    places = {
+        "score": np.float64(scored),
+        "head": np.arange(heads)[:, None, None],
+        "query": start + np.arange(Q)[None, :, None],
+        "key": np.arange(K)[None, None],
+    }
+    return np.broadcast_to(evaluate(rule, places), (heads, Q, K))

@@ -1,0 +1,118 @@
+"""Models of transformers: one pass over what they are given, or a text that they write, recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...common.errors import Refused, refuse
+from ...torch.hf.load_model import Opened
+from ...torch.hf.recorder import NAME, implementations
+from ..runs.axis import Axis
+from ..runs.run import Run, Step
+from .axes import Axes
+from .inputs import Given
+from .keeper import UNSEEN, Asked, Keeper
+from .session import on_regard, record_module, takes
+from .token_text import spelled
+
+__all__ = ["record_model"]
+
+LIKELIEST = 8  # candidates that are kept for every written token
+
+
+def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
+    """The run of a model as it is. One that was opened here and that regard refuses runs on its own code, which is watched; a loaded
+    one that is set to an implementation that cannot be seen runs on regard instead."""
+    model = opened.model
+    try:
+        return _recorded(opened, given, asked, writes)
+    except Refused as refused:
+        if opened.own and NAME in implementations(model) and refused.where in (NAME, "regard mask"):
+            model.set_attn_implementation("eager")
+        elif (
+            opened.own
+            or not hasattr(model, "set_attn_implementation")
+            or not any(UNSEEN in each.given for each in refused.reasons)
+        ):
+            raise
+        unseen = refused
+    if opened.own:
+        return _recorded(opened, given, asked, writes)
+    try:
+        with on_regard(model):
+            return _recorded(opened, given, asked, writes)
+    except Refused as refused:
+        raise unseen if refused.where == "check" else refused from None
+
+
+def _recorded(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
+    model = opened.model
+    common: dict[str, Any] = {
+        "name": opened.name,
+        "text": given.text,
+        "axes": Axes(given.axes, given.seen),
+        "batch": given.batch,
+        "asked": asked,
+    }
+    if not writes:
+        once = {"use_cache": False} if takes(model, "use_cache") else {}
+        return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
+    written = _Written(opened, given, asked.entry, writes)
+    return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
+
+
+class _Written:
+    """A text that the model writes greedily. One token more is asked for than is looked at, so that the last one has its row too."""
+
+    def __init__(self, opened: Opened, given: Given, entry: int, writes: int):
+        self.opened, self.given, self.entry, self.writes = opened, given, entry, writes
+        self.decodes = bool(getattr(opened.model.config, "is_encoder_decoder", False))
+        if not getattr(opened.model, "can_generate", lambda: False)():
+            raise refuse("look", "a model that does not write", f"generate={writes} for {type(opened.model).__name__}",
+                         "a model with a language head", "load it with AutoModelForCausalLM, or leave generate= out")  # fmt: skip
+        ids = given.inputs.get("decoder_input_ids" if self.decodes else "input_ids")
+        if ids is None and not self.decodes:
+            raise refuse(
+                "look", "nothing to write on from", f"generate={writes} without input_ids", "a beginning", "give a text"
+            )
+        begun = 1 if ids is None else ids.shape[1]
+        self.rows = begun + writes
+        if opened.longest is not None and self.rows > opened.longest:
+            raise refuse("look", "the text is too long for the model", f"{begun} tokens and {writes} more",
+                         f"at most {opened.longest} for {opened.name}", "write fewer tokens")  # fmt: skip
+
+    def generate(self):
+        config, padded = self.opened.model.generation_config, {}
+        if config.pad_token_id is None:  # transformers would say that it chose one
+            end = config.eos_token_id[0] if isinstance(config.eos_token_id, list) else config.eos_token_id
+            known = (getattr(self.opened.words, "pad_token_id", None), end, 0)
+            padded["pad_token_id"] = next(token for token in known if token is not None)
+        return self.opened.model.generate(
+            **self.given.inputs, **padded, max_new_tokens=self.writes + 1, do_sample=False, num_beams=1, use_cache=True,
+            return_dict_in_generate=True, output_scores=True,
+        )  # fmt: skip
+
+    def after(self, came, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
+        """The axes with what was written, its steps, and whether the model stopped by itself."""
+        ids = came.sequences[self.entry].tolist()
+        kept, begun = ids[: len(ids) - 1], len(ids) - len(came.scores)  # the last token was never read
+        new = kept[begun:]
+        axes = keeper.axes.known
+        name = "target" if self.decodes else "text"
+        begins = self._tokens(ids[:begun]) if self.decodes else axes[name].tokens
+        special = (True,) * begun if self.decodes else axes[name].special
+        ends = set(getattr(self.opened.words, "all_special_ids", ()))
+        axes[name] = Axis(name, (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new)))
+        steps = tuple(Step(begun + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
+        stopped = {"stopped": f"the model ended its text after {len(new)} tokens"} if len(new) < self.writes else {}
+        return steps, {"generated": len(new), **stopped}
+
+    def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
+        found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))
+        return tuple(zip((self._tokens([token])[0] for token in found.indices.tolist()), found.values.tolist(), strict=True))
+
+    def _tokens(self, ids: list[int]) -> tuple[str, ...]:
+        tokenizer = self.opened.words
+        return tuple(map(str, ids)) if tokenizer is None else spelled(tokenizer, ids, None)

@@ -1,0 +1,150 @@
+"""Figures of every row and head: how wide it looks, how far, and at what; exact, in memory that grows with the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...api.statistics import attention_stats
+from ...language.analysis import evaluate
+from ...language.expr import Expr, frozen_table, key, query
+from ...language.measures import edges, mass, pooled
+from .call import Call, Overview
+from .codes import ABOVE
+from .precision import too_large
+from .tiles import overview
+
+__all__ = ["AVERAGED", "ROWS", "means", "measured", "of_weights"]
+
+# Every row's figures by name; all but "low", "high", "attended", "strongest" and "wrong" are averaged over the rows of a head.
+ROWS = {
+    "entropy": "−Σ p ln p, in nats",
+    "spread": "entropy as a share of ln(visible keys), 0 where one key is visible",
+    "maximum": "the largest weight",
+    "strongest": "its key, -1 where there is none",
+    "special": "weight on special tokens",
+    "itself": "weight on the key at the row's own position",
+    "previous": "weight on the key before it",
+    "first": "weight on the first key",
+    "distant": "weight on ordinary tokens at least two away",
+    "distance": "√ Σ p (query − key)², in positions",
+    "low": "the smallest score",
+    "high": "the largest score",
+    "attended": "how many keys the row may attend",
+    "wrong": "how many of its scores are NaN or +infinity",
+    "forbidden": "weight where the mask forbids it; only of given weights",
+}
+AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
+POSITIONED = ("itself", "previous", "distant", "distance")  # these count from the row's own position
+SMALL = 1 << 18  # weights that NumPy has added up before a kernel is compiled
+BLOCK = 1 << 20  # given weights that are looked at together
+CELLS = 128  # along the side of the overview
+
+
+def measured(
+    q, k, special, *, mask: Expr | None = None, score: Expr | None = None, scale: float = 1.0, start: int = 0, sinks=None,
+    cells: int = CELLS,
+) -> dict[str, Any]:  # fmt: skip
+    """What a recorded call holds besides q, k and its rules: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
+
+    q (H, Q, D) · k (G, K, D) · special (K,) booleans: keys that stand for no word of the text · cells: along the sides of the
+    overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy. Where the rounding of
+    float32 would show in weights, float64 is computed with; lse is kept in float64, since all weights follow from it.
+    """
+    (H, Q), K = q.shape[:2], k.shape[1]
+    marked = frozen_table(np.asarray(special, bool), "special")[key]
+    sets = {"special": marked, "itself": key == query, "previous": key == query - 1, "first": key == 0,
+            "distant": ~marked & ((key < query - 1) | (key > query + 1))}  # fmt: skip
+    columns = min(cells, K)
+    short = H * Q * K <= SMALL
+
+    def asked(q, k):
+        return attention_stats(
+            q, k, of=["lse", "entropy", "maximum", "distance", "range", "counts", "received",
+                      *(mass(keys, name=name) for name, keys in sets.items()), pooled(min(cells, Q), columns)],
+            mask=mask, score=score, scale=scale, query_start=start, sinks=sinks, engine="reference" if short else "auto",
+        )  # fmt: skip
+
+    found = None if short or too_large(q, k, scale) else asked(q, k)
+    if found is None or too_large(q, k, scale, found.lse):
+        found = asked(q.astype(np.float64), k.astype(np.float64))
+    rows = {
+        "entropy": found.entropy, "spread": spread(found.entropy, found.counts.attended), "maximum": found.maximum.weight,
+        "strongest": found.maximum.key, **{name: found[name] for name in sets},
+        "distance": np.sqrt(found.distance.mean**2 + found.distance.variance), "low": found.range.minimum,
+        "high": found.range.maximum, "attended": found.counts.attended, "wrong": found.counts.nan + found.counts.inf,
+    }  # fmt: skip
+    picture = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
+    return {"lse": found.lse.astype(np.float64), "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
+            "received": compact(found.received), "overview": picture}  # fmt: skip
+
+
+def of_weights(given: np.ndarray, special, *, mask: Expr | None = None, start: int = 0, cells: int = CELLS) -> dict[str, Any]:
+    """The same for weights (H, Q, K) that are known as they are, which need not keep to the mask, or sum to 1.
+
+    lse is the logarithm of a row's sum; scores are not known (low and high are NaN); "wrong" counts weights that are no weights.
+    """
+    H, Q, K = given.shape
+    special, keys = np.asarray(special, bool), np.arange(K)
+    rows: dict[str, np.ndarray] = {name: np.zeros((H, Q)) for name in ROWS}
+    lse, received = np.zeros((H, Q)), np.zeros((H, K))
+    with np.errstate(all="ignore"):
+        for some in (slice(first, first + max(1, BLOCK // K)) for first in range(0, Q, max(1, BLOCK // K))):
+            position = start + np.arange(Q)[some, None]
+            for h in range(H):
+                p = np.asarray(given[h, some], np.float64)
+                places = {"batch": 0, "head": h, "query": position, "key": keys}
+                free = np.broadcast_to(True if mask is None else evaluate(mask, places), p.shape)
+                found = figures_of(p, free, position - keys, special)
+                for name, values in found.items():
+                    rows[name][h, some] = values
+                lse[h, some] = np.log(p.sum(-1))
+                received[h] += p.sum(0)
+    rows["low"][...] = rows["high"][...] = np.nan
+    whole = {name: rows[name].astype(np.int32) for name in ("strongest", "attended", "wrong")}
+    picture = overview(Call("weights", None, "", "", lse, given=given), cells)
+    return {"lse": lse, "rows": {name: compact(values) for name, values in (rows | whole).items()},
+            "received": compact(received), "overview": picture}  # fmt: skip
+
+
+def figures_of(p: np.ndarray, free: np.ndarray, away: np.ndarray, special: np.ndarray) -> dict[str, np.ndarray]:
+    """The figures of rows of weights p (rows, keys); free: where the mask lets them look; away: query − key."""
+
+    def on(keys) -> np.ndarray:
+        return np.where(keys, p, 0).sum(-1)
+
+    entropy, attended, sums = -(p * np.log(np.where(p == 0, 1, p))).sum(-1), free.sum(-1), p.sum(-1)
+    most = p.max(-1)
+    return {
+        "entropy": entropy, "spread": spread(entropy, attended), "maximum": most,
+        "strongest": np.where((most == 0) | np.isnan(most), -1, p.argmax(-1)), "special": on(special), "itself": on(away == 0),
+        "previous": on(away == 1), "first": p[:, 0], "distant": on(~special & (np.abs(away) > 1)),
+        "distance": np.sqrt((p * away**2).sum(-1) / np.where(sums == 0, 1, sums)),
+        "attended": attended, "wrong": (~((p >= 0) & (p <= ABOVE))).sum(-1), "forbidden": on(~free),
+    }  # fmt: skip
+
+
+def spread(entropy: np.ndarray, attended: np.ndarray) -> np.ndarray:
+    """The entropy as a share of what even weights would have."""
+    with np.errstate(divide="ignore"):
+        most = np.log(attended)
+    return np.where(most > 0, entropy / np.where(most > 0, most, 1), 0)
+
+
+def compact(values: np.ndarray) -> np.ndarray:
+    """Figures as they are kept: float32 and int32."""
+    return values.astype(np.float32 if values.dtype.kind == "f" else np.int32)
+
+
+def means(call: Call) -> dict[str, np.ndarray]:
+    """The mean of every averaged figure over the rows that may attend something, (H,) float64; NaN if there are none."""
+    if "attended" not in call.rows:
+        return {}
+    seeing = call.rows["attended"] > 0
+    with np.errstate(invalid="ignore"):
+        return {
+            name: np.where(seeing, call.rows[name], 0).sum(-1, dtype=np.float64) / seeing.sum(-1)
+            for name in AVERAGED
+            if name in call.rows and (call.aligned or name not in POSITIONED)
+        }

@@ -1,0 +1,282 @@
+"""Tiles: any part of a call's weights as a small picture, from the single pair to the whole matrix, computed when it is asked for.
+
+    share    = mean over a cell's rows of Σ p over its keys        largest  = the largest p of the cell
+
+Small parts come from `Call.weights`, in float64; large ones stream through the compiled engine, which knows every denominator
+already: p = exp(score − lse). Nothing that the mask rules out is visited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...common.errors import Reason, Refused
+from ...language.analysis import substituted
+from ...language.expr import Expr, frozen_table, head, key, query
+from ...language.measures import edges
+from ...language.problem import Problem
+from .call import Call, Overview
+from .codes import encode, wrong
+from .mask_reach import reach
+from .precision import too_large
+
+__all__ = ["Tile", "coded", "overview", "region", "tile"]
+
+SMALL = 1 << 18  # pairs that NumPy looks at sooner than a kernel is planned
+BLOCK = 1 << 20  # pairs that NumPy looks at together
+PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; what takes longer is sampled
+GIVEN = 1 << 25  # the same for given weights, in pairs
+GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly and follow no pattern of the text
+
+
+class Tile(NamedTuple):
+    """Cells of 2^level × 2^level pairs: share and largest (r, c) float32, and whether some pair of the cell may be attended.
+
+    wrong (r, c): the code of what is wrong with a weight of the cell, 0 where nothing is, so that it shows at every level.
+    exact: how the numbers came about: "exact", or "sampled 1 row of 8".
+    """
+
+    share: np.ndarray
+    largest: np.ndarray
+    allowed: np.ndarray
+    wrong: np.ndarray
+    exact: str
+
+
+class Part(NamedTuple):
+    """What a picture shows: rows (increasing) and keys of some heads, in cells; the last cells may reach beyond the matrix.
+
+    Cell (r, c) holds the rows number ⌊r·height/lines⌋ … ⌊(r+1)·height/lines⌋ − 1 of `rows`, and keys likewise.
+    """
+
+    heads: range
+    rows: np.ndarray
+    keys: range
+    lines: int
+    columns: int
+    height: int
+    width: int
+
+    @property
+    def row_edges(self) -> np.ndarray:
+        return np.minimum(edges(self.height, self.lines), len(self.rows))
+
+    @property
+    def key_edges(self) -> np.ndarray:
+        return np.minimum(edges(self.width, self.columns), len(self.keys))
+
+    @property
+    def pairs(self) -> int:
+        return len(self.heads) * len(self.rows) * len(self.keys)
+
+
+def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 256) -> Tile:
+    """One tile of a head's map: cells of 2^level × 2^level pairs, the first at cell (row · size, column · size).
+
+    At level 0 share and largest are the weight itself. The last tile of a line may be smaller. Where a tile would take longer than
+    about a second, a row in so many is looked at, and `exact` says so. Refused: a tile outside the matrix.
+
+    >>> import numpy as np, regard as rg
+    >>> call = Call("attention", 0, "text", "text", np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), rg.causal())
+    >>> tile(call, 0, 1, 0, 0).share.astype(float).round(2).tolist()
+    [[1.0, 0.0], [0.67, 0.33]]
+    """
+    H, Q, K = call.shape
+    step = 1 << level if 0 <= level < 64 else 0
+    top, left = row * size * step, column * size * step
+    if not (0 <= head < H and step and size > 0 and 0 <= top < Q and 0 <= left < K and row >= 0 and column >= 0):
+        raise Refused("tile", [Reason("no such tile", f"head {head}, level {level}, row {row}, column {column}, size {size}",
+                                      f"a tile of {H} heads, {Q} rows and {K} keys", "count from 0")])  # fmt: skip
+    keys, bottom = range(left, min(left + size * step, K)), min(top + size * step, Q)
+    lines, columns = -(-(bottom - top) // step), -(-len(keys) // step)
+
+    def part(every: int) -> Part:
+        rows = sampled(top, bottom, every)
+        return Part(range(head, head + 1), rows, keys, lines, columns, lines * (step // every), columns * step)
+
+    return pictured(call, part, step)
+
+
+def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
+    """The whole matrix of every head (or of some) in cells × cells, cut as `pooled` cuts: exact, or from one row in `sample`.
+
+    A side with fewer positions than cells has a cell for each.
+    """
+    H, Q, K = call.shape
+    lines, columns = min(cells, Q), min(cells, K)
+    rows, height = spread(range(Q), lines, sample or 1)
+    part = Part(range(H) if heads is None else heads, rows, range(K), lines, columns, height, K)
+    if call.given is not None or part.pairs <= SMALL:
+        total, largest, *_ = looked(call, part)
+    else:
+        total, largest = streamed(called(call, part), call, part)
+    share = total / np.diff(part.row_edges)[:, None]
+    exact = "exact" if height == Q else f"sampled 1 row of {round(Q / height)}"
+    return Overview(share.astype(np.float32), largest.astype(np.float32), exact)
+
+
+def region(call: Call, head: int, rows: range, keys: range, lines: int, columns: int) -> Tile:
+    """Any rows and keys of a head in so many cells, cut as `pooled` cuts; sampled where `tile` would be.
+
+    >>> import numpy as np, regard as rg
+    >>> call = Call("attention", 0, "text", "text", np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), rg.causal())
+    >>> region(call, 0, range(1, 3), range(3), 1, 3).share.astype(float).round(3).tolist()
+    [[0.417, 0.417, 0.167]]
+    """
+
+    def part(every: int) -> Part:
+        chosen, height = spread(rows, lines, every)
+        return Part(range(head, head + 1), chosen, keys, lines, columns, height, len(keys))
+
+    return pictured(call, part, len(rows) // lines)
+
+
+def pictured(call: Call, part: Callable[[int], Part], most: int) -> Tile:
+    """A part of one head, `part(1)`, or one row in so many of it (a power of two up to `most`) where all would take too long."""
+    whole = part(1)
+    if call.given is not None or whole.pairs <= SMALL:
+        chosen = part(halvings(whole.pairs / GIVEN, most))
+        total, largest, allowed, worst = looked(call, chosen)
+    else:
+        ready = called(call, whole)
+        chosen = part(halvings(work(ready) / PATIENCE, most))
+        total, largest = streamed(ready if len(chosen.rows) == len(whole.rows) else called(call, chosen), call, chosen)
+        allowed = seen(call, whole, largest, chosen)
+        worst = np.zeros(allowed.shape, np.uint8)  # computed weights are right, or NaN, which sums and maxima are as well
+    share = total / np.diff(chosen.row_edges)[:, None]
+    every = round(len(whole.rows) / len(chosen.rows))
+    exact = "exact" if len(chosen.rows) == len(whole.rows) else f"sampled 1 row of {every}"
+    return Tile(share[0].astype(np.float32), largest[0].astype(np.float32), allowed[0], worst[0], exact)
+
+
+def spread(rows: range, lines: int, every: int) -> tuple[np.ndarray, int]:
+    """One row in so many of each of the lines -> (the rows, how many there would be if all lines were as high)."""
+    per = math.ceil(len(rows) / lines / every)
+    if every == 1 or per >= len(rows) // lines:
+        return np.arange(rows.start, rows.stop), len(rows)
+    begins, sizes = edges(len(rows), lines)[:-1, None], np.diff(edges(len(rows), lines))[:, None]
+    return rows.start + (begins + ((np.arange(per) + GOLDEN) / per * sizes).astype(np.int64)).ravel(), lines * per
+
+
+def coded(call: Call, picture: Overview) -> np.ndarray:
+    """An overview of all heads as codes, (H, R, C) uint8: what is masked, and what is wrong, as in a tile."""
+    (H, Q, K), (_, lines, columns) = call.shape, picture.share.shape
+    part = Part(range(H), np.arange(Q), range(K), lines, columns, Q, K)
+    allowed, worst = looked(call, part)[2:] if call.given is not None else (seen(call, part, picture.largest, part), 0)
+    return encode(picture.share, allowed, worst)[0]
+
+
+def halvings(ratio: float, most: int) -> int:
+    """The power of two that brings a ratio to 1 or below, as far as it may go."""
+    return min(1 << max(0, math.ceil(math.log2(ratio))) if ratio > 0 else 1, most)
+
+
+def sampled(first: int, stop: int, every: int) -> np.ndarray:
+    """One row of every so many, each at another place among its neighbours."""
+    group = np.arange(-(-(stop - first) // every))
+    return np.minimum(first + group * every + (group * GOLDEN % 1 * every).astype(np.int64), stop - 1)
+
+
+def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sums, maxima, what is allowed and what is wrong, in float64 from the weights themselves, a block of rows at a time."""
+    shape = len(part.heads), part.lines, part.columns
+    total, largest, allowed, worst = (np.zeros(shape, dtype) for dtype in (float, float, bool, np.uint8))
+    begins, line = part.key_edges[:-1], np.searchsorted(part.row_edges, np.arange(len(part.rows)), "right") - 1
+    keys = np.arange(part.keys.start, part.keys.stop)
+    some = max(1, BLOCK // len(keys))
+    for number, h in enumerate(part.heads):
+        for first in range(0, len(part.rows), some):
+            rows, mine = part.rows[first : first + some], line[first : first + some]
+            lines = np.unique(mine)
+            starts = np.searchsorted(mine, lines)
+            p, free = (found(rows, keys, [h])[0] for found in (call.weights, call.allowed))
+            faults = wrong(p, free)
+            with np.errstate(invalid="ignore"):
+                total[number, lines] += joined(np.add, p, starts, begins)
+            largest[number, lines] = np.maximum(largest[number, lines], joined(np.maximum, p, starts, begins))
+            allowed[number, lines] |= joined(np.logical_or, free, starts, begins)
+            if faults is not None:
+                worst[number, lines] = np.maximum(worst[number, lines], joined(np.maximum, faults, starts, begins))
+    return total, largest, allowed, worst
+
+
+def joined(ufunc: np.ufunc, values: np.ndarray, starts: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """The values of each cell as one; a cell of one row or key is left as it is."""
+    for axis, edge in ((1, begins), (0, starts)):
+        if len(edge) < values.shape[axis]:
+            values = ufunc.reduceat(values, edge, axis)
+    return values
+
+
+def called(call: Call, part: Part, shown: bool = False) -> Any:
+    """A part of the call, planned for the compiled engine; shown: with equal scores, which show what the mask allows.
+
+    Rules go on counting from the first head, row and key of the call.
+    """
+    from ...engines.jit import statistics, tiling
+
+    assert call.q is not None and call.k is not None
+    heads, rows, keys = part.heads, part.rows, part.keys
+    groups = groups_of(call, heads)
+    # Constants are arguments of a kernel. They are never 0 here, nor those of a usual rule, so that all parts share one kernel.
+    places: dict[Expr, Expr] = {head: head - (-2 - heads.start) - 2, key: key - (-1 - keys.start) - 1}
+    even = len(rows) == rows[-1] - rows[0] + 1
+    if not even:
+        places[query] = frozen_table(call.start + rows, "rows")[query]
+    mask, score = (None if rule is None else substituted(rule, places) for rule in (call.mask, call.score))
+    q = call.q[heads.start : heads.stop]
+    q, k = q[:, slice(rows[0], rows[-1] + 1) if even else rows], call.k[groups.start : groups.stop, keys.start : keys.stop]
+    if shown:
+        q, k, score = np.zeros((*q.shape[:2], 1), np.float32), np.zeros((*k.shape[:2], 1), np.float32), None
+    elif too_large(q, k, call.scale, call.lse[heads.start : heads.stop, rows]):
+        q, k = q.astype(np.float64), k.astype(np.float64)
+    problem = Problem.of(q[None], k[None], None, mask=mask, score=score, scale=1.0 if shown else call.scale,
+                         query_start=call.start + int(rows[0]) if even else 0, where="tiles")  # fmt: skip
+    return statistics.called(problem, tiling.tiling(replace(problem, mask=None)))
+
+
+def groups_of(call: Call, heads: range) -> range:
+    """The heads of keys that some heads of queries read, evenly shared among them."""
+    share = call.shape[0] // call.groups
+    groups = range(heads.start // share, (heads.stop - 1) // share + 1)
+    evenly = [group for group in groups for _ in range(len(heads) // len(groups))]
+    if [h // share for h in heads] != evenly:
+        raise Refused("tiles", [Reason("heads that share keys unevenly", f"heads {heads.start} … {heads.stop - 1}",
+                                       f"whole groups of {share} heads, or one head", "ask head by head")])  # fmt: skip
+    return groups
+
+
+def work(ready) -> int:
+    """Pairs that would be visited, weighted by what each of them costs."""
+    from ...engines.jit.tiling import visited
+
+    H, _, D = ready.problem.q.shape[1:]
+    return H // len(ready.plan.order) * visited(ready.plan) * ready.plan.rows * (D + 64)
+
+
+def streamed(ready, call: Call, part: Part, shown: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and maxima of every cell, (heads, lines, columns) float64 and real."""
+    from ...engines.jit.statistics import Cells, pooled_by_lse
+
+    lse = np.asarray(call.lse[part.heads.start : part.heads.stop])[:, part.rows]
+    cells = Cells(part.lines, part.columns, part.height, part.width)
+    total, most = pooled_by_lse(ready, (np.zeros_like(lse) if shown else lse)[None], cells)
+    return total[0], most[0]
+
+
+def seen(call: Call, part: Part, largest: np.ndarray, chosen: Part) -> np.ndarray:
+    """In which cells some pair may be attended: what has weight may be; of the others bounds decide, or a look at the rows chosen."""
+    found = largest != 0  # where it is NaN, something is attended as well
+    if call.mask is None or found.all():
+        return np.ones(found.shape, bool)
+    rows, keys = call.start + part.rows[0] + part.row_edges, part.keys.start + part.key_edges
+    more, unknown = reach(call.mask, np.array(part.heads), rows, keys, ~found)
+    if unknown.any():
+        _, most = streamed(called(call, chosen, shown=True), call, chosen, shown=True)
+        more |= unknown & (most > 0)
+    return found | more

@@ -1,0 +1,66 @@
+"""Which arrays a call has, by the names under which they are kept, and how their sizes hang together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import Reason
+from ..runs.call import Call, Overview
+from .strict_json import MEND
+
+__all__ = ["arrays_of", "faults", "fields_of"]
+
+# A letter for each axis; the same letter is the same size in all arrays of a call.
+AXES = {"q": "HQD", "k": "GKD", "lse": "HQ", "sinks": "HS", "given": "HQK", "v": "GKE", "x": "QM", "out": "HQE", "received": "HK",
+        "overview.share": "HRC", "overview.largest": "HRC"}  # fmt: skip
+ROW = "rows."
+
+
+def arrays_of(call: Call) -> dict[str, np.ndarray]:
+    """Every array of the call by name."""
+    found = {name: getattr(call, name) for name in AXES if "." not in name}
+    if call.overview is not None:
+        found |= {"overview.share": call.overview.share, "overview.largest": call.overview.largest}
+    found |= {ROW + name: array for name, array in call.rows.items()}
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def fields_of(arrays: Mapping[str, np.ndarray], exact: str | None) -> dict[str, Any]:
+    """The fields of a call from its arrays; exact: what its overview says of itself."""
+    found: dict[str, Any] = {name: array for name, array in arrays.items() if name in AXES and "." not in name}
+    found["rows"] = {name.removeprefix(ROW): array for name, array in arrays.items() if name.startswith(ROW)}
+    if exact is not None:
+        found["overview"] = Overview(arrays["overview.share"], arrays["overview.largest"], exact)
+    return found
+
+
+def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
+    """Every array of the call `name` that is unknown or does not fit the others."""
+    sizes: dict[str, tuple[int, str]] = {}
+    found = []
+    for array, shape in shapes.items():
+        letters = "HQ" if array.startswith(ROW) else AXES.get(array)
+        given = f"{name[:80]}: {array[:80]} of {list(shape)}"
+        if letters is None:
+            found.append(Reason("an unknown array", given, f"one of {', '.join(AXES)}, {ROW}…", MEND))
+        elif len(letters) != len(shape):
+            found.append(Reason("an array of the wrong shape", given, f"({', '.join(letters)})", MEND))
+        else:
+            for letter, size in zip(letters, shape, strict=True):
+                known, other = sizes.setdefault(letter, (size, array))
+                if known != size:
+                    found.append(
+                        Reason("arrays that do not fit each other", given, f"{letter} = {known}, as {other} has it", MEND)
+                    )
+    if sizes.get("G", (1, ""))[0] < 1 or sizes.get("H", (0, ""))[0] % sizes.get("G", (1, ""))[0]:
+        found.append(Reason("heads that do not fit each other", f"{name[:80]}: {sizes['H'][0]} of queries, {sizes['G'][0]} of keys",
+                            "a multiple of the heads of keys", MEND))  # fmt: skip
+    missing = [one for one in ("lse",) if one not in shapes]
+    if ("given" in shapes) == ("q" in shapes and "k" in shapes):
+        missing.append("q and k, or given, one of the two")
+    if ("overview.share" in shapes) != ("overview.largest" in shapes):
+        missing.append("both parts of the overview")
+    return found + [Reason("something is missing", f"{name[:80]}: {', '.join(shapes)}", one, MEND) for one in missing]

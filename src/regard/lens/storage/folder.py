@@ -1,0 +1,211 @@
+"""A recorded run in a folder: `run.json`, and a safetensors file for each call, mapped into memory when it is opened.
+
+    run.json              the manifest: everything but the arrays
+    call-000.safetensors  the arrays of a call: q, k, lse, rows.entropy, table.0, …
+
+The manifest is written last and put in place by one rename, so a folder holds the old run, the new run, or calls without a manifest,
+which is how a recording that broke off is recognised. Nothing is unpickled, and no file but these is opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...common.arrays import elsewhere, read_array
+from ...common.errors import Reason, Refused, refuse
+from ..runs.axis import Axis
+from ..runs.call import Call
+from ..runs.run import Run, Step
+from . import arrays as layout
+from . import manifest, tensors
+from . import rules_json as rules
+from .byte_sizes import shown, size_of
+from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, open_run, run_of, sha256, state_of
+
+__all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]
+
+
+def save(run: Run, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
+    """Writes the run into a folder -> the same run, its arrays mapped from there.
+
+    Refused before anything is written: a folder that holds something else, a run in the way unless `overwrite`, more bytes than
+    `limit` or than the disk has. With `overwrite` the old run stays whole until the new one is.
+
+    >>> import numpy as np, tempfile; from regard.lens.look import of_arrays
+    >>> run = of_arrays(*np.random.default_rng(0).standard_normal((2, 4, 10, 8)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kept = save(run, folder)
+    ...     again = open_run(folder)
+    >>> bool((again.calls[0].weights() == run.calls[0].weights()).all())
+    True
+    """
+    with Writer(folder, limit, overwrite=overwrite) as writer:
+        writer.expect(run.calls)
+        for call in run.calls:
+            writer.add(call)
+        return writer.finish(run.model, run.text, run.axes, run.steps, run.facts)
+
+
+class Writer:
+    """Takes the calls of a run one by one, while a model makes them, and keeps them on the disk instead of in memory.
+
+        with Writer(folder, limit="2GB") as writer:
+            kept = [writer.add(call) for call in calls]
+            run = writer.finish(model, text, axes, steps, facts)
+
+    limit: the most bytes that are written, as a number or as "2GB"; None is no limit but the disk's. What is left unfinished by
+    an error is removed again; what is left by a kill is recognised, and goes with the next run that is written there with
+    `overwrite`. Refused: see `save`.
+    """
+
+    def __init__(self, folder: Path | str, limit: int | str | None = None, *, overwrite: bool = False):
+        self.folder = Path(folder).expanduser()
+        self.limit = None if limit is None else size_of(limit, "save")
+        self.written = 0
+        self._calls: list[dict[str, Any]] = []
+        self._tables: dict[tuple, tuple[int, str]] = {}  # by content: the call and the name under which a table stands
+        self._generation = check_free(self.folder, overwrite)
+        self._lock = -1
+
+    def __enter__(self) -> Writer:
+        try:
+            self._new = not self.folder.exists()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise refuse("save", "the folder is in use", f"another run is being written to {self.folder}", "one at a time",
+                         "wait for it, or choose another folder") from error  # fmt: skip
+        except OSError as error:
+            raise _unwritten(self.folder, error) from error
+        self._remove(lambda name: generation_of(name) == self._generation)  # of a run that broke off
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if self._lock >= 0:  # not finished
+            self._remove(lambda name: name == DRAFT or generation_of(name) == self._generation)
+            self._leave()
+            if self._new and not os.listdir(self.folder):
+                self.folder.rmdir()
+
+    def expect(self, calls: Sequence[Call]) -> None:
+        """Refuses what will not fit before the first byte is written."""
+        self._fit(sum(array.nbytes for call in calls for array in layout.arrays_of(call).values()), f"{len(calls)} calls")
+
+    def add(self, call: Call) -> Call:
+        """Writes a call -> the same call with its arrays mapped from the disk. Refused: one that does not fit into the limit."""
+        number = len(self._calls)
+        arrays = layout.arrays_of(call)
+        if reasons := [
+            *_unkept(call, arrays),
+            *layout.faults(call.name, {name: array.shape for name, array in arrays.items()}),
+        ]:
+            raise Refused("save", reasons)
+        described, tables = rules.pack({"mask": call.mask, "score": call.score})
+        places = []
+        for one in tables:
+            numbers = read_array(one.source.cpu(), "table") if elsewhere(one.source) else one.array
+            content = (numbers.dtype.str, numbers.shape, sha256(numbers))
+            if content not in self._tables:
+                self._tables[content] = number, f"table.{len(self._tables)}"
+                arrays[self._tables[content][1]] = numbers
+            at, name = self._tables[content]
+            places.append({"name": one.name, "call": at, "array": name})
+        self._fit(sum(array.nbytes for array in arrays.values()), f"call {number}, {call.name}")
+        path = self.folder / file_of(number, self._generation)
+        try:
+            tensors.write(path, arrays)
+        except OSError as error:
+            raise _unwritten(self.folder, error) from error
+        self.written += path.stat().st_size
+        self._calls.append({
+            "name": call.name, "layer": call.layer, "queries": call.queries, "keys": call.keys, "scale": call.scale,
+            "start": call.start, "engine": call.engine, "notes": dict(call.notes),
+            "overview": None if call.overview is None else call.overview.exact, "rules": described, "tables": places,
+            "file": path.name,
+            "arrays": {name: {"dtype": tensors.dtype_name(array.dtype), "shape": list(array.shape), "sha256": sha256(array)}
+                       for name, array in arrays.items()},
+        })  # fmt: skip
+        kept = tensors.mapped(path, "save")
+        return dataclasses.replace(call, **layout.fields_of({name: kept[name] for name in arrays}, self._calls[-1]["overview"]))
+
+    def finish(
+        self, model: str, text: str, axes: Mapping[str, Axis], steps: Sequence[Step] = (), facts: Mapping | None = None
+    ) -> Run:
+        """Puts the manifest in place, which makes the folder a run -> the run."""
+        known = {name: fact for name, fact in (facts or {}).items() if name != FOLDER}
+        raw = manifest.text(model, text, axes, self._calls, steps, known)
+        made = run_of(manifest.parse(raw, MANIFEST, "save"), self.folder, "save", self._generation)
+        draft = self.folder / DRAFT
+        try:
+            draft.unlink(missing_ok=True)
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+            with open(handle, "wb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(handle)
+            os.fsync(self._lock)  # the names of the calls come to the disk before the name of the manifest
+            draft.replace(self.folder / MANIFEST)
+            os.fsync(self._lock)
+        except OSError as error:
+            raise _unwritten(self.folder, error) from error
+        self._remove(lambda name: generation_of(name) not in (None, self._generation))
+        self._leave()
+        return made
+
+    def _fit(self, more: int, what: str) -> None:
+        reasons = []
+        if self.limit is not None and self.written + more > self.limit:
+            reasons.append(Reason("more than the limit", f"{what}: {shown(more)}, with {shown(self.written)} before it",
+                                  f"at most {shown(self.limit)}", "choose fewer layers, or raise the limit"))  # fmt: skip
+        room = shutil.disk_usage(self.folder).free
+        if more > room:
+            reasons.append(Reason("more than the disk has", f"{what}: {shown(more)}", f"at most the {shown(room)} that are free",
+                                  "choose fewer layers, or another disk"))  # fmt: skip
+        if reasons:
+            raise Refused("save", reasons)
+
+    def _remove(self, whether: Callable[[str], bool]) -> None:
+        for name in os.listdir(self.folder):
+            if whether(name):
+                (self.folder / name).unlink()
+
+    def _leave(self) -> None:
+        os.close(self._lock)
+        self._lock = -1
+
+
+def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
+    return [
+        Reason("an array of a kind that is not kept", f"{call.name}: {name} of {array.dtype}", "floats, whole numbers or booleans",
+               "convert it with .astype(…)")
+        for name, array in arrays.items() if not tensors.dtype_name(array.dtype)
+    ]  # fmt: skip
+
+
+def check_free(folder: Path, overwrite: bool = False) -> int:
+    """The number of the new run's files, which no run in the folder uses. Refused: what must not be written over."""
+    state = state_of(folder)
+    if state == "run" and overwrite:
+        used = {generation_of(name) for name in os.listdir(folder)} - {None}
+        return max(used, default=-1) + 1  # type: ignore[type-var, operator]
+    if state == "free" or (state == "broken" and overwrite):
+        return 0
+    what = {"run": "a run is in the way", "broken": "a run that broke off is in the way"}.get(state, "something is in the way")
+    raise refuse("save", what, f"{folder}", "a new or an empty folder", "choose another folder" if state == "other" else
+                 "choose another folder, or write over it with overwrite=True (--force)")  # fmt: skip
+
+
+def _unwritten(folder: Path, error: OSError) -> Refused:
+    return refuse(
+        "save", "the run cannot be written", f"{folder}: {error.strerror}", "a folder with room in it", "choose another folder"
+    )

@@ -1,0 +1,169 @@
+"""Arrays in safetensors files: written once, mapped into memory, and every claim of the header checked before an array is made.
+
+    8 bytes: length of the header, little-endian · the header: {name: {dtype, shape, data_offsets}} · the numbers, without gaps
+
+Source: the format section of the safetensors repository (huggingface/safetensors, README).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import Reason, Refused
+from .strict_json import MEND, loads, wrong
+
+__all__ = ["dtype_name", "header_of", "mapped", "opened", "write"]
+
+PLAIN = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8",
+         "F16": "<f2", "F32": "<f4", "F64": "<f8"}  # fmt: skip
+LONGEST = 100_000_000  # bytes of a header, as the format has it
+LARGEST = 2**60  # numbers in an array, and more than any disk holds
+ENTRY = {"dtype": str, "shape": [int], "data_offsets": [int]}
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """What the format calls a dtype, "" for those that it lacks.
+
+    >>> dtype_name(np.dtype(np.float32)), dtype_name(np.dtype(complex))
+    ('F32', '')
+    """
+    if dtype.name == "bfloat16":
+        return "BF16"
+    return next((name for name, code in PLAIN.items() if np.dtype(code) == dtype.newbyteorder("<")), "")
+
+
+def _dtype_of(name: str) -> np.dtype:
+    if name == "BF16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(PLAIN[name])
+
+
+def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """A new file of these arrays, on the disk when it returns. Wide numbers come first, so that each array is aligned."""
+    ordered = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
+    header, end = {}, 0
+    for name in ordered:
+        begin, end = end, end + arrays[name].nbytes
+        header[name] = {
+            "dtype": dtype_name(arrays[name].dtype),
+            "shape": list(arrays[name].shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * ((56 - len(text)) % 64)  # with the length in front, the numbers begin at a multiple of 64
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    with open(handle, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in ordered:
+            for block in blocks(arrays[name]):
+                file.write(block)
+        file.flush()
+        os.fsync(handle)
+
+
+def blocks(array: np.ndarray) -> Iterator[memoryview]:
+    """The bytes of an array in the order and byte order of the format, copied in parts where they lie otherwise."""
+    for part in array if array.ndim > 1 else (array,):
+        packed = np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False))
+        yield packed.reshape(-1).view(np.uint8).data
+
+
+def opened(path: Path) -> int:
+    """A handle of a plain file; ValueError says why there is none. No link is followed, and nothing else is waited for."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} is not there") from error
+    except OSError as error:
+        raise ValueError(f"{path} is a link" if path.is_symlink() else f"{path}: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError(f"{path} is no plain file")
+    return handle
+
+
+def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
+    """The arrays of a file by name, read-only and in its own memory: nothing but the header is read. Refused: a damaged file."""
+    try:
+        handle = opened(path)
+        try:
+            header, start = header_of(handle, str(path), where)
+            memory = np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
+        finally:
+            os.close(handle)
+    except (OSError, ValueError) as error:
+        if isinstance(error, Refused):
+            raise
+        raise Refused(where, [Reason("a file that cannot be read", str(error), "a plain file of a run", MEND)]) from error
+    return {
+        name: memory[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
+        .view(_dtype_of(entry["dtype"])).reshape(entry["shape"])
+        for name, entry in header.items()
+    }  # fmt: skip
+
+
+def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
+    """(the header, where the numbers begin), with every claim checked against the others and against the size of the file."""
+    size = os.fstat(handle).st_size
+    length = int.from_bytes(os.pread(handle, 8, 0), "little")
+    room = min(LONGEST, size - 8)
+    if not 2 <= length <= room:
+        raise Refused(where, [Reason("no safetensors file", f"{name}: a header of {length} bytes in a file of {size}",
+                                     f"2 to {max(room, 2)} bytes", MEND)])  # fmt: skip
+    try:
+        header = loads(os.pread(handle, length, 8))
+    except ValueError as error:
+        raise Refused(where, [Reason("a damaged header", f"{name}: {error}", "JSON", MEND)]) from error
+    if isinstance(header, dict):
+        header.pop("__metadata__", None)
+    reasons = list(_faults(header, size - 8 - length, name))
+    if reasons:
+        raise Refused(where, reasons)
+    return header, 8 + length
+
+
+def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
+    if not isinstance(header, dict):
+        yield Reason("a damaged header", f"{name}: {str(header)[:80]}", "an object of arrays", MEND)
+        return
+    spans = []
+    for key, entry in header.items():
+        at = f"{name}: {key[:80]}"
+        if found := list(wrong(entry, ENTRY, at)):
+            yield from found
+        elif entry["dtype"] != "BF16" and entry["dtype"] not in PLAIN:
+            yield Reason(
+                "numbers of an unknown kind", f"{at} of {entry['dtype'][:20]}", f"one of BF16, {', '.join(PLAIN)}", MEND
+            )
+        elif len(entry["data_offsets"]) != 2 or len(entry["shape"]) > 16 or min(entry["shape"], default=0) < 0 \
+                or math.prod(max(one, 1) for one in entry["shape"]) > LARGEST:  # fmt: skip
+            yield Reason(
+                "an impossible array", f"{at}: {str(entry)[:200]}", "two offsets, and sizes that a file can have", MEND
+            )
+        else:
+            begin, end = entry["data_offsets"]
+            claimed = math.prod(entry["shape"]) * _dtype_of(entry["dtype"]).itemsize
+            if end - begin != claimed:
+                yield Reason("an array that does not fit its place", f"{at} of {claimed} bytes from {begin} to {end}",
+                             "as many bytes as its shape asks for", MEND)  # fmt: skip
+            spans.append((begin, end, key))
+    at_byte = 0
+    for begin, end, key in sorted(spans):
+        if begin != at_byte:
+            yield Reason("arrays that overlap" if begin < at_byte else "a gap between arrays",
+                         f"{name}: {key[:80]} begins at {begin}", f"the end of the one before, {at_byte}", MEND)  # fmt: skip
+        at_byte = max(end, begin)
+    if at_byte != size:
+        yield Reason("a file that is too short" if size < at_byte else "a file that is too long",
+                     f"{name} holds {size} bytes of numbers", f"{at_byte}, as its header says", MEND)  # fmt: skip

@@ -1,0 +1,119 @@
+"""What a page asks about a run: one function for each question, plain arrays and JSON as the answers."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..runs.axis import Axis
+from ..runs.call import Call
+from ..runs.codes import encode
+from ..runs.labels import visible, words
+from ..runs.run import Run
+from .row_walk import walk
+
+__all__ = ["about", "column", "pair", "plain", "row", "tracks", "walk"]
+
+TRACKS = ("entropy", "spread", "special", "maximum", "attended")
+
+
+def about(run: Run) -> dict[str, Any]:
+    """The JSON from which a page of the run starts: everything but the weights. Nothing in it can act, and every number is one."""
+    return {
+        "model": words(run.model), "text": words(run.text[:200]), "facts": plain(run.facts),
+        "axes": {visible(name): _axis(axis) for name, axis in run.axes.items()},
+        "calls": [_call(call) for call in run.calls],
+        "steps": [{"position": step.position, "candidates": [[visible(word), plain(p)] for word, p in step.candidates]}
+                  for step in run.steps],
+    }  # fmt: skip
+
+
+def row(call: Call, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a row looks at: coarse and fine codes, (K,) uint8 each."""
+    return _codes(call, rows=[i], heads=[head])
+
+
+def column(call: Call, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
+    """Who looks at a key: coarse and fine codes, (Q,) uint8 each."""
+    return _codes(call, keys=[j], heads=[head])
+
+
+def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, Any]]:
+    """The weight of one pair in every head of every call between these two axes: its number, weights and what is allowed (H,)."""
+    found = []
+    for number, call in enumerate(run.calls):
+        if (call.queries, call.keys) == (queries, keys):
+            weights, allowed = call.weights([i], [j])[:, 0, 0], call.allowed([i], [j])[:, 0, 0]
+            found.append({"call": number, "weights": weights, "allowed": allowed})
+    return found
+
+
+def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
+    """Figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,); those that are known.
+
+    ordinary: what a row gives to the keys that are no special tokens, Σ p − special.
+    """
+    found = {name: call.rows[name][head].astype(np.float32) for name in TRACKS if name in call.rows}
+    if "special" in call.rows:
+        found["ordinary"] = (_total(call, head) - call.rows["special"][head]).astype(np.float32)
+    return found if call.received is None else found | {"received": call.received[head].astype(np.float32)}
+
+
+def plain(value: Any) -> Any:
+    """The same as JSON can say it and a page can show it: text made visible, null for numbers that are none."""
+    if isinstance(value, str):
+        return words(value)
+    if isinstance(value, Mapping):
+        return {words(str(name)): plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, Sequence | set | frozenset):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int) else words(str(value))
+
+
+def _codes(call: Call, **part) -> tuple[np.ndarray, np.ndarray]:
+    coarse, fine = encode(call.weights(**part), call.allowed(**part))
+    return coarse.ravel(), fine.ravel()
+
+
+def _total(call: Call, head: int) -> np.ndarray:
+    """Σ p of each row, (Q,): 1, less what the sinks take; 0 where nothing may be attended."""
+    if call.given is not None:
+        return np.asarray(call.given[head], np.float64).sum(-1)
+    lse = np.asarray(call.lse[head], np.float64)
+    sinks = np.zeros(0) if call.sinks is None else np.asarray(call.sinks[head], np.float64)
+    with np.errstate(invalid="ignore"):  # −∞ − (−∞), where nothing may be attended
+        taken = np.exp(sinks - lse[:, None]).sum(-1)
+    return np.where(np.isneginf(lse), 0.0, 1.0 - taken)
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    known = {word: visible(word) for word in set(axis.tokens)}
+    edge = [False, *axis.special]  # words beside special tokens stand apart
+    return {
+        "tokens": [known[word] for word in axis.tokens],
+        "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
+        "special": list(axis.special), "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],
+        "grid": axis.grid, "picture": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
+    }  # fmt: skip
+
+
+def _call(call: Call) -> dict[str, Any]:
+    H, Q, K = call.shape
+    return {
+        "name": words(call.name), "layer": call.layer, "heads": H, "groups": call.groups, "queries": visible(call.queries),
+        "keys": visible(call.keys), "Q": Q, "K": K, "start": call.start, "engine": words(call.engine),
+        "only_weights": call.given is not None,
+        "formula": {"mask": None if call.mask is None else words(str(call.mask)),
+                    "score": None if call.score is None else words(str(call.score)),
+                    "scale": plain(call.scale), "sinks": call.sinks is not None},
+        "figures": {name: [plain(float(f"{value:.5g}")) for value in values] for name, values in call.figures.items()},
+        "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")}, "notes": plain(call.notes),
+    }  # fmt: skip
