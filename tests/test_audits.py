@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import regard as rg
 from regard.audits import audit
-from regard.audits.behaviour import CHECKS
-from regard.audits.gap import ALLOWED
-from regard.audits.given import of_module, of_transformers
+from regard.audits.difference import ALLOWED
+from regard.audits.make_subject import of_module, of_transformers
+from regard.audits.model_checks import CHECKS
 from regard.audits.rounding import measure
 from regard.cli import app
 from regard.lens.look import look

@@ -7,7 +7,7 @@ import pytest
 
 import regard as rg
 from regard.audits.finding import Finding, Passed, Skipped
-from regard.audits.recorded import CHECKS, checks
+from regard.audits.run_checks import CHECKS, checks
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
 

@@ -13,11 +13,11 @@ from ..lens import Run
 from ..lens.look import look
 from ..lens.runs.call import Call
 from ..lens.storage.reader import is_run
-from . import recorded
-from .behaviour import CHECKS, NEEDS, training
-from .declared import TOLD
+from . import run_checks as recorded
+from .causality import TOLD
+from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
-from .gap import Incomparable
+from .model_checks import CHECKS, NEEDS, training
 from .subject import Raised, Subject
 
 __all__ = ["NAMES", "Audit", "audit"]
@@ -87,7 +87,7 @@ def audit(
         run = look(what) if named else what
         return _audit(run.model, recorded.checks(run, None, [name for name in names if name in recorded.CHECKS]))
     try:
-        from . import given
+        from . import make_subject as given
     except ImportError as error:
         raise refuse(
             "audit", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..difference import Gap, gap, listed, placed
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap, listed, placed
 from ..subject import Subject
 
 __all__ = ["future_leak"]

@@ -9,8 +9,8 @@ import numpy as np
 from ...lens import Run
 from ...lens.runs.call import Call
 from ..finding import Finding
-from .declared import declared, has_norms, layer_of, scaled_before
-from .words import place, shape_of
+from .layer_settings import declared, has_norms, layer_of, scaled_before
+from .wording import place, shape_of
 
 __all__ = ["scale"]
 

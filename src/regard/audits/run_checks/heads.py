@@ -10,8 +10,8 @@ import numpy as np
 from ...lens import Run
 from ...lens.runs.call import Call
 from ..finding import Finding, Result
-from .told import roundoff, rows_to_read
-from .words import concluded, listed, place
+from .expected_output import roundoff, rows_to_read
+from .wording import concluded, listed, place
 
 __all__ = ["dead", "duplicate", "saturated", "sink", "uniform"]
 

@@ -16,15 +16,15 @@ from ...lens import Run
 from ...lens.runs.call import Call
 from ..finding import Finding, Result
 from .arguments import bias, groups, sinks, softcap
-from .arrival import arrived, implementation
-from .carried import explained, unexplained
-from .declared import declared
 from .heads import dead, duplicate, saturated, sink, uniform
+from .implementation import arrived, implementation
+from .layer_settings import declared
 from .masks import alignment, mask
 from .numbers import empty_rows, numbers, overflow
+from .output import explained, unexplained
 from .scales import scale
 from .weights import weights
-from .words import concluded
+from .wording import concluded
 
 __all__ = ["CHECKS", "checks"]
 

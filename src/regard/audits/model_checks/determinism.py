@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..difference import gap
 from ..finding import Finding, Passed, Result
-from ..gap import gap
 from ..subject import Subject
 
 __all__ = ["determinism", "training"]

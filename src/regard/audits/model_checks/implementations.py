@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..difference import Gap, gap
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap
 from ..subject import Outputs, Raised, Subject
 
 __all__ = ["implementation_difference"]

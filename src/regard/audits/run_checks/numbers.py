@@ -9,8 +9,8 @@ import numpy as np
 from ...lens import Run
 from ...lens.runs.call import Call
 from ..finding import Finding, Passed, Result
-from .told import roundoff, rows_to_read
-from .words import concluded, place
+from .expected_output import roundoff, rows_to_read
+from .wording import concluded, place
 
 __all__ = ["empty_rows", "numbers", "overflow"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 from ..finding import Result
 from ..subject import Subject
-from .agreement import implementation_difference
 from .batch import batch_dependence
-from .cached import cache, position_offset
+from .cache import cache, position_offset
 from .determinism import determinism, training
 from .finite import finite
 from .future import future_leak
+from .implementations import implementation_difference
 from .padding import padding_leak
 
 __all__ = ["CHECKS", "NEEDS", "training"]

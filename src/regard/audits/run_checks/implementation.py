@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
-from .declared import layer_of
-from .words import concluded, listed, place, shape_of
+from .layer_settings import layer_of
+from .wording import concluded, listed, place, shape_of
 
 __all__ = ["arrived", "implementation"]
 

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...lens.runs.call import Call
-from .suspects import Suspect, scaled, suspects
-from .told import Answer, Weigh, answer, normalised, rows_to_read
+from .expected_output import Answer, Weigh, answer, normalised, rows_to_read
+from .known_mistakes import Suspect, scaled, suspects
 
 __all__ = ["DOUBT", "Verdict", "fits", "verdict"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from ...lens import Run
 from ..finding import Finding
-from .declared import declared
-from .verdict import DOUBT, verdict
-from .words import place
+from .diagnosis import DOUBT, verdict
+from .layer_settings import declared
+from .wording import place
 
 __all__ = ["explained", "unexplained"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..difference import Gap, Incomparable, gap
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, Incomparable, gap
 from ..subject import Outputs, Subject, floats, running, seeded
 
 __all__ = ["cache", "position_offset"]

@@ -11,9 +11,9 @@ import numpy as np
 from ...lens import Run
 from ...lens.runs.call import Call
 from ..finding import Finding, Result
-from .declared import declared
-from .told import roundoff, rows_to_read, unit
-from .words import concluded, place
+from .expected_output import roundoff, rows_to_read, unit
+from .layer_settings import declared
+from .wording import concluded, place
 
 __all__ = ["weights"]
 

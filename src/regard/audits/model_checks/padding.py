@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..difference import Gap, gap, placed
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import Gap, gap, placed
 from ..subject import Outputs, Subject
 
 __all__ = ["padding_leak"]

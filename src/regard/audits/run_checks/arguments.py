@@ -10,10 +10,10 @@ from ...language.scores import softcap as softcapped
 from ...lens import Run
 from ...lens.runs.call import Call
 from ..finding import Finding
-from .declared import declared, layer_of
-from .suspects import capped
-from .verdict import fits
-from .words import place, shape_of
+from .diagnosis import fits
+from .known_mistakes import capped
+from .layer_settings import declared, layer_of
+from .wording import place, shape_of
 
 __all__ = ["bias", "groups", "sinks", "softcap"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import Refused, refuse
-from .declared import causality
+from .causality import causality
 from .subject import Mask, Subject, seeded
 
 __all__ = ["of_module", "of_name", "of_transformers"]

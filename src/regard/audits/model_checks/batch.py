@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..difference import gap
 from ..finding import Finding, Passed, Result, Skipped
-from ..gap import gap
 from ..subject import Outputs, Subject
 
 __all__ = ["batch_dependence"]

@@ -11,10 +11,10 @@ from ...language.expr import Var, walk
 from ...lens import Run
 from ...lens.runs.call import Call
 from ..finding import SEVERITIES, Finding
-from .declared import declared
-from .suspects import capped
-from .told import rows_to_read
-from .words import place
+from .expected_output import rows_to_read
+from .known_mistakes import capped
+from .layer_settings import declared
+from .wording import place
 
 __all__ = ["alignment", "mask"]
 
