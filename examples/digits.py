@@ -17,8 +17,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from regard.models import VisionConfig, VisionTransformer
-from regard.models.report import Report
-from regard.models.training import Recipe, Training
+from regard.models.training.loop import Recipe, Training
+from regard.models.training.report import Report
 
 
 def shifted(images: torch.Tensor, chance: torch.Generator) -> torch.Tensor:

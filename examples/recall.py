@@ -24,7 +24,7 @@ from torch import nn
 import regard as rg
 from regard.models.blocks import stack
 from regard.models.config import BlockConfig
-from regard.models.training import Recipe, Training
+from regard.models.training.loop import Recipe, Training
 
 PAIRS, KEYS, VALUES = 32, 64, 64
 BATCH, WIDTH = 32, 64

@@ -12,16 +12,9 @@ pytest.importorskip("safetensors", reason="safetensors is not installed")
 
 from safetensors.torch import save_file  # noqa: E402
 
-from regard.models import (  # noqa: E402
-    ClassifierConfig,
-    Config,
-    LanguageModel,
-    SequenceClassifier,
-    VisionConfig,
-    VisionTransformer,
-    checkpoint,
-)
-from regard.models.vocabulary import Bytes, Pairs  # noqa: E402
+from regard.models import ClassifierConfig, Config, LanguageModel, SequenceClassifier, VisionConfig, VisionTransformer
+from regard.models.data.vocabulary import Bytes, Pairs  # noqa: E402
+from regard.models.training import checkpoint
 
 SMALL = {"d_model": 16, "layers": 1, "heads": 2}
 

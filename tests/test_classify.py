@@ -9,13 +9,13 @@ from test_cli import regard
 
 from regard.cli.classify import classify
 from regard.common.errors import Refused
-from regard.models import tables
-from regard.models.report import Report
+from regard.models.data import tables
+from regard.models.training.report import Report
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
-from regard.models import checkpoint, classification  # noqa: E402
+from regard.models.training import checkpoint, classification  # noqa: E402
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "poor", "dull"]
 

@@ -14,16 +14,16 @@ from test_cli import SRC, refused, regard
 
 from regard.cli.generate import generate
 from regard.common.errors import Refused
-from regard.models import text
-from regard.models.curve import curve
-from regard.models.vocabulary import Bytes, Decoder, Pairs
+from regard.models.data import text
+from regard.models.data.vocabulary import Bytes, Decoder, Pairs
+from regard.models.training.curve import curve
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
-from regard.models import checkpoint, run  # noqa: E402
-from regard.models.batches import Windows  # noqa: E402
-from regard.models.training import Recipe, Training  # noqa: E402
+from regard.models.data.batches import Windows  # noqa: E402
+from regard.models.training import checkpoint, run  # noqa: E402
+from regard.models.training.loop import Recipe, Training  # noqa: E402
 
 RHYME = "Round and round the rugged rock the ragged rascal ran.\n" * 40
 TINY = {"layers": 1, "width": 16, "heads": 2, "context": 16, "batch": 2, "warmup": 2, "dropout": 0.1}
@@ -253,7 +253,7 @@ def test_the_curve_shows_the_losses():
 def test_the_picture_is_drawn(tmp_path):
     """A PNG of the size that was asked for, and no draft beside it; the running mean of a constant is the constant."""
     pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
-    from regard.models.picture import picture, smooth
+    from regard.models.training.loss_plot import picture, smooth
 
     picture(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
     content = (tmp_path / "loss.png").read_bytes()

@@ -34,7 +34,7 @@ class Learned:
 
 def measure(steps: int, progress: Callable[[str], None]) -> list[Learned]:
     """All three, each a step at a time; what is reported last is the mean loss of the last tenth of the steps."""
-    from ..models import run
+    from ..models.training import run
 
     source = Path(sysconfig.get_path("stdlib")) / "*.py"
     with tempfile.TemporaryDirectory() as folder:

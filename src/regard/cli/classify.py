@@ -58,7 +58,8 @@ def _learn(source: Path, text: str | None, label: str | None, test: Path | None,
     """Trains, judges, and saves both."""
     from rich.console import Console
 
-    from ..models import checkpoint, tables
+    from ..models.data import tables
+    from ..models.training import checkpoint
     from .watch import bar, interruptible
 
     console = Console(highlight=False, soft_wrap=True)
@@ -66,7 +67,7 @@ def _learn(source: Path, text: str | None, label: str | None, test: Path | None,
     table = tables.read(source, text, label)
     judged = None if test is None else tables.read(test, *table.columns)
 
-    from ..models.classification import Classification
+    from ..models.training.classification import Classification
     from .report import show
 
     learning = Classification(table, judged, wishes)
@@ -98,15 +99,16 @@ def _learn(source: Path, text: str | None, label: str | None, test: Path | None,
 
 def _ask(folder: Path, source: str, text: str | None, label: str | None, device: str) -> None:
     """Prints class, probability and text for each text; for a table whose labels are named, the report."""
-    from ..models import checkpoint, tables
-    from ..models.device import check
+    from ..models.data import tables
+    from ..models.training import checkpoint
+    from ..models.training.device import check
 
     check(device, "classify")
     saved = checkpoint.load(folder, "classify", device)
     if saved.kind != "SequenceClassifier":
         raise refuse("classify", "the model does not classify", f"{folder} holds a {saved.kind}", "a classifier",
                      "train one with regard classify FILE")  # fmt: skip
-    from ..models.classification import judge, predict
+    from ..models.training.classification import judge, predict
 
     table = None
     if Path(source).suffix in tables.KINDS:

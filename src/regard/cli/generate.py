@@ -42,9 +42,10 @@ def generate(
     from .watch import needs
 
     needs("generate", "torch", "safetensors")
-    from ..models import checkpoint, stream
-    from ..models.device import check
-    from ..models.vocabulary import Decoder
+    from ..models import stream
+    from ..models.data.vocabulary import Decoder
+    from ..models.training import checkpoint
+    from ..models.training.device import check
 
     check(device, "generate")
     saved = checkpoint.load(folder, "generate", device)

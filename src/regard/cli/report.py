@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ..models.report import Report
+from ..models.training.report import Report
 
 __all__ = ["show"]
 

@@ -59,7 +59,7 @@ def train(
     needs("train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
     console = Console(highlight=False, soft_wrap=True)
     with Console(stderr=True).status("reading the text"):
-        from ..models import run as runs
+        from ..models.training import run as runs
 
         run = runs.resume(out, files or [], wishes) if resume else runs.begin(out, files or [], wishes)
     _introduce(console, run)
@@ -94,8 +94,8 @@ def _introduce(console, run) -> None:
 
 def _conclude(console, run, out: Path) -> None:
     """The curve, and how to go on."""
-    from ..models.curve import curve
-    from ..models.picture import picture
+    from ..models.training.curve import curve
+    from ..models.training.loss_plot import picture
 
     learned = [(line["step"], line["loss"]) for line in run.metrics]
     held = [(line["step"], line["held_out"]) for line in run.metrics if "held_out" in line]

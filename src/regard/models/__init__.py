@@ -17,7 +17,7 @@ import importlib
 ROOMS = {
     "ClassifierConfig": "classifier", "Config": "config", "EncoderDecoder": "encoder_decoder", "LanguageModel": "language_model",
     "SequenceClassifier": "classifier", "TranslationConfig": "encoder_decoder", "VisionConfig": "vision",
-    "VisionTransformer": "vision", "generate": "generation", "load": "checkpoint", "save": "checkpoint", "stream": "generation",
+    "VisionTransformer": "vision", "generate": "generation", "load": "training.checkpoint", "save": "training.checkpoint", "stream": "generation",
 }  # fmt: skip
 
 __all__ = [

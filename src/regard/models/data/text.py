@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.errors import Reason, Refused
+from ...common.errors import Reason, Refused
 
 __all__ = ["Document", "read", "split"]
 

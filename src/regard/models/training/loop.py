@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 
 __all__ = ["Recipe", "Step", "Training", "precision_of"]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from ..common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
+from ..data.tables import Table
+from ..data.vocabulary import Bytes, Pairs, Vocabulary
 from . import checkpoint, device
+from .loop import Recipe, Step, Training, precision_of
 from .report import Report
-from .tables import Table
-from .training import Recipe, Step, Training, precision_of
-from .vocabulary import Bytes, Pairs, Vocabulary
 
 __all__ = ["Classification", "Settings", "judge", "predict", "split"]
 
@@ -63,7 +63,7 @@ class Classification:
     """
 
     def __init__(self, table: Table, test: Table | None, wishes: Mapping[str, Any]):
-        from . import ClassifierConfig, SequenceClassifier
+        from .. import ClassifierConfig, SequenceClassifier
 
         self.settings = replace(Settings(), **wishes)
         device.check(self.settings.device, "classify")

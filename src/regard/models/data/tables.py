@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse
 
 __all__ = ["KINDS", "Table", "read"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..common.errors import refuse
+from ...common.errors import refuse
 
 __all__ = ["check"]
 

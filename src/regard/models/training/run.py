@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from ..common.errors import Reason, Refused, refuse
-from . import checkpoint, device, text
-from .batches import Windows, tokens_of
-from .training import Recipe, Training, precision_of
-from .vocabulary import Bytes, Pairs, Vocabulary
+from ...common.errors import Reason, Refused, refuse
+from ..data import text
+from ..data.batches import Windows, tokens_of
+from ..data.vocabulary import Bytes, Pairs, Vocabulary
+from . import checkpoint, device
+from .loop import Recipe, Training, precision_of
 
 __all__ = ["LOG", "Run", "Settings", "begin", "resume"]
 
@@ -72,7 +73,7 @@ class Settings:
 
     def model(self, vocabulary: Vocabulary):
         """A new model of this shape; its weights follow from the seed."""
-        from . import Config, LanguageModel
+        from .. import Config, LanguageModel
 
         make = {"llama": Config.llama, "gpt": Config.gpt}[self.style]
         torch.manual_seed(self.recipe.seed)

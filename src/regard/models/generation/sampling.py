@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..common.errors import Reason, Refused, refuse
-from ..language.masks import count
+from ...common.errors import Reason, Refused, refuse
+from ...language.masks import count
 
 __all__ = ["Sampling", "draw", "min_p", "top_k", "top_p"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..common.errors import Reason, Refused
-from ..language.masks import count, whole
+from ...common.errors import Reason, Refused
+from ...language.masks import count, whole
 from .sampling import Sampling
 from .stops import Stops
 

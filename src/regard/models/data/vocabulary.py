@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..common.errors import refuse
+from ...common.errors import refuse
 
 __all__ = ["Bytes", "Decoder", "Pairs", "Vocabulary", "from_dict"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..common.errors import Reason, Refused
+from ...common.errors import Reason, Refused
 
 __all__ = ["Stops"]
 

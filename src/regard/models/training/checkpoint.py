@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..common.errors import Reason, Refused, refuse
-from . import vocabulary as vocabularies
+from ...common.errors import Reason, Refused, refuse
+from ..data import vocabulary as vocabularies
 
 __all__ = ["NAME", "Saved", "build", "check_free", "claim", "find", "load", "read", "restore", "save", "tensors_of", "write"]
 
@@ -82,7 +82,7 @@ def load(folder: Path | str, where: str = "load", device: str | torch.device = "
 
 def build(tensors: dict, described: dict, path: Path, where: str, device: str | torch.device = "cpu") -> Saved:
     """The model that a file describes, with the weights that stood in it."""
-    from .. import models
+    from ... import models
 
     if described["kind"] not in KINDS:
         raise refuse(where, "a model of an unknown kind", f"{described['kind']!r} in {path}", f"one of {', '.join(KINDS)}",
