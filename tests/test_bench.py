@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regard.bench import fresh, lens, report, run, system, turns
+from regard.bench import fresh_process as fresh
+from regard.bench import interleave as turns
+from regard.bench import lens, report, run, system
+from regard.bench.accuracy import Truth
 from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
-from regard.bench.truth import Truth
 from regard.cli.bench import bench
 from regard.common.errors import Refused
 from regard.engines.dispatch import peak

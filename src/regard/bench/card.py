@@ -34,7 +34,7 @@ from ..language.expr import Expr, query, table
 from ..language.masks import causal, documents, lengths, prefix, strided, window
 from ..language.problem import Problem
 from ..language.scores import alibi, bias, relative, softcap, t5_buckets
-from .truth import SUMS, TOLERANCE
+from .accuracy import SUMS, TOLERANCE
 
 __all__ = ["main", "planning", "right", "speed"]
 

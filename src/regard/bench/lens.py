@@ -25,8 +25,8 @@ from ..lens.runs.tiles import overview, tile
 from ..lens.viewer import page
 from ..lens.viewer.queries import row
 from . import browser
+from .interleave import Pace, seconds, take_turns
 from .system import Figure
-from .turns import Pace, seconds, take_turns
 
 __all__ = ["measure"]
 

@@ -18,7 +18,7 @@ from .engines import ENGINES
 from .learning import Learned
 from .result import Result
 from .system import Figure
-from .whole import Timed
+from .whole_models import Timed
 
 __all__ = ["as_json", "case_table", "figures_table", "machine_lines", "summary_table"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from .turns import Burst
+from .interleave import Burst
 
 __all__ = ["Result"]
 

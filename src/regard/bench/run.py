@@ -12,14 +12,15 @@ from rich.console import Console
 
 from ..common.errors import Refused, refuse
 from ..engines import peak
-from . import learning, lens, report, system, whole
+from . import learning, lens, report, system
+from . import whole_models as whole
+from .accuracy import Truth
 from .cases import CASES, Case, choose, shrunk
 from .engines import ENGINES, Engine, Form
-from .fresh import RULES
+from .fresh_process import RULES
+from .interleave import FULL, QUICK, Pace, seconds, take_turns, timed
 from .machine import describe
 from .result import Result
-from .truth import Truth
-from .turns import FULL, QUICK, Pace, seconds, take_turns, timed
 
 __all__ = ["run", "run_case"]
 

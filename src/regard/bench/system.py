@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import refuse
-from .fresh import RULES
+from .fresh_process import RULES
 
 __all__ = ["Figure", "measure"]
 
@@ -59,7 +59,7 @@ def import_time() -> Figure:
 def compile_time(rule: str) -> list[Figure]:
     """A kernel's first call less a later one: with an empty cache, then from the disk cache that this left behind."""
     with tempfile.TemporaryDirectory() as folder:
-        cold, cached = (child(["-m", "regard.bench.fresh", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2))
+        cold, cached = (child(["-m", "regard.bench.fresh_process", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2))
     return [
         Figure(f"compile {rule}, cold", cold["first"] - cold["again"], "s"),
         Figure(f"compile {rule}, from disk", cached["first"] - cached["again"], "s"),
@@ -72,7 +72,7 @@ def memory() -> Figure:
     name = "extra memory, causal, 100,000 rows × 1 head"
     if not Path("/proc/self/clear_refs").exists():
         return Figure(name, float("nan"), "bytes", "measured on Linux only: it needs /proc/self/clear_refs")
-    return Figure(name, child(["-m", "regard.bench.fresh", "memory"])["extra"], "bytes")
+    return Figure(name, child(["-m", "regard.bench.fresh_process", "memory"])["extra"], "bytes")
 
 
 def child(arguments: list[str], **environment: str) -> Any:

@@ -40,7 +40,7 @@ def classify(
     """Train a classifier on a table of texts and labels and judge it, or ask one: --model FOLDER "a text"."""
     given = {name: value for name, value in locals().items() if value is not None}
     wishes = {name: value for name, value in given.items() if name not in ("source", "text", "label", "test", "out", "model")}
-    from .watch import needs
+    from .progress import needs
 
     if model is not None:
         learns = [f"--{name.replace('_', '-')}" for name in given if name in {"test", "out", *wishes} - {"device"}]
@@ -60,7 +60,7 @@ def _learn(source: Path, text: str | None, label: str | None, test: Path | None,
 
     from ..models.data import tables
     from ..models.training import checkpoint
-    from .watch import bar, interruptible
+    from .progress import bar, interruptible
 
     console = Console(highlight=False, soft_wrap=True)
     checkpoint.check_free(out, "classify", "choose another with --out")
@@ -68,7 +68,7 @@ def _learn(source: Path, text: str | None, label: str | None, test: Path | None,
     judged = None if test is None else tables.read(test, *table.columns)
 
     from ..models.training.classification import Classification
-    from .report import show
+    from .classifier_report import show
 
     learning = Classification(table, judged, wishes)
     console.print(f"columns  text {table.columns[0]!r}, label {table.columns[1]!r}", markup=False)
@@ -119,7 +119,7 @@ def _ask(folder: Path, source: str, text: str | None, label: str | None, device:
     if table is not None and label is not None:
         from rich.console import Console
 
-        from .report import show
+        from .classifier_report import show
 
         show(Console(highlight=False, soft_wrap=True), judge(saved, table), f"rows of {source}")
         return

@@ -39,7 +39,7 @@ def generate(
     given = _prompt(prompt)
     if n < 1:
         raise refuse("generate", "no continuations", f"-n {n}", "1 or more", "raise it")
-    from .watch import needs
+    from .progress import needs
 
     needs("generate", "torch", "safetensors")
     from ..models import stream

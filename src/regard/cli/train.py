@@ -54,7 +54,7 @@ def train(
 
     from rich.console import Console  # here and below: what is heavy loads after the arguments are known
 
-    from .watch import bar, interruptible, needs
+    from .progress import bar, interruptible, needs
 
     needs("train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
     console = Console(highlight=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .turns import Pace, seconds, take_turns
+from .interleave import Pace, seconds, take_turns
 
 __all__ = ["TASKS", "Timed", "measure", "missing"]
 
