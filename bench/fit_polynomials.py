@@ -1,4 +1,5 @@
-"""Finds the coefficients in src/regard/jit/code/special.py: least-maximum fits of the relative error, by Remez exchange.
+"""Finds the coefficients in src/regard/jit/code/special.py: least-maximum fits of the relative error, by Remez
+exchange.
 
     python bench/fit_polynomials.py
 
@@ -65,5 +66,6 @@ if __name__ == "__main__":
     half_ln2 = float(np.log(2) / 2)
     rounded("EXP2", np.exp2, one_over(np.exp2), -0.5, 0.5, list(range(7)), {0: 1.0})
     rounded("EXPM1", expm1_over_x, one_over(expm1_over_x), -half_ln2, half_ln2, list(range(7)), {0: 1.0})
-    # s² (2/3 + 2/5 s² …) stands beside d - s·d, which is about 2s: an absolute error of the tail counts 1/s² times less.
+    # s² (2/3 + 2/5 s² …) stands beside d - s·d, which is about 2s: an absolute error of the tail counts 1/s² times
+    # less.
     rounded("ATANH", atanh_tail, lambda y: np.ones_like(y) * X(0.03), 0.0, 0.02944, list(range(4)), {})

@@ -1,8 +1,8 @@
 """How far approximate attentions are from softmax attention: the table of docs/approximate.md.
 
-Each layer gets the same random projections, and its heads are compared with exact attention over the same queries, keys and values.
-How sharp the attention is (the spread of its logits) decides everything, so there is a column for each. Linformer's projections
-take the means of neighbouring keys, because untrained ones mean nothing.
+Each layer gets the same random projections, and its heads are compared with exact attention over the same queries, keys
+and values. How sharp the attention is (the spread of its logits) decides everything, so there is a column for each.
+Linformer's projections take the means of neighbouring keys, because untrained ones mean nothing.
 
     python examples/approximate.py
 """

@@ -1,7 +1,7 @@
 """Decode three texts of different lengths with a small model, token by token, and check it against the whole at once.
 
-The model is random, so the text is nonsense; what counts is that nothing is computed twice and nothing differs: the last layers see
-everything, the first a window of 100 tokens, whose cache is a ring that stops growing.
+The model is random, so the text is nonsense; what counts is that nothing is computed twice and nothing differs: the
+last layers see everything, the first a window of 100 tokens, whose cache is a ring that stops growing.
 
     python examples/decoding.py
 """

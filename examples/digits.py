@@ -1,7 +1,7 @@
 """Handwritten digits: a small vision transformer on the 1,797 pictures of 8 × 8 pixels that scikit-learn brings along.
 
-A fifth of them is held out, evenly over the digits; the model is judged once, at the end. Half of the pictures it learns from are
-shifted by a pixel, so that it learns shapes and not places.
+A fifth of them is held out, evenly over the digits; the model is judged once, at the end. Half of the pictures it
+learns from are shifted by a pixel, so that it learns shapes and not places.
 
     python examples/digits.py    # well below a minute on two cores; 97 % and more
 """
@@ -54,7 +54,8 @@ def main(*arguments: str) -> Report:
         return model(torch.where(moved, shifted(images[chosen], chance), images[chosen]), labels[chosen])[1]
 
     print(
-        f"{len(learned)} pictures to learn from, {len(held)} held out; {sum(w.numel() for w in model.parameters()):,} weights"
+        f"{len(learned)} pictures to learn from, {len(held)} held out; "
+        f"{sum(w.numel() for w in model.parameters()):,} weights"
     )
     began = time.monotonic()
     # So few pictures are soon known by heart; strong decay of the weights keeps to what they share.

@@ -1,6 +1,7 @@
 """Run a model that knows nothing of regard on regard, and look into one of its heads afterwards.
 
-A folder or hub name of any transformers model may be given; without one, the small trained MiniLM is used if it is installed:
+A folder or hub name of any transformers model may be given; without one, the small trained MiniLM is used if it is
+installed:
 
     python examples/existing_model.py [model]
 """
@@ -39,7 +40,8 @@ def main() -> None:
         model.set_attn_implementation("eager")
         difference = (found - model(**inputs)[0]).abs().max().item()
     print(
-        f"{type(model).__name__}: {len(calls)} attention calls on regard; the output differs from eager's by at most {difference:.1e}"
+        f"{type(model).__name__}: {len(calls)} attention calls on regard; the output differs from eager's by "
+        f"at most {difference:.1e}"
     )
 
     words = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])

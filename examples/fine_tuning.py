@@ -2,8 +2,9 @@
 
     python examples/fine_tuning.py [steps]
 
-Whether A stands before B cannot be told from the words alone: only positions and attention solve it. The model is made here, at
-random, so nothing is downloaded; `from_pretrained(name, attn_implementation="regard")` is trained in the same way.
+Whether A stands before B cannot be told from the words alone: only positions and attention solve it. The model is made
+here, at random, so nothing is downloaded; `from_pretrained(name, attn_implementation="regard")` is trained in the same
+way.
 """
 
 from __future__ import annotations
@@ -25,15 +26,26 @@ def sentences(count: int, length: int = 12) -> dict[str, torch.Tensor]:
     ids[torch.arange(count), places[:, 0]] = FIRST
     ids[torch.arange(count), places[:, 1]] = SECOND
     seen = torch.arange(length) < torch.randint(length - 3, length + 1, (count, 1))
-    return {"input_ids": ids.where(seen, PAD), "attention_mask": seen.long(), "labels": (places[:, 0] < places[:, 1]).long()}
+    return {
+        "input_ids": ids.where(seen, PAD),
+        "attention_mask": seen.long(),
+        "labels": (places[:, 0] < places[:, 1]).long(),
+    }
 
 
 def main() -> None:
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 150
     torch.manual_seed(0)
     hf.register()
-    config = BertConfig(vocab_size=30, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                        max_position_embeddings=16, attn_implementation="regard")  # fmt: skip
+    config = BertConfig(
+        vocab_size=30,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=16,
+        attn_implementation="regard",
+    )
     model = BertForSequenceClassification(config)
     hf.check(model)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)

@@ -36,14 +36,19 @@ def main(*arguments: str) -> None:
         source = Path(sysconfig.get_path("stdlib"))
         learning = run.begin(asked.out, [source / "*.py"], {**SHAPE, **RECIPE, "steps": asked.steps})
     weights = sum(weight.numel() for weight in learning.model.parameters())
-    print(f"{len(learning.learned):,} tokens of {len(learning.files)} files, {weights:,} weights, from step {learning.done} on")
+    print(
+        f"{len(learning.learned):,} tokens of {len(learning.files)} files, {weights:,} weights, from step "
+        f"{learning.done} on"
+    )
 
     began, first = time.monotonic(), learning.done
     for line in learning:
         if "held_out" in line:
             speed = (learning.done - first) * learning.tokens_per_step / (time.monotonic() - began)
-            print(f"step {line['step']:4}  loss {line['loss']:.3f}  held out {line['held_out']:.3f} "
-                  f"({line['bits_per_byte']:.2f} bits per byte)  {speed:,.0f} tokens/s")  # fmt: skip
+            print(
+                f"step {line['step']:4}  loss {line['loss']:.3f}  held out {line['held_out']:.3f} "
+                f"({line['bits_per_byte']:.2f} bits per byte)  {speed:,.0f} tokens/s"
+            )
 
     held = [(line["step"], line["held_out"]) for line in learning.metrics if "held_out" in line]
     print(*curve([(line["step"], line["loss"]) for line in learning.metrics], held), sep="\n")

@@ -35,7 +35,8 @@ def textbook(x: torch.Tensor) -> None:
     """One head, with its weights."""
     out, weights = SelfAttention(WIDTH, d_k=64)(x, mask=rg.causal(), return_weights=True)
     print(
-        f"SelfAttention          one head: out {tuple(out.shape)}, weights {tuple(weights.shape)}, rows sum to {weights.sum(-1).mean():.3f}"
+        f"SelfAttention          one head: out {tuple(out.shape)}, weights {tuple(weights.shape)}, rows sum "
+        f"to {weights.sum(-1).mean():.3f}"
     )
 
 
@@ -46,7 +47,10 @@ def in_place_of_torchs(x: torch.Tensor) -> None:
     theirs.self_attn = MultiHeadAttention.of(theirs.self_attn)
     print(f"MultiHeadAttention     inside torch's TransformerEncoderLayer: apart by {apart(theirs(x), expected)}")
     weights = theirs.self_attn(x, x, x, key_padding_mask=torch.ones(BATCH, ROWS, dtype=torch.bool))[1]
-    print(f"                       a row that may attend nothing has weights of {weights.abs().max():.0f}, where torch has NaN")
+    print(
+        f"                       a row that may attend nothing has weights of {weights.abs().max():.0f}, "
+        "where torch has NaN"
+    )
 
 
 def shared_heads(x: torch.Tensor) -> None:
@@ -56,7 +60,8 @@ def shared_heads(x: torch.Tensor) -> None:
         cache = rg.KVCache(kv_heads, WIDTH // HEADS, batch=BATCH, pages=BATCH * ROWS // 128)
         parts = torch.cat([layer(part, mask=rg.causal(), cache=cache) for part in x.split([ROWS - 1, 1], dim=1)], dim=1)
         print(
-            f"Attention              {name}: {numbers(layer):,} parameters, {cache.nbytes // (BATCH * ROWS)} bytes cached per token; "
+            f"Attention              {name}: {numbers(layer):,} parameters, {cache.nbytes // (BATCH * ROWS)} "
+            "bytes cached per token; "
             f"decoding and prefill apart by {apart(parts, layer(x, mask=rg.causal()))}"
         )
     layer = Attention(WIDTH, HEADS, memory_dim=48)
@@ -69,7 +74,8 @@ def latent(x: torch.Tensor) -> None:
     cache = LatentCache(kv_rank=48, rope_dim=16, batch=BATCH, pages=BATCH * ROWS // 128)
     parts = torch.cat([layer(part, mask=rg.causal(), cache=cache) for part in x.split([ROWS - 1, 1], dim=1)], dim=1)
     print(
-        f"LatentAttention        {numbers(layer):,} parameters, {cache.nbytes // (BATCH * ROWS)} bytes cached per token; "
+        f"LatentAttention        {numbers(layer):,} parameters, {cache.nbytes // (BATCH * ROWS)} bytes "
+        "cached per token; "
         f"absorbed and parallel apart by {apart(parts, layer(x, mask=rg.causal()))}"
     )
 

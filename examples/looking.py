@@ -1,4 +1,5 @@
-"""Look inside attention: of arrays at 50,000 rows, of a torch module that knows nothing of it, and of a text that a model writes.
+"""Look inside attention: of arrays at 50,000 rows, of a torch module that knows nothing of it, and of a text that a
+model writes.
 
 Nothing n × n is kept: weights, tiles and figures are computed from q, k and lse when they are asked for.
 
@@ -28,7 +29,10 @@ q[0, 40_000] *= 8  # one row that looks firmly at something
 start = time.perf_counter()
 run = rg.look(q, k=k, mask=rg.causal())
 call = run.calls[0]
-print(f"{n:,} rows, figures of all of them in {time.perf_counter() - start:.1f} s; the matrix would take {4e-9 * n * n:.0f} GB")
+print(
+    f"{n:,} rows, figures of all of them in {time.perf_counter() - start:.1f} s; the matrix would take "
+    f"{4e-9 * n * n:.0f} GB"
+)
 row = int(call.rows["maximum"][0, 1000:].argmax()) + 1000
 key = int(call.rows["strongest"][0, row])
 print(f"the firmest look from row 1,000 on: {row:,} -> {key:,}, {call.weights(rows=[row], keys=[key]).item():.1%}\n")
@@ -40,9 +44,17 @@ print(f"entropy of its heads: {run.calls[0].figures['entropy'].round(2)} nats of
 (folder / "layer.html").write_text(page(run), encoding="utf-8")
 
 torch.manual_seed(0)
-config = LlamaConfig(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-                     num_key_value_heads=2)  # fmt: skip
-run = rg.look(LlamaForCausalLM(config).eval(), inputs={"input_ids": torch.arange(12)[None]}, generate=8).save(folder / "run")
+config = LlamaConfig(
+    vocab_size=256,
+    hidden_size=64,
+    intermediate_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
+run = rg.look(LlamaForCausalLM(config).eval(), inputs={"input_ids": torch.arange(12)[None]}, generate=8).save(
+    folder / "run"
+)
 print(f"\nwritten: {' '.join(step.candidates[0][0] for step in run.steps)}")
 rg.heatmap(run, call=1, title="layer 1").savefig(folder / "heads.png")
 (folder / "written.html").write_text(page(run), encoding="utf-8")

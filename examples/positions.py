@@ -12,7 +12,10 @@ from regard.language.expr import score
 from regard.torch.layers import Attention
 from regard.torch.positions import NTK, ALiBi, Buckets, Linear, Llama3, Position, Relative, Rotary, YaRN
 
-DEPTH, TRAINED = 64, 1024  # the components of a head, and the length that the rotary kinds are meant to outgrow four times
+DEPTH, TRAINED = (
+    64,
+    1024,
+)  # the components of a head, and the length that the rotary kinds are meant to outgrow four times
 DISTANCES = [0, 1, 8, 64, 512, 4096]
 KINDS: dict[str, Position] = {
     "rotary": Rotary(DEPTH),
@@ -28,7 +31,9 @@ KINDS: dict[str, Position] = {
 
 @torch.no_grad()
 def profile(kind: Position, first: int = 0) -> list[float]:
-    """The score of a row at first + 4096 with equal rows before it, at each distance; 1 where positions are not asked for."""
+    """The score of a row at first + 4096 with equal rows before it, at each distance; 1 where positions are not asked
+    for.
+    """
     row = torch.ones(1, 1, len(DISTANCES), DEPTH, dtype=torch.float64) / DEPTH**0.5
     places = first + DISTANCES[-1] - torch.tensor(DISTANCES)
     q, k = kind.rotate(row, places[:1].expand(len(places))), kind.rotate(row, places)
@@ -47,7 +52,11 @@ def main() -> None:
         moved = max(abs(a - b) for a, b in zip(here, there, strict=True))
         print(f"{name:20}" + "".join(f"{value:9.3f}" for value in here) + f"   a million places on: ± {moved:.0e}")
 
-    layer, x, order = Attention(DEPTH, heads=8).double(), torch.randn(1, 10, DEPTH, dtype=torch.float64), torch.randperm(10)
+    layer, x, order = (
+        Attention(DEPTH, heads=8).double(),
+        torch.randn(1, 10, DEPTH, dtype=torch.float64),
+        torch.randperm(10),
+    )
     apart = (layer(x[:, order]) - layer(x)[:, order]).abs().max()
     print(f"\nwithout positions, rows in another order give the same rows in that order: ± {apart:.0e}")
 

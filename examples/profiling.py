@@ -1,7 +1,8 @@
-"""Where does the time of a model's attention go, and where does a NaN come from? Nothing of the model is changed to find out.
+"""Where does the time of a model's attention go, and where does a NaN come from? Nothing of the model is changed to
+find out.
 
-A small language model of transformers is profiled on torch's own attention and on regard, both ways; then one number of a weight is
-made NaN, and a trace finds it; then a mask of the wrong size stops a model, and the trace says where.
+A small language model of transformers is profiled on torch's own attention and on regard, both ways; then one number of
+a weight is made NaN, and a trace finds it; then a mask of the wrong size stops a model, and the trace says where.
 
     python examples/profiling.py [folder for the timelines]
 """
@@ -22,8 +23,14 @@ import regard.torch.hf
 torch.manual_seed(0)
 regard.torch.hf.register()
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
-config = LlamaConfig(vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-                     num_key_value_heads=2)  # fmt: skip
+config = LlamaConfig(
+    vocab_size=256,
+    hidden_size=128,
+    intermediate_size=256,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 model = LlamaForCausalLM(config).eval()
 inputs = {"input_ids": torch.arange(256)[None]}
 

@@ -1,12 +1,13 @@
 """Recall what stood behind a key: attention learns it, a GRU and an LSTM of the same size do not in the same steps.
 
-Rows 0 … 31 are pairs of a key and its value, both drawn anew; rows 32 … 63 are the same keys in another order. Behind each, what
-was its value?
+Rows 0 … 31 are pairs of a key and its value, both drawn anew; rows 32 … 63 are the same keys in another order. Behind
+each, what was its value?
 
     (k3 v7) (k1 v2) (k8 v5) …   k1 → v2   k8 → v5   …
 
-Whoever attends finds the key and reads the value beside it. Whoever has only a state must have kept every pair in it. (The task:
-associative recall, as in Arora et al. 2023, "Zoology".) Everything but the middle is the same: embeddings, answers, batches, recipe.
+Whoever attends finds the key and reads the value beside it. Whoever has only a state must have kept every pair in it.
+(The task: associative recall, as in Arora et al. 2023, "Zoology".) Everything but the middle is the same: embeddings,
+answers, batches, recipe.
 
     python examples/recall.py
 """

@@ -1,4 +1,6 @@
-"""A page open in a real browser, and the runs that the tests of the page look at; the fixtures come in through conftest.py."""
+"""A page open in a real browser, and the runs that the tests of the page look at; the fixtures come in through
+conftest.py.
+"""
 
 import dataclasses
 import shutil
@@ -8,16 +10,39 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.language.problem import Problem
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")  # fmt: skip
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 HOSTILE = (
-    "</script><script>window.harmed=1</script>", '"><img src=x onerror="window.harmed=2">', "{{script}}", "'; window.harmed=3; '",
-    " 🦊", "\u202egnp.exe", "\u2028", "&lt;b&gt;", "<!--<script>", "]]>", "\x1b[31m", "שלום", " " * 3, "", "x" * 10_000, "\ud800",
-)  # fmt: skip
+    "</script><script>window.harmed=1</script>",
+    '"><img src=x onerror="window.harmed=2">',
+    "{{script}}",
+    "'; window.harmed=3; '",
+    " 🦊",
+    "\u202egnp.exe",
+    "\u2028",
+    "&lt;b&gt;",
+    "<!--<script>",
+    "]]>",
+    "\x1b[31m",
+    "שלום",
+    " " * 3,
+    "",
+    "x" * 10_000,
+    "\ud800",
+)
 
 
 class Opened:
@@ -153,7 +178,9 @@ def words(n):
     return ("[CLS]", *(f" word{i}" for i in range(1, n - 1)), "[SEP]")[:n]
 
 
-def example(n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups=None, depth=8, seed=0, poison=None, **rules):
+def example(
+    n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups=None, depth=8, seed=0, poison=None, **rules
+):
     """A run of random heads, and the exact weights of each call, (H, Q, K) each, as `attention_weights` gives them.
 
     keys: how many there are, where they are not the queries · poison(q, k): changes the numbers before they are used
@@ -170,16 +197,37 @@ def example(n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups
     for layer in range(layers):
         q = 2 * random.standard_normal((heads, n, depth), dtype=np.float32)
         k = 2 * random.standard_normal((groups or heads, keys or n, depth), dtype=np.float32)
-        v, x = random.standard_normal(k.shape, dtype=np.float32), random.standard_normal((n, heads * depth), dtype=np.float32)
+        v, x = (
+            random.standard_normal(k.shape, dtype=np.float32),
+            random.standard_normal((n, heads * depth), dtype=np.float32),
+        )
         if poison is not None:
             poison(q, k)
-        problem = rg.problem.Problem.of(q[None], k[None], None, mask=mask, **rules)
-        known = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": int(problem.query_start[0])}
+        problem = Problem.of(q[None], k[None], None, mask=mask, **rules)
+        known = {
+            "mask": problem.mask,
+            "score": problem.score,
+            "scale": problem.scale,
+            "start": int(problem.query_start[0]),
+        }
         target = axes["source" if keys else "text"]
         found = measured(q, k, np.array(target.special), **known)
         p = rg.attention_weights(q, k, mask=mask, **rules)
-        calls.append(Call(f"layers.{layer}.attention", layer, "text", target.name, q=q, k=k, **known, **found, v=v, x=x,
-                          out=np.nan_to_num(p) @ v.repeat(heads // len(v), 0)))  # fmt: skip
+        calls.append(
+            Call(
+                f"layers.{layer}.attention",
+                layer,
+                "text",
+                target.name,
+                q=q,
+                k=k,
+                **known,
+                **found,
+                v=v,
+                x=x,
+                out=np.nan_to_num(p) @ v.repeat(heads // len(v), 0),
+            )
+        )
         exact.append(p)
     return Run("toy", "".join(tokens), axes, tuple(calls)), exact
 
@@ -192,6 +240,8 @@ def fault(run, call=0, **change):
 
 
 def near(shown, exact, error):
-    """Fails unless shown weights, by position, are within the relative error of the exact ones, or below what is shown at all."""
+    """Fails unless shown weights, by position, are within the relative error of the exact ones, or below what is shown
+    at all.
+    """
     for i, p in shown.items():
         assert abs(p - exact[i]) <= max(error * 1.001 * exact[i], 1e-6), (i, p, exact[i])

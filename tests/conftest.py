@@ -17,4 +17,6 @@ settings.load_profile("regard")
 def pytest_configure(config):
     """In CI the page is driven in a real browser, or the run fails: .ci/run installs one."""
     if CI and not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        raise pytest.UsageError("the tests of the page need Chromium, and CI must not leave them out: apt-get install chromium")
+        raise pytest.UsageError(
+            "the tests of the page need Chromium, and CI must not leave them out: apt-get install chromium"
+        )

@@ -20,7 +20,8 @@ def normal(*shape, seed=0, dtype=np.float32):
 def qkv(H=2, Q=19, K=37, D=16, E=16, G=None, B=2, dtype=np.float32):
     G = H if G is None else G
     return tuple(
-        normal(*shape, seed=seed + 1).astype(dtype) for seed, shape in enumerate(((B, H, Q, D), (B, G, K, D), (B, G, K, E)))
+        normal(*shape, seed=seed + 1).astype(dtype)
+        for seed, shape in enumerate(((B, H, Q, D), (B, G, K, D), (B, G, K, E)))
     )
 
 

@@ -1,7 +1,7 @@
 """The long random campaign: every promise on random problems, for as long as one likes. `make fuzz SEED=7 MINUTES=60`.
 
-A round is one seed: each property draws some problems from it, and the seed alone decides which. What fails is made small and
-printed with the call that repeats it. Kernels go to a folder of their own, which is thrown away.
+A round is one seed: each property draws some problems from it, and the seed alone decides which. What fails is made
+small and printed with the call that repeats it. Kernels go to a folder of their own, which is thrown away.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from strategies import dropouts, hostile, problems
 
 import regard as rg
 from regard.api.backward import learned
-from regard.engines.dispatch import dispatch as engines
+from regard.engines import dispatch as engines
 from regard.engines.jit.code.target import ISAS, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
@@ -60,7 +60,7 @@ def same(found, expected, what: str) -> None:
         np.testing.assert_array_equal(x, y, err_msg=what)
 
 
-# ---- properties --------------------------------------------------------------------------------------------------------------
+# ---- properties ------------------------------------------------------------------------------------------------------
 
 
 @drawn(anything, isas)
@@ -75,18 +75,26 @@ def magnitudes(case, isa, scores, values):
     """Tiny scores, scores of thousands, values that are denormals or large."""
     arrays = {name: np.asarray(case.kwargs[name], np.float64) * size for name, size in (("q", scores), ("v", values))}
     with limited(isa):
-        test_engines.judge(case.kwargs | {name: array.astype(case.kwargs[name].dtype) for name, array in arrays.items()})
+        test_engines.judge(
+            case.kwargs | {name: array.astype(case.kwargs[name].dtype) for name, array in arrays.items()}
+        )
 
 
-@drawn(problems(dtypes=DTYPES, rows=1500, depth=8), st.sampled_from((1, 2, 5)), st.integers(1, 300), st.integers(0, 999))
+@drawn(
+    problems(dtypes=DTYPES, rows=1500, depth=8), st.sampled_from((1, 2, 5)), st.integers(1, 300), st.integers(0, 999)
+)
 def bits(case, count, step, number):
-    """Law 11: the same bits from any number of threads, from contiguous copies, for one entry alone, and for rows in chunks."""
+    """Law 11: the same bits from any number of threads, from contiguous copies, for one entry alone, and for rows in
+    chunks.
+    """
     kwargs, problem = case.kwargs, Problem.of(**case.kwargs)
     whole = laws(kwargs)
     with threads.limit(count):
         same(laws(kwargs), whole, f"{count} threads")
     same(
-        laws({name: np.ascontiguousarray(value) if name in "qkv" else value for name, value in kwargs.items()}), whole, "copies"
+        laws({name: np.ascontiguousarray(value) if name in "qkv" else value for name, value in kwargs.items()}),
+        whole,
+        "copies",
     )
     B, H, Q, _ = problem.q.shape
     if 0 in (B, H, Q):
@@ -112,7 +120,8 @@ def dropout(case, isa, falling):
     identity = np.broadcast_to(np.eye(K).astype(problem.dtype), (*case.kwargs["v"].shape[:-1], K))
     with limited(isa):
         plain, fallen = (
-            laws(case.kwargs | {"v": identity} | some)[0].astype(np.float64).reshape(B, H, Q, K) for some in ({}, falling)
+            laws(case.kwargs | {"v": identity} | some)[0].astype(np.float64).reshape(B, H, Q, K)
+            for some in ({}, falling)
         )
     positions = np.ix_(range(B), range(H), range(Q), range(K))
     query = problem.query_start[:, None, None, None] + positions[2]
@@ -134,9 +143,11 @@ def reach(before: Problem, after: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(rows (B, H, Q) that see what differs, keys (B, G, K) that such a row may attend or that differ themselves)."""
     B, H, G, Q, K = (before.dims[letter] for letter in "BHGQK")
     at = {
-        "batch": np.arange(B)[:, None, None, None], "head": np.arange(H)[:, None, None], "key": np.arange(K),
+        "batch": np.arange(B)[:, None, None, None],
+        "head": np.arange(H)[:, None, None],
+        "key": np.arange(K),
         "query": before.query_start[:, None, None, None] + np.arange(Q)[:, None],
-    }  # fmt: skip
+    }
     allowed = np.broadcast_to(True if before.mask is None else readings.evaluate(before.mask, at), (B, H, Q, K))
     changed = {part: (getattr(before, part) != getattr(after, part)).any(-1) for part in "qkv"}
     keys = changed["k"] | changed["v"]
@@ -146,7 +157,9 @@ def reach(before: Problem, after: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 @drawn(problems(dtypes=DTYPES, rows=120, depth=40), isas, st.data())
 def poison(case, isa, data):
-    """Law 6: whatever a key, a value or a query holds, rows that may not attend it keep their bits; others show what the law shows."""
+    """Law 6: whatever a key, a value or a query holds, rows that may not attend it keep their bits; others show what
+    the law shows.
+    """
     before, after, name = poisoned(case, data)
     if 0 in before.dims.values():
         return
@@ -167,11 +180,15 @@ def poisoned_gradients(case, isa, data, falling):
     if 0 in before.dims.values():
         return
     if falling:
-        before, after = (replace(problem, dropout=Dropout(falling["dropout"], falling["seed"])) for problem in (before, after))
+        before, after = (
+            replace(problem, dropout=Dropout(falling["dropout"], falling["seed"])) for problem in (before, after)
+        )
     rows, keys = reach(before, after)
     dout = np.random.default_rng(0).standard_normal((*before.q.shape[:3], before.dims["E"])).astype(before.dtype)
     with limited(isa):
-        old, new = (engines.pull_back(problem, engines.keep(problem, "jit"), dout, None, []) for problem in (before, after))
+        old, new = (
+            engines.pull_back(problem, engines.keep(problem, "jit"), dout, None, []) for problem in (before, after)
+        )
     for part, untouched in (("q", ~rows), ("k", ~keys), ("v", ~keys)):
         x, y = getattr(new, part), getattr(old, part)
         np.testing.assert_array_equal(x[untouched], y[untouched], err_msg=f"d{part} of what {name} does not reach")
@@ -225,13 +242,19 @@ def statistics(case, isa):
         test_stats_engine.judge(case.kwargs, test_stats_engine.EVERYTHING + maps)
 
 
-# ---- the campaign ------------------------------------------------------------------------------------------------------------
+# ---- the campaign ----------------------------------------------------------------------------------------------------
 
 
 def examine(name: str, number: int, examples: int) -> Exception | None:
     """One property on the problems of a seed; what went wrong, made small."""
-    setup = settings(max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck),
-                     phases=(Phase.generate, Phase.shrink), print_blob=False)  # fmt: skip
+    setup = settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        print_blob=False,
+    )
     try:
         if name == "cache":  # random lives of a cache, beside plain arrays that keep everything
             run_state_machine_as_test(seed(number)(test_cache.Model), settings=settings(setup, stateful_step_count=20))
@@ -257,7 +280,9 @@ def main() -> int:
             for name in asked.only or [*PROPERTIES, "cache"]:
                 begun = time.monotonic()
                 error = examine(name, number, asked.examples)
-                print(f"seed {number} {name}: {'failed' if error else 'ok'}, {time.monotonic() - begun:.1f} s", flush=True)
+                print(
+                    f"seed {number} {name}: {'failed' if error else 'ok'}, {time.monotonic() - begun:.1f} s", flush=True
+                )
                 if error:
                     failures += 1
                     traceback.print_exception(error, limit=-4, file=sys.stdout)

@@ -1,4 +1,6 @@
-"""The imports of the package as a graph, read from the source: which file imports which, at its top or inside a function."""
+"""The imports of the package as a graph, read from the source: which file imports which, at its top or inside a
+function.
+"""
 
 import ast
 from collections import deque
@@ -10,7 +12,9 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "regard"
 
 
 class Import(NamedTuple):
-    """One import statement's target: a module of the package. inside: it stands in a function and runs when that is called."""
+    """One import statement's target: a module of the package. inside: it stands in a function and runs when that is
+    called.
+    """
 
     module: str
     inside: bool
@@ -29,7 +33,9 @@ def imports(name: str, files: dict[str, Path]) -> Iterator[Import]:
     """The modules of the package that a module imports."""
     path = files[name]
     tree = ast.parse(path.read_text())
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
     within = {id(inner) for node in functions for inner in ast.walk(node)}
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(tree):

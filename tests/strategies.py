@@ -1,4 +1,5 @@
-"""Hypothesis strategies that draw valid problems: any shape, stride, mask, score, start and sinks that attention must take.
+"""Hypothesis strategies that draw valid problems: any shape, stride, mask, score, start and sinks that attention must
+take.
 
 A test says `@given(problems())` and calls `rg.attention(**case.kwargs)`; a failing case prints itself.
 """
@@ -38,7 +39,9 @@ class Case:
     def __repr__(self) -> str:
         def shown(name, value):
             if isinstance(value, np.ndarray):
-                made = f" {self.layout[name]}" if name in self.layout else f" {value.tolist()}" if value.size < 8 else ""
+                made = (
+                    f" {self.layout[name]}" if name in self.layout else f" {value.tolist()}" if value.size < 8 else ""
+                )
                 return f"{name}: {value.dtype} {list(value.shape)}{made}"
             return f"{name}: {value!r}"
 
@@ -49,7 +52,7 @@ class Case:
         printer.text(repr(self))
 
 
-# ---- arrays ----------------------------------------------------------------------------------------------------------------
+# ---- arrays ----------------------------------------------------------------------------------------------------------
 
 LAYOUTS = ("plain", "transposed", "fortran", "sliced", "negative", "broadcast", "misaligned")
 
@@ -102,7 +105,7 @@ def broadcastable(draw, dims: Dims) -> tuple[int, ...]:
     return tuple(shape[draw(st.integers(0, 2)) :])
 
 
-# ---- integer expressions -----------------------------------------------------------------------------------------------------
+# ---- integer expressions ---------------------------------------------------------------------------------------------
 
 POSITIONS = (rg.query, rg.key, rg.query, rg.key, rg.batch, rg.head)
 
@@ -110,8 +113,13 @@ POSITIONS = (rg.query, rg.key, rg.query, rg.key, rg.batch, rg.head)
 @st.composite
 def integers(draw, dims: Dims, depth: int = 2) -> Expr:
     """An integer rule over positions; values stay small, so that 32 bits hold them."""
-    kind = draw(st.sampled_from(("position", "position", "constant") if depth == 0 else (
-        "position", "difference", "sum", "scaled", "divided", "remainder", "abs", "clip", "read", "where")))  # fmt: skip
+    kind = draw(
+        st.sampled_from(
+            ("position", "position", "constant")
+            if depth == 0
+            else ("position", "difference", "sum", "scaled", "divided", "remainder", "abs", "clip", "read", "where")
+        )
+    )
     if kind == "position":
         return draw(st.sampled_from(POSITIONS))
     if kind == "constant":
@@ -143,7 +151,7 @@ def clamping(array: np.ndarray, name: str, x: Expr) -> Expr:
     return rg.table(array, name)[rg.clip(x, 0, len(array) - 1) if isinstance(x, Var) else x]
 
 
-# ---- masks -------------------------------------------------------------------------------------------------------------------
+# ---- masks -----------------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -160,8 +168,23 @@ def comparisons(draw, dims: Dims, depth: int = 2) -> Expr:
 def factories(draw, dims: Dims) -> Expr:
     """One of the masks that regard names."""
     small = st.integers(1, 12)
-    name = draw(st.sampled_from(("everything", "causal", "window", "prefix", "documents", "lengths", "dilated", "strided",
-                                 "global_tokens", "blocks", "dense")))  # fmt: skip
+    name = draw(
+        st.sampled_from(
+            (
+                "everything",
+                "causal",
+                "window",
+                "prefix",
+                "documents",
+                "lengths",
+                "dilated",
+                "strided",
+                "global_tokens",
+                "blocks",
+                "dense",
+            )
+        )
+    )
     per_batch = st.one_of(st.integers(0, 40), whole((dims.B,), 40))
     if name in ("everything", "causal"):
         return getattr(rg, name)()
@@ -206,7 +229,7 @@ def masks(draw, dims: Dims, depth: int = 2) -> Expr:
     return x & y if kind == "&" else x | y if kind == "|" else x ^ y
 
 
-# ---- scores ------------------------------------------------------------------------------------------------------------------
+# ---- scores ----------------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -232,14 +255,32 @@ def offsets(draw, dims: Dims) -> Expr:
 @st.composite
 def bends(draw, x: Expr) -> Expr:
     """A continuous function of a score that keeps its size."""
-    return draw(st.sampled_from((
-        lambda: rg.softcap(3.0, x), lambda: 2 * rg.tanh(x), lambda: rg.sigmoid(x) * x, lambda: rg.relu(x) - 0.1 * x,
-        lambda: rg.softplus(x), lambda: rg.sqrt(1 + x * x), lambda: rg.log1p(abs(x)), lambda: rg.sin(x) + rg.cos(x),
-        lambda: rg.exp2(rg.clip(x, -3, 2)), lambda: rg.expm1(rg.minimum(x, 1.0)), lambda: rg.erf(x) + 0.5 * x,
-        lambda: rg.where(x > 0, x, 0.25 * x), lambda: rg.atan(x), lambda: rg.tan(rg.tanh(x)), lambda: x / (1 + abs(x)),
-        lambda: rg.maximum(x, -1), lambda: rg.log(1 + rg.exp(rg.clip(x, -8, 8))), lambda: rg.rsqrt(1 + x * x),
-        lambda: rg.pow(1.5 + rg.tanh(x), 2.5), lambda: x**3 / (1 + x * x),
-    )))()  # fmt: skip
+    return draw(
+        st.sampled_from(
+            (
+                lambda: rg.softcap(3.0, x),
+                lambda: 2 * rg.tanh(x),
+                lambda: rg.sigmoid(x) * x,
+                lambda: rg.relu(x) - 0.1 * x,
+                lambda: rg.softplus(x),
+                lambda: rg.sqrt(1 + x * x),
+                lambda: rg.log1p(abs(x)),
+                lambda: rg.sin(x) + rg.cos(x),
+                lambda: rg.exp2(rg.clip(x, -3, 2)),
+                lambda: rg.expm1(rg.minimum(x, 1.0)),
+                lambda: rg.erf(x) + 0.5 * x,
+                lambda: rg.where(x > 0, x, 0.25 * x),
+                lambda: rg.atan(x),
+                lambda: rg.tan(rg.tanh(x)),
+                lambda: x / (1 + abs(x)),
+                lambda: rg.maximum(x, -1),
+                lambda: rg.log(1 + rg.exp(rg.clip(x, -8, 8))),
+                lambda: rg.rsqrt(1 + x * x),
+                lambda: rg.pow(1.5 + rg.tanh(x), 2.5),
+                lambda: x**3 / (1 + x * x),
+            )
+        )
+    )()
 
 
 @st.composite
@@ -247,8 +288,11 @@ def scores(draw, dims: Dims, steps: int = 2) -> Expr:
     """Scores composed from regard's own, from functions of the score and from reads at computed places."""
     x: Expr = rg.score
     for _ in range(draw(st.integers(0, steps))):
-        name = draw(st.sampled_from(("softcap", "alibi", "bias", "gate", "relative", "t5_buckets", "bend", "offset", "scaled",
-                                     "where")))  # fmt: skip
+        name = draw(
+            st.sampled_from(
+                ("softcap", "alibi", "bias", "gate", "relative", "t5_buckets", "bend", "offset", "scaled", "where")
+            )
+        )
         if name == "softcap":
             x = rg.softcap(draw(st.sampled_from((1.5, 4.0, 30.0))), x)
         elif name == "alibi":
@@ -276,7 +320,7 @@ def scores(draw, dims: Dims, steps: int = 2) -> Expr:
     return rg.where(draw(masks(dims, 1)), x, float("-inf")) if draw(st.integers(0, 4)) == 0 else x
 
 
-# ---- the whole call ----------------------------------------------------------------------------------------------------------
+# ---- the whole call --------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -297,19 +341,24 @@ def problems(draw, dtypes=(np.float32, np.float64), rows: int = 40, depth: int =
         layout[name] = draw(layouts)
         arrays[name] = laid_out(draw(normal(shape[4 - axes :], dtype)), layout[name])
     starts = st.integers(-10, 50)
-    start = draw(st.one_of(st.none(), st.just(0), starts, st.lists(starts, min_size=dims.B, max_size=dims.B).map(np.array)))
+    start = draw(
+        st.one_of(st.none(), st.just(0), starts, st.lists(starts, min_size=dims.B, max_size=dims.B).map(np.array))
+    )
     sink_shape = draw(st.sampled_from((None, None, (dims.H,), (dims.H, 3))))
-    return Case({
-        **arrays,
-        "mask": draw(st.one_of(st.none(), masks(dims), masks(dims))),
-        "score": draw(st.one_of(st.none(), scores(dims))),
-        "scale": draw(st.sampled_from((None, None, 0.5, -0.25, 0.0))),
-        "query_start": start,
-        "sinks": None if sink_shape is None else draw(normal(sink_shape, dtype)),
-    }, layout)  # fmt: skip
+    return Case(
+        {
+            **arrays,
+            "mask": draw(st.one_of(st.none(), masks(dims), masks(dims))),
+            "score": draw(st.one_of(st.none(), scores(dims))),
+            "scale": draw(st.sampled_from((None, None, 0.5, -0.25, 0.0))),
+            "query_start": start,
+            "sinks": None if sink_shape is None else draw(normal(sink_shape, dtype)),
+        },
+        layout,
+    )
 
 
-# ---- what nobody wishes for --------------------------------------------------------------------------------------------------
+# ---- what nobody wishes for ------------------------------------------------------------------------------------------
 
 HOSTILE = (np.nan, np.inf, -np.inf, 1e30, -1e30, 1e-30, 1e-40, -0.0)
 
@@ -325,4 +374,6 @@ def hostile(draw, array: np.ndarray) -> np.ndarray:
         return np.where(place, np.array(value).astype(array.dtype), array)
 
 
-dropouts = st.fixed_dictionaries({"dropout": st.sampled_from((0.01, 0.3, 0.5, 0.99)), "seed": st.integers(0, 2**64 - 1)})
+dropouts = st.fixed_dictionaries(
+    {"dropout": st.sampled_from((0.01, 0.3, 0.5, 0.99)), "seed": st.integers(0, 2**64 - 1)}
+)

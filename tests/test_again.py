@@ -1,4 +1,6 @@
-"""A call like one before takes the short way: what it gives is what the first one gave, and nothing that matters is overlooked."""
+"""A call like one before takes the short way: what it gives is what the first one gave, and nothing that matters is
+overlooked.
+"""
 
 import numpy as np
 import pytest
@@ -24,17 +26,23 @@ class Own(np.ndarray):
 
 def arrays(seed, lead=(2,)):
     random = np.random.default_rng(seed)
-    return [random.standard_normal((*lead, heads, rows, 8)).astype(np.float32) for heads, rows in ((4, 7), (2, 9), (2, 9))]
+    return [
+        random.standard_normal((*lead, heads, rows, 8)).astype(np.float32) for heads, rows in ((4, 7), (2, 9), (2, 9))
+    ]
 
 
 @pytest.mark.parametrize("given", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("lead", [(2,), (3, 2), ()], ids=str)
 def test_the_short_way_gives_what_the_long_way_gives(given, lead):
-    """The second call of a kind, over other numbers and in the same strides, has the bits of the engine asked directly."""
+    """The second call of a kind, over other numbers and in the same strides, has the bits of the engine asked
+    directly.
+    """
     for seed in (1, 2, 3):
         q, k, v = arrays(seed, lead)
         out, lse = rg.attention_with_lse(q, k, v, **given)
-        direct = rg.attention_with_lse(q.copy(), k.copy(), v.copy(), **given, dropout=0.0, seed=0)  # a seed goes the long way
+        direct = rg.attention_with_lse(
+            q.copy(), k.copy(), v.copy(), **given, dropout=0.0, seed=0
+        )  # a seed goes the long way
         tensors = rg.attention_with_lse(*map(torch.from_numpy, (q, k, v)), **given)
 
         for found, twin, tensor in zip((out, lse), direct, tensors):
@@ -72,7 +80,9 @@ def test_what_a_kind_is():
 
 
 def test_what_takes_the_long_way():
-    """Numbers that do not lie as they are, arrays of a user's own class, rules that are not built yet: never the short way."""
+    """Numbers that do not lie as they are, arrays of a user's own class, rules that are not built yet: never the short
+    way.
+    """
     q, k, v = map(torch.from_numpy, arrays(0))
     turned = torch.complex(torch.zeros_like(k), -k).conj().imag  # -(-k), which lies there with the other sign
     short = [(q, k, v, None), (q, k, v, rg.causal())]
@@ -110,7 +120,9 @@ def test_refused_again():
 
 
 def test_another_machine_is_another_kind():
-    """A call that is limited to narrower vectors, or to one thread, does not take the way that was found before the limit."""
+    """A call that is limited to narrower vectors, or to one thread, does not take the way that was found before the
+    limit.
+    """
     from regard.engines.jit.code.target import limited
     from regard.engines.jit.run import threads
 

@@ -45,7 +45,9 @@ def test_a_pair_is_asked_of_every_call_between_its_axes():
 
 
 def test_tracks_are_the_figures_of_a_head(run):
-    """Along the rows entropy and the like, along the keys what each receives; a call that has no figures has no tracks."""
+    """Along the rows entropy and the like, along the keys what each receives; a call that has no figures has no
+    tracks.
+    """
     run, exact = run
     found = answers.tracks(run.calls[0], 2)
     np.testing.assert_allclose(found["maximum"], exact[0][2].max(-1), rtol=1e-5)
@@ -70,7 +72,9 @@ def test_ordinary_keys_have_what_special_tokens_and_sinks_leave(sinks, given):
 
 
 def test_a_walk_leads_from_the_input_to_the_output(run):
-    """The numbers of each step follow from those before: q·k scaled, scores, p = exp(score − lse) where allowed, Σ p v."""
+    """The numbers of each step follow from those before: q·k scaled, scores, p = exp(score − lse) where allowed, Σ p
+    v.
+    """
     run, exact = run
     head, i = 3, 70
     call = run.calls[1]
@@ -99,7 +103,9 @@ def test_a_walk_leads_from_the_input_to_the_output(run):
 
 
 def test_a_walk_says_what_was_not_kept_and_what_is_no_number():
-    """Null for what was not kept, words for what is not finite; a masked NaN among the values does not reach the sum."""
+    """Null for what was not kept, words for what is not finite; a masked NaN among the values does not reach the
+    sum.
+    """
     run, _ = example(10, mask=rg.causal(), poison=lambda q, k: q.__setitem__((0, 4, 0), np.inf))
     v = run.calls[0].v.copy()
     v[0, 9] = np.nan
@@ -154,4 +160,6 @@ def test_a_head_that_sees_nothing_has_no_figures():
     run, _ = example(6, layers=1, heads=2, mask=(rg.head == 0) & (rg.key <= rg.query))
     figures = answers.about(run)["calls"][0]["figures"]
     assert all(values[1] is None and values[0] is not None for values in figures.values())
-    assert answers.about(dataclasses.replace(run, axes={"text": Axis.of(6)}))["axes"]["text"]["tokens"] == list("012345")
+    assert answers.about(dataclasses.replace(run, axes={"text": Axis.of(6)}))["axes"]["text"]["tokens"] == list(
+        "012345"
+    )

@@ -1,4 +1,6 @@
-"""Approximate attention: its parallel and recurrent forms agree, its expectation is the exact result, and its error is shown."""
+"""Approximate attention: its parallel and recurrent forms agree, its expectation is the exact result, and its error is
+shown.
+"""
 
 import copy
 import math
@@ -43,7 +45,7 @@ def plainly(q, k, v, allowed):
     return weights @ values / weights.sum(-1, keepdim=True)
 
 
-# ---- the linear core ---------------------------------------------------------------------------------------------------------
+# ---- the linear core -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -67,7 +69,9 @@ def test_linear_attention_is_its_formula(length, causal):
 @pytest.mark.parametrize("steps", [[1] * 40, [130, 1, 169], [LENGTH]], ids=["one by one", "in pieces", "at once"])
 @torch.no_grad()
 def test_the_recurrent_form_gives_the_numbers_of_the_parallel_one(name, steps):
-    """Rows given piece by piece, with what is kept between them, are the rows of the whole; what is kept does not grow."""
+    """Rows given piece by piece, with what is kept between them, are the rows of the whole; what is kept does not
+    grow.
+    """
     layer, x, state = made(name), rows(2, sum(steps), 16), LinearState()
     pieces, sizes = [], set()
     for piece in x.split(steps, dim=1):
@@ -127,7 +131,7 @@ def test_elu_features_keep_small_weights():
     assert layer.key_features(x).tolist() == pytest.approx(exact, rel=1e-6)
 
 
-# ---- Performer ---------------------------------------------------------------------------------------------------------------
+# ---- Performer -------------------------------------------------------------------------------------------------------
 
 
 def test_directions_are_orthogonal_within_a_block_and_gaussian_in_length():
@@ -191,7 +195,7 @@ def test_a_draw_is_saved_and_redrawn_from_the_generator():
     assert torch.equal(layer.directions, drawn)
 
 
-# ---- Linformer ---------------------------------------------------------------------------------------------------------------
+# ---- Linformer -------------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -205,7 +209,9 @@ def test_linformer_is_attention_over_projected_keys():
     k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
     heads = (q @ k.mT / 2).softmax(-1) @ v
 
-    assert torch.allclose(layer(x, mask=rg.lengths(there)), layer.o(heads.transpose(1, 2).flatten(2)), rtol=1e-9, atol=1e-12)
+    assert torch.allclose(
+        layer(x, mask=rg.lengths(there)), layer.o(heads.transpose(1, 2).flatten(2)), rtol=1e-9, atol=1e-12
+    )
 
 
 @torch.no_grad()
@@ -218,13 +224,15 @@ def test_linformer_that_projects_nothing_is_exact():
     assert deviation(layer, x).overall < 1e-12
 
 
-# ---- what they share ---------------------------------------------------------------------------------------------------------
+# ---- what they share -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", LAYERS)
 @torch.no_grad()
 def test_keys_that_are_not_there_count_for_nothing(name):
-    """A padded batch gives what each text gives alone; padding may be NaN; rows of padding give 0 before the projection."""
+    """A padded batch gives what each text gives alone; padding may be NaN; rows of padding give 0 before the
+    projection.
+    """
     layer, x, there = made(name), rows(2, LENGTH, 16), [190, LENGTH]
     padded = x.clone()
     padded[0, 190:] = torch.nan
@@ -270,7 +278,9 @@ def test_every_parameter_learns(name):
 def test_the_projections_of_an_exact_layer_load(name):
     """The parameters have the names and shapes of `Attention`'s; the approximation has its own beside them."""
     layer = made(name)
-    exact = Attention(16, 4, layer.kv_heads, head_dim=layer.head_dim, value_dim=layer.value_dim, bias=layer.q.bias is not None)
+    exact = Attention(
+        16, 4, layer.kv_heads, head_dim=layer.head_dim, value_dim=layer.value_dim, bias=layer.q.bias is not None
+    )
     missing, unexpected = layer.load_state_dict(exact.state_dict(), strict=False)
 
     assert unexpected == []
@@ -303,7 +313,9 @@ def test_a_layer_stands_in_a_block(name):
 
 @torch.no_grad()
 def test_the_deviation_is_that_of_the_heads():
-    """The three figures are those of the formula: the exact result from torch, equal weights as the mean of the values."""
+    """The three figures are those of the formula: the exact result from torch, equal weights as the mean of the
+    values.
+    """
     layer, x = made("performer"), rows(2, 20, 16)
     q, k, v = layer.projected(x, None)
     exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
@@ -320,14 +332,26 @@ def test_the_deviation_is_that_of_the_heads():
 
 X = torch.zeros(2, 6, 16)
 REFUSED = {
-    "causal Linformer": (lambda: LAYERS["linformer"]()(X, mask=rg.causal()), "Linformer cannot be causal.*mixes keys of every place"),
-    "cached Linformer": (lambda: LAYERS["linformer"]()(X, cache=LinearState()), "not what this layer keeps.*cache=None.*change every row"),
+    "causal Linformer": (
+        lambda: LAYERS["linformer"]()(X, mask=rg.causal()),
+        "Linformer cannot be causal.*mixes keys of every place",
+    ),
+    "cached Linformer": (
+        lambda: LAYERS["linformer"]()(X, cache=LinearState()),
+        "not what this layer keeps.*cache=None.*change every row",
+    ),
     "too long": (lambda: Linformer(16, 4, length=5, rows=2)(X), "longer than the projections.*6 keys.*at most 5"),
     "window": (lambda: LAYERS["linear"]()(X, mask=rg.window(3)), "ties single rows to single keys.*query - key < 3"),
-    "matrix": (lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()), r"ties single rows.*bool \(1, 1, 6, 6\)|\(6, 6\)"),
+    "matrix": (
+        lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()),
+        r"ties single rows.*bool \(1, 1, 6, 6\)|\(6, 6\)",
+    ),
     "a score": (lambda: LAYERS["performer"]()(X, mask=rg.key - 1), "a mask must be a condition"),
     "numbers": (lambda: LAYERS["performer"]()(X, mask=torch.zeros(6)), "float32"),
-    "another cache": (lambda: LAYERS["linear"]()(X, mask=rg.causal(), cache=Attention(16, 4)), "not what this layer keeps"),
+    "another cache": (
+        lambda: LAYERS["linear"]()(X, mask=rg.causal(), cache=Attention(16, 4)),
+        "not what this layer keeps",
+    ),
     "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=rg.causal()), "causal rows over a memory"),
     "memory in a cache": (lambda: LAYERS["linear"]()(X, X, cache=LinearState()), "a memory is not appended to a cache"),
     "positions": (lambda: LAYERS["linear"]()(X, positions=torch.arange(6)), "no use for positions"),
@@ -336,7 +360,7 @@ REFUSED = {
     "sizes": (lambda: LinearAttention(15, 4, 3), "(?s)heads do not divide d_model.*kv_heads do not divide heads"),
     "features": (lambda: Performer(16, 4, features=0), "features is too small"),
     "rows": (lambda: Linformer(16, 4, length=0, rows=0), "(?s)length is too small.*rows is too small"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
@@ -348,7 +372,9 @@ def test_what_cannot_be_is_refused_in_three_beats(call, told):
 
 
 def test_the_table_of_the_documents_is_what_the_example_prints():
-    """docs/approximate.md has the rows of examples/approximate.py, and its figures but for what another machine rounds."""
+    """docs/approximate.md has the rows of examples/approximate.py, and its figures but for what another machine
+    rounds.
+    """
     root = Path(__file__).resolve().parent.parent
     made = runpy.run_path(str(root / "examples" / "approximate.py"))["table"]()
     text = (root / "docs" / "approximate.md").read_text()

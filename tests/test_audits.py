@@ -1,4 +1,6 @@
-"""Audits of behaviour: every planted fault is found and named, its healthy twin is silent, and nothing is left behind."""
+"""Audits of behaviour: every planted fault is found and named, its healthy twin is silent, and nothing is left
+behind.
+"""
 
 import functools
 import json
@@ -91,23 +93,73 @@ def neighbours(x):
 PLANTED = {
     "no causal mask": ({"sees": sees_all}, True, "future-leak", "without a causal mask", {"reach": LENGTH - 1}),
     "off by one": ({"sees": functools.partial(sees_past, diagonal=1)}, True, "future-leak", "off by one", {"reach": 1}),
-    "causal with a mask only": ({"sees": lambda n, real: (sees_all if real is None else sees_past)(n, real)}, True, "future-leak",
-                                "lost without a mask, and holds with padding", {"ways": ["without a mask"]}),
-    "causal without a mask only": ({"sees": lambda n, real: (sees_past if real is None else sees_all)(n, real)}, True,
-                                   "future-leak", "lost with padding, and holds without a mask", {"ways": ["with padding"]}),
+    "causal with a mask only": (
+        {"sees": lambda n, real: (sees_all if real is None else sees_past)(n, real)},
+        True,
+        "future-leak",
+        "lost without a mask, and holds with padding",
+        {"ways": ["without a mask"]},
+    ),
+    "causal without a mask only": (
+        {"sees": lambda n, real: (sees_past if real is None else sees_all)(n, real)},
+        True,
+        "future-leak",
+        "lost with padding, and holds without a mask",
+        {"ways": ["with padding"]},
+    ),
     "heads and positions mixed": ({"heads": lambda x: x.reshape(len(x), 4, -1, 4)}, True, "future-leak", "view", {}),
-    "padding seen": ({"sees": lambda n, real: sees_all(n, None)}, False, "padding-leak", "does not reach the attention", {}),
-    "padding seen, and causal": ({"sees": lambda n, real: sees_past(n, None)}, True, "padding-leak", "does not reach the attention",
-                                 {"ways": ["the content of left padding"]}),
-    "mask inverted": ({"sees": lambda n, real: sees_all(n, None if real is None or real.all() else ~real)}, False, "padding-leak",
-                      "inverted", {}),
-    "padding at the neighbours": ({"sees": sees_all, "after": neighbours}, False, "padding-leak", "neighbours", {"rows": [LENGTH - 1]}),
-    "padding counted": ({"sees": sees_all, "after": lambda x: x / x.shape[1]}, False, "padding-leak", "its presence is felt", {}),
-    "mean over the batch": ({"after": lambda x: x + x.mean(0)}, True, "batch-dependence", "statistics over the batch", {}),
+    "padding seen": (
+        {"sees": lambda n, real: sees_all(n, None)},
+        False,
+        "padding-leak",
+        "does not reach the attention",
+        {},
+    ),
+    "padding seen, and causal": (
+        {"sees": lambda n, real: sees_past(n, None)},
+        True,
+        "padding-leak",
+        "does not reach the attention",
+        {"ways": ["the content of left padding"]},
+    ),
+    "mask inverted": (
+        {"sees": lambda n, real: sees_all(n, None if real is None or real.all() else ~real)},
+        False,
+        "padding-leak",
+        "inverted",
+        {},
+    ),
+    "padding at the neighbours": (
+        {"sees": sees_all, "after": neighbours},
+        False,
+        "padding-leak",
+        "neighbours",
+        {"rows": [LENGTH - 1]},
+    ),
+    "padding counted": (
+        {"sees": sees_all, "after": lambda x: x / x.shape[1]},
+        False,
+        "padding-leak",
+        "its presence is felt",
+        {},
+    ),
+    "mean over the batch": (
+        {"after": lambda x: x + x.mean(0)},
+        True,
+        "batch-dependence",
+        "statistics over the batch",
+        {},
+    ),
     "entries counted": ({"after": lambda x: x * len(x)}, True, "batch-dependence", "the number of entries", {}),
-    "dropout left on": ({"after": lambda x: torch.nn.functional.dropout(x, 0.1)}, True, "determinism", "dropout without", {}),
+    "dropout left on": (
+        {"after": lambda x: torch.nn.functional.dropout(x, 0.1)},
+        True,
+        "determinism",
+        "dropout without",
+        {},
+    ),
     "numbers divided by 0": ({"after": lambda x: x / (x - x)}, True, "finite", "the model (Small)", {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", PLANTED)
@@ -140,7 +192,9 @@ def test_the_healthy_twin_is_silent(made):
 def test_where_the_future_shows():
     """The place that is named is the last position that feels a token one ahead."""
     found = only(
-        audit(Small(functools.partial(sees_past, diagonal=1)).eval(), inputs=words(), causal=True, checks=["future-leak"])
+        audit(
+            Small(functools.partial(sees_past, diagonal=1)).eval(), inputs=words(), causal=True, checks=["future-leak"]
+        )
     )
 
     assert found.row == found.numbers["changed_from"] - 1
@@ -174,7 +228,9 @@ def shifted(mask):
 
 
 def test_a_llama_that_ignores_its_mask(monkeypatch):
-    """A leak in the attention code of a transformers model is a future leak, and what it spoils is not reported again."""
+    """A leak in the attention code of a transformers model is a future leak, and what it spoils is not reported
+    again.
+    """
     planted(monkeypatch, modeling_llama, lambda mask: None)
 
     found = audit(tiny("llama"), checks=BEHAVIOUR)
@@ -201,7 +257,10 @@ def test_a_bert_that_ignores_its_mask(monkeypatch):
     found = audit(tiny("bert"), checks=BEHAVIOUR)
 
     assert [finding.check for finding in found.findings] == ["padding-leak", "implementation-difference"]
-    assert "does not reach the attention" in found.findings[0].cause and "the mask of the padding" in found.findings[1].cause
+    assert (
+        "does not reach the attention" in found.findings[0].cause
+        and "the mask of the padding" in found.findings[1].cause
+    )
     assert "is_causal is False" in next(each.reason for each in found.skipped if each.check == "future-leak")
 
 
@@ -270,7 +329,9 @@ def test_positions_that_start_again():
 
 
 def test_positions_that_count_padding():
-    """Generation behind left padding with positions that count the padding is found, though decoding without it is right."""
+    """Generation behind left padding with positions that count the padding is found, though decoding without it is
+    right.
+    """
     model = tiny("gpt2")
     own = model.transformer.forward
     model.transformer.forward = lambda *args, position_ids=None, **kwargs: own(*args, **kwargs)
@@ -350,11 +411,19 @@ def test_outputs_that_are_nan_pass_nothing():
 
     assert {each.check for each in found.passed} == {"training-mode", "determinism"}
     assert {each.check for each in found.skipped if each.reason.startswith("finite spoils it")} == {
-        "future-leak", "padding-leak", "batch-dependence", "implementation-difference", "cache", "position-offset"}  # fmt: skip
+        "future-leak",
+        "padding-leak",
+        "batch-dependence",
+        "implementation-difference",
+        "cache",
+        "position-offset",
+    }
 
 
 def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
-    """A model that runs with its inputs and raises beside others, or with its mask, is warned about, with what it says."""
+    """A model that runs with its inputs and raises beside others, or with its mask, is warned about, with what it
+    says.
+    """
 
     class Alone(Small):
         def forward(self, ids, attention_mask=None):
@@ -366,7 +435,8 @@ def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
 
     assert not found.healthy
     assert {(each.check, each.severity) for each in found.findings} == {
-        (check, "warning") for check in ("future-leak", "padding-leak", "batch-dependence")}  # fmt: skip
+        (check, "warning") for check in ("future-leak", "padding-leak", "batch-dependence")
+    }
     assert all("RuntimeError: one entry," in each.measured for each in found.findings)
 
 
@@ -392,7 +462,9 @@ def test_a_check_that_could_not_be_made_spoils_no_other(monkeypatch):
     model.set_attn_implementation("raising")
     found = audit(model, checks=["future-leak", "cache"])
 
-    assert [(each.check, each.severity) for each in found.findings] == [("cache", "fault"), ("future-leak", "note")], str(found)
+    assert [(each.check, each.severity) for each in found.findings] == [("cache", "fault"), ("future-leak", "note")], (
+        str(found)
+    )
 
 
 def test_mistakes_of_the_audit_itself_are_not_hidden(monkeypatch):
@@ -448,7 +520,9 @@ def test_rounding_is_what_float32_makes(name):
 
 @pytest.mark.parametrize("seed", [7, 9, 21, 25, 28])
 def test_rounding_within_a_fused_layer_is_no_leak(seed):
-    """A layer that torch computes in one operator is given what its sums round, and torch's own choice stays as it was."""
+    """A layer that torch computes in one operator is given what its sums round, and torch's own choice stays as it
+    was.
+    """
     torch.manual_seed(seed)
     layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
     fused = torch.backends.mha.get_fastpath_enabled()
@@ -502,7 +576,9 @@ def test_a_function_of_q_k_v(diagonal):
     found = audit(function, inputs=(q, k, v), causal=True)
 
     assert found.healthy == (diagonal == 0)
-    assert [each.check for each in found.findings if each.severity == "fault"] == ["future-leak", "mask"][: 2 * diagonal]
+    assert [each.check for each in found.findings if each.severity == "fault"] == ["future-leak", "mask"][
+        : 2 * diagonal
+    ]
     assert found.healthy or found.findings[0].numbers["reach"] == 1
 
 
@@ -537,7 +613,11 @@ REFUSED = [
     ),
     (lambda: audit(Small(), "a text", inputs=words()), "text= has no meaning for a torch module", "str"),
     (lambda: audit(tiny("llama"), "a text"), "a text without a tokenizer", "'a text' for LlamaForCausalLM"),
-    (lambda: audit(tiny("llama"), inputs={"input_ids": torch.zeros(1, 4)}), "the model does not run", "LlamaForCausalLM"),
+    (
+        lambda: audit(tiny("llama"), inputs={"input_ids": torch.zeros(1, 4)}),
+        "the model does not run",
+        "LlamaForCausalLM",
+    ),
     (lambda: audit("no/such/folder"), "no such model", "'no/such/folder'"),
     (
         lambda: audit(look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4))), causal=True),
@@ -578,7 +658,9 @@ def test_the_command_says_what_is_wrong(tmp_path):
 
 
 def test_json_acts_on_no_terminal(tmp_path):
-    """JSON on standard output is ASCII: a name that holds control characters does nothing, and is still the same name."""
+    """JSON on standard output is ASCII: a name that holds control characters does nothing, and is still the same
+    name.
+    """
     q, k = np.random.default_rng(0).standard_normal((2, 2, 6, 8))
     run = look(q, k=k)
     replace(run, model="\u009b2J\u202e").save(tmp_path / "run")

@@ -7,13 +7,38 @@ from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
 
 HEALTHY = {
-    "text decoder": ["bloom", "cohere", "deepseek_v3", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss",
-                     "gptj", "granite", "llama", "mistral", "mixtral", "mpt", "olmo2", "opt", "phi3", "qwen2", "qwen3", "qwen3_moe",
-                     "smollm3", "stablelm", "starcoder2", "xglm"],
+    "text decoder": [
+        "bloom",
+        "cohere",
+        "deepseek_v3",
+        "falcon",
+        "gemma2",
+        "gemma3_text",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gpt_oss",
+        "gptj",
+        "granite",
+        "llama",
+        "mistral",
+        "mixtral",
+        "mpt",
+        "olmo2",
+        "opt",
+        "phi3",
+        "qwen2",
+        "qwen3",
+        "qwen3_moe",
+        "smollm3",
+        "stablelm",
+        "starcoder2",
+        "xglm",
+    ],
     "text encoder": ["albert", "bert", "deberta-v2", "distilbert", "electra", "esm", "modernbert", "mpnet", "roberta"],
     "encoder–decoder": ["bart", "m2m_100", "marian", "pegasus", "t5"],
     "other": ["beit", "deit", "dinov2", "hubert", "fnet", "siglip_vision_model", "vit", "wav2vec2", "whisper"],
-}  # fmt: skip
+}
 
 
 def audited(name, dtype=torch.float32):
@@ -38,9 +63,12 @@ def test_a_healthy_architecture_is_silent(name):
     assert found.healthy, str(found)
     passed = {each.check for each in found.passed}
     assert passed >= {"training-mode", "finite", "determinism", "batch-dependence"}
-    assert name not in HEALTHY["text decoder"] or passed >= {"future-leak", "padding-leak", "cache", "position-offset"}, str(
-        found
-    )
+    assert name not in HEALTHY["text decoder"] or passed >= {
+        "future-leak",
+        "padding-leak",
+        "cache",
+        "position-offset",
+    }, str(found)
     assert name not in HEALTHY["encoder–decoder"] or passed >= {"future-leak", "padding-leak", "cache"}, str(found)
     assert name == "fnet" or passed >= {"numbers", "empty-rows", "arrived"}, str(found)
 

@@ -15,7 +15,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 
-def call_of(q, k, v, out, *, name="attention", layer=0, mask=None, score=None, scale=None, start=None, sinks=None, **more):
+def call_of(
+    q, k, v, out, *, name="attention", layer=0, mask=None, score=None, scale=None, start=None, sinks=None, **more
+):
     """A call as a recording keeps it, from one batch entry's arrays and the rules that it was told."""
     (H, Q, D), K = q.shape, k.shape[1]
     rules = {
@@ -41,19 +43,40 @@ def alarms(results):
 
 
 class Capture:
-    """An attention implementation of transformers: it notes what it is told about batch entry 0, and does as `plant` changes it.
+    """An attention implementation of transformers: it notes what it is told about batch entry 0, and does as `plant`
+    changes it.
 
-    plant(told) -> told for the layers in `at`; told: q, k, v, scale, allowed (H, Q, K), softcap, bias, sinks of all entries.
+    plant(told) -> told for the layers in `at`; told: q, k, v, scale, allowed (H, Q, K), softcap, bias, sinks of all
+    entries.
     """
 
     def __init__(self, plant=None, at=(1,)):
         self.plant, self.at, self.calls, self.names = plant, at, [], {}
 
     def __call__(
-        self, module, query, key, value, attention_mask, *, scaling=None, softcap=None, position_bias=None, s_aux=None, **_
+        self,
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        *,
+        scaling=None,
+        softcap=None,
+        position_bias=None,
+        s_aux=None,
+        **_,
     ):
-        told = {"q": query, "k": key, "v": value, "scale": query.shape[-1] ** -0.5 if scaling is None else scaling,
-                "allowed": attention_mask, "softcap": softcap, "bias": position_bias, "sinks": s_aux}  # fmt: skip
+        told = {
+            "q": query,
+            "k": key,
+            "v": value,
+            "scale": query.shape[-1] ** -0.5 if scaling is None else scaling,
+            "allowed": attention_mask,
+            "softcap": softcap,
+            "bias": position_bias,
+            "sinks": s_aux,
+        }
         layer = len(self.calls)
         out = carried_out(**(self.plant(dict(told)) if self.plant and layer in self.at else told))
         self.note(module, layer, told, out)
@@ -72,8 +95,21 @@ class Capture:
         )
         mask = None if allowed is None else rg.dense(allowed[0].expand(1, Q, K).numpy(), query_start=K - Q)
         sinks = None if told["sinks"] is None else told["sinks"].detach().numpy()
-        self.calls.append(call_of(q, k, v, out, name=self.names[module], layer=layer, mask=mask, score=score,
-                                  scale=told["scale"], sinks=sinks, notes={"kind": "planted"}))  # fmt: skip
+        self.calls.append(
+            call_of(
+                q,
+                k,
+                v,
+                out,
+                name=self.names[module],
+                layer=layer,
+                mask=mask,
+                score=score,
+                scale=told["scale"],
+                sinks=sinks,
+                notes={"kind": "planted"},
+            )
+        )
 
 
 def carried_out(q, k, v, scale, allowed, softcap, bias, sinks):
@@ -106,7 +142,7 @@ def recorded(model, plant=None, at=(1,), **inputs):
     return run_of(*capture.calls), model
 
 
-# Models whose attention does something else than it was told -------------------------------------------------------------------
+# Models whose attention does something else than it was told ----------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -162,19 +198,26 @@ PLANTED = {
     "mask ignored": ("llama", without("allowed"), "mask", "no mask at all"),
     "sees the next token": ("llama", masked(lambda allowed: shifted(allowed, 1)), "mask", "one key more on the right"),
     "inverted mask": ("llama", masked(lambda allowed: ~allowed), "mask", "inverted"),
-    "window one too short": ("mistral", masked(lambda allowed: allowed & ~shifted(allowed, -3)), "mask", "one key less on the left"),
+    "window one too short": (
+        "mistral",
+        masked(lambda allowed: allowed & ~shifted(allowed, -3)),
+        "mask",
+        "one key less on the left",
+    ),
     "window ignored": ("mistral", masked(lambda allowed: shifted(allowed, 0)), "mask", "a causal mask alone"),
     "heads tiled": ("mistral", tiled, "groups", "mod 2"),
     "values of the next head": ("llama", next_head, "heads", "v of the next head"),
     "softcap dropped": ("gemma2", without("softcap"), "softcap", "without the softcap"),
     "sinks dropped": ("gpt_oss", without("sinks"), "sinks", "without its sinks"),
     "bias dropped": ("t5", without("bias"), "bias", "without the bias"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_mistake_is_found_named_and_placed(planted, models):
-    """One layer that does something else than it was told is a fault of that layer alone, by the name of the mistake."""
+    """One layer that does something else than it was told is a fault of that layer alone, by the name of the
+    mistake.
+    """
     name, plant, check, words = PLANTED[planted]
     model, given = models(name)
 
@@ -216,7 +259,9 @@ def test_padding_that_the_mask_forgets(models):
     found = alarms(checks(*recorded(model, plant, **given, attention_mask=seen)))
     healthy = list(checks(*recorded(model, **given, attention_mask=seen)))
 
-    assert [(finding.check, finding.call) for finding in found] == [("mask", 1)] and "a causal mask alone" in found[0].measured
+    assert [(finding.check, finding.call) for finding in found] == [("mask", 1)] and "a causal mask alone" in found[
+        0
+    ].measured
     assert alarms(healthy) == []
 
 
@@ -234,11 +279,13 @@ def test_a_mask_aligned_at_the_wrong_end(models):
 
     found = stepped(masked(lambda allowed: shifted(allowed, 0)))
 
-    assert [(finding.check, finding.call) for finding in found] == [("alignment", 1)] and "top left" in found[0].measured
+    assert [(finding.check, finding.call) for finding in found] == [("alignment", 1)] and "top left" in found[
+        0
+    ].measured
     assert stepped(None) == []
 
 
-# Functions whose output is looked at alone -------------------------------------------------------------------------------------
+# Functions whose output is looked at alone ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -264,7 +311,10 @@ WRONG = {
     "scores that the mask sets to 0": ("mask", lambda s, v: softmax(s * CAUSAL) @ v),
     "a softmax over the queries": ("softmax", lambda s, v: softmax(np.where(CAUSAL, s, -1e30), -2) @ v),
     "other heads (1 in place of 0": ("heads", lambda s, v: (softmax(np.where(CAUSAL, s, -1e30)) @ v)[[1, 0, 3, 2]]),
-    "heads and rows that changed places": ("heads", lambda s, v: heads_and_rows(softmax(np.where(CAUSAL, s, -1e30)) @ v)),
+    "heads and rows that changed places": (
+        "heads",
+        lambda s, v: heads_and_rows(softmax(np.where(CAUSAL, s, -1e30)) @ v),
+    ),
     "no usual mistake": ("output", lambda s, v: softmax(np.where(CAUSAL, s, -1e30)) @ v + 0.01),
 }
 
@@ -284,8 +334,8 @@ def test_wrong_functions_are_named(words, arrays):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_the_noise_of_a_dtype_is_no_mistake_and_hides_none(dtype, arrays):
-    """torch's own attention in each dtype is silent with scores from small to large; a scale of 5 % too much is found where the
-    dtype can tell.
+    """torch's own attention in each dtype is silent with scores from small to large; a scale of 5 % too much is found
+    where the dtype can tell.
     """
     import ml_dtypes
 
@@ -300,7 +350,9 @@ def test_the_noise_of_a_dtype_is_no_mistake_and_hides_none(dtype, arrays):
             right = torch.nn.functional.scaled_dot_product_attention(
                 q[None], k[None], v[None], is_causal=True, scale=factor / 4
             )[0]
-            host = [part.float().numpy().astype(kind) if dtype != "float64" else part.numpy() for part in (q, k, v, right)]
+            host = [
+                part.float().numpy().astype(kind) if dtype != "float64" else part.numpy() for part in (q, k, v, right)
+            ]
             return [finding.check for finding in alarms(checks(run_of(call_of(*host, mask=rg.causal()))))]
 
         assert alarmed(1.0) == []
@@ -312,7 +364,11 @@ LOOSE = {
     "two keys ahead": (rg.key <= rg.query + 2, ("note", None), "sees a key after its own, up to 2 ahead"),
     "one head of two sees all": ((rg.key <= rg.query) | (rg.head == 1), ("fault", 1), "every key is seen"),
     "not itself": ((rg.key < rg.query), ("fault", None), "does not see its own key"),
-    "not itself, but for the first": ((rg.key < rg.query) | (rg.key + rg.query <= 0), ("fault", None), "but for the first"),
+    "not itself, but for the first": (
+        (rg.key < rg.query) | (rg.key + rg.query <= 0),
+        ("fault", None),
+        "but for the first",
+    ),
 }
 
 
@@ -332,7 +388,9 @@ def test_masks_of_calls_that_are_declared_causal(words, arrays):
 @pytest.mark.parametrize("written_out", [False, True], ids=["SDPA", "written out"])
 @pytest.mark.parametrize("low", [-5.0, -200.0, -1e4, -1e9, -1e30])
 def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
-    """What is added to later keys hides them where their weight is then 0 in float32; a mask off by one is named beside it."""
+    """What is added to later keys hides them where their weight is then 0 in float32; a mask off by one is named beside
+    it.
+    """
 
     class Adding(torch.nn.Module):
         def __init__(self, diagonal):
@@ -347,7 +405,9 @@ def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
                 return torch.softmax(q @ k.mT * 8**-0.5 + added, -1) @ v
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added)
 
-    right, wrong = (rg.audit(Adding(at).eval(), inputs=torch.randn(1, 20, 32), causal=True, checks=["mask"]) for at in (1, 2))
+    right, wrong = (
+        rg.audit(Adding(at).eval(), inputs=torch.randn(1, 20, 32), causal=True, checks=["mask"]) for at in (1, 2)
+    )
 
     assert [each.check for each in right.findings] == ([] if low < -100 else ["mask"]), str(right)
     assert [each.severity for each in wrong.findings] == ["fault"]
@@ -366,7 +426,9 @@ def test_bands_that_nobody_knows_are_not_said_to_be_declared(arrays):
 
 
 def test_what_the_caller_says_reaches_the_recorded_calls():
-    """Rows that do not see their own key are a fault of the mask where the caller says causal=True, and unknown otherwise."""
+    """Rows that do not see their own key are a fault of the mask where the caller says causal=True, and unknown
+    otherwise.
+    """
 
     def attend(x):
         q = x.unflatten(2, (2, -1)).transpose(1, 2)
@@ -398,11 +460,13 @@ def test_what_was_not_kept_is_not_judged(arrays):
 
     results = list(checks(run_of(call_of(q, k, None, None))))
 
-    assert alarms(results) == [] and {"output", "mask", "dead"} <= {each.check for each in results if isinstance(each, Skipped)}
+    assert alarms(results) == [] and {"output", "mask", "dead"} <= {
+        each.check for each in results if isinstance(each, Skipped)
+    }
     assert {each.check for each in results} == set(CHECKS)
 
 
-# Models that are recorded as they are: what a layer declares, against what its call was told -----------------------------------------
+# Models that are recorded as they are: what a layer declares, against what its call was told --------------------------
 
 
 def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak=False, values=False):
@@ -412,7 +476,9 @@ def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak
         wrong = module.layer_idx == 1
         groups = query.shape[1] // key.shape[1]
         repeat = (
-            (lambda part: part.repeat(1, groups, 1, 1)) if wrong and tiled else lambda part: part.repeat_interleave(groups, 1)
+            (lambda part: part.repeat(1, groups, 1, 1))
+            if wrong and tiled
+            else lambda part: part.repeat_interleave(groups, 1)
         )
         scores = torch.matmul(query, repeat(key).transpose(2, 3)) * (scale(scaling) if wrong else scaling)
         seen = mask(attention_mask) if wrong else attention_mask
@@ -451,7 +517,9 @@ def window_of(mask, width):
 
 @pytest.mark.parametrize("planted", [None, *DECLARED])
 def test_attention_that_a_model_writes_out_against_what_its_layers_declare(planted, models, monkeypatch):
-    """Recorded as it is, an eager model whose layer 1 does otherwise than it declares is found there; the healthy one is silent."""
+    """Recorded as it is, an eager model whose layer 1 does otherwise than it declares is found there; the healthy one
+    is silent.
+    """
     from transformers.models.mistral import modeling_mistral
 
     from regard.lens.look import look
@@ -509,7 +577,10 @@ def weighted(part):
 
 BY_HAND = {
     "healthy": (lambda q, k, v: sdpa(q, k, v, is_causal=True), None),
-    "normed q and k": (lambda q, k, v: sdpa(*(torch.nn.functional.normalize(part, dim=-1) for part in (q, k)), v, scale=1.0), None),
+    "normed q and k": (
+        lambda q, k, v: sdpa(*(torch.nn.functional.normalize(part, dim=-1) for part in (q, k)), v, scale=1.0),
+        None,
+    ),
     "q scaled before": (lambda q, k, v: sdpa(q / 4, k, v, scale=1.0), None),
     "q and k scaled before": (lambda q, k, v: sdpa(q / 2, k / 2, v, scale=1.0), None),
     "q scaled before, written out": (lambda q, k, v: torch.softmax((q / 4) @ k.mT, -1) @ v, None),
@@ -519,10 +590,16 @@ BY_HAND = {
     "inverted scale": (lambda q, k, v: sdpa(q, k, v, scale=4.0), ("scale", "warning")),
     "scaled twice": (lambda q, k, v: sdpa(q, k, v, scale=1 / 16), ("scale", "warning")),
     "top left": (lambda q, k, v: sdpa(q[:, :, -3:], k, v, is_causal=True), ("alignment", "fault")),
-    "booleans added": (lambda q, k, v: torch.softmax(q @ k.mT / 4 + torch.ones(12, 12).tril().bool(), -1) @ v, ("mask", "fault")),
+    "booleans added": (
+        lambda q, k, v: torch.softmax(q @ k.mT / 4 + torch.ones(12, 12).tril().bool(), -1) @ v,
+        ("mask", "fault"),
+    ),
     "along the queries": (lambda q, k, v: torch.softmax(q @ k.mT / 4, -2) @ v, ("weights", "fault")),
-    "dropout left on": (lambda q, k, v: torch.dropout(torch.softmax(q @ k.mT / 4, -1), 0.3, True) @ v, ("weights", "fault")),
-}  # fmt: skip
+    "dropout left on": (
+        lambda q, k, v: torch.dropout(torch.softmax(q @ k.mT / 4, -1), 0.3, True) @ v,
+        ("weights", "fault"),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -558,7 +635,9 @@ def test_the_attention_of_torch_is_silent(shown):
 
 
 def test_arguments_that_never_reached_the_call(arrays):
-    """A softcap, sinks or a bias that the layers have and a call was not told of are named, unless they make no difference."""
+    """A softcap, sinks or a bias that the layers have and a call was not told of are named, unless they make no
+    difference.
+    """
     q, k, v = arrays
     each = np.arange(4) // 2
     scores, bias = q @ k[each].swapaxes(1, 2) / 4, np.random.default_rng(1).standard_normal((4, 24, 24), np.float32)
@@ -572,7 +651,10 @@ def test_arguments_that_never_reached_the_call(arrays):
     assert found(call_of(q, k, v, out, notes={"softcap": 5.0})) == [("softcap", "fault", 0)]
     assert found(call_of(q, k, v, out, notes={"softcap": 1e9})) == []
     assert (
-        found(call_of(q, k, v, softmax(5 * np.tanh(scores / 5)) @ v[each], score=rg.softcap(5.0), notes={"softcap": 5.0})) == []
+        found(
+            call_of(q, k, v, softmax(5 * np.tanh(scores / 5)) @ v[each], score=rg.softcap(5.0), notes={"softcap": 5.0})
+        )
+        == []
     )
     assert found(call_of(q, k, v, out), module=layer) == [("sinks", "fault", 0)]
 
@@ -581,7 +663,7 @@ def test_arguments_that_never_reached_the_call(arrays):
     assert found(biased, call_of(q, k, v, out, name="cross.1.attention")) == []
 
 
-# Numbers, rows, weights, heads ---------------------------------------------------------------------------------------------------
+# Numbers, rows, weights, heads ----------------------------------------------------------------------------------------
 
 
 def test_the_first_nan_is_placed(models):
@@ -652,10 +734,15 @@ def test_rows_without_keys_and_their_convention(convention, arrays):
         out = softmax(np.where(seen, q @ k[each].swapaxes(1, 2) / 4, -np.inf)) @ v[each]
     out[:, :2] = {"0": 0, "NaN": np.nan}.get(convention, v[each].mean(1, keepdims=True))
 
-    found = [each for each in checks(run_of(call_of(q, k, v, out.astype(np.float32), mask=rg.causal() & (rg.key >= 2))))
-             if isinstance(each, Finding)]  # fmt: skip
+    found = [
+        each
+        for each in checks(run_of(call_of(q, k, v, out.astype(np.float32), mask=rg.causal() & (rg.key >= 2))))
+        if isinstance(each, Finding)
+    ]
 
-    assert [(each.check, each.severity) for each in found] == [("empty-rows", "fault" if convention == "NaN" else "note")]
+    assert [(each.check, each.severity) for each in found] == [
+        ("empty-rows", "fault" if convention == "NaN" else "note")
+    ]
     assert found[0].numbers == {"rows": 2, "convention": convention, "heads": [0, 1, 2, 3]}
 
 
@@ -669,7 +756,9 @@ GIVEN = {
 
 @pytest.mark.parametrize("words", [None, *GIVEN])
 def test_weights_that_were_handed_over(words, arrays):
-    """Weights that no softmax over the allowed keys gives are a fault, the worst of it first; a softmax in float32 is none."""
+    """Weights that no softmax over the allowed keys gives are a fault, the worst of it first; a softmax in float32 is
+    none.
+    """
     from regard.lens.look import look
 
     weights = softmax(np.where(CAUSAL, arrays[0] @ arrays[1][[0, 0, 1, 1]].swapaxes(1, 2), -np.inf).astype(np.float32))
@@ -692,8 +781,10 @@ def test_faults_of_weights_in_other_rows_are_named_too():
     found = alarms(checks(look(weights=weights, mask=rg.causal()), None, ["weights"]))
 
     assert [(each.row, each.numbers["what"]) for each in found] == [
-        (1, "weight on keys that the mask forbids"), (3, "negative weights"), (5, "rows that sum to more than 1"),
-    ]  # fmt: skip
+        (1, "weight on keys that the mask forbids"),
+        (3, "negative weights"),
+        (5, "rows that sum to more than 1"),
+    ]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, bool])

@@ -1,4 +1,6 @@
-"""Attention in torch's autograd: the gradients are those of finite differences and of torch itself, and none is lost in silence."""
+"""Attention in torch's autograd: the gradients are those of finite differences and of torch itself, and none is lost in
+silence.
+"""
 
 import pytest
 
@@ -111,7 +113,9 @@ def test_a_second_derivative_is_refused():
 
 
 def test_what_has_no_gradient_is_refused():
-    """A scale that wants a gradient, a mask that reads one, an engine without a backward pass: refused, not forgotten."""
+    """A scale that wants a gradient, a mask that reads one, an engine without a backward pass: refused, not
+    forgotten.
+    """
     q, k, v = tensors()
     limit = torch.ones(K, dtype=torch.float64, requires_grad=True)
     with pytest.raises(rg.Refused, match="scale wants gradients"):

@@ -13,7 +13,7 @@ from test_jit import fresh, guarded
 
 import regard as rg
 from regard.api.backward import learned
-from regard.engines.dispatch import dispatch as engines
+from regard.engines import dispatch as engines
 from regard.engines.jit.code.target import ISAS, host, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
@@ -62,7 +62,9 @@ def law(problem, dout, dlse=None):
 
 
 def usual(problem, dout, dlse, absolute=False):
-    """The usual computation, every step in the dtype of sums: softmax, its products, dS; absolute: of the sizes of all terms."""
+    """The usual computation, every step in the dtype of sums: softmax, its products, dS; absolute: of the sizes of all
+    terms.
+    """
     real, size = (np.float64, np.abs) if absolute else (problem.real.type, lambda x: x)
     repeat = problem.dims["H"] // problem.dims["G"]
     q, k, v = (np.repeat(x.astype(real), n, 1) for x, n in ((problem.q, 1), (problem.k, repeat), (problem.v, repeat)))
@@ -102,7 +104,9 @@ def usual(problem, dout, dlse, absolute=False):
 
 
 def judge(found, problem, dout, dlse=None) -> None:
-    """The error of every gradient is what the usual computation makes, what the last bits of q decide, and a rounding."""
+    """The error of every gradient is what the usual computation makes, what the last bits of q decide, and a
+    rounding.
+    """
     exact, ordinary = law(problem, dout, dlse), usual(problem, dout, dlse)
     sizes = parts(usual(problem, dout, dlse, absolute=True))
     eps, coarse = float(np.finfo(problem.real).eps), float(ml_dtypes.finfo(problem.dtype).eps)
@@ -113,7 +117,9 @@ def judge(found, problem, dout, dlse=None) -> None:
         mine = parts(found)[name].astype(np.float64)
         finite = np.isfinite(part) & np.isfinite(parts(shaken)[name])
         np.testing.assert_array_equal(np.isfinite(mine)[finite], True, err_msg=name)
-        errors = [np.abs(other - part)[finite].max(initial=0) for other in (mine, parts(ordinary)[name], parts(shaken)[name])]
+        errors = [
+            np.abs(other - part)[finite].max(initial=0) for other in (mine, parts(ordinary)[name], parts(shaken)[name])
+        ]
         size = sizes[name][finite].max(initial=0)
         own = float(ml_dtypes.finfo(parts(found)[name].dtype).eps)  # what it is rounded to in the end
         budget = 4 * sum(error for error in errors[1:] if np.isfinite(error)) + 16 * eps * size
@@ -123,7 +129,7 @@ def judge(found, problem, dout, dlse=None) -> None:
         )
 
 
-# ---- the law -----------------------------------------------------------------------------------------------------------------
+# ---- the law ---------------------------------------------------------------------------------------------------------
 
 
 @rules
@@ -154,7 +160,9 @@ def test_random_problems(case, with_lse):
 
 
 def test_a_forward_pass_can_be_handed_in():
-    """With out and lse of an earlier call the forward pass is not computed again, and the gradients are the same up to rounding."""
+    """With out and lse of an earlier call the forward pass is not computed again, and the gradients are the same up to
+    rounding.
+    """
     q, k, v, dout, _ = arrays()
     rule = RULES["tables"] | RULES["sinks"]
     out, lse = rg.attention_with_lse(q, k, v, **rule)
@@ -190,7 +198,11 @@ def test_every_vector_unit(isa, dtype):
 def test_every_depth(depths):
     """Depths that fill no register, one, several."""
     q, k, v, dout, _ = arrays(B=1, D=depths[0], E=depths[1])
-    judge(rg.attention_backward(dout, q, k, v, mask=rg.causal(), engine="jit"), Problem.of(q, k, v, mask=rg.causal()), dout)
+    judge(
+        rg.attention_backward(dout, q, k, v, mask=rg.causal(), engine="jit"),
+        Problem.of(q, k, v, mask=rg.causal()),
+        dout,
+    )
 
 
 @pytest.mark.parametrize("empty", ["Q", "K", "B"])
@@ -233,13 +245,15 @@ def test_steep_scores_that_are_not_chosen():
     assert not found.q.any() and not found.k.any() and found.v.any()
 
 
-# ---- law 5 and 6 ---------------------------------------------------------------------------------------------------------------
+# ---- law 5 and 6 -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("rule", ["causal", "tables", "documents"])
 def test_law_6_what_is_masked_stays_out(poison, rule):
-    """Keys and values that nobody attends, and rows that attend nothing, may hold anything: no other gradient changes a bit."""
+    """Keys and values that nobody attends, and rows that attend nothing, may hold anything: no other gradient changes a
+    bit.
+    """
     q, k, v, dout, _ = arrays(Q=150, K=200)
     keys, rows = [3, 77, 180], [5, 100]
     mask = RULES[rule]["mask"]
@@ -264,17 +278,25 @@ def test_a_nan_that_is_attended_shows():
     found = rg.attention_backward(dout, q, k, v, mask=rg.causal(), engine="jit")
 
     assert np.isnan(found.v[0, 0, :41]).all() and np.isfinite(found.v[0, 0, 41:]).all()
-    assert np.isnan(found.q[0, 0, 40]).all() and np.isfinite(found.q[0, 0, :40]).all() and np.isfinite(found.q[0, 0, 41:]).all()
+    assert (
+        np.isnan(found.q[0, 0, 40]).all()
+        and np.isfinite(found.q[0, 0, :40]).all()
+        and np.isfinite(found.q[0, 0, 41:]).all()
+    )
 
 
-# ---- law 11 ----------------------------------------------------------------------------------------------------------------------
+# ---- law 11 ----------------------------------------------------------------------------------------------------------
 
 
 LONG = {name: rule for name, rule in RULES.items() if name not in ("bias", "shared_gate")} | {
-    "bias": {"score": rg.bias(normal(H, 200, 1000, seed=8))}, "shared_gate": {"score": rg.gate(normal(200, 1000, seed=9))},
-}  # fmt: skip
-ALONE = {"relative": {"score": rg.relative(height), "mask": rg.causal()}, "bias": {"score": rg.bias(normal(200, 1000, seed=9))},
-         "window": LONG["window"]}  # fmt: skip
+    "bias": {"score": rg.bias(normal(H, 200, 1000, seed=8))},
+    "shared_gate": {"score": rg.gate(normal(200, 1000, seed=9))},
+}
+ALONE = {
+    "relative": {"score": rg.relative(height), "mask": rg.causal()},
+    "bias": {"score": rg.bias(normal(200, 1000, seed=9))},
+    "window": LONG["window"],
+}
 
 
 def on_threads(rule, **sizes):
@@ -315,7 +337,7 @@ def test_law_11_batch_heads_and_strides_change_no_bit():
     same(whole, laid)
 
 
-# ---- memory ------------------------------------------------------------------------------------------------------------------------
+# ---- memory ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -351,7 +373,7 @@ def test_memory_grows_with_rows_only():
     assert int(fresh(script)) < 48 * 1024
 
 
-# ---- refusals ----------------------------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
 def test_refusals():
@@ -363,7 +385,7 @@ def test_refusals():
         ("half of a forward pass", "out alone", "both out and lse, or neither"),
         ("dout does not fit the result", "float32 [2, 4, 69, 17]", "float32 [2, 4, 70, 17]"),
         ("dlse does not fit the result", "float64 [2, 4, 70]", "float32 [2, 4, 70]"),
-    ]  # fmt: skip
+    ]
     with pytest.raises(rg.Refused, match="dout is missing"):
         rg.attention_backward(None, q, k, v)
     with pytest.raises(rg.Refused, match="engine 'sdpa' has no backward pass"):
@@ -376,6 +398,8 @@ def test_a_table_that_only_a_condition_reads(axes):
     q, k, v = qkv(B=1)
     height = np.linspace(-1, 1, 37**axes).reshape((37,) * axes)
     read = rg.table(height)[(rg.query, rg.key)[:axes]]
-    found = rg.attention_backward(v[:, :, :19], q, k, v, score=rg.where(read < 0.1, rg.score, 2 * rg.score), engine="jit")
+    found = rg.attention_backward(
+        v[:, :, :19], q, k, v, score=rg.where(read < 0.1, rg.score, 2 * rg.score), engine="jit"
+    )
     assert not found.tables[rg.table(height)].any()
     assert found.q.any()

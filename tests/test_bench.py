@@ -17,13 +17,17 @@ from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
 from regard.cli.bench import bench
 from regard.common.errors import Refused
-from regard.engines.dispatch import peak
+from regard.engines import peak
 from regard.language.analysis import evaluate
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
 CANNOT = {("sdpa", "softcap"), *(("onnxruntime", kind) for kind, case in SMALL.items() if case.dtype == "bfloat16")}
-FAILS = {("jax", kind) for kind, case in SMALL.items() if case.dtype == "float16"}  # XLA multiplies no float16 on the CPU
-PEERS = [name for name in ENGINES if name != "flex"]  # compiled FlexAttention is slow to start, and has a test of its own
+FAILS = {
+    ("jax", kind) for kind, case in SMALL.items() if case.dtype == "float16"
+}  # XLA multiplies no float16 on the CPU
+PEERS = [
+    name for name in ENGINES if name != "flex"
+]  # compiled FlexAttention is slow to start, and has a test of its own
 
 
 def inputs_of(kind):
@@ -112,7 +116,9 @@ def test_gradients_count_seven_products_and_decoding_counts_bytes():
 
 
 def test_truth_sees_wrong_statistics():
-    """An entropy, a distance or a total that is off is an error; statistics that are right are not, nor is the forward beside them."""
+    """An entropy, a distance or a total that is off is an error; statistics that are right are not, nor is the forward
+    beside them.
+    """
     inputs = inputs_of("statistics")
     truth = Truth(inputs)
     ours, forward = (ENGINES[name].forms(inputs)[0] for name in ("regard", "forward"))
@@ -175,9 +181,11 @@ def invented(name, title, scale=1.0, problem=None):
 def test_wrong_results_are_neither_timed_nor_ranked():
     """Of several forms a right one takes part; an engine without one is reported as wrong, a failure as failed."""
     engines = [
-        invented("regard", "regard"), invented("sdpa", "good"), invented("jax", "off", scale=1.001),
+        invented("regard", "regard"),
+        invented("sdpa", "good"),
+        invented("jax", "off", scale=1.001),
         invented("eager", "broken", problem=RuntimeError("no compiler\nmore")),
-    ]  # fmt: skip
+    ]
     ours, good, off, broken = run.run_case(SMALL["short"], engines, turns.Pace(2, 0.001, 0), lambda text: None)
 
     assert (ours.status, good.status, good.form) == ("timed", "timed", "plain")
@@ -232,8 +240,12 @@ def test_names_are_chosen_by_kind_or_pattern():
     assert choose([], names, "case") == names
     assert choose(["window"], names, "case") == ["window-8k-d64"]
     assert choose(["*-512-*", "dense-2k-d64"], names, "case") == [
-        "dense-512-d64", "dense-512-d128", "dense-2k-d64", "causal-512-d64", "causal-512-d128",
-    ]  # fmt: skip
+        "dense-512-d64",
+        "dense-512-d128",
+        "dense-2k-d64",
+        "causal-512-d64",
+        "causal-512-d128",
+    ]
     with pytest.raises(Refused, match="did you mean 'causal'"):
         choose(["causl"], names, "case")
 
@@ -245,7 +257,10 @@ def test_an_engine_asked_for_by_name_must_be_there(monkeypatch):
 
     with pytest.raises(Refused, match="pip install jax"):
         run.installed(["jax"], asked=True, console=console)
-    assert [engine.name for engine in run.installed(list(ENGINES), asked=False, console=console)] == ["regard", "forward"]
+    assert [engine.name for engine in run.installed(list(ENGINES), asked=False, console=console)] == [
+        "regard",
+        "forward",
+    ]
     assert "JAX takes no part" in console.export_text()
 
 

@@ -82,10 +82,14 @@ class Model(RuleBasedStateMachine):
         self.attend(with_score, with_sinks)
 
     def attend(self, with_score=False, with_sinks=False):
-        """Each sequence's newest rows get the bits that attention over all its keys gives them; padding gives 0 and −∞."""
+        """Each sequence's newest rows get the bits that attention over all its keys gives them; padding gives 0 and
+        −∞.
+        """
         rules = {
-            "mask": rg.causal(), "score": rg.alibi(SLOPES) if with_score else None, "sinks": SLOPES if with_sinks else None
-        }  # fmt: skip
+            "mask": rg.causal(),
+            "score": rg.alibi(SLOPES) if with_score else None,
+            "sinks": SLOPES if with_sinks else None,
+        }
         q = self.drawn(len(self.sequences), H, self.width, D)
         out, lse = self.cache.attend_with_lse(q, **rules)
         if self.window is not None:
@@ -129,7 +133,7 @@ TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
 
 
-# ---- positions ---------------------------------------------------------------------------------------------------------------
+# ---- positions -------------------------------------------------------------------------------------------------------
 
 
 RULES = {
@@ -178,7 +182,9 @@ def test_a_ring_forgets_keys_but_not_positions(window):
 
 
 def test_rows_that_are_not_the_newest_say_where_they_stand():
-    """With query_start, any row attends what its sequence holds; without it, the count of rows must be that of the last append."""
+    """With query_start, any row attends what its sequence holds; without it, the count of rows must be that of the last
+    append.
+    """
     k, v, q = normal(2, G, 50, D, seed=1), normal(2, G, 50, E, seed=2), normal(2, H, 3, D, seed=3)
     cache = rg.KVCache(G, D, E, batch=2)
     cache.append(k, v, rows=[50, 31])
@@ -212,10 +218,14 @@ def test_axes_before_the_heads_are_the_sequences():
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_tensors_in_and_out(name):
-    """Tensors are kept as arrays are, and a tensor of queries gives a tensor; what wants gradients is refused, unless nobody asks."""
+    """Tensors are kept as arrays are, and a tensor of queries gives a tensor; what wants gradients is refused, unless
+    nobody asks.
+    """
     torch = pytest.importorskip("torch")
     dtype = getattr(torch, name)
-    k, v, q = (torch.from_numpy(normal(2, heads, 9, depth, seed=heads)).to(dtype) for heads, depth in ((G, D), (G, E), (H, D)))
+    k, v, q = (
+        torch.from_numpy(normal(2, heads, 9, depth, seed=heads)).to(dtype) for heads, depth in ((G, D), (G, E), (H, D))
+    )
     cache = rg.KVCache(G, D, E, batch=2, dtype=dtype)
     for part in (slice(0, 8), slice(8, 9)):
         cache.append(k[:, :, part], v[:, :, part])
@@ -233,7 +243,9 @@ def test_tensors_in_and_out(name):
 
 
 def test_many_keys_in_pieces():
-    """Thousands of keys, which the compiled engine sums in pieces: sequences of other lengths each give the bits of their own call."""
+    """Thousands of keys, which the compiled engine sums in pieces: sequences of other lengths each give the bits of
+    their own call.
+    """
     k, v, q = normal(3, G, 5000, D, seed=1), normal(3, G, 5000, E, seed=2), normal(3, H, 80, D, seed=3)
     lengths = np.array([4900, 1023, 0])
     cache = rg.KVCache(G, D, E, batch=3)
@@ -292,7 +304,9 @@ def test_limits_hold_for_a_step_too():
 
 
 def test_the_block_table_is_read_to_its_end_and_no_further():
-    """A step prepared for positions to come reads no entry of a page that nobody holds yet: behind the table is a forbidden page."""
+    """A step prepared for positions to come reads no entry of a page that nobody holds yet: behind the table is a
+    forbidden page.
+    """
     k, v, q = normal(1, G, 382, D, seed=1), normal(1, G, 382, E, seed=2), normal(1, H, 1, D, seed=3)
     cache = rg.KVCache(G, D, E)
     cache.append(k[:, :, :380], v[:, :, :380])
@@ -303,7 +317,9 @@ def test_the_block_table_is_read_to_its_end_and_no_further():
 
 
 def test_a_table_that_ends_is_refused_where_it_ends():
-    """A step ahead of its time refuses nothing: a table that covers the keys so far is read, until it covers them no more."""
+    """A step ahead of its time refuses nothing: a table that covers the keys so far is read, until it covers them no
+    more.
+    """
     k, v, q = normal(1, G, 40, D, seed=1), normal(1, G, 40, E, seed=2), normal(1, H, 1, D, seed=3)
     cache = rg.KVCache(G, D, E)
     bias = normal(30)
@@ -315,7 +331,7 @@ def test_a_table_that_ends_is_refused_where_it_ends():
         cache.attend(q, score=rg.score + rg.table(bias)[rg.key])
 
 
-# ---- sharing -----------------------------------------------------------------------------------------------------------------
+# ---- sharing ---------------------------------------------------------------------------------------------------------
 
 
 def test_beams_share_what_they_have_in_common():
@@ -335,7 +351,9 @@ def test_beams_share_what_they_have_in_common():
 
 
 def test_a_store_of_fixed_size():
-    """A full store refuses and stays as it was; pages given back by one sequence serve another; nothing is ever moved."""
+    """A full store refuses and stays as it was; pages given back by one sequence serve another; nothing is ever
+    moved.
+    """
     cache = rg.KVCache(G, D, E, batch=3, pages=4)
     store = cache._k.array
     k, v = normal(3, G, 130, D, seed=1), normal(3, G, 130, E, seed=2)
@@ -359,9 +377,13 @@ KVCache.append: the store is full
     assert cache._k.array is store
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))], ids=["copy", "pickle"]
+)
 def test_a_copy_goes_its_own_way(copied):
-    """A copy of a cache, made to keep a prompt for later, holds what it held, and neither sees what the other appends."""
+    """A copy of a cache, made to keep a prompt for later, holds what it held, and neither sees what the other
+    appends.
+    """
     k, v, q = normal(1, G, 9, D, seed=1), normal(1, G, 9, E, seed=2), normal(1, H, 1, D, seed=3)
     cache = rg.KVCache(G, D, E, window=300)
     for step in range(3):
@@ -388,12 +410,14 @@ def test_dropped_sequences_close_up():
     assert len(cache) == 4
 
 
-# ---- dtypes ------------------------------------------------------------------------------------------------------------------
+# ---- dtypes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
 def test_every_dtype_is_kept_as_it_is(name):
-    """What is appended comes back bit by bit, in the dtype in which it came; the dtype may be named in any library's way."""
+    """What is appended comes back bit by bit, in the dtype in which it came; the dtype may be named in any library's
+    way.
+    """
     bits = {"float32": np.uint32, "float64": np.uint64}.get(name, np.uint16)
     dtype = np.dtype(pytest.importorskip("ml_dtypes").bfloat16) if name == "bfloat16" else np.dtype(name)
     k, v = normal(1, G, 200, D, seed=1).astype(dtype), normal(1, G, 200, E, seed=2).astype(dtype)
@@ -421,7 +445,9 @@ def test_every_dtype_is_attended(name):
 
 
 def test_rows_in_8_bits():
-    """A row comes back within half a step of its own scale, zeros as zeros; what is not finite comes back as NaN, and shows."""
+    """A row comes back within half a step of its own scale, zeros as zeros; what is not finite comes back as NaN, and
+    shows.
+    """
     k = normal(1, G, 200, D, seed=1) * np.exp(3 * normal(1, G, 200, 1, seed=5))
     v = normal(1, G, 200, E, seed=2)
     k[0, 0, 3], v[0, 1, 7, 2] = 0, np.inf
@@ -449,7 +475,9 @@ def test_attention_over_8_bits_is_attention_over_what_they_hold():
 
 @pytest.mark.parametrize("sharpness", [1, 3])
 def test_the_price_of_8_bits(sharpness):
-    """Keeping rows in 8 bits costs a few times the error of keeping them in bfloat16, as docs/decoding.md says: about one percent."""
+    """Keeping rows in 8 bits costs a few times the error of keeping them in bfloat16, as docs/decoding.md says: about
+    one percent.
+    """
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     k, v, q = normal(1, 2, 1000, 64, seed=1), normal(1, 2, 1000, 64, seed=2), sharpness * normal(1, 8, 16, 64, seed=3)
     truth = rg.attention(*(array.astype(np.float64) for array in (q, k, v)), engine="reference")
@@ -465,7 +493,7 @@ def test_the_price_of_8_bits(sharpness):
     assert 0.008 < found < 0.02
 
 
-# ---- refusals ----------------------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
 def cached(**kwargs):
@@ -591,7 +619,9 @@ def test_what_a_cache_says_of_itself():
 
 
 def test_the_example_decodes(capsys):
-    """Decoding with caches chooses the tokens that the whole text at once chooses, for texts that are not all the same."""
+    """Decoding with caches chooses the tokens that the whole text at once chooses, for texts that are not all the
+    same.
+    """
     example = runpy.run_path(str(Path(__file__).resolve().parent.parent / "examples" / "decoding.py"))
     texts, agreed = example["main"]()
     assert min(agreed) > 190  # the products around the attention round differently for one row and for many

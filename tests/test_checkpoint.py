@@ -12,9 +12,9 @@ pytest.importorskip("safetensors", reason="safetensors is not installed")
 
 from safetensors.torch import save_file  # noqa: E402
 
-from regard.models import ClassifierConfig, Config, LanguageModel, SequenceClassifier, VisionConfig, VisionTransformer
+from regard.models import ClassifierConfig, Config, LanguageModel, SequenceClassifier, VisionConfig, VisionTransformer  # noqa: E402
 from regard.models.data.vocabulary import Bytes, Pairs  # noqa: E402
-from regard.models.training import checkpoint
+from regard.models.training import checkpoint  # noqa: E402
 
 SMALL = {"d_model": 16, "layers": 1, "heads": 2}
 
@@ -58,7 +58,9 @@ def test_a_trained_vocabulary_comes_back(tmp_path):
 
 
 def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path):
-    """A file that lost its end, or in which any one byte differs, is refused with a sentence, never loaded and never a crash."""
+    """A file that lost its end, or in which any one byte differs, is refused with a sentence, never loaded and never a
+    crash.
+    """
     path = checkpoint.save(tmp_path, language_model(), vocabulary=Bytes())
     whole = path.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
@@ -69,16 +71,22 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path):
         *torch.randint(header, len(whole), (60,), generator=random),
     ]
     damaged = [whole[:length] for length in (0, 1, 8, 100, header, len(whole) - 1)]
-    damaged += [whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :] for place in map(int, places)]
+    damaged += [
+        whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :] for place in map(int, places)
+    ]
     for content in damaged:
         path.write_bytes(content)
-        with pytest.raises(Refused, match=r"a damaged model file|a file of another|weights that do not fit their config"):
+        with pytest.raises(
+            Refused, match=r"a damaged model file|a file of another|weights that do not fit their config"
+        ):
             checkpoint.load(tmp_path)
         assert path.read_bytes() == content  # looking changes nothing
 
 
 def test_what_is_not_ours_is_refused(tmp_path):
-    """Another program's file, a later version, a kind that does not exist, and weights of another shape: each by name."""
+    """Another program's file, a later version, a kind that does not exist, and weights of another shape: each by
+    name.
+    """
     path = tmp_path / checkpoint.NAME
     with pytest.raises(Refused, match="no model in the folder"):
         checkpoint.load(tmp_path)

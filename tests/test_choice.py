@@ -15,9 +15,13 @@ WORDS = ("[CLS]", "the", "cat", "saw", "the", "black", "dog", "[SEP]")
 
 
 def toy(*layers, n=8, cross=False):
-    """Layers of two heads that look at themselves, but for the rows that are told to look elsewhere: {head: {row: key}}."""
+    """Layers of two heads that look at themselves, but for the rows that are told to look elsewhere: {head: {row:
+    key}}.
+    """
     special = (True, *[False] * (n - 2), True)
-    axes = {"text": Axis("text", WORDS[:n], special)} | ({"source": Axis("source", WORDS[:n], special)} if cross else {})
+    axes = {"text": Axis("text", WORDS[:n], special)} | (
+        {"source": Axis("source", WORDS[:n], special)} if cross else {}
+    )
     calls = []
     for number, rows_by_head in enumerate(layers):
         weights = np.stack([np.eye(n)] * 2)
@@ -32,7 +36,9 @@ def toy(*layers, n=8, cross=False):
 
 @pytest.mark.parametrize("short", [0, 1 << 18], ids=["long", "short"])
 def test_the_choice_is_the_firmest_distant_look(short, monkeypatch):
-    """The head that looks most at distant ordinary words is chosen, and in it the row that does; special tokens do not count."""
+    """The head that looks most at distant ordinary words is chosen, and in it the row that does; special tokens do not
+    count.
+    """
     monkeypatch.setattr(choice, "SHORT", short)
     found = choose(toy({}, {0: {2: 7, 3: 0}, 1: {5: 2, 7: 3}}))
     assert (found.call, found.head, found.query) == (1, 1, 5)
@@ -59,7 +65,9 @@ def test_a_text_without_distance_still_has_a_choice():
 
 
 def test_every_key_of_another_text_is_distant():
-    """Between two texts a look at the same position counts, unless it is special; a weight that is not a number does not."""
+    """Between two texts a look at the same position counts, unless it is special; a weight that is not a number does
+    not.
+    """
     run = toy({0: {2: 0}, 1: {4: 7}}, {0: {3: 0}}, cross=True)
     run.calls[1].given[1, 3, 3] = np.nan
     found = choose(run)
@@ -70,12 +78,16 @@ def test_every_key_of_another_text_is_distant():
 def run_of(weights, tokens):
     """A run of one call for each array of weights (H, n, n)."""
     axes = {"text": Axis("text", tokens, tuple(token.startswith("[") for token in tokens))}
-    calls = (Call(f"layer {at}", at, "text", "text", np.zeros(each.shape[:2]), given=each) for at, each in enumerate(weights))
+    calls = (
+        Call(f"layer {at}", at, "text", "text", np.zeros(each.shape[:2]), given=each) for at, each in enumerate(weights)
+    )
     return Run("toy", "text", axes, tuple(calls))
 
 
 def test_the_firmest_look_is_shown_first():
-    """The largest weight from an ordinary token to an ordinary one at least two away decides, on average over the rows."""
+    """The largest weight from an ordinary token to an ordinary one at least two away decides, on average over the
+    rows.
+    """
     random = np.random.default_rng(0)
     weights = random.dirichlet(np.ones(9) / 3, (3, 4, 9))
     run = run_of(weights, ("[CLS]", *(f" w{i}" for i in range(1, 8)), "[SEP]"))
@@ -94,7 +106,9 @@ def test_the_firmest_look_is_shown_first():
 
 
 def test_a_token_is_named_by_position_or_word():
-    """A number is a position; a word is found whatever its case, also where it is cut into several tokens: its last one."""
+    """A number is a position; a word is found whatever its case, also where it is cut into several tokens: its last
+    one.
+    """
     run = run_of([np.full((1, 5, 5), 0.2)], (" The", " ani", "mal", " 3", "."))
     for token, expected in (("2", 2), ("the", 0), ("Animal", 2), ("mal", 2), ("3", 3), (".", 4)):
         assert choose(run, token=token).query == expected

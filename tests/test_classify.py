@@ -36,22 +36,48 @@ def reviews(count: int, seed: int = 0) -> list[tuple[str, str]]:
 def folder(tmp_path_factory):
     """A table, and a classifier that the command learned from it."""
     place = tmp_path_factory.mktemp("reviews")
-    (place / "reviews.csv").write_text("review,sentiment\n" + "".join(f'"{text}",{label}\n' for text, label in reviews(200)))
-    status, out, err = regard("classify", "reviews.csv", "--layers", "1", "--width", "16", "--heads", "2", "--steps", "120",
-                              "--learning-rate", "0.01", cwd=place, OMP_NUM_THREADS="1")  # fmt: skip
+    (place / "reviews.csv").write_text(
+        "review,sentiment\n" + "".join(f'"{text}",{label}\n' for text, label in reviews(200))
+    )
+    status, out, err = regard(
+        "classify",
+        "reviews.csv",
+        "--layers",
+        "1",
+        "--width",
+        "16",
+        "--heads",
+        "2",
+        "--steps",
+        "120",
+        "--learning-rate",
+        "0.01",
+        cwd=place,
+        OMP_NUM_THREADS="1",
+    )
     assert status == 0, err
     (place / "told").write_text(out)
     return place
 
 
 def test_a_classifier_learns_and_tells_how_well(folder):
-    """One word decides, so nearly all held-out rows are right; the baseline, the figures per class and the matrix stand beside it."""
+    """One word decides, so nearly all held-out rows are right; the baseline, the figures per class and the matrix stand
+    beside it.
+    """
     told = (folder / "told").read_text()
     saved = checkpoint.load(folder / "classifier")
     report = saved.about["report"]
     assert report["rows"] == 40 and report["accuracy"] > 0.95 > 0.8 > report["baseline"] > 0.5
-    assert f"accuracy {report['accuracy']:.1%} of 40 rows" in told and f"'good' would give {report['baseline']:.1%}" in told
-    assert "column" in told and "precision" in told and "true \\ found" in told and "regard classify --model classifier" in told
+    assert (
+        f"accuracy {report['accuracy']:.1%} of 40 rows" in told
+        and f"'good' would give {report['baseline']:.1%}" in told
+    )
+    assert (
+        "column" in told
+        and "precision" in told
+        and "true \\ found" in told
+        and "regard classify --model classifier" in told
+    )
 
     unseen = reviews(60, seed=1)
     found = classification.predict(saved, [text for text, _ in unseen])
@@ -77,8 +103,11 @@ def test_a_classifier_is_asked(folder, capsys, monkeypatch):
     assert len(told("reviews.csv")) == 200
     judged = told("reviews.csv", label="sentiment")
     assert judged[0].endswith("of 200 rows of reviews.csv") and judged[1].startswith("always answering 'good'")
-    for source, wishes, wording in (("text", {"steps": 3, "out": folder / "x"}, r"does not learn\n.*--out, --steps"),
-                                    ("text", {"label": "sentiment"}, "columns without a table"), (" ", {}, "no text")):  # fmt: skip
+    for source, wishes, wording in (
+        ("text", {"steps": 3, "out": folder / "x"}, r"does not learn\n.*--out, --steps"),
+        ("text", {"label": "sentiment"}, "columns without a table"),
+        (" ", {}, "no text"),
+    ):
         with pytest.raises(Refused, match=wording):
             classify(source, model=folder / "classifier", **wishes)
     (folder / "new.jsonl").write_text('{"text": "dull, dull", "label": "bad"}\n{"text": "fine", "label": "good"}\n')
@@ -91,7 +120,9 @@ def test_a_classifier_is_asked(folder, capsys, monkeypatch):
 
 
 def test_the_report_has_scikit_learns_numbers():
-    """Accuracy, precision, recall, F1, support and confusions equal scikit-learn's; what is not counted is NaN, not a guess."""
+    """Accuracy, precision, recall, F1, support and confusions equal scikit-learn's; what is not counted is NaN, not a
+    guess.
+    """
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
     chance = np.random.default_rng(0)
     true, found = chance.integers(0, 4, 100), chance.integers(0, 3, 100)
@@ -109,7 +140,9 @@ def test_the_report_has_scikit_learns_numbers():
 def test_rows_are_held_out_by_class_and_equal_texts_stay_together():
     """About a fifth of each class is held out, no text is on both sides, and nothing is lost."""
     rows = reviews(100) + [("the same again", "good")] * 20
-    table = tables.Table("t", [text for text, _ in rows], [label for _, label in rows], list(range(120)), ("text", "label"))
+    table = tables.Table(
+        "t", [text for text, _ in rows], [label for _, label in rows], list(range(120)), ("text", "label")
+    )
     learn, held = classification.split(table, seed=2)
     assert not set(learn.texts) & set(held.texts) and sorted(learn.lines + held.lines) == list(range(120))
     for label in ("good", "bad"):
@@ -120,15 +153,27 @@ def test_rows_are_held_out_by_class_and_equal_texts_stay_together():
     "name, content, columns, first",
     [
         ("a.csv", 'text,label\n"one, two",x\nthree,y\n', ("text", "label"), ("one, two", "x")),
-        ("b.csv", "intent;utterance\nbuy;one, now\nsell;no, two\nbuy;more\n", ("utterance", "intent"), ("one, now", "buy")),
+        (
+            "b.csv",
+            "intent;utterance\nbuy;one, now\nsell;no, two\nbuy;more\n",
+            ("utterance", "intent"),
+            ("one, now", "buy"),
+        ),
         ("c.csv", "3,first text\n1,second one\n3,third\n", ("2", "1"), ("first text", "3")),
         ("d.tsv", 'label\ttext\n1\tsay "hi"\n2\tno\n', ("text", "label"), ('say "hi"', "1")),
-        ("e.csv", '\ufefflabel,id,review\r\na,7,"two\r\nlines"\r\nb,8,one\r\n', ("review", "label"), ("two\r\nlines", "a")),
+        (
+            "e.csv",
+            '\ufefflabel,id,review\r\na,7,"two\r\nlines"\r\nb,8,one\r\n',
+            ("review", "label"),
+            ("two\r\nlines", "a"),
+        ),
         ("f.jsonl", '{"text": "one", "label": 1}\n\n{"text": "two", "label": true}\n', ("text", "label"), ("one", "1")),
     ],
-)  # fmt: skip
+)
 def test_columns_are_found(name, content, columns, first, tmp_path):
-    """With names and without, with any separator, quoted or not: the texts and the labels are those a reader would take."""
+    """With names and without, with any separator, quoted or not: the texts and the labels are those a reader would
+    take.
+    """
     path = tmp_path / name
     path.write_text(content, newline="")
     table = tables.read(path)
@@ -138,15 +183,26 @@ def test_columns_are_found(name, content, columns, first, tmp_path):
 @pytest.mark.parametrize(
     "content, wishes, wording",
     [
-        ("", {}, "an empty table"), ("text,label\n", {}, "an empty table"),
+        ("", {}, "an empty table"),
+        ("text,label\n", {}, "an empty table"),
         ("text,label\na,x\nb\n", {}, r"rows of different widths\n.*1 fields in line 3, 2 in line 1"),
-        ("text,label\na,x\n ,y\nb,\n", {}, r"column 'text' of .* is empty in line 3(.|\n)*column 'label' of .* is empty in line 4"),
-        ("text,label\na,x\nb,y\n", {"text": "words", "label": "kind"}, r"--text\n.*'words'(.|\n)*--label\n.*'kind'.*has 'text', 'label'"),
+        (
+            "text,label\na,x\n ,y\nb,\n",
+            {},
+            r"column 'text' of .* is empty in line 3(.|\n)*column 'label' of .* is empty in line 4",
+        ),
+        (
+            "text,label\na,x\nb,y\n",
+            {"text": "words", "label": "kind"},
+            r"--text\n.*'words'(.|\n)*--label\n.*'kind'.*has 'text', 'label'",
+        ),
         ("text,label\na,x\nb,y\n", {"text": "label", "label": "label"}, "text and label are one column"),
-        ("text\na\nb\n", {}, "no column for the labels"), ("text,text,label\na,b,x\n", {}, "columns of the same name"),
-        ('text,label\na,x\n"b,y\n', {}, "the row that begins in line 3"), ("text,label\na\0,x\n", {}, "zero bytes"),
+        ("text\na\nb\n", {}, "no column for the labels"),
+        ("text,text,label\na,b,x\n", {}, "columns of the same name"),
+        ('text,label\na,x\n"b,y\n', {}, "the row that begins in line 3"),
+        ("text,label\na\0,x\n", {}, "zero bytes"),
     ],
-)  # fmt: skip
+)
 def test_a_faulty_table_is_refused_by_line(content, wishes, wording, tmp_path):
     """Every fault names the file and the line or column, and faults of one kind are told together."""
     path = tmp_path / "table.csv"
@@ -156,10 +212,15 @@ def test_a_faulty_table_is_refused_by_line(content, wishes, wording, tmp_path):
 
 
 def test_faulty_lines_of_json_are_told(tmp_path):
-    """A line that is no JSON, or no object, is named; so are other kinds of files, files that are not there or not UTF-8."""
+    """A line that is no JSON, or no object, is named; so are other kinds of files, files that are not there or not
+    UTF-8.
+    """
     path = tmp_path / "table.jsonl"
-    for content, wording in (('{"text": "a", "label": "x"}\n{"text"\n', "line 2"), ('{"text": "a", "label": "x"}\n[1]\n', "line 2: a list"),
-                             ('{"text": "a", "label": null}\n{"text": "b", "label": 2}', "is empty in line 1")):  # fmt: skip
+    for content, wording in (
+        ('{"text": "a", "label": "x"}\n{"text"\n', "line 2"),
+        ('{"text": "a", "label": "x"}\n[1]\n', "line 2: a list"),
+        ('{"text": "a", "label": null}\n{"text": "b", "label": 2}', "is empty in line 1"),
+    ):
         path.write_text(content)
         with pytest.raises(Refused, match=wording):
             tables.read(path)
@@ -172,17 +233,24 @@ def test_faulty_lines_of_json_are_told(tmp_path):
 
 
 def test_what_cannot_be_learned_is_refused(tmp_path):
-    """One class only, too few rows, a folder in the way, settings that cannot work: a sentence each, and nothing written over."""
+    """One class only, too few rows, a folder in the way, settings that cannot work: a sentence each, and nothing
+    written over.
+    """
 
     def table(labels):
         texts = [f"text {number}" for number in range(len(labels))]
         return tables.Table("t.csv", texts, list(labels), list(range(2, len(labels) + 2)), ("text", "label"))
 
     for labels, wishes, wording in (
-        ("x" * 20, {}, "one class only"), ("xy" * 4, {}, "too few rows"), ("xy" * 10, {"width": 10, "heads": 4}, "heads do not divide"),
-        ("xy" * 10, {"tokenizer": "words"}, "no such tokenizer"), ("xy" * 10, {"batch": 0}, "batch is too small"),
-        ("xy" * 10, {"device": "tpu"}, "no such device"), ("abcdefghijkl", {}, "too few rows"), ("xy" * 10, {"context": 0}, "context is"),
-    ):  # fmt: skip
+        ("x" * 20, {}, "one class only"),
+        ("xy" * 4, {}, "too few rows"),
+        ("xy" * 10, {"width": 10, "heads": 4}, "heads do not divide"),
+        ("xy" * 10, {"tokenizer": "words"}, "no such tokenizer"),
+        ("xy" * 10, {"batch": 0}, "batch is too small"),
+        ("xy" * 10, {"device": "tpu"}, "no such device"),
+        ("abcdefghijkl", {}, "too few rows"),
+        ("xy" * 10, {"context": 0}, "context is"),
+    ):
         with pytest.raises(Refused, match=wording):
             classification.Classification(table(labels), None, wishes)
     with pytest.raises(Refused, match="a class that was not learned"):

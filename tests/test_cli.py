@@ -14,9 +14,15 @@ SRC = str(Path(__file__).parents[1] / "src")
 
 def regard(*arguments, input=None, cwd=None, **environment):
     """Runs the command in a process of its own -> (status, stdout, stderr)."""
-    done = subprocess.run([sys.executable, "-m", "regard", *arguments], input=input, cwd=cwd, capture_output=True, timeout=120,
-                          stdin=subprocess.DEVNULL if input is None else None,
-                          env={**os.environ, "PYTHONPATH": SRC, "HF_HUB_OFFLINE": "1", **environment})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", *arguments],
+        input=input,
+        cwd=cwd,
+        capture_output=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL if input is None else None,
+        env={**os.environ, "PYTHONPATH": SRC, "HF_HUB_OFFLINE": "1", **environment},
+    )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -34,8 +40,13 @@ def test_help_is_there_and_light():
     status, out, _ = regard("--help")
     assert status == 0
     assert "look" in out and "bench" in out
-    code = "import sys; from regard.cli import app; print(sorted({'torch', 'transformers', 'llvmlite'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": SRC}, check=True)
+    code = (
+        "import sys; from regard.cli import app; print(sorted({'torch', 'transformers', 'llvmlite'} & "
+        "set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": SRC}, check=True
+    )
     assert done.stdout.decode().strip() == "[]"
 
 
@@ -43,7 +54,10 @@ def test_a_refusal_is_a_sentence_and_a_status():
     """Whatever is refused is one line on standard error and status 2, and torch is not loaded for it."""
     assert "not UTF-8: byte 1 of the argument" in refused("look", b"a\xff")
     assert "no text" in refused("look", "-", input=b"\n")
-    code = "import sys; from regard.cli import main; sys.argv = ['regard', 'look', '']\ntry: main()\nfinally: print('torch' in sys.modules)"
+    code = (
+        "import sys; from regard.cli import main; sys.argv = ['regard', 'look', '']\ntry: "
+        "main()\nfinally: print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": SRC})
     assert (done.returncode, done.stdout.decode().strip()) == (2, "False")
 

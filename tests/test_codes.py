@@ -1,4 +1,6 @@
-"""What a page says weights and words with: codes within their error, colours evenly spaced, tokens with nothing hidden in them."""
+"""What a page says weights and words with: codes within their error, colours evenly spaced, tokens with nothing hidden
+in them.
+"""
 
 import numpy as np
 import pytest
@@ -6,13 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.lens.drawing.ramp import LMS, RGB, ramp
-from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR, FIRST, LEAK, MASKED, NAN, OUT, TINY, ZERO, decode, encode, percent
+from regard.lens.runs.codes import (
+    COARSE_ERROR,
+    FINE_ERROR,
+    FIRST,
+    LEAK,
+    MASKED,
+    NAN,
+    OUT,
+    TINY,
+    ZERO,
+    decode,
+    encode,
+    percent,
+)
 from regard.lens.runs.labels import visible
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1))
 def test_codes_stay_within_their_error(weights):
-    """From 10⁻⁶ to 1 a code stands for its weight to within the stated relative error, with and without the second byte."""
+    """From 10⁻⁶ to 1 a code stands for its weight to within the stated relative error, with and without the second
+    byte.
+    """
     weights = np.array(weights)
     coarse, fine = encode(weights)
     assert (abs(decode(coarse) / weights - 1) <= COARSE_ERROR * 1.0001).all()
@@ -28,7 +45,9 @@ def test_codes_keep_the_order(weights):
 
 
 def test_codes_tell_the_kinds_of_nothing_apart():
-    """Masked, zero, tiny, not a number, out of range, and weight behind the mask have a code each; one is exactly one."""
+    """Masked, zero, tiny, not a number, out of range, and weight behind the mask have a code each; one is exactly
+    one.
+    """
     weights = np.array([0.0, 0.0, 1e-9, np.nan, -0.5, 1.5, np.inf, 0.3, 1.0, 1 + 1e-7])
     coarse, fine = encode(weights, np.array([False, *[True] * 6, False, True, True]))
     assert coarse.tolist() == [MASKED, ZERO, TINY, NAN, OUT, OUT, OUT, LEAK, 255, 255]
@@ -76,7 +95,8 @@ def test_nothing_in_a_token_stays_hidden():
 
 
 @pytest.mark.parametrize(
-    "letter", [*map(chr, (0xFE00, 0xFE0F, 0xE0100, 0xE01EF, 0x34F, 0x3164, 0x115F, 0x1160, 0xFFA0, 0x2800, 0x17B4, 0x180B))]
+    "letter",
+    [*map(chr, (0xFE00, 0xFE0F, 0xE0100, 0xE01EF, 0x34F, 0x3164, 0x115F, 0x1160, 0xFFA0, 0x2800, 0x17B4, 0x180B))],
 )
 def test_letters_without_a_look_are_named(letter):
     """Variation selectors, joiners and fillers, which leave no ink, are written as their numbers."""
@@ -84,6 +104,8 @@ def test_letters_without_a_look_are_named(letter):
 
 
 def test_marks_pile_up_only_so_high():
-    """As many marks on a letter as languages have stand as they are; those that would cover the lines above are named."""
+    """As many marks on a letter as languages have stand as they are; those that would cover the lines above are
+    named.
+    """
     assert visible("שִׁ́ ệ́") == "שִׁ́␣ệ́"
     assert visible("e" + "́" * 6 + "x́") == "e" + "́" * 4 + "⟨U+0301⟩⟨U+0301⟩x́"

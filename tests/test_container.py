@@ -1,4 +1,6 @@
-"""Recorded runs in folders: what is written is what is read, to the bit; whatever else lies there is refused in a sentence."""
+"""Recorded runs in folders: what is written is what is read, to the bit; whatever else lies there is refused in a
+sentence.
+"""
 
 import dataclasses
 import json
@@ -57,18 +59,43 @@ def rich() -> Run:
     run = example(v=random.standard_normal((4, 10, 3), dtype=np.float32))
     (call,) = run.calls
     full = dataclasses.replace(
-        call, q=call.q.astype(ml_dtypes.bfloat16), k=call.k.astype(np.float16)[:2], v=call.v[:2].astype(np.float64), layer=None,
-        sinks=random.standard_normal((4, 1)), x=random.standard_normal((10, 32)), out=random.standard_normal((4, 3, 10)).swapaxes(1, 2),
-        overview=Overview(*random.random((2, 4, 5, 5), np.float32), "sampled 1 row of 2"), engine="jit", start=3, scale=float("nan"),
-        notes={"window": None, "scale": float("inf"), "kinds": ["a", {"b": -1}], "difference": np.float32("nan"), "deep": (1, 2)},
-    )  # fmt: skip
+        call,
+        q=call.q.astype(ml_dtypes.bfloat16),
+        k=call.k.astype(np.float16)[:2],
+        v=call.v[:2].astype(np.float64),
+        layer=None,
+        sinks=random.standard_normal((4, 1)),
+        x=random.standard_normal((10, 32)),
+        out=random.standard_normal((4, 3, 10)).swapaxes(1, 2),
+        overview=Overview(*random.random((2, 4, 5, 5), np.float32), "sampled 1 row of 2"),
+        engine="jit",
+        start=3,
+        scale=float("nan"),
+        notes={
+            "window": None,
+            "scale": float("inf"),
+            "kinds": ["a", {"b": -1}],
+            "difference": np.float32("nan"),
+            "deep": (1, 2),
+        },
+    )
     given = Call("weights only", 1, "keys", "keys", call.lse, given=call.weights(), mask=key <= query)
     picture = Axis(
-        "patches", (*HOSTILE, "a"), (True, *[False] * 8), (2, 4), b"\x89PNG\r\n", (Segment(1, 4, "ä"), Segment(4, 9, "b"))
+        "patches",
+        (*HOSTILE, "a"),
+        (True, *[False] * 8),
+        (2, 4),
+        b"\x89PNG\r\n",
+        (Segment(1, 4, "ä"), Segment(4, 9, "b")),
     )
     steps = (Step(8, ((" the", 0.75), ("</script>", 0.25))), Step(9, ()))
     return Run(
-        "a model\ud800", "words\u2028", {"keys": run.axes["keys"], "patches": picture}, (full, given), steps, {"nan": np.nan}
+        "a model\ud800",
+        "words\u2028",
+        {"keys": run.axes["keys"], "patches": picture},
+        (full, given),
+        steps,
+        {"nan": np.nan},
     )
 
 
@@ -85,7 +112,7 @@ def contents(call: Call) -> dict:
     return {field.name: plain(getattr(call, field.name)) for field in dataclasses.fields(call)}
 
 
-# ---- what is written is what is read -----------------------------------------------------------------------------------------
+# ---- what is written is what is read ---------------------------------------------------------------------------------
 
 
 def test_a_run_comes_back_to_the_bit(tmp_path):
@@ -111,7 +138,9 @@ def test_the_weights_of_a_kept_run_are_those_of_attention(tmp_path):
         "score": rg.softcap(3.0) - rg.table(np.ones(4), "slope")[rg.head],
     }
     save(of_arrays(q, k, **rule), tmp_path / "run")
-    np.testing.assert_allclose(open_run(tmp_path / "run").calls[0].weights(), rg.attention_weights(q, k, **rule), atol=1e-6)
+    np.testing.assert_allclose(
+        open_run(tmp_path / "run").calls[0].weights(), rg.attention_weights(q, k, **rule), atol=1e-6
+    )
 
 
 def test_the_files_are_safetensors(tmp_path):
@@ -137,7 +166,9 @@ def numbers_of(rule, dims=DIMS):
 @given(mask=masks(DIMS), score=scores(DIMS))
 @settings(max_examples=60)
 def test_a_rule_comes_back_from_json(mask, score):
-    """A rule that went through JSON has its value everywhere; once its tables are named by content, it is the very same node."""
+    """A rule that went through JSON has its value everywhere; once its tables are named by content, it is the very same
+    node.
+    """
     described, tables = rules.pack({"mask": mask, "score": score})
     read = strict.loads(strict.dumps(described, "test").encode())
     frozen = [frozen_table(one.array, one.name) for one in tables]
@@ -150,7 +181,9 @@ def test_a_rule_comes_back_from_json(mask, score):
     assert third["mask"] is again["mask"] and third["score"] is again["score"]
 
 
-@pytest.mark.parametrize("value", [True, 0, -(2**63), 2**63 - 1, -0.0, 1e-320, 0.1, float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    "value", [True, 0, -(2**63), 2**63 - 1, -0.0, 1e-320, 0.1, float("nan"), float("inf"), float("-inf")]
+)
 def test_a_constant_keeps_its_kind_and_its_bits(value):
     """Truth values, whole numbers, floats, NaN and the infinities are told apart in JSON."""
     described, _ = rules.pack({"mask": Const(value)})
@@ -174,7 +207,7 @@ def test_what_is_shared_is_written_once(tmp_path):
         np.testing.assert_array_equal(one.weights(), call.weights())
 
 
-# ---- time and memory ---------------------------------------------------------------------------------------------------------
+# ---- time and memory -------------------------------------------------------------------------------------------------
 
 
 def test_opening_ten_gigabytes_takes_no_time_and_no_memory(tmp_path, monkeypatch):
@@ -204,7 +237,7 @@ def test_opening_ten_gigabytes_takes_no_time_and_no_memory(tmp_path, monkeypatch
     assert (call.q[2, 3, 12_345_678:12_345_681] == 0).all()
 
 
-# ---- what is refused ---------------------------------------------------------------------------------------------------------
+# ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def refused(folder, **more) -> str:
@@ -260,38 +293,106 @@ MANIFESTS = {
     "a truth for a number": (lambda found: deep(found, "calls", 0, "start", to=True), r"calls\[0\]\.start is True"),
     "a huge start": (lambda found: deep(found, "calls", 0, "start", to=10**30), "a start beyond all axes"),
     "no picture": (lambda found: deep(found, "axes", "patches", "picture", to="é"), "no picture"),
-    "a special token beyond": (lambda found: deep(found, "axes", "keys", "special", to=[10]), "special tokens that are not there"),
+    "a special token beyond": (
+        lambda found: deep(found, "axes", "keys", "special", to=[10]),
+        "special tokens that are not there",
+    ),
     "a grid of three": (lambda found: deep(found, "axes", "patches", "grid", to=[2, 2, 2]), "no grid"),
-    "a grid that does not fit": (lambda found: deep(found, "axes", "patches", "grid", to=[2, 3]), "a grid that does not fit"),
-    "segments that overlap": (lambda found: deep(found, "axes", "patches", "segments", 0, "stop", to=5), "segments that do not fit"),
+    "a grid that does not fit": (
+        lambda found: deep(found, "axes", "patches", "grid", to=[2, 3]),
+        "a grid that does not fit",
+    ),
+    "segments that overlap": (
+        lambda found: deep(found, "axes", "patches", "segments", 0, "stop", to=5),
+        "segments that do not fit",
+    ),
     "an axis too short": (lambda found: found["axes"]["keys"]["tokens"].pop() and None, "does not fit its axes"),
     "no such axis": (lambda found: deep(found, "calls", 1, "keys", to="elsewhere"), "does not fit its axes"),
     "a step after the text": (lambda found: deep(found, "steps", 0, "position", to=99), "steps outside every axis.*99"),
-    "a step before the text": (lambda found: deep(found, "steps", 1, "position", to=-5), "steps outside every axis.*-5"),
-    "a scale of 401 digits": (lambda found: deep(found, "calls", 1, "scale", to=10**400), r"scale is 1000.*expected  float"),
-    "a probability of 401 digits": (lambda found: deep(found, "steps", 0, "candidates", 0, "probability", to=-(10**400)),
-                                    r"probability is -1000.*expected  float"),
+    "a step before the text": (
+        lambda found: deep(found, "steps", 1, "position", to=-5),
+        "steps outside every axis.*-5",
+    ),
+    "a scale of 401 digits": (
+        lambda found: deep(found, "calls", 1, "scale", to=10**400),
+        r"scale is 1000.*expected  float",
+    ),
+    "a probability of 401 digits": (
+        lambda found: deep(found, "steps", 0, "candidates", 0, "probability", to=-(10**400)),
+        r"probability is -1000.*expected  float",
+    ),
     "no call": (lambda found: deep(found, "calls", to=[]), "nothing to look at"),
-    "another file": (lambda found: deep(found, "calls", 0, "file", to="../run/call-000.safetensors"), "a call in another file"),
+    "another file": (
+        lambda found: deep(found, "calls", 0, "file", to="../run/call-000.safetensors"),
+        "a call in another file",
+    ),
     "an absolute path": (lambda found: deep(found, "calls", 1, "file", to="/etc/passwd"), "a call in another file"),
-    "two calls in one file": (lambda found: deep(found, "calls", 1, "file", to="call-000.safetensors"), "a call in another file"),
-    "an array missing": (lambda found: found["calls"][0]["arrays"].pop("q") and None, "that the manifest does not list"),
-    "an array too many": (lambda found: deep(found, "calls", 0, "arrays", "q2", to=found["calls"][0]["arrays"]["q"]), "not there"),
-    "another shape": (lambda found: deep(found, "calls", 0, "arrays", "q", "shape", to=[4, 80]), "an array of another kind"),
+    "two calls in one file": (
+        lambda found: deep(found, "calls", 1, "file", to="call-000.safetensors"),
+        "a call in another file",
+    ),
+    "an array missing": (
+        lambda found: found["calls"][0]["arrays"].pop("q") and None,
+        "that the manifest does not list",
+    ),
+    "an array too many": (
+        lambda found: deep(found, "calls", 0, "arrays", "q2", to=found["calls"][0]["arrays"]["q"]),
+        "not there",
+    ),
+    "another shape": (
+        lambda found: deep(found, "calls", 0, "arrays", "q", "shape", to=[4, 80]),
+        "an array of another kind",
+    ),
     "half an overview": (lambda found: deep(found, "calls", 0, "overview", to=None), "half an overview"),
-    "an unknown operator": (lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "op", to="causl"), "an unknown operator"),
-    "too many arguments": (lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0]), "wrong number of arguments"),
-    "a later node": (lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, 2]), "a node that is not there"),
-    "a negative node": (lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, -1]), "a node that is not there"),
-    "a node of code": (lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to="__import__('os')"), "no node of a rule"),
-    "an unknown variable": (lambda found: deep(found, "calls", 0, "rules", "nodes", 0, "var", to="os"), "unknown variable"),
-    "a number of 65 bits": (lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to={"const": 2**64}), "more than 64 bits"),
-    "a root that is not there": (lambda found: deep(found, "calls", 0, "rules", "mask", to=999), "a node that is not there"),
-    "a score as a mask": (lambda found: deep(found, "calls", 0, "rules", "mask", to=found["calls"][0]["rules"]["score"]), "no mask"),
-    "a mask as a score": (lambda found: deep(found, "calls", 0, "rules", "score", to=found["calls"][0]["rules"]["mask"]), "no score"),
-    "a table that is not there": (lambda found: deep(found, "calls", 0, "tables", 0, "array", to="table.9"), "a table that is not there"),
-    "a table of a later call": (lambda found: deep(found, "calls", 0, "tables", 0, "call", to=1), "a table that is not there"),
-}  # fmt: skip
+    "an unknown operator": (
+        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "op", to="causl"),
+        "an unknown operator",
+    ),
+    "too many arguments": (
+        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0]),
+        "wrong number of arguments",
+    ),
+    "a later node": (
+        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, 2]),
+        "a node that is not there",
+    ),
+    "a negative node": (
+        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, -1]),
+        "a node that is not there",
+    ),
+    "a node of code": (
+        lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to="__import__('os')"),
+        "no node of a rule",
+    ),
+    "an unknown variable": (
+        lambda found: deep(found, "calls", 0, "rules", "nodes", 0, "var", to="os"),
+        "unknown variable",
+    ),
+    "a number of 65 bits": (
+        lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to={"const": 2**64}),
+        "more than 64 bits",
+    ),
+    "a root that is not there": (
+        lambda found: deep(found, "calls", 0, "rules", "mask", to=999),
+        "a node that is not there",
+    ),
+    "a score as a mask": (
+        lambda found: deep(found, "calls", 0, "rules", "mask", to=found["calls"][0]["rules"]["score"]),
+        "no mask",
+    ),
+    "a mask as a score": (
+        lambda found: deep(found, "calls", 0, "rules", "score", to=found["calls"][0]["rules"]["mask"]),
+        "no score",
+    ),
+    "a table that is not there": (
+        lambda found: deep(found, "calls", 0, "tables", 0, "array", to="table.9"),
+        "a table that is not there",
+    ),
+    "a table of a later call": (
+        lambda found: deep(found, "calls", 0, "tables", 0, "call", to=1),
+        "a table that is not there",
+    ),
+}
 
 
 @pytest.mark.parametrize("change, sentence", MANIFESTS.values(), ids=MANIFESTS.keys())
@@ -313,9 +414,12 @@ HEADERS = {
     "one offset": (lambda found: found["q"]["data_offsets"].pop() and None, "an impossible array"),
     "a shape that is too large": (lambda found: deep(found, "q", "shape", to=[4, 10, 9]), "does not fit its place"),
     "an offset below 0": (lambda found: deep(found, "q", "data_offsets", 0, to=-8), "does not fit its place"),
-    "arrays that overlap": (lambda found: deep(found, "q", "data_offsets", to=found["k"]["data_offsets"]), "overlap|does not fit"),
+    "arrays that overlap": (
+        lambda found: deep(found, "q", "data_offsets", to=found["k"]["data_offsets"]),
+        "overlap|does not fit",
+    ),
     "an array missing": (lambda found: found.pop("lse") and None, "a gap between arrays|too long"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change, sentence", HEADERS.values(), ids=HEADERS.keys())
@@ -328,7 +432,9 @@ def test_a_header_that_says_something_impossible_is_refused(kept, change, senten
 
 @pytest.mark.parametrize("size", [0, 7, 8, 100, -1])
 def test_a_truncated_file_is_refused(kept, size):
-    """A call's file that ends early, in its header or in its numbers, is refused; so is one with something behind it."""
+    """A call's file that ends early, in its header or in its numbers, is refused; so is one with something behind
+    it.
+    """
     path = kept / "call-001.safetensors"
     os.truncate(path, size % path.stat().st_size)
     assert re.search("no safetensors file|too short|a file that cannot be read", refused(kept))
@@ -426,7 +532,9 @@ def test_folders_without_a_run_are_refused(tmp_path):
 @given(data=st.data())
 @settings(max_examples=150)
 def test_damage_is_refused_or_does_no_harm(damaged, data):
-    """Whatever value a manifest holds in whatever place, and whatever bytes a header, a run opens and can be used, or is refused."""
+    """Whatever value a manifest holds in whatever place, and whatever bytes a header, a run opens and can be used, or
+    is refused.
+    """
     folder, manifest, header = damaged
     (folder / "run.json").write_bytes(manifest)
     (folder / "call-000.safetensors").write_bytes(header)
@@ -455,9 +563,14 @@ def damaged(tmp_path_factory):
 def mutated(found, data) -> None:
     """Puts another value into a place that is drawn."""
     value = st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-        lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(max_size=3), some, max_size=2), max_leaves=4,
-    )  # fmt: skip
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=5),
+        lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(max_size=3), some, max_size=2),
+        max_leaves=4,
+    )
     while True:
         name = data.draw(st.sampled_from(sorted(found) if isinstance(found, dict) else range(len(found))))
         if not found[name] or not isinstance(found[name], dict | list) or data.draw(st.integers(0, 4)) == 0:
@@ -466,7 +579,7 @@ def mutated(found, data) -> None:
         found = found[name]
 
 
-# ---- writing -----------------------------------------------------------------------------------------------------------------
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 def not_saved(run, folder, **more) -> str:
@@ -480,7 +593,9 @@ def names(folder) -> list[str]:
 
 
 def test_nothing_is_written_over_unasked(tmp_path):
-    """A folder with other things, a file and a run are in the way; only a run goes, when asked, and nothing else beside it."""
+    """A folder with other things, a file and a run are in the way; only a run goes, when asked, and nothing else beside
+    it.
+    """
     (tmp_path / "mine.txt").write_text("mine")
     assert "something is in the way" in not_saved(example(), tmp_path)
     assert "something is in the way" in not_saved(example(), tmp_path, overwrite=True)
@@ -552,14 +667,18 @@ def test_an_error_leaves_nothing_behind(tmp_path):
 
 
 def test_limits_are_told_before_they_are_passed(tmp_path):
-    """A run, or the call that would pass the limit, is refused with what it takes and what is allowed; nothing is left."""
+    """A run, or the call that would pass the limit, is refused with what it takes and what is allowed; nothing is
+    left.
+    """
     (call,) = example().calls
     for limit, calls in ((2000, 1), ("5kB", 2)):
         run = dataclasses.replace(example(), calls=(call,) * calls)
         said = not_saved(run, tmp_path / "run", limit=limit)
         assert f"at most {sizes.shown(sizes.size_of(limit, ''))}" in said and f"{calls} calls: " in said
-    with pytest.raises(rg.Refused, match=r"call 1, attention: [0-9.]+ kB, with [0-9.]+ kB before it"), \
-            Writer(tmp_path / "run", "15kB") as writer:  # fmt: skip
+    with (
+        pytest.raises(rg.Refused, match=r"call 1, attention: [0-9.]+ kB, with [0-9.]+ kB before it"),
+        Writer(tmp_path / "run", "15kB") as writer,
+    ):
         writer.add(call)
         assert writer.written == (tmp_path / "run" / "call-000.safetensors").stat().st_size <= 15_000
         writer.add(call)
@@ -579,10 +698,15 @@ def test_two_cannot_write_at_once(tmp_path):
 def test_what_cannot_be_kept_is_refused_before_it_is_written(tmp_path):
     """Notes that JSON cannot hold, arrays that do not fit each other and numbers of other kinds are named."""
     (call,) = example().calls
-    for change, sentence in (({"notes": {"a": [{1, 2}]}}, "notes.a.0.: set"), ({"notes": {1: 2}}, "notes: dict"),
-                             ({"notes": {"a": {"float": "nan"}}}, "notes.a: dict"), ({"v": np.ones((4, 9, 2))}, "K = 10, as k has it"),
-                             ({"x": np.ones((10, 2), complex)}, "x of complex128"), ({"lse": np.ones((4, 9))}, "Q = 10, as q has it"),
-                             ({"rows": {"mine": np.ones(3)}}, "rows.mine of .3.")):  # fmt: skip
+    for change, sentence in (
+        ({"notes": {"a": [{1, 2}]}}, "notes.a.0.: set"),
+        ({"notes": {1: 2}}, "notes: dict"),
+        ({"notes": {"a": {"float": "nan"}}}, "notes.a: dict"),
+        ({"v": np.ones((4, 9, 2))}, "K = 10, as k has it"),
+        ({"x": np.ones((10, 2), complex)}, "x of complex128"),
+        ({"lse": np.ones((4, 9))}, "Q = 10, as q has it"),
+        ({"rows": {"mine": np.ones(3)}}, "rows.mine of .3."),
+    ):
         run = dataclasses.replace(example(), calls=(dataclasses.replace(call, **change),))
         assert re.search(sentence, not_saved(run, tmp_path / "run")), change
         assert not (tmp_path / "run").exists()

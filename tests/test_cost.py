@@ -34,8 +34,12 @@ def brute(asked: Problem) -> np.ndarray:
     if asked.mask is None:
         return np.ones((B, H, Q, K), np.bool_)
     start = asked.query_start[:, None, None, None]
-    values = {"batch": np.arange(B)[:, None, None, None], "head": np.arange(H)[:, None, None],
-              "query": start + np.arange(Q)[:, None], "key": np.arange(K)}  # fmt: skip
+    values = {
+        "batch": np.arange(B)[:, None, None, None],
+        "head": np.arange(H)[:, None, None],
+        "query": start + np.arange(Q)[:, None],
+        "key": np.arange(K),
+    }
     return np.broadcast_to(evaluate(asked.mask, values), (B, H, Q, K))
 
 
@@ -43,7 +47,9 @@ def brute(asked: Problem) -> np.ndarray:
 @pytest.mark.parametrize("start", [None, 0, [3, 30]], ids=str)
 @pytest.mark.parametrize("name", MASKS)
 def test_pairs_are_counted_exactly(name, start, tile):
-    """Allowed pairs are those of the mask; visited pairs are those of the plan's runs; FLOPs are 2 · (D + E) per pair."""
+    """Allowed pairs are those of the mask; visited pairs are those of the plan's runs; FLOPs are 2 · (D + E) per
+    pair.
+    """
     asked = problem(MASKS[name], query_start=start)
     found = plan(asked, *tile)
     counted = cost(asked, found)
@@ -114,5 +120,6 @@ def test_text():
     assert str(cost(asked, plan(asked, 16, 16))) == (
         "pairs   2,080 allowed (50.8 % of the matrix), 2,560 visited\n"
         "work    655 kFLOP in the two products, 81.2 % of it useful; 2.56 k exponentials\n"
-        "bytes   q 16.4 kB · k 16.4 kB · v 16.4 kB · out 16.4 kB · extra 396 B (the matrix of weights would take 16.4 kB)"
+        "bytes   q 16.4 kB · k 16.4 kB · v 16.4 kB · out 16.4 kB · extra 396 B (the matrix of weights would "
+        "take 16.4 kB)"
     )

@@ -35,7 +35,7 @@ def stored(folder) -> Path:
     return folder / f"{DIGEST}.o"
 
 
-# ---- the file --------------------------------------------------------------------------------------------------------------------
+# ---- the file --------------------------------------------------------------------------------------------------------
 
 
 def test_every_cut_and_every_flipped_bit_is_noticed(stored):
@@ -61,7 +61,9 @@ def test_a_file_under_another_name_is_not_loaded(stored):
 @posix
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "folder", "pipe", "group-writable", "world-writable"])
 def test_only_a_plain_file_of_ones_own_is_loaded(stored, tmp_path, kind):
-    """Not a link, not a file with a second name, not a pipe (which would also wait for ever), not what others may write."""
+    """Not a link, not a file with a second name, not a pipe (which would also wait for ever), not what others may
+    write.
+    """
     elsewhere = tmp_path / "elsewhere"
     if kind == "symlink":
         stored.rename(elsewhere)
@@ -87,7 +89,7 @@ def test_a_file_of_another_owner_is_not_loaded(stored):
     assert disk.fetch(DIGEST) is None
 
 
-# ---- the folder ------------------------------------------------------------------------------------------------------------------
+# ---- the folder ------------------------------------------------------------------------------------------------------
 
 
 def test_the_folder_is_for_its_owner_alone(folder):
@@ -108,7 +110,9 @@ def test_a_folder_that_others_can_write_is_not_used(stored, mode):
 
 
 @posix
-@pytest.mark.parametrize(("mode", "trusted"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, True), (0o1775, True)])
+@pytest.mark.parametrize(
+    ("mode", "trusted"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, True), (0o1775, True)]
+)
 def test_folders_above_count_too(stored, tmp_path, mode, trusted):
     """Who can write in a folder above can put another folder in place of ours, unless it is sticky, as /tmp is."""
     tmp_path.chmod(mode)
@@ -178,7 +182,7 @@ def test_a_full_or_read_only_disk_is_no_error(folder, monkeypatch, fails):
     assert list(folder.iterdir()) == []
 
 
-# ---- the key ---------------------------------------------------------------------------------------------------------------------
+# ---- the key ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_file_that_decides_the_code_is_part_of_the_key():
@@ -200,7 +204,7 @@ def test_an_upgrade_compiles_anew(tmp_path):
     assert compilations(cache, place) == 1
 
 
-# ---- processes -------------------------------------------------------------------------------------------------------------------
+# ---- processes -------------------------------------------------------------------------------------------------------
 
 CALL = """
     import numpy as np, regard as rg
@@ -216,7 +220,9 @@ CALL = """
 
 def start(cache: Path, place: dict[str, str] | None = None) -> subprocess.Popen:
     surroundings = {**os.environ, "XDG_CACHE_HOME": str(cache), **(place or {})}
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(CALL)], env=surroundings, text=True, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CALL)], env=surroundings, text=True, stdout=subprocess.PIPE
+    )
 
 
 def compilations(cache: Path, place: dict[str, str] | None = None) -> int:

@@ -37,14 +37,18 @@ def everywhere(seed, rate=0.5, b=B, h=H, q=Q, k=K):
     return Dropout(rate, seed).factors(*positions)
 
 
-# ---- the generator ------------------------------------------------------------------------------------------------------------
+# ---- the generator ---------------------------------------------------------------------------------------------------
 
 # From the appendix of known answers of the paper's own library: counter, key, result.
 KNOWN = [
     ((0, 0, 0, 0), 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((0xFFFFFFFF,) * 4, 0xFFFFFFFF_FFFFFFFF, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-    ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), 0x299F31D0_A4093822, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
-]  # fmt: skip
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        0x299F31D0_A4093822,
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
 
 
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
@@ -54,11 +58,18 @@ def test_philox_gives_the_published_numbers(counter, key, words):
 
 
 def test_the_share_that_falls_out_is_the_rate():
-    """A million pairs: the share is within four standard deviations of the rate, along every axis and on the diagonal."""
+    """A million pairs: the share is within four standard deviations of the rate, along every axis and on the
+    diagonal.
+    """
     for rate in (0.1, 0.5, 0.9):
         fallen = everywhere(7, rate, 4, 4, 256, 256) == 0
-        for share in (fallen.mean((1, 2, 3)), fallen.mean((0, 2, 3)), fallen.mean((0, 1, 3)), fallen.mean((0, 1, 2)),
-                      fallen.diagonal(0, 2, 3).mean()):  # fmt: skip
+        for share in (
+            fallen.mean((1, 2, 3)),
+            fallen.mean((0, 2, 3)),
+            fallen.mean((0, 1, 3)),
+            fallen.mean((0, 1, 2)),
+            fallen.diagonal(0, 2, 3).mean(),
+        ):
             n = fallen.size / np.size(share) if np.size(share) > 1 else 16 * 256
             assert np.abs(share - rate).max() < 5 * math.sqrt(rate * (1 - rate) / n)
 
@@ -91,7 +102,7 @@ def test_the_law_on_single_numbers_drops_the_same(seed, rate, start, head):
     assert set(far) <= {0.0, 1 / (1 - rate)}
 
 
-# ---- the law --------------------------------------------------------------------------------------------------------------------
+# ---- the law ---------------------------------------------------------------------------------------------------------
 
 
 def test_law_9_dropout_falls_on_the_weights():
@@ -123,7 +134,9 @@ def test_law_9_chunks_drop_what_the_whole_drops(step):
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("rules", [{}, {"score": rg.softcap(2.0), "sinks": normal(H)}], ids=["plain", "softcap and sinks"])
+@pytest.mark.parametrize(
+    "rules", [{}, {"score": rg.softcap(2.0), "sinks": normal(H)}], ids=["plain", "softcap and sinks"]
+)
 def test_law_9_backward_agrees_with_finite_differences(rules):
     """Gradients are the slopes of the forward with the same pairs fallen out."""
     problem = Problem.of(*arrays(), mask=rg.causal(), dropout=0.4, seed=11, **rules)
@@ -161,7 +174,9 @@ def test_law_9_the_scalar_law_says_the_same():
     x = normal(n, 3).tolist()
     attend = scalar.SelfAttention(3, seed=1)
     rows, A = attend(x, scalar.causal_mask(n, n), scalar.dropout_factors(n, n, rate=0.5, seed=21))
-    q, k, v = (np.array(x) @ np.array([[w.data for w in row] for row in W]) for W in (attend.W_q, attend.W_k, attend.W_v))
+    q, k, v = (
+        np.array(x) @ np.array([[w.data for w in row] for row in W]) for W in (attend.W_q, attend.W_k, attend.W_v)
+    )
     problem = Problem.of(q, k, v, mask=rg.causal(), dropout=0.5, seed=21)
     np.testing.assert_allclose(
         [[y.data for y in row] for row in rows], reference.forward(problem)[0][0, 0], rtol=1e-12, atol=1e-15
@@ -177,7 +192,9 @@ def test_law_9_the_public_functions_agree(case, rate, seed):
     without_v = {name: value for name, value in case.kwargs.items() if name != "v"}
     out = rg.attention(**case.kwargs, dropout=rate, seed=seed, engine="reference")
     problem = Problem.of(**case.kwargs)
-    weights = rg.attention_weights(**without_v, dropout=rate, seed=seed).reshape(*problem.q.shape[:3], problem.dims["K"])
+    weights = rg.attention_weights(**without_v, dropout=rate, seed=seed).reshape(
+        *problem.q.shape[:3], problem.dims["K"]
+    )
     values = np.repeat(problem.v, problem.dims["H"] // max(problem.dims["G"], 1), 1)
     size = np.abs(weights) @ np.abs(values)
     expected = weights.astype(np.float64) @ values
@@ -185,7 +202,7 @@ def test_law_9_the_public_functions_agree(case, rate, seed):
     assert (np.abs(out.reshape(expected.shape) - expected) <= 8 * eps * size + 1e-30).all()
 
 
-# ---- the compiled engine ----------------------------------------------------------------------------------------------------------
+# ---- the compiled engine ---------------------------------------------------------------------------------------------
 
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
 
@@ -204,7 +221,9 @@ def identity_values(B, H, G, Q, K, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
 def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
-    """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys and shared heads."""
+    """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys and shared
+    heads.
+    """
     B, H, _, Q, K = shape
     start = K - Q - 5
     for seed in (5, 2**64 - 3):
@@ -259,7 +278,9 @@ def test_law_9_threads_and_chunks_change_no_bit(rules):
         with threads.limit(count):
             np.testing.assert_array_equal(rg.attention(q, k, v, **rules), whole)
     for step in (1, 37):
-        parts = [rg.attention(q[:, i : i + step], k[:, : i + step], v[:, : i + step], **rules) for i in range(0, 150, step)]
+        parts = [
+            rg.attention(q[:, i : i + step], k[:, : i + step], v[:, : i + step], **rules) for i in range(0, 150, step)
+        ]
         np.testing.assert_array_equal(np.concatenate(parts, 1), whole)
 
 
@@ -275,11 +296,15 @@ def test_law_9_another_seed_or_rate_compiles_nothing():
 @pytest.mark.parametrize(("isa", "register"), [("avx512", "zmm"), ("avx2", "ymm"), ("portable", "xmm")])
 @pytest.mark.skipif(host().triple.split("-")[0] != "x86_64", reason="names registers of x86-64")
 def test_numbers_are_drawn_in_vectors(isa, register):
-    """Sixteen products of 32 by 32 bits for every part of every vector, once for four keys: whole registers, nothing lane by lane."""
+    """Sixteen products of 32 by 32 bits for every part of every vector, once for four keys: whole registers, nothing
+    lane by lane.
+    """
     with limited(isa):
         target = host()
         rows = 2 * target.lanes(4)
-        text, plain = (build.assembly(written(target, rows, rules), target) for rules in ({"dropout": 0.1, "seed": 0}, {}))
+        text, plain = (
+            build.assembly(written(target, rows, rules), target) for rules in ({"dropout": 0.1, "seed": 0}, {})
+        )
     products = len(re.findall(rf"pmuludq.*{register}", text)) - len(re.findall(rf"pmuludq.*{register}", plain))
     assert products == 16 * rows // target.lanes(8)
     assert len(re.findall(r"\bmulq?\b", text)) == len(re.findall(r"\bmulq?\b", plain))
@@ -297,19 +322,33 @@ def test_law_9_a_masked_value_stays_out_of_the_compiled_engine():
     assert np.isnan(rg.attention(q, k, v, **rules)).all()
 
 
-# ---- refusals -------------------------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 SHARE = "dropout is not a share of the weights", "a number from 0 to below 1", "leave it out for no dropout"
 SEED = "seed is not a seed", "an integer, 0 … 2**64 - 1", "give seed=0, and another in every step"
 
 
-@pytest.mark.parametrize(("arguments", "what", "given", "expected", "mend"), [
-    ({"dropout": 0.1}, "dropout needs a seed", "dropout=0.1, seed=None", "a seed: it alone decides what falls out",
-     "give seed=…, another in every training step"),
-    *(({"dropout": rate, "seed": 1}, SHARE[0], repr(rate), *SHARE[1:]) for rate in (1.0, -0.1, float("nan"), "0.1", True, None)),
-    *(({"dropout": 0.1, "seed": seed}, SEED[0], repr(seed), *SEED[1:]) for seed in (-1, 2**64, 1.5, "1", True, [1])),
-    ({"seed": 0.5}, SEED[0], "0.5", *SEED[1:]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "what", "given", "expected", "mend"),
+    [
+        (
+            {"dropout": 0.1},
+            "dropout needs a seed",
+            "dropout=0.1, seed=None",
+            "a seed: it alone decides what falls out",
+            "give seed=…, another in every training step",
+        ),
+        *(
+            ({"dropout": rate, "seed": 1}, SHARE[0], repr(rate), *SHARE[1:])
+            for rate in (1.0, -0.1, float("nan"), "0.1", True, None)
+        ),
+        *(
+            ({"dropout": 0.1, "seed": seed}, SEED[0], repr(seed), *SEED[1:])
+            for seed in (-1, 2**64, 1.5, "1", True, [1])
+        ),
+        ({"seed": 0.5}, SEED[0], "0.5", *SEED[1:]),
+    ],
+)
 def test_refusals(arguments, what, given, expected, mend):
     """A rate needs a seed; both are numbers that can be meant."""
     with pytest.raises(rg.Refused) as caught:

@@ -1,4 +1,6 @@
-"""The blocks of a page, read in Python: numbers that are none stay so, and nothing is left out that the page could not compute."""
+"""The blocks of a page, read in Python: numbers that are none stay so, and nothing is left out that the page could not
+compute.
+"""
 
 import base64
 import zlib
@@ -38,7 +40,9 @@ class Rows(torch.nn.Module):
 
 
 def test_an_output_that_is_no_number_is_kept():
-    """Where the output is NaN there is no difference to speak of: the block is made, and holds the model's own output."""
+    """Where the output is NaN there is no difference to speak of: the block is made, and holds the model's own
+    output.
+    """
     run = look(Rows(poison=True), inputs=torch.randn(1, 5, 4))
     header, arrays = block(run, "walk-0-0")
     assert run.calls[0].notes["difference"] is None
@@ -54,7 +58,9 @@ def test_a_difference_that_is_no_number_is_none(said):
 
 
 def test_rows_that_attend_nothing_keep_the_models_output():
-    """A model that averages values where a row may attend nothing: the page keeps that output, and does not take it for Σ p v."""
+    """A model that averages values where a row may attend nothing: the page keeps that output, and does not take it for
+    Σ p v.
+    """
     x = torch.randn(1, 5, 4)
     run = look(Rows(empty=True), inputs=x)
     header, arrays = block(run, "walk-0-0")
@@ -65,7 +71,9 @@ def test_rows_that_attend_nothing_keep_the_models_output():
 
 
 def test_what_is_no_number_has_a_code_of_its_own():
-    """65535 in the tracks is no number, in its row or key alone; all others are shares of the largest number, 65534 steps to 1."""
+    """65535 in the tracks is no number, in its row or key alone; all others are shares of the largest number, 65534
+    steps to 1.
+    """
 
     def poison(q, k):
         q[0, 2], q[1, 3] = np.nan, np.inf
@@ -79,5 +87,7 @@ def test_what_is_no_number_has_a_code_of_its_own():
         found = arrays["tracks"][at : at + exact.size].reshape(exact.shape)
         at += exact.size
         assert np.array_equal(found == 65535, ~np.isfinite(exact)), name
-        np.testing.assert_allclose(np.where(found == 65535, 0, found) / 65534 * most, np.nan_to_num(exact), atol=most / 65534)
+        np.testing.assert_allclose(
+            np.where(found == 65535, 0, found) / 65534 * most, np.nan_to_num(exact), atol=most / 65534
+        )
         assert np.isfinite(exact).any() and np.isfinite(most)

@@ -1,4 +1,6 @@
-"""Expressions as machine code: every operator in masks and scores, every kind of table, and numbers that decide by a hair."""
+"""Expressions as machine code: every operator in masks and scores, every kind of table, and numbers that decide by a
+hair.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -14,17 +16,29 @@ from regard.language.functions import to_float
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
 
-# Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and moderate.
+# Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and
+# moderate.
 X = (rg.query - rg.key) * 0.25
 Y = rg.key % 5 + 0.5
-FLOATS = {"log": abs(X) + 0.5, "log2": abs(X) + 0.5, "log1p": abs(X), "sqrt": abs(X), "exp": X / 8, "exp2": X / 8, "expm1": X / 8,
-          "tan": X / 16, "pow": abs(X) + 0.5}  # fmt: skip
+FLOATS = {
+    "log": abs(X) + 0.5,
+    "log2": abs(X) + 0.5,
+    "log1p": abs(X),
+    "sqrt": abs(X),
+    "exp": X / 8,
+    "exp2": X / 8,
+    "expm1": X / 8,
+    "tan": X / 16,
+    "pow": abs(X) + 0.5,
+}
 
 
 def applied(name: str, x: Expr, y: Expr) -> Expr:
     """The operator on two numbers, as a number."""
     row = OPERATORS[name]
-    arguments = [{"b": x > 1, "n": (x, y)[place % 2], "x": (x, y)[place % 2]}[letter] for place, letter in enumerate(row.takes)]
+    arguments = [
+        {"b": x > 1, "n": (x, y)[place % 2], "x": (x, y)[place % 2]}[letter] for place, letter in enumerate(row.takes)
+    ]
     found = Op(name, *arguments)
     return rg.where(found, 1.0, -1.0) if found.kind == "bool" else found
 
@@ -81,7 +95,9 @@ def test_a_table_of_16_bit(dtype):
     for array in (short, short.astype(np.float32)):
         bias = rg.table(array)
         rules = {"score": rg.score + bias[rg.key], "mask": (bias[rg.query] < 1) | (rg.key < 3)}
-        found.append((*rg.attention_with_lse(q, k, v, engine="jit", **rules), rg.attention_backward(v, q, k, v, **rules).q))
+        found.append(
+            (*rg.attention_with_lse(q, k, v, engine="jit", **rules), rg.attention_backward(v, q, k, v, **rules).q)
+        )
     for x, y in zip(*found, strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -105,14 +121,17 @@ def test_a_table_without_axes():
     agree(score=rg.score * rg.table(np.array(3.0))[()])
 
 
-@pytest.mark.parametrize("rule", [
-    rg.score + 5 * rg.floor((rg.query - rg.key) / 41),
-    rg.score - rg.table(np.arange(20.0))[rg.to_int(abs(rg.query - rg.key) / 41)],
-    rg.where(rg.table(np.full(130, 0.3, np.float32))[rg.key] == 0.3, 9.0, rg.score),
-    rg.where(to_float(rg.key + 2**24) == to_float(rg.query + 2**24), 5.0, rg.score),
-    rg.where(0.1 * rg.key < 0.3, 5.0, rg.score) + 0.1 * rg.key,
-    rg.score + ((rg.key * 1.0) // 0.1) % 2,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rg.score + 5 * rg.floor((rg.query - rg.key) / 41),
+        rg.score - rg.table(np.arange(20.0))[rg.to_int(abs(rg.query - rg.key) / 41)],
+        rg.where(rg.table(np.full(130, 0.3, np.float32))[rg.key] == 0.3, 9.0, rg.score),
+        rg.where(to_float(rg.key + 2**24) == to_float(rg.query + 2**24), 5.0, rg.score),
+        rg.where(0.1 * rg.key < 0.3, 5.0, rg.score) + 0.1 * rg.key,
+        rg.score + ((rg.key * 1.0) // 0.1) % 2,
+    ],
+)
 def test_what_decides_by_a_hair_is_decided_as_in_the_law(rule):
     """Quotients, equalities and floors of positions and tables fall on the same side as in float64."""
     rng = np.random.default_rng(0)

@@ -1,8 +1,8 @@
 """The compiled engine against the law, over random masks x scores x shapes x strides x starts x sinks.
 
-The error budget of a case comes from the case: what the usual computation in the dtype of its sums (NumPy: matrix product, softmax,
-matrix product) makes on the same input, and what rounding the inputs' last bits does to the exact result. 16-bit results are then
-rounded once, and where pairs of bfloat16 are multiplied, so is every weight.
+The error budget of a case comes from the case: what the usual computation in the dtype of its sums (NumPy: matrix
+product, softmax, matrix product) makes on the same input, and what rounding the inputs' last bits does to the exact
+result. 16-bit results are then rounded once, and where pairs of bfloat16 are multiplied, so is every weight.
 """
 
 import ml_dtypes
@@ -31,16 +31,24 @@ def naive(problem: Problem) -> np.ndarray:
     )
     s = (q @ k.swapaxes(-1, -2)) * real(problem.scale)
     positions = {
-        "batch": np.arange(dims["B"])[:, None, None, None], "head": np.arange(dims["H"])[:, None, None],
-        "query": problem.query_start[:, None, None, None] + np.arange(dims["Q"])[:, None], "key": np.arange(dims["K"]), "score": s,
-    }  # fmt: skip
+        "batch": np.arange(dims["B"])[:, None, None, None],
+        "head": np.arange(dims["H"])[:, None, None],
+        "query": problem.query_start[:, None, None, None] + np.arange(dims["Q"])[:, None],
+        "key": np.arange(dims["K"]),
+        "score": s,
+    }
     with np.errstate(all="ignore"):
         if problem.score is not None:
             s = np.broadcast_to(readings.evaluate(problem.score, positions), s.shape).astype(real)
         if problem.mask is not None:
             s = np.where(readings.evaluate(problem.mask, positions), s, real(-np.inf))
-        columns = s if problem.sinks is None else np.concatenate(
-            [s, np.broadcast_to(problem.sinks.astype(real)[:, None], (*s.shape[:3], problem.sinks.shape[1]))], -1)  # fmt: skip
+        columns = (
+            s
+            if problem.sinks is None
+            else np.concatenate(
+                [s, np.broadcast_to(problem.sinks.astype(real)[:, None], (*s.shape[:3], problem.sinks.shape[1]))], -1
+            )
+        )
         top = columns.max(-1, keepdims=True, initial=-np.inf)
         p = np.exp(s - np.where(np.isfinite(top), top, 0))
         total = np.exp(columns - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)
@@ -52,13 +60,24 @@ def shaken(problem: Problem, seed: int) -> np.ndarray:
     eps = 8 * np.finfo(problem.real).eps
     noise = np.random.default_rng(seed).uniform(-eps, eps, problem.q.shape)
     q = problem.q.astype(np.float64) * (1 + noise)
-    return reference.forward(Problem.of(q, problem.k.astype(np.float64), problem.v.astype(np.float64), mask=problem.mask,
-                                        score=problem.score, scale=problem.scale, query_start=problem.query_start,
-                                        sinks=problem.sinks))[0]  # fmt: skip
+    return reference.forward(
+        Problem.of(
+            q,
+            problem.k.astype(np.float64),
+            problem.v.astype(np.float64),
+            mask=problem.mask,
+            score=problem.score,
+            scale=problem.scale,
+            query_start=problem.query_start,
+            sinks=problem.sinks,
+        )
+    )[0]
 
 
 def judge(kwargs) -> None:
-    """One call of the compiled engine is as exact as its input allows, empty where the law says so, and refuses nothing."""
+    """One call of the compiled engine is as exact as its input allows, empty where the law says so, and refuses
+    nothing.
+    """
     problem = Problem.of(**kwargs)
     out, lse = rg.attention_with_lse(**kwargs, engine="jit")
     exact, exact_lse = reference.forward(problem)
@@ -73,7 +92,9 @@ def judge(kwargs) -> None:
     eps, coarse = float(np.finfo(problem.real).eps), float(ml_dtypes.finfo(problem.dtype).eps)
     budget = 4 * (usual + moved) + 8 * eps * size + (2 * coarse * size if coarse > eps else 0)
     error = np.abs(out.astype(np.float64) - exact)[finite].max(initial=0)
-    assert error <= budget, f"error {error:.2e} over the budget of {budget:.2e}: usual {usual:.2e}, input rounding {moved:.2e}"
+    assert error <= budget, (
+        f"error {error:.2e} over the budget of {budget:.2e}: usual {usual:.2e}, input rounding {moved:.2e}"
+    )
     seen = np.isfinite(exact_lse)
     np.testing.assert_allclose(lse[seen], exact_lse[seen], rtol=200 * eps, atol=200 * eps)
 

@@ -12,14 +12,16 @@ from regard.language.expr import key, query, score, table
 
 def test_three_beats():
     """A refusal names the call and the fault, then given, expected and to mend, one line each."""
-    refused = refuse("attention", "the sky is green", "green", "blue", "look up")
+    refused = refuse("attention", "the sky is green", given="green", expected="blue", fix="look up")
 
     assert str(refused) == ("attention: the sky is green\n  given     green\n  expected  blue\n  to mend   look up")
 
 
 def test_all_reasons_at_once():
     """Every reason is in the text, and each is at hand as data."""
-    refused = Refused("attention", [Reason("one", "a", "b", "c"), Reason("two", "d", "e", "f")])
+    refused = Refused(
+        "attention", [Reason("one", given="a", expected="b", fix="c"), Reason("two", given="d", expected="e", fix="f")]
+    )
 
     assert [reason.what for reason in refused.reasons] == ["one", "two"]
     assert str(refused).count("attention: ") == 2
@@ -27,7 +29,7 @@ def test_all_reasons_at_once():
 
 def test_a_refusal_survives_pickling():
     """A refusal raised in another process arrives whole."""
-    refused = refuse("attention", "the sky is green", "green", "blue", "look up")
+    refused = refuse("attention", "the sky is green", given="green", expected="blue", fix="look up")
     again = pickle.loads(pickle.dumps(refused))
 
     assert (str(again), again.reasons, again.where) == (str(refused), refused.reasons, refused.where)
@@ -151,5 +153,7 @@ def test_iteration_is_a_type_error():
 
 def test_an_unknown_attribute_is_an_attribute_error():
     """hasattr and copy rely on AttributeError; the text says what the thing is."""
-    with pytest.raises(AttributeError, match=r"expressions have no 'shape'; `key` is a rule over positions, not an array"):
+    with pytest.raises(
+        AttributeError, match=r"expressions have no 'shape'; `key` is a rule over positions, not an array"
+    ):
         key.shape  # noqa: B018

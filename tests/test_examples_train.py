@@ -51,4 +51,6 @@ def test_a_model_of_the_standard_library(tmp_path, monkeypatch, capsys):
     for steps in ("2", "4"):
         library.main("--steps", steps, "--out", str(tmp_path / "model"))
     told = capsys.readouterr().out
-    assert "from step 0 on" in told and "from step 2 on" in told and "█" in told and "What it writes after 'def '" in told
+    assert (
+        "from step 0 on" in told and "from step 2 on" in told and "█" in told and "What it writes after 'def '" in told
+    )

@@ -14,15 +14,35 @@ from regard.language.problem import Problem
 
 
 def test_parts_and_text():
-    """The parts are those of the call, and the text names sizes, rules, engine, tiles, work and bytes, with a picture."""
+    """The parts are those of the call, and the text names sizes, rules, engine, tiles, work and bytes, with a
+    picture.
+    """
     q, k = np.zeros((2, 4, 128, 8), np.float32), np.zeros((2, 2, 128, 8), np.float32)
-    found = explain(q, k, k, mask=rg.causal() & rg.window(40), score=rg.softcap(30.0), scale=0.5, sinks=np.zeros((4, 2)))
+    found = explain(
+        q, k, k, mask=rg.causal() & rg.window(40), score=rg.softcap(30.0), scale=0.5, sinks=np.zeros((4, 2))
+    )
     assert (found.engine, found.why) == choose(found.problem)
     assert found.cost.allowed == 2 * 4 * (40 * 41 // 2 + 88 * 40)
     text = str(found)
-    for part in ("q (2, 4, 128, 8) · k (2, 2, 128, 8)", "float32", "(key <= query)", "query - key < 40", "tanh", "0.5 · q·k",
-                 "2 in the denominator", found.engine, found.why[0], "tiles   full", "mixed", "empty", "FLOP", "extra",
-                 str(found.plan), str(found.cost), found.plan.picture()):  # fmt: skip
+    for part in (
+        "q (2, 4, 128, 8) · k (2, 2, 128, 8)",
+        "float32",
+        "(key <= query)",
+        "query - key < 40",
+        "tanh",
+        "0.5 · q·k",
+        "2 in the denominator",
+        found.engine,
+        found.why[0],
+        "tiles   full",
+        "mixed",
+        "empty",
+        "FLOP",
+        "extra",
+        str(found.plan),
+        str(found.cost),
+        found.plan.picture(),
+    ):
         assert part in text
 
 

@@ -51,7 +51,9 @@ def build_trees():
     def applied(children):
         def build(name, *args):
             row = OPERATORS[name]
-            taken = [x if letter != "b" or x.kind == "bool" else x > 0 for letter, x in zip(row.takes, args, strict=False)]
+            taken = [
+                x if letter != "b" or x.kind == "bool" else x > 0 for letter, x in zip(row.takes, args, strict=False)
+            ]
             divisor_is_zero = name in ("floordiv", "mod") and isinstance(taken[1], Const) and taken[1].value == 0
             if name == "where":
                 return rg.where(*taken)  # of two conditions it is none
@@ -82,7 +84,9 @@ def test_text_round_trip(tree):
 
 @given(trees())
 def test_pickle_and_copy(tree):
-    """Copies are the node itself; a pickle builds an equal tree, which is the same one wherever no table is involved."""
+    """Copies are the node itself; a pickle builds an equal tree, which is the same one wherever no table is
+    involved.
+    """
     again = pickle.loads(pickle.dumps(tree))
 
     assert copy.copy(tree) is tree and copy.deepcopy(tree) is tree
@@ -112,7 +116,7 @@ TEXTS = [
     (lift(2) + 3, "lift(2) + 3"),
     (VECTOR[key] == VECTOR[query], "vector[key] == vector[query]"),
     (MATRIX[head][key], "matrix[head, key]"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("expression", "text"), TEXTS, ids=[text for _, text in TEXTS])
@@ -235,7 +239,9 @@ def test_a_table_of_a_tensor_shares_its_memory():
 
 
 def test_a_frozen_table_stays_frozen():
-    """Only a copy of regard's own counts as frozen, also after pickling; somebody's read-only array may have a view that writes."""
+    """Only a copy of regard's own counts as frozen, also after pickling; somebody's read-only array may have a view
+    that writes.
+    """
     array = np.arange(4)
     held = frozen_table(array, "mine")
     array[0] = 9
@@ -272,7 +278,9 @@ def test_a_tensor_that_moves_is_read_anew():
 
 
 def test_reads():
-    """A read has one integer index per axis; a literal index counts from the end as in Python; indices may come one by one."""
+    """A read has one integer index per axis; a literal index counts from the end as in Python; indices may come one by
+    one.
+    """
     assert VECTOR[-1] is VECTOR[6] and MATRIX[0, -1] is MATRIX[0, 2]
     assert isinstance(MATRIX[head], Partial) and MATRIX[head][key] is MATRIX[head, key]
     assert isinstance(VECTOR[key], Read) and VECTOR[key].kind == "int" and MATRIX[0, 0].kind == "float"
@@ -302,7 +310,9 @@ def test_long_expressions_do_not_recurse():
 
 
 def test_what_shares_its_parts_is_built_and_refused_in_the_time_of_its_nodes():
-    """A tree whose text has 2**60 characters is built, read from a table, and named in messages by the beginning of its text."""
+    """A tree whose text has 2**60 characters is built, read from a table, and named in messages by the beginning of its
+    text.
+    """
     tree = key
     for _ in range(60):
         tree = tree + tree

@@ -46,7 +46,9 @@ def test_fact_scaling_keeps_the_variance_of_scores_near_one(engine, D):
 @engines
 @pytest.mark.parametrize("position", [0, 17, 36])
 def test_fact_a_future_token_changes_nothing_before_it(engine, position):
-    """Under a causal mask, a change of token t changes no bit of the outputs before t, and does change those from t on."""
+    """Under a causal mask, a change of token t changes no bit of the outputs before t, and does change those from t
+    on.
+    """
     q, k, v = qkv(Q=37)
     before = rg.attention(q, k, v, mask=rg.causal(), engine=engine)
     k, v = k.copy(), v.copy()

@@ -1,4 +1,6 @@
-"""Figures of rows and heads: what each means, by plain loops; computed from q and k, or from weights that were given."""
+"""Figures of rows and heads: what each means, by plain loops; computed from q and k, or from weights that were
+given.
+"""
 
 import math
 import tracemalloc
@@ -27,14 +29,22 @@ def brute(p, allowed, scores, special, start) -> dict[str, list[list[float]]]:
 
         entropy = -math.fsum(x * math.log(x) for x in some.values())
         for name, value in {
-            "entropy": entropy, "spread": entropy / math.log(count) if count > 1 else 0, "maximum": max(row),
-            "strongest": row.index(max(row)) if some else -1, "special": on(lambda j: special[j]), "itself": on(lambda j, at=at: j == at),
-            "previous": on(lambda j, at=at: j == at - 1), "first": row[0],
+            "entropy": entropy,
+            "spread": entropy / math.log(count) if count > 1 else 0,
+            "maximum": max(row),
+            "strongest": row.index(max(row)) if some else -1,
+            "special": on(lambda j: special[j]),
+            "itself": on(lambda j, at=at: j == at),
+            "previous": on(lambda j, at=at: j == at - 1),
+            "first": row[0],
             "distant": on(lambda j, at=at: abs(at - j) > 1 and not special[j]),
             "distance": math.sqrt(math.fsum(x * (at - j) ** 2 for j, x in some.items()) / (share or 1)),
-            "low": min(own, default=math.inf), "high": max(own, default=-math.inf), "attended": count, "wrong": 0,
+            "low": min(own, default=math.inf),
+            "high": max(own, default=-math.inf),
+            "attended": count,
+            "wrong": 0,
             "forbidden": on(lambda j, seen=seen: not seen[j]),
-        }.items():  # fmt: skip
+        }.items():
             found[name].append(value)
     return found
 
@@ -89,7 +99,9 @@ def cut(p, lines):
 @rules
 @pytest.mark.parametrize("block", [1, 25, 1 << 20])
 def test_given_weights_have_the_same_figures(rules, block, monkeypatch):
-    """From weights alone, in blocks of any size: the figures that q and k would have given, without what only scores tell."""
+    """From weights alone, in blocks of any size: the figures that q and k would have given, without what only scores
+    tell.
+    """
     monkeypatch.setattr(figures, "BLOCK", block)
     q, k, special, kept = case(rules)
     p = rg.attention_weights(q, k, **rules)
@@ -101,13 +113,17 @@ def test_given_weights_have_the_same_figures(rules, block, monkeypatch):
     assert not found["rows"]["forbidden"].any()
     np.testing.assert_allclose(found["received"], wanted["received"], rtol=1e-5)
     for name in ("share", "largest"):
-        np.testing.assert_allclose(getattr(found["overview"], name), getattr(wanted["overview"], name), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            getattr(found["overview"], name), getattr(wanted["overview"], name), rtol=1e-5, atol=1e-7
+        )
     with np.errstate(divide="ignore"):
         np.testing.assert_allclose(found["lse"], np.log(p.sum(-1)), atol=1e-5)
 
 
 def test_what_is_wrong_with_given_weights_shows():
-    """Weight behind the mask, weights that are none, and rows that do not sum to 1 stand in the figures, and in those of their rows only."""
+    """Weight behind the mask, weights that are none, and rows that do not sum to 1 stand in the figures, and in those
+    of their rows only.
+    """
     p = np.tri(6) / np.arange(1, 7)[:, None]
     p[2, 5], p[3, 0], p[4, 1], p[5, :] = 0.5, np.nan, -0.25, 0.5
     found = figures.of_weights(p[None], np.zeros(6, bool), mask=rg.causal())
@@ -133,7 +149,9 @@ def test_a_uniform_row_has_all_the_entropy_there_is():
 
 
 def test_means_leave_out_rows_that_see_nothing():
-    """A head's figure is the mean over the rows that may attend; a NaN in one of them shows, and no such row at all is NaN."""
+    """A head's figure is the mean over the rows that may attend; a NaN in one of them shows, and no such row at all is
+    NaN.
+    """
     q, k = np.random.default_rng(0).standard_normal((2, 2, 6, 4), np.float32)
     q[1, 4, 0] = np.nan
     mask = (rg.query >= 2) & (rg.key < 5)
@@ -165,7 +183,9 @@ def test_figures_grow_with_the_rows():
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["compiled", "small"])
 @pytest.mark.parametrize("size", [1e3, 1e4, 1e5])
 def test_weights_are_right_however_large_the_scores(size, small, rules, monkeypatch):
-    """A part that all scores share changes no weight: float32 numbers with scores of 100,000 give weights within the codes' error."""
+    """A part that all scores share changes no weight: float32 numbers with scores of 100,000 give weights within the
+    codes' error.
+    """
     monkeypatch.setattr(figures, "SMALL", small)
     monkeypatch.setattr(tiles, "SMALL", small)
     q, k = np.random.default_rng(0).standard_normal((2, 1, 64, 16), dtype=np.float32)

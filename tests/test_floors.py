@@ -41,8 +41,10 @@ def complaints(root: Path) -> list[str]:
         room = path.relative_to(root).parts[0].removesuffix(".py")
         for other in imported(path, root):
             if other != room and FLOOR.get(other, 99) >= FLOOR.get(room, -1):
-                found.append(f"imports must go down: {path.relative_to(root)} (floor {FLOOR.get(room)}) imports "
-                             f"{other} (floor {FLOOR.get(other)})")  # fmt: skip
+                found.append(
+                    f"imports must go down: {path.relative_to(root)} (floor {FLOOR.get(room)}) imports "
+                    f"{other} (floor {FLOOR.get(other)})"
+                )
     return found
 
 
@@ -61,7 +63,9 @@ def test_every_room_has_a_floor():
 def test_meta_a_bad_import_is_named(tmp_path):
     """The check can fail: it sees imports inside functions, from nested folders, and those spelled in full."""
     (tmp_path / "lens").mkdir()
-    (tmp_path / "lens" / "page.py").write_text("def f():\n    from ..common import errors\n    from ..bench import run\n")
+    (tmp_path / "lens" / "page.py").write_text(
+        "def f():\n    from ..common import errors\n    from ..bench import run\n"
+    )
     (tmp_path / "bench.py").write_text("from . import audits, cli\nfrom .lens import look\nimport regard.lens\n")
     lens, bench, cli = FLOOR["lens"], FLOOR["bench"], FLOOR["cli"]
 
@@ -78,7 +82,9 @@ def test_engines_do_not_import_the_law():
     judged = [name for name in files if name.startswith(("regard.engines.jit", "regard.engines.sdpa"))]
     law = "regard.engines.reference"
 
-    assert [name for name in judged for found in import_graph.imports(name, files) if found.module.startswith(law)] == []
+    assert [
+        name for name in judged for found in import_graph.imports(name, files) if found.module.startswith(law)
+    ] == []
 
 
 def test_no_room_is_too_large():

@@ -16,18 +16,39 @@ POSITIVE = np.abs(X) + 0.1
 
 # regard's name -> what NumPy computes, and where.
 UNARY = {
-    "atan": (np.arctan, X), "ceil": (np.ceil, X), "cos": (np.cos, X), "erf": (np.vectorize(math.erf), X), "exp": (np.exp, X),
-    "exp2": (np.exp2, X), "expm1": (np.expm1, X), "floor": (np.floor, X), "log": (np.log, POSITIVE), "log1p": (np.log1p, POSITIVE),
-    "log2": (np.log2, POSITIVE), "relu": (lambda x: np.maximum(x, 0), X), "round_even": (np.rint, X),
-    "rsqrt": (lambda x: 1 / np.sqrt(x), POSITIVE), "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), X), "sign": (np.sign, X),
-    "sin": (np.sin, X), "softplus": (lambda x: np.log1p(np.exp(x)), X), "sqrt": (np.sqrt, POSITIVE), "square": (np.square, X),
-    "tan": (np.tan, X), "tanh": (np.tanh, X), "to_float": (np.float64, X), "to_int": (np.trunc, X), "trunc": (np.trunc, X),
-}  # fmt: skip
+    "atan": (np.arctan, X),
+    "ceil": (np.ceil, X),
+    "cos": (np.cos, X),
+    "erf": (np.vectorize(math.erf), X),
+    "exp": (np.exp, X),
+    "exp2": (np.exp2, X),
+    "expm1": (np.expm1, X),
+    "floor": (np.floor, X),
+    "log": (np.log, POSITIVE),
+    "log1p": (np.log1p, POSITIVE),
+    "log2": (np.log2, POSITIVE),
+    "relu": (lambda x: np.maximum(x, 0), X),
+    "round_even": (np.rint, X),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), POSITIVE),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), X),
+    "sign": (np.sign, X),
+    "sin": (np.sin, X),
+    "softplus": (lambda x: np.log1p(np.exp(x)), X),
+    "sqrt": (np.sqrt, POSITIVE),
+    "square": (np.square, X),
+    "tan": (np.tan, X),
+    "tanh": (np.tanh, X),
+    "to_float": (np.float64, X),
+    "to_int": (np.trunc, X),
+    "trunc": (np.trunc, X),
+}
 OTHERS = {
-    "clip": (rg.clip(score, -1, 1), np.clip(X, -1, 1)), "maximum": (rg.maximum(score, 0.5), np.maximum(X, 0.5)),
-    "minimum": (rg.minimum(score, 0.5), np.minimum(X, 0.5)), "pow": (rg.pow(rg.exp(score), 0.3), np.exp(X) ** 0.3),
+    "clip": (rg.clip(score, -1, 1), np.clip(X, -1, 1)),
+    "maximum": (rg.maximum(score, 0.5), np.maximum(X, 0.5)),
+    "minimum": (rg.minimum(score, 0.5), np.minimum(X, 0.5)),
+    "pow": (rg.pow(rg.exp(score), 0.3), np.exp(X) ** 0.3),
     "where": (rg.where(score > 0, score, -1), np.where(X > 0, X, -1)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -70,10 +91,22 @@ def test_relu_of_integers_is_an_integer():
 
 
 CASTS = [
-    ("float32", "float"), (np.float32, "float"), (np.dtype(np.float16), "float"), (float, "float"), ("int64", "int"),
-    (np.int32, "int"), (int, "int"), (bool, "bool"), (np.bool_, "bool"), ("cpu", "int"), ("cuda:0", "int"), (None, "int"),
-    (score, "float"), (key > 0, "bool"), (np.zeros(3, np.float32), "float"),
-]  # fmt: skip
+    ("float32", "float"),
+    (np.float32, "float"),
+    (np.dtype(np.float16), "float"),
+    (float, "float"),
+    ("int64", "int"),
+    (np.int32, "int"),
+    (int, "int"),
+    (bool, "bool"),
+    (np.bool_, "bool"),
+    ("cpu", "int"),
+    ("cuda:0", "int"),
+    (None, "int"),
+    (score, "float"),
+    (key > 0, "bool"),
+    (np.zeros(3, np.float32), "float"),
+]
 
 
 @pytest.mark.parametrize(("wanted", "kind"), CASTS, ids=[repr(wanted) for wanted, _ in CASTS])

@@ -38,13 +38,21 @@ def greedily(logits_of, prompt, tokens):
     return text[len(prompt) :]
 
 
-@pytest.mark.parametrize("parts", [
-    {"positions": "learned"}, {"positions": "none", "norm_first": False}, {"window": 3},
-    {"positions": "alibi", "window": 5, "kv_heads": 1},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"positions": "learned"},
+        {"positions": "none", "norm_first": False},
+        {"window": 3},
+        {"positions": "alibi", "window": 5, "kv_heads": 1},
+    ],
+    ids=str,
+)
 @torch.no_grad()
 def test_caches_change_nothing(parts):
-    """Prompts of different lengths at once, over caches, give the tokens of each alone, computed anew for every token."""
+    """Prompts of different lengths at once, over caches, give the tokens of each alone, computed anew for every
+    token.
+    """
     made = model(**parts)
 
     assert generate(made, PROMPTS, tokens=10, greedy=True) == [greedily(made, prompt, 10) for prompt in PROMPTS]
@@ -53,7 +61,9 @@ def test_caches_change_nothing(parts):
 @pytest.mark.parametrize("window", [None, 40])
 @torch.no_grad()
 def test_logits_over_a_cache_are_those_of_the_whole(window):
-    """In chunks and token by token, in float32: off from float64 by no more than the whole at once is (twice, for luck)."""
+    """In chunks and token by token, in float32: off from float64 by no more than the whole at once is (twice, for
+    luck).
+    """
     made = model(window=window)
     tokens = torch.randint(40, (2, 150), generator=torch.Generator().manual_seed(0))
     truth = made(tokens)
@@ -129,7 +139,11 @@ def test_a_stream_gives_each_token_at_once():
     assert [[token for each, token in pairs if each == number] for number in range(3)] == generate(
         made, PROMPTS, tokens=4, greedy=True
     )
-    assert torch.is_grad_enabled() is False and generate(made, [], tokens=3) == [] and generate(made, [[1]], tokens=0) == [[]]
+    assert (
+        torch.is_grad_enabled() is False
+        and generate(made, [], tokens=3) == []
+        and generate(made, [[1]], tokens=0) == [[]]
+    )
 
 
 def test_a_stream_leaves_gradients_as_they_were():
@@ -138,7 +152,7 @@ def test_a_stream_leaves_gradients_as_they_were():
         assert torch.is_grad_enabled()
 
 
-# ---- stops -----------------------------------------------------------------------------------------------------------------------
+# ---- stops -----------------------------------------------------------------------------------------------------------
 
 SYLLABLES = ["a", "b", "ab", "ba", "c", "", "\N{SNOWMAN}"]
 
@@ -147,11 +161,23 @@ def spelled(tokens):
     return "".join(SYLLABLES[token] for token in tokens)
 
 
-@pytest.mark.parametrize("stop, tokens, expected", [
-    ([[0, 1]], [2, 0, 1, 4], 3), ([[0, 1]], [2, 0, 2, 1], 4), ([[0, 1], [4]], [2, 4, 0], 2), ([(4,)], [4, 4], 1),
-    (["bb"], [2, 1, 0], 2), (["abc"], [0, 5, 1, 4], 4), (["aba"], [2, 2, 4], 2), (["\N{SNOWMAN}"], [0, 6], 2), ("cc", [4, 4, 4], 2),
-    (["zz"], [4, 4], 2), ([], [0, 0], 2), ([[1], "c"], [0, 4, 1], 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "stop, tokens, expected",
+    [
+        ([[0, 1]], [2, 0, 1, 4], 3),
+        ([[0, 1]], [2, 0, 2, 1], 4),
+        ([[0, 1], [4]], [2, 4, 0], 2),
+        ([(4,)], [4, 4], 1),
+        (["bb"], [2, 1, 0], 2),
+        (["abc"], [0, 5, 1, 4], 4),
+        (["aba"], [2, 2, 4], 2),
+        (["\N{SNOWMAN}"], [0, 6], 2),
+        ("cc", [4, 4, 4], 2),
+        (["zz"], [4, 4], 2),
+        ([], [0, 0], 2),
+        ([[1], "c"], [0, 4, 1], 2),
+    ],
+)
 def test_stops_are_found(stop, tokens, expected):
     """Sequences of tokens as they are, words in the text that the tokens spell, wherever the borders of tokens lie."""
     ends = Stops(stop, spelled)
@@ -169,14 +195,21 @@ def test_a_stop_of_the_prompt_does_not_count():
     assert generate(made, [[1, 2, 3]], tokens=5, greedy=True, stop=[[3, *text[:1]], [2, 3]]) == [text]
 
 
-# ---- chance ----------------------------------------------------------------------------------------------------------------------
+# ---- chance ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("own, theirs", [
-    (lambda x: top_k(x, 7), ("TopKLogitsWarper", {"top_k": 7})), (lambda x: top_k(x, 100), ("TopKLogitsWarper", {"top_k": 100})),
-    (lambda x: top_p(x, 0.8), ("TopPLogitsWarper", {"top_p": 0.8})), (lambda x: top_p(x, 1e-9), ("TopPLogitsWarper", {"top_p": 1e-9})),
-    (lambda x: min_p(x, 0.1), ("MinPLogitsWarper", {"min_p": 0.1})), (lambda x: min_p(x, 1.0), ("MinPLogitsWarper", {"min_p": 1.0})),
-], ids=["top_k", "top_k of all", "top_p", "top_p of one", "min_p", "min_p of one"])  # fmt: skip
+@pytest.mark.parametrize(
+    "own, theirs",
+    [
+        (lambda x: top_k(x, 7), ("TopKLogitsWarper", {"top_k": 7})),
+        (lambda x: top_k(x, 100), ("TopKLogitsWarper", {"top_k": 100})),
+        (lambda x: top_p(x, 0.8), ("TopPLogitsWarper", {"top_p": 0.8})),
+        (lambda x: top_p(x, 1e-9), ("TopPLogitsWarper", {"top_p": 1e-9})),
+        (lambda x: min_p(x, 0.1), ("MinPLogitsWarper", {"min_p": 0.1})),
+        (lambda x: min_p(x, 1.0), ("MinPLogitsWarper", {"min_p": 1.0})),
+    ],
+    ids=["top_k", "top_k of all", "top_p", "top_p of one", "min_p", "min_p of one"],
+)
 def test_what_is_left_out_is_what_transformers_leaves_out(own, theirs):
     """The same logits stay, the same become −inf."""
     import transformers
@@ -188,7 +221,9 @@ def test_what_is_left_out_is_what_transformers_leaves_out(own, theirs):
 
 
 def test_chance_follows_the_probabilities():
-    """Chances spread evenly over [0, 1) draw each token as often as its probability says, to a single draw; −inf never."""
+    """Chances spread evenly over [0, 1) draw each token as often as its probability says, to a single draw; −inf
+    never.
+    """
     logits = torch.tensor([-math.inf, 1.0, 3.0, -math.inf, 2.5, -1.0, -math.inf], dtype=torch.float64)
     n = 10_000
     chances = (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -208,7 +243,7 @@ def test_temperature_divides_the_logits():
     assert (drawn - n * (logits / 0.5).softmax(-1)).abs().max() <= 1
 
 
-# ---- an encoder's text -----------------------------------------------------------------------------------------------------------
+# ---- an encoder's text -----------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -218,7 +253,8 @@ def test_what_was_read_is_kept():
     sources = torch.randint(30, (3, 7), generator=torch.Generator().manual_seed(0))
     lengths = [7, 2, 5]
     expected = [
-        greedily(lambda text, n=n: made(sources[n : n + 1, : lengths[n]], text), prompt, 8) for n, prompt in enumerate(PROMPTS)
+        greedily(lambda text, n=n: made(sources[n : n + 1, : lengths[n]], text), prompt, 8)
+        for n, prompt in enumerate(PROMPTS)
     ]
     found = generate(made.reading(sources, lengths=lengths), PROMPTS, tokens=8, greedy=True)
     assert found == expected
@@ -230,7 +266,7 @@ def test_what_was_read_is_kept():
     assert stopped == [text[:end] for text, end in zip(expected, until)]
 
 
-# ---- a cache of tensors ----------------------------------------------------------------------------------------------------------
+# ---- a cache of tensors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("window", [None, 3])
@@ -266,7 +302,7 @@ def test_a_model_writes_over_tensors_alike():
     assert generate(made, PROMPTS, tokens=8, greedy=True, stop=stop) == expected != texts
 
 
-# ---- refusals --------------------------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
 def reasons(call) -> list[str]:
@@ -280,15 +316,27 @@ def test_what_cannot_be_written_is_refused():
     made = model(positions="learned")
     prompts = ["text", [], [99], [1.5], [1] * 60]
 
-    assert reasons(lambda: stream(made, prompts, tokens=5, temperature=0, top_k=0, top_p=2.0, min_p=0, stop=["end", [], 3])) == [
-        "temperature is out of range", "top_k is too small", "top_p is no probability", "min_p is no probability",
-        "a stop word without a way to read the text", "a stop without content", "not a stop",
-        "prompt 0 is no sequence of tokens", "prompt 1 is no sequence of tokens", "prompt 2 holds tokens that the model does not know",
-        "prompt 3 is no sequence of tokens", "prompt 4 leaves no room for what is to be written",
-    ]  # fmt: skip
+    assert reasons(
+        lambda: stream(made, prompts, tokens=5, temperature=0, top_k=0, top_p=2.0, min_p=0, stop=["end", [], 3])
+    ) == [
+        "temperature is out of range",
+        "top_k is too small",
+        "top_p is no probability",
+        "min_p is no probability",
+        "a stop word without a way to read the text",
+        "a stop without content",
+        "not a stop",
+        "prompt 0 is no sequence of tokens",
+        "prompt 1 is no sequence of tokens",
+        "prompt 2 holds tokens that the model does not know",
+        "prompt 3 is no sequence of tokens",
+        "prompt 4 leaves no room for what is to be written",
+    ]
     assert reasons(lambda: generate(made, [[1]], tokens=-1, greedy=True, temperature=0.5, seed=1.5)) == [
-        "greedy leaves nothing to chance", "tokens is negative", "seed is not a whole number",
-    ]  # fmt: skip
+        "greedy leaves nothing to chance",
+        "tokens is negative",
+        "seed is not a whole number",
+    ]
 
 
 def test_a_model_that_cannot_write_is_refused():
@@ -308,5 +356,6 @@ def test_sources_without_prompts_are_refused():
 
     assert reasons(lambda: generate(read, [[1]], tokens=1)) == ["prompts and sources differ in number"]
     assert reasons(lambda: TensorCache(2, 8).append(torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4))) == [
-        "k does not fit the cache", "v does not fit the cache",
-    ]  # fmt: skip
+        "k does not fit the cache",
+        "v does not fit the cache",
+    ]

@@ -1,4 +1,6 @@
-"""Calls on other devices, checked on the CPU: planning from stand-ins, rules as torch operations, blocks, the choice of engine."""
+"""Calls on other devices, checked on the CPU: planning from stand-ins, rules as torch operations, blocks, the choice of
+engine.
+"""
 
 import re
 import sys
@@ -15,7 +17,7 @@ import regard as rg
 from regard.api import torch_operator as autograd
 from regard.bench import card
 from regard.common.arrays import as_tensor
-from regard.engines.dispatch import gpu
+from regard.engines import gpu
 from regard.engines.gpu import flex, sdpa
 from regard.engines.gpu.block_mask import SIZE, block_mask
 from regard.engines.gpu.lowering import LOWERED, lower, whole_of
@@ -32,7 +34,9 @@ random_problems = settings(max_examples=12, suppress_health_check=[HealthCheck.t
 
 def tensors(case):
     """The arguments of a case with q, k, v and sinks as tensors."""
-    named = {name: value for name, value in case.kwargs.items() if name in ("q", "k", "v", "sinks") and value is not None}
+    named = {
+        name: value for name, value in case.kwargs.items() if name in ("q", "k", "v", "sinks") and value is not None
+    }
     return case.kwargs | {name: as_tensor(np.array(value)) for name, value in named.items()}
 
 
@@ -61,7 +65,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-# ---- rules as torch operations ---------------------------------------------------------------------------------------------
+# ---- rules as torch operations ---------------------------------------------------------------------------------------
 
 
 def test_every_operator_is_lowered():
@@ -78,11 +82,19 @@ def test_operators_mean_what_the_law_says(name):
     row = OPERATORS[name]
     for floats in (False, True):
         x, y = (rg.score, rg.to_float(rg.key) / 2) if floats else (rg.query, rg.key)
-        given = [{"b": x > y, "n": each, "x": each}[letter] for letter, each in zip(row.takes[:3], (x, y, x + y), strict=False)]
+        given = [
+            {"b": x > y, "n": each, "x": each}[letter]
+            for letter, each in zip(row.takes[:3], (x, y, x + y), strict=False)
+        ]
         given += [x, y][: len(row.takes) - len(given)]
         rule = Op(name, *given)
-        values = {"score": np.array(SPECIAL)[:, None], "batch": np.zeros((1, 1), int), "head": np.zeros((1, 1), int),
-                  "query": np.arange(-9, 8)[:, None], "key": np.arange(-6, 6)}  # fmt: skip
+        values = {
+            "score": np.array(SPECIAL)[:, None],
+            "batch": np.zeros((1, 1), int),
+            "head": np.zeros((1, 1), int),
+            "query": np.arange(-9, 8)[:, None],
+            "key": np.arange(-6, 6),
+        }
         wanted = np.broadcast_to(evaluate(rule, values), (17, 12))
         dtype = {"bool": torch.bool, "int": torch.int32, "float": torch.float64}[rule.kind]
         found = lower(rule, VARIABLES, {}, torch.float64, torch.int32, dtype)(
@@ -108,13 +120,15 @@ def test_what_decides_by_a_hair_is_decided_in_float64():
     np.testing.assert_array_equal(found(*given).numpy(), np.floor(keys * 0.1 / 0.7).astype(np.float32))
 
 
-# ---- FlexAttention ---------------------------------------------------------------------------------------------------------
+# ---- FlexAttention ---------------------------------------------------------------------------------------------------
 
 
 @random_problems
 @given(problems(dtypes=(np.float64,)))
 def test_flex_means_what_the_law_says(case):
-    """FlexAttention's own evaluation of our rules and blocks, rescaled for sinks, is the law: out and lse, empty rows too."""
+    """FlexAttention's own evaluation of our rules and blocks, rescaled for sinks, is the law: out and lse, empty rows
+    too.
+    """
     call = gpu.Call.of(**tensors(case))
     assume(0 not in call.q.shape[:3] and call.k.shape[2])
     with pytest.MonkeyPatch.context() as patch:
@@ -127,7 +141,8 @@ def test_flex_means_what_the_law_says(case):
 
 @pytest.mark.filterwarnings("ignore")
 def test_torch_compile_reads_our_rules(monkeypatch):
-    """Dynamo follows rules, tables, starts and blocks without a break, and gives gradients to all, a table that is read twice too.
+    """Dynamo follows rules, tables, starts and blocks without a break, and gives gradients to all, a table that is read
+    twice too.
 
     FlexAttention has no backward pass on the CPU but the plain one of its operator, which is used here.
     """
@@ -164,11 +179,13 @@ def test_another_batch_of_documents_is_no_new_program():
         flex.attend(gpu.Call.of(q, k, v, mask=rg.causal() & rg.documents(ids), query_start=start), run)
     assert counted.frame_count == 1
     assert flex.compiled("key <= query", "score") is flex.compiled("key <= query", "score")
-    codes = [flex.compiled(mask, "score")._torchdynamo_orig_callable.__code__ for mask in ("key <= query", "key < query")]
+    codes = [
+        flex.compiled(mask, "score")._torchdynamo_orig_callable.__code__ for mask in ("key <= query", "key < query")
+    ]
     assert codes[0] is not codes[1]
 
 
-# ---- blocks ----------------------------------------------------------------------------------------------------------------
+# ---- blocks ----------------------------------------------------------------------------------------------------------
 
 
 def sets(count, index):
@@ -181,8 +198,8 @@ def sets(count, index):
 @random_problems
 @given(problems(dtypes=(np.float32,), rows=400, depth=1))
 def test_blocks_are_those_of_the_mask(case):
-    """Against torch's own block mask, made from every pair: what is called full is full, what is left out is empty, and the lists
-    by rows and by keys agree."""
+    """Against torch's own block mask, made from every pair: what is called full is full, what is left out is empty, and
+    the lists by rows and by keys agree."""
     call = gpu.Call.of(**tensors(case))
     assume(call.problem.mask is not None and 0 not in call.q.shape[:3] and call.k.shape[2])
     mask, _ = flex.rules(call)
@@ -202,9 +219,15 @@ def test_blocks_are_those_of_the_mask(case):
 
 @pytest.mark.parametrize("rule", ["causal", "window", "documents", "lengths"])
 def test_blocks_of_everyday_masks_are_exactly_torchs(rule):
-    """For the masks that most models have, the lists are those of create_block_mask, block by block and in its order."""
-    mask = {"causal": rg.causal(), "window": rg.window(200), "documents": rg.causal() & rg.documents(lengths=[300, 84, 513]),
-            "lengths": rg.causal() & rg.lengths([800, 390])}[rule]  # fmt: skip
+    """For the masks that most models have, the lists are those of create_block_mask, block by block and in its
+    order.
+    """
+    mask = {
+        "causal": rg.causal(),
+        "window": rg.window(200),
+        "documents": rg.causal() & rg.documents(lengths=[300, 84, 513]),
+        "lengths": rg.causal() & rg.lengths([800, 390]),
+    }[rule]
     q, k, v = (torch.zeros(2, 2, 897, 8) for _ in range(3))
     call = gpu.Call.of(q, k, v, mask=mask)
     ours = block_mask(call.problem, torch.device("cpu"), flex.rules(call)[0])
@@ -233,7 +256,7 @@ def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
     assert near.kv_num_blocks.sum() + near.full_kv_num_blocks.sum() == 3 * tiles - 3
 
 
-# ---- calls without numbers -------------------------------------------------------------------------------------------------
+# ---- calls without numbers -------------------------------------------------------------------------------------------
 
 
 def test_a_stand_in_is_the_same_problem():
@@ -247,7 +270,9 @@ def test_a_stand_in_is_the_same_problem():
 
 
 def test_floats_on_a_device_are_not_read_for_the_plan():
-    """Numbers that stay on the device are unknown: a mask that reads them is mixed everywhere, never wrongly empty or full."""
+    """Numbers that stay on the device are unknown: a mask that reads them is mixed everywhere, never wrongly empty or
+    full.
+    """
     far = torch.zeros(64, device="meta")
     mask = rg.causal() & (rg.table(far, "far")[rg.key] < 1)
     q = torch.zeros(1, 64, 8, device="meta")
@@ -273,23 +298,30 @@ def test_wrong_kinds_are_refused_together():
     with pytest.raises(rg.Refused) as refused:
         gpu.Call.of(q, np.zeros((1, 8, 8), np.float32), q.long())
     assert [(reason.what, reason.given) for reason in refused.value.reasons] == [
-        ("k is no tensor", "ndarray"), ("v cannot be read", "torch.int64, torch.strided"),
-    ]  # fmt: skip
+        ("k is no tensor", "ndarray"),
+        ("v cannot be read", "torch.int64, torch.strided"),
+    ]
 
 
-# ---- the choice of engine --------------------------------------------------------------------------------------------------
+# ---- the choice of engine --------------------------------------------------------------------------------------------
 
 WINDOW = {"mask": rg.window(9)}
 CHOICES = {
-    "plain": ({}, "sdpa"), "causal": ({"mask": rg.causal()}, "sdpa"), "window": (WINDOW, "flex"), "sinks": ({"sinks": normal(4)}, "flex"),
-    "softcap": ({"mask": rg.causal(), "score": rg.softcap(30)}, "flex"), "dropout": ({"dropout": 0.1, "seed": 1}, "tiles"),
+    "plain": ({}, "sdpa"),
+    "causal": ({"mask": rg.causal()}, "sdpa"),
+    "window": (WINDOW, "flex"),
+    "sinks": ({"sinks": normal(4)}, "flex"),
+    "softcap": ({"mask": rg.causal(), "score": rg.softcap(30)}, "flex"),
+    "dropout": ({"dropout": 0.1, "seed": 1}, "tiles"),
     "before the keys": ({"mask": rg.causal(), "query_start": -3}, "flex"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_auto_takes_the_library_kernel_that_fits(name, monkeypatch):
-    """Plain and causal calls go to SDPA, other rules to FlexAttention, dropout to the tiles; whoever wants lse goes past SDPA."""
+    """Plain and causal calls go to SDPA, other rules to FlexAttention, dropout to the tiles; whoever wants lse goes
+    past SDPA.
+    """
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
     asked, wanted = CHOICES[name]
     call = gpu.Call.of(*qkv(), **asked)
@@ -298,7 +330,9 @@ def test_auto_takes_the_library_kernel_that_fits(name, monkeypatch):
 
 
 def test_auto_keeps_what_is_masked_from_leaking(monkeypatch):
-    """NaN behind a mask would pass through a library kernel, so the tiles take it; without a mask everything is attended anyway."""
+    """NaN behind a mask would pass through a library kernel, so the tiles take it; without a mask everything is
+    attended anyway.
+    """
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
     q, k, v = qkv()
     v[0, 0, -1, 0] = torch.nan
@@ -315,9 +349,10 @@ def test_named_engines_run_or_refuse_with_all_reasons():
     with pytest.raises(rg.Refused) as refused:
         gpu.choose(call, "sdpa")
     assert [reason.given for reason in refused.value.reasons] == [
-        "SDPA's kernels know no score", "SDPA's kernels know no dropout of a seed",
+        "SDPA's kernels know no score",
+        "SDPA's kernels know no dropout of a seed",
         "SDPA's kernels know only the causal mask; another would be a matrix of Q × K",
-    ]  # fmt: skip
+    ]
     with pytest.raises(rg.Refused, match=r"FlexAttention is not compiled for cpu(.|\n)*FlexAttention has no dropout"):
         gpu.choose(call, "flex")
     with pytest.raises(rg.Refused, match=r"engine 'jit' computes on the CPU(.|\n)*tensor.cpu\(\)"):
@@ -326,11 +361,18 @@ def test_named_engines_run_or_refuse_with_all_reasons():
         gpu.choose(call, "tile")
 
 
-@pytest.mark.parametrize(("Q", "asked"), [
-    (50, {}), (50, {"mask": rg.causal()}), (7, {"mask": rg.causal()}), (1, {"mask": rg.causal(), "query_start": 30}),
-    (20, {"mask": rg.causal(), "query_start": 11}), (20, {"mask": rg.causal(), "query_start": 0}),
-    (5, {"mask": rg.causal(), "query_start": 60}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("Q", "asked"),
+    [
+        (50, {}),
+        (50, {"mask": rg.causal()}),
+        (7, {"mask": rg.causal()}),
+        (1, {"mask": rg.causal(), "query_start": 30}),
+        (20, {"mask": rg.causal(), "query_start": 11}),
+        (20, {"mask": rg.causal(), "query_start": 0}),
+        (5, {"mask": rg.causal(), "query_start": 60}),
+    ],
+)
 def test_sdpa_means_what_the_law_says(Q, asked):
     """Wherever the rows begin among the keys, SDPA is asked for the keys that they see."""
     q, k, v = qkv(H=2, G=2, Q=Q, K=50, dtype=torch.float64)
@@ -340,7 +382,9 @@ def test_sdpa_means_what_the_law_says(Q, asked):
 
 
 def test_the_functions_people_call_go_to_the_device(monkeypatch):
-    """attention, lse, weights and statistics of tensors elsewhere are computed here; shapes and gradients are the caller's."""
+    """attention, lse, weights and statistics of tensors elsewhere are computed here; shapes and gradients are the
+    caller's.
+    """
     for room in ("attention", "stats", "explain"):
         monkeypatch.setattr(sys.modules[f"regard.{room}"], "elsewhere", lambda _: True)
     q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
@@ -367,7 +411,9 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
 
 
 def test_the_operator_goes_back_on_a_device():
-    """Inside an operator torch's autograd is off; the way back on a card, which uses it, gives the gradients of the law all the same."""
+    """Inside an operator torch's autograd is off; the way back on a card, which uses it, gives the gradients of the law
+    all the same.
+    """
     q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
     score = rg.alibi(slope)
@@ -375,18 +421,22 @@ def test_the_operator_goes_back_on_a_device():
     out, sums = autograd._elsewhere(q, k, v, None, [slope], *rest)
     dout = normal(*out.shape, seed=5, dtype=torch.float64)
     with torch._C._AutoDispatchBelowAutograd():
-        found = autograd._back_elsewhere(dout, None, out, sums, [True, True, True, False, True], q, k, v, None, [slope], *rest)
+        found = autograd._back_elsewhere(
+            dout, None, out, sums, [True, True, True, False, True], q, k, v, None, [slope], *rest
+        )
     problem = Problem.of(q, k, v, mask=mask, score=score)
     wanted = reference.backward(problem, dout.numpy())
     for gradient, its in zip(found, (*wanted[:3], *wanted.tables.values()), strict=True):
         np.testing.assert_allclose(gradient, its, rtol=1e-9, atol=1e-9)
 
 
-# ---- the check on a card -----------------------------------------------------------------------------------------------------
+# ---- the check on a card ---------------------------------------------------------------------------------------------
 
 
 def test_the_check_on_a_card_finds_everything_right_here(monkeypatch):
-    """The twenty problems of the check, out, lse and gradients, on each engine: FlexAttention in its plain form, SDPA, tiles."""
+    """The twenty problems of the check, out, lse and gradients, on each engine: FlexAttention in its plain form, SDPA,
+    tiles.
+    """
     monkeypatch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))

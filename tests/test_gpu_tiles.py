@@ -10,7 +10,7 @@ from test_gpu import law, normal, qkv, tensors
 
 import regard as rg
 from regard.common.arrays import as_tensor
-from regard.engines.dispatch import gpu
+from regard.engines import gpu
 from regard.engines.gpu import dropout
 from regard.engines.gpu import tile_softmax as tiles
 from regard.engines.gpu import tiles as streamed
@@ -28,8 +28,8 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    """Tiles so small that a little problem has several, and parts of runs; one thread, because threads wait for each other longer
-    than so little work takes."""
+    """Tiles so small that a little problem has several, and parts of runs; one thread, because threads wait for each
+    other longer than so little work takes."""
     monkeypatch.setattr(tiles, "ROWS", 16)
     monkeypatch.setattr(tiles, "KEYS", 8)
     monkeypatch.setattr(tiles, "WIDE", 16)
@@ -56,10 +56,16 @@ def test_gradients_are_those_of_the_law(case, falling, seed):
     """Gradients of q, k, v, sinks and every float table, through out and lse."""
     given_ = tensors(case) | (falling or {})
     call = gpu.Call.of(**given_)
-    asking = gpu.Call(call.problem, *(x if x is None else x.detach().requires_grad_() for x in (call.q, call.k, call.v, call.sinks)),
-                      {table: x.clone().requires_grad_() if x.is_floating_point() else x for table, x in call.tables.items()})  # fmt: skip
+    asking = gpu.Call(
+        call.problem,
+        *(x if x is None else x.detach().requires_grad_() for x in (call.q, call.k, call.v, call.sinks)),
+        {table: x.clone().requires_grad_() if x.is_floating_point() else x for table, x in call.tables.items()},
+    )
     out, lse = streamed.attend(asking)
-    dout, dlse = normal(*out.shape, seed=seed, dtype=torch.float64), normal(*lse.shape, seed=seed + 1, dtype=torch.float64)
+    dout, dlse = (
+        normal(*out.shape, seed=seed, dtype=torch.float64),
+        normal(*lse.shape, seed=seed + 1, dtype=torch.float64),
+    )
     ((out * dout).sum() + (torch.where(lse.isfinite(), lse, 0) * dlse).sum()).backward()
     wanted = reference.backward(
         Problem.of(**case.kwargs, **(falling or {})), dout.numpy(), np.where(lse.detach().isfinite(), dlse, 0)
@@ -71,17 +77,23 @@ def test_gradients_are_those_of_the_law(case, falling, seed):
             np.testing.assert_allclose(tensor.grad / scale, its / scale, **CLOSE)
     for table, its in wanted.tables.items():
         found, rounding = asking.tables[table].grad, 4 * torch.finfo(asking.tables[table].dtype).eps
-        np.testing.assert_allclose(found.double() / scale, its / scale, rtol=max(1e-9, rounding), atol=max(1e-9, rounding))
+        np.testing.assert_allclose(
+            found.double() / scale, its / scale, rtol=max(1e-9, rounding), atol=max(1e-9, rounding)
+        )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("mask", [rg.causal(), rg.window(5), rg.documents(lengths=[7, 6, 7]), rg.key > 30])
 def test_what_may_not_be_attended_cannot_leak(mask, bad):
-    """Law 6: NaN and infinities among queries, keys, values and incoming gradients reach what the law lets them reach, and no more."""
+    """Law 6: NaN and infinities among queries, keys, values and incoming gradients reach what the law lets them reach,
+    and no more.
+    """
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((1, 2, 20, 4)) for _ in range(4)]
     for which in range(len(arrays)):
-        q, k, v, dout = (np.where((rng.random(x.shape) < 0.03) & (number == which), bad, x) for number, x in enumerate(arrays))
+        q, k, v, dout = (
+            np.where((rng.random(x.shape) < 0.03) & (number == which), bad, x) for number, x in enumerate(arrays)
+        )
         tensor = [as_tensor(x).requires_grad_() for x in (q, k, v)]
         out, _ = streamed.attend(gpu.Call.of(*tensor, gradients=True, mask=mask))
         out.backward(as_tensor(dout))
@@ -89,7 +101,9 @@ def test_what_may_not_be_attended_cannot_leak(mask, bad):
         np.testing.assert_allclose(out.detach(), reference.forward(problem)[0], **CLOSE)
         for x, its in zip(tensor, reference.backward(problem, dout)[:3], strict=True):
             np.testing.assert_array_equal(x.grad.isfinite().numpy(), np.isfinite(its))
-            np.testing.assert_allclose(np.where(np.isfinite(its), x.grad, 0), np.where(np.isfinite(its), its, 0), **CLOSE)
+            np.testing.assert_allclose(
+                np.where(np.isfinite(its), x.grad, 0), np.where(np.isfinite(its), its, 0), **CLOSE
+            )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -116,7 +130,9 @@ def test_the_same_pairs_fall_out(seed):
 
 
 def test_memory_grows_with_the_rows():
-    """The largest block of scores in a causal call is one tile by the keys taken at once, however many rows there are."""
+    """The largest block of scores in a causal call is one tile by the keys taken at once, however many rows there
+    are.
+    """
     seen = []
     whole = tiles.shares
 
@@ -131,7 +147,7 @@ def test_memory_grows_with_the_rows():
     assert sum(seen) <= 300 * 300 / 2 + 300 * 32
 
 
-# ---- statistics and weights --------------------------------------------------------------------------------------------------
+# ---- statistics and weights ------------------------------------------------------------------------------------------
 
 MEASURES = ["lse", "entropy", "maximum", "distance", "range", "counts", "received", rg.mass(rg.key % 3 == 0), rg.top(3)]
 
@@ -168,11 +184,15 @@ def test_statistics_are_those_of_the_law(case, cells):
 
 
 def test_statistics_show_what_is_not_finite():
-    """A row that attends NaN or an infinity is NaN but in counts and range, as are the keys and cells that it attends."""
+    """A row that attends NaN or an infinity is NaN but in counts and range, as are the keys and cells that it
+    attends.
+    """
     q, k, _ = qkv(Q=20, K=20, B=1, dtype=torch.float64)
     k[0, 0, 12], q[0, 3, 15] = torch.nan, torch.inf
     question = asked(q, k, [*MEASURES, rg.pooled(4, 5)], mask=rg.window(6))
-    alike(statistics(question, gpu.Call.of(q, k, None, mask=rg.window(6))), reference_stats.statistics(question), question)
+    alike(
+        statistics(question, gpu.Call.of(q, k, None, mask=rg.window(6))), reference_stats.statistics(question), question
+    )
 
 
 @random_problems
@@ -186,8 +206,14 @@ def test_weights_of_a_rectangle_are_those_of_the_law(case, data):
         for size in (Q, K)
     )
     call = gpu.Call.of(asking.pop("q"), asking.pop("k"), None, **asking, dropout=0.25, seed=3)
-    problem = Problem.of(case.kwargs["q"], case.kwargs["k"], None, dropout=0.25, seed=3,
-                         **{name: value for name, value in case.kwargs.items() if name not in "qkv"})  # fmt: skip
+    problem = Problem.of(
+        case.kwargs["q"],
+        case.kwargs["k"],
+        None,
+        dropout=0.25,
+        seed=3,
+        **{name: value for name, value in case.kwargs.items() if name not in "qkv"},
+    )
     found = weights(call, torch.from_numpy(rows), torch.from_numpy(keys))
     np.testing.assert_allclose(found, reference.weights(problem, rows, keys), **CLOSE)
 

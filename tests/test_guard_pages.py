@@ -1,6 +1,8 @@
-"""Memory safety of every kernel, dtype and vector unit: all arrays, those of the engine too, lie against forbidden pages.
+"""Memory safety of every kernel, dtype and vector unit: all arrays, those of the engine too, lie against forbidden
+pages.
 
-A stray access ends the process. What is allocated without a value is filled with NaN, so that a number that was never written shows.
+A stray access ends the process. What is allocated without a value is filled with NaN, so that a number that was never
+written shows.
 """
 
 import os
@@ -63,8 +65,18 @@ def backward(dtype, place):
     q, k, v = map(place, qkv(H=4, G=2, Q=70, K=141, D=33, E=17, dtype=dtype))
     height = rg.table(np.linspace(-1, 1, 9))
     score = rg.score + height[rg.query - rg.key]
-    found = rg.attention_backward(place(v.repeat(2, 1)[:, :, :70]), q, k, v, mask=rg.causal(), score=score, dropout=0.2, seed=3,
-                                  sinks=np.ones(4), engine="jit")  # fmt: skip
+    found = rg.attention_backward(
+        place(v.repeat(2, 1)[:, :, :70]),
+        q,
+        k,
+        v,
+        mask=rg.causal(),
+        score=score,
+        dropout=0.2,
+        seed=3,
+        sinks=np.ones(4),
+        engine="jit",
+    )
     return [*found[:3], *found.tables.values(), found.sinks]
 
 
@@ -106,15 +118,19 @@ CALLS = {
     "heads in lanes": forward(RULES, H=8, G=2, Q=3, K=300, D=40, E=9),
     "split keys": forward(RULES, H=2, Q=2, K=2100, D=8, E=9, B=1),
     "dropout": forward(RULES | {"dropout": 0.3, "seed": 1}, H=2, G=1, Q=70, K=143, D=16, E=16),
-    "backward": backward, "statistics": statistics, "decode": decode,
-}  # fmt: skip
+    "backward": backward,
+    "statistics": statistics,
+    "decode": decode,
+}
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("name", CALLS)
 def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
-    """With every array against a forbidden page, before it and after it, a call gives the bits that it gives without."""
+    """With every array against a forbidden page, before it and after it, a call gives the bits that it gives
+    without.
+    """
     with limited(isa):
         plain = CALLS[name](dtype, np.array)
         for at_end in (True, False):

@@ -49,7 +49,9 @@ def test_colours_are_those_of_the_legend(scale):
 
 
 def test_what_is_no_plain_weight_looks_different():
-    """Masked, zero, not a number, out of range and forbidden weight have five looks, and each is named in the legend."""
+    """Masked, zero, not a number, out of range and forbidden weight have five looks, and each is named in the
+    legend.
+    """
     p = weights(heads=1, mask=rg.causal())
     p[0, 3, 1], p[0, 4, 2], p[0, 5, 3], p[0, 2, 6] = 0, np.nan, 1.5, 0.2
     figure = rg.heatmap(p, mask=np.tri(8, dtype=bool))
@@ -61,7 +63,9 @@ def test_what_is_no_plain_weight_looks_different():
 
 
 def test_zero_is_on_no_ramp():
-    """Exactly 0 differs by more than an eye can miss from every colour that a weight may have, light and dark, and is the page's."""
+    """Exactly 0 differs by more than an eye can miss from every colour that a weight may have, light and dark, and is
+    the page's.
+    """
     sheet = (Path(rg.lens.__file__).parent / "viewer" / "web" / "page.css").read_text()
     light, dark = (tuple(bytes.fromhex(found)) for found in re.findall(r"--zero: #(\w{6})", sheet))
     for theme, zero in (("light", light), ("dark", dark)):
@@ -84,7 +88,9 @@ def test_what_is_wrong_is_not_pooled_away():
 
 
 def test_a_pooled_picture_adds_up():
-    """Cells of a pooled picture are means over rows of sums over keys: its rows sum to 1, and the title's text says how large they are."""
+    """Cells of a pooled picture are means over rows of sums over keys: its rows sum to 1, and the title's text says how
+    large they are.
+    """
     p = weights(n=50, heads=1)
     found = picture(run_of(p).calls[0], 0, range(50), range(50), 7)
     np.testing.assert_allclose(found.share.sum(1), 1)
@@ -93,7 +99,9 @@ def test_a_pooled_picture_adds_up():
 
 
 def test_a_picture_is_the_same_however_it_is_computed(monkeypatch):
-    """A picture of some rows and keys, by the compiled engine, is the mean over rows of the sum over keys of the weights."""
+    """A picture of some rows and keys, by the compiled engine, is the mean over rows of the sum over keys of the
+    weights.
+    """
     q, k = np.random.default_rng(0).standard_normal((2, 2, 90, 16), dtype=np.float32)
     call = rg.look(q, k=k, mask=rg.causal()).calls[0]
     monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
@@ -139,8 +147,14 @@ def test_what_cannot_be_drawn_is_refused_with_every_reason():
     with pytest.raises(rg.Refused) as refused:
         rg.heatmap(weights(), 3, heads=[2], scale="cubic", cells=0, tokens=["a"], rows=slice(9, 12))
     what = [reason.what for reason in refused.value.reasons]
-    assert what == ["no such scale", "cells are counted", "a call of what has none", "no such head", "tokens that do not fit",
-                    "rows outside the matrix"]  # fmt: skip
+    assert what == [
+        "no such scale",
+        "cells are counted",
+        "a call of what has none",
+        "no such head",
+        "tokens that do not fit",
+        "rows outside the matrix",
+    ]
     with pytest.raises(rg.Refused, match="several heads in one place"):
         rg.heatmap(weights(), ax=matplotlib.pyplot.subplots()[1])
     with pytest.raises(rg.Refused, match="not weights"):
@@ -157,7 +171,9 @@ def printed(run, width=120, colours="truecolor"):
 
 
 def test_the_terminal_shows_a_line_for_each_row():
-    """In colour, a named row is ten columns of name and two of ground for each key, coloured as the ramp says; masked pairs are dots."""
+    """In colour, a named row is ten columns of name and two of ground for each key, coloured as the ramp says; masked
+    pairs are dots.
+    """
     p = weights(heads=1, mask=rg.causal())
     text, _ = printed(run_of(p, np.tri(8, dtype=bool), WORDS))
     lines = text.split("\n")

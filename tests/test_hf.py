@@ -22,34 +22,68 @@ TEXT = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidde
         "max_position_embeddings": 64}  # fmt: skip
 GROUPED = {**TEXT, "num_key_value_heads": 2, "head_dim": 8}
 MIXED = ["sliding_attention", "full_attention"]
-LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6, "n_group": 1,
-          "first_k_dense_replace": 2, "n_routed_experts": 4, "moe_intermediate_size": 16, "topk_group": 1, "num_experts_per_tok": 2,
-          "num_key_value_heads": 4}  # fmt: skip
+LATENT = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 6,
+    "n_group": 1,
+    "first_k_dense_replace": 2,
+    "n_routed_experts": 4,
+    "moe_intermediate_size": 16,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "num_key_value_heads": 4,
+}
 
 ENCODERS = {
     "bert": lambda: T.BertModel(T.BertConfig(**TEXT)),
-    "distilbert": lambda: T.DistilBertModel(T.DistilBertConfig(vocab_size=64, dim=32, hidden_dim=48, n_layers=2, n_heads=4)),
+    "distilbert": lambda: T.DistilBertModel(
+        T.DistilBertConfig(vocab_size=64, dim=32, hidden_dim=48, n_layers=2, n_heads=4)
+    ),
     "modernbert, windows": lambda: T.ModernBertModel(
-        T.ModernBertConfig(**TEXT, local_attention=4, global_attn_every_n_layers=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-                           cls_token_id=1, sep_token_id=2)),
-}  # fmt: skip
+        T.ModernBertConfig(
+            **TEXT,
+            local_attention=4,
+            global_attn_every_n_layers=2,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            cls_token_id=1,
+            sep_token_id=2,
+        )
+    ),
+}
 DECODERS = {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
     "llama, grouped heads": lambda: T.LlamaForCausalLM(T.LlamaConfig(**GROUPED)),
     "mistral, windows": lambda: T.MistralForCausalLM(T.MistralConfig(**GROUPED, sliding_window=4)),
     "gemma2, softcap": lambda: T.Gemma2ForCausalLM(
-        T.Gemma2Config(**GROUPED, sliding_window=4, query_pre_attn_scalar=8, attn_logit_softcapping=2.0)),
+        T.Gemma2Config(**GROUPED, sliding_window=4, query_pre_attn_scalar=8, attn_logit_softcapping=2.0)
+    ),
     "gpt-oss, sinks": lambda: T.GptOssForCausalLM(
-        T.GptOssConfig(**GROUPED, sliding_window=4, num_local_experts=2, num_experts_per_tok=1, layer_types=MIXED)),
+        T.GptOssConfig(**GROUPED, sliding_window=4, num_local_experts=2, num_experts_per_tok=1, layer_types=MIXED)
+    ),
     "qwen3": lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**GROUPED)),
     "deepseek-v3, narrow values": lambda: T.DeepseekV3ForCausalLM(T.DeepseekV3Config(**{**TEXT, **LATENT})),
     "llama4, chunks": lambda: T.Llama4ForCausalLM(
-        T.Llama4TextConfig(**GROUPED, attention_chunk_size=4, num_local_experts=2, num_experts_per_tok=1, intermediate_size_mlp=48)),
+        T.Llama4TextConfig(
+            **GROUPED, attention_chunk_size=4, num_local_experts=2, num_experts_per_tok=1, intermediate_size_mlp=48
+        )
+    ),
     "gemma4, masks cut to the last rows": lambda: T.Gemma4ForCausalLM(
-        T.Gemma4TextConfig(**{**GROUPED, "num_hidden_layers": 4}, sliding_window=4, vocab_size_per_layer_input=64,
-                           hidden_size_per_layer_input=8, layer_types=MIXED * 2, num_kv_shared_layers=2,
-                           global_head_dim=8)),
-}  # fmt: skip
+        T.Gemma4TextConfig(
+            **{**GROUPED, "num_hidden_layers": 4},
+            sliding_window=4,
+            vocab_size_per_layer_input=64,
+            hidden_size_per_layer_input=8,
+            layer_types=MIXED * 2,
+            num_kv_shared_layers=2,
+            global_head_dim=8,
+        )
+    ),
+}
 SEQ2SEQ = {
     "t5, position bias": lambda: T.T5ForConditionalGeneration(
         T.T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)),
@@ -83,8 +117,8 @@ def on(model, implementation: str):
 
 
 def errors(model, inputs, padding=None):
-    """(|regard - eager|, budget). The budget comes from the same input: how far sdpa is from eager, and how far eager is from
-    itself when every weight moves by one unit in its last place."""
+    """(|regard - eager|, budget). The budget comes from the same input: how far sdpa is from eager, and how far eager
+    is from itself when every weight moves by one unit in its last place."""
     seen = 1 if padding is None or model.config.is_encoder_decoder else padding[..., None]
 
     def run(implementation):
@@ -138,8 +172,16 @@ def test_a_model_in_16_bit(name, dtype):
 def test_images():
     """A vision transformer, which makes no mask at all, agrees too."""
     torch.manual_seed(0)
-    model = T.ViTModel(T.ViTConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, image_size=16,
-                                   patch_size=4)).eval()  # fmt: skip
+    model = T.ViTModel(
+        T.ViTConfig(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=16,
+            patch_size=4,
+        )
+    ).eval()
     error, budget = errors(model, {"pixel_values": torch.randn(2, 3, 16, 16)})
     assert 0 < error <= 4 * budget
 
@@ -147,9 +189,19 @@ def test_images():
 def test_images_inside_text():
     """A model that reads images as tokens of its text, seen in both directions within an image, agrees too."""
     torch.manual_seed(0)
-    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64}
-    config = T.Gemma3Config(text_config={**GROUPED, "sliding_window": 4, "layer_types": MIXED}, image_token_index=50,
-                            vision_config={**vision, "patch_size": 16}, mm_tokens_per_image=4)  # fmt: skip
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "image_size": 64,
+    }
+    config = T.Gemma3Config(
+        text_config={**GROUPED, "sliding_window": 4, "layer_types": MIXED},
+        image_token_index=50,
+        vision_config={**vision, "patch_size": 16},
+        mm_tokens_per_image=4,
+    )
     ids = torch.tensor([[3, 4, 5, 6, 50, 50, 50, 50, 7, 8, 9]])
     inputs = {"input_ids": ids, "token_type_ids": (ids == 50).long(), "pixel_values": torch.randn(1, 3, 64, 64)}
     error, budget = errors(T.Gemma3ForConditionalGeneration(config).eval(), inputs)
@@ -159,10 +211,23 @@ def test_images_inside_text():
 def test_speech():
     """Whisper: an encoder without a mask, a decoder with one, and attention between them."""
     torch.manual_seed(0)
-    layers = {f"{part}_{name}": size for part in ("encoder", "decoder")
-              for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))}  # fmt: skip
-    config = T.WhisperConfig(**layers, vocab_size=64, d_model=32, max_source_positions=20, max_target_positions=32, num_mel_bins=8,
-                             pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3)  # fmt: skip
+    layers = {
+        f"{part}_{name}": size
+        for part in ("encoder", "decoder")
+        for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))
+    }
+    config = T.WhisperConfig(
+        **layers,
+        vocab_size=64,
+        d_model=32,
+        max_source_positions=20,
+        max_target_positions=32,
+        num_mel_bins=8,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=3,
+    )
     inputs = {"input_features": torch.randn(1, 8, 40), "decoder_input_ids": torch.tensor([[3, 9, 4, 7, 5]])}
     error, budget = errors(T.WhisperForConditionalGeneration(config).eval(), inputs)
     assert 0 < error <= 4 * budget
@@ -175,9 +240,20 @@ def test_generation_gives_the_same_tokens(name, cache):
     model = built(name)
     ids, mask = tokens("left", length=7)
     options = {"dynamic": {}, "static": {"cache_implementation": "static"}, "none": {"use_cache": False}}[cache]
-    want, found = (on(model, name).generate(ids, attention_mask=mask, max_new_tokens=10, do_sample=False, pad_token_id=0,
-                                            eos_token_id=None, output_logits=True, return_dict_in_generate=True, **options)
-                   for name in ("eager", "regard"))  # fmt: skip
+    want, found = (
+        on(model, name).generate(
+            ids,
+            attention_mask=mask,
+            max_new_tokens=10,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=None,
+            output_logits=True,
+            return_dict_in_generate=True,
+            **options,
+        )
+        for name in ("eager", "regard")
+    )
     assert torch.equal(found.sequences, want.sequences)
     ours, theirs = torch.stack(found.logits), torch.stack(want.logits)
     assert len(ours) == 10 and (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
@@ -193,8 +269,15 @@ def test_prefill_in_chunks_equals_prefill_at_once(name):
         cache, parts = T.DynamicCache(config=model.config), []
         for first, last in ((0, 6), (6, 11), (11, 12), (12, 14)):
             positions = torch.arange(first, last)[None]
-            parts.append(model(input_ids=ids[:, first:last], attention_mask=mask[:, :last], past_key_values=cache, use_cache=True,
-                               position_ids=positions).logits)  # fmt: skip
+            parts.append(
+                model(
+                    input_ids=ids[:, first:last],
+                    attention_mask=mask[:, :last],
+                    past_key_values=cache,
+                    use_cache=True,
+                    position_ids=positions,
+                ).logits
+            )
     assert (torch.cat(parts, 1) - whole)[mask.bool()].abs().max() < 1e-5 < whole.abs().max()
 
 
@@ -261,8 +344,12 @@ def test_weights_on_request(name):
     with torch.no_grad():
         found = on(model, "regard")(**inputs, output_attentions=True)
         want = on(model, "eager")(**inputs, output_attentions=True)
-    pairs = [pair for field in ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
-             if field in want for pair in zip(found[field], want[field], strict=True)]  # fmt: skip
+    pairs = [
+        pair
+        for field in ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
+        if field in want
+        for pair in zip(found[field], want[field], strict=True)
+    ]
     assert len(pairs) == (6 if model.config.is_encoder_decoder else 2)
     for ours, theirs in pairs:
         empty = (ours == 0).all(-1, keepdim=True)
@@ -282,24 +369,37 @@ def test_the_lazy_mask_is_transformers_mask(seed):
     first -= 1
     start = first + int(draw.integers(0, K))
     rule = [
-        masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function,
-        masking_utils.sliding_window_causal_mask_function(3), masking_utils.sliding_window_bidirectional_mask_function(2),
+        masking_utils.causal_mask_function,
+        masking_utils.bidirectional_mask_function,
+        masking_utils.sliding_window_causal_mask_function(3),
+        masking_utils.sliding_window_bidirectional_mask_function(2),
         masking_utils.chunked_causal_mask_function(4, torch.from_numpy(draw.integers(0, 4, B))),
-        masking_utils.or_masks(masking_utils.causal_mask_function,
-                               masking_utils.blockwise_overlay(torch.from_numpy(draw.integers(-1, 2, (B, 40))))),
+        masking_utils.or_masks(
+            masking_utils.causal_mask_function,
+            masking_utils.blockwise_overlay(torch.from_numpy(draw.integers(-1, 2, (B, 40)))),
+        ),
         masking_utils.packed_sequence_compatibility_function(
-            masking_utils.causal_mask_function, torch.from_numpy(draw.integers(0, 9, (B, 40))),
-            torch.from_numpy(draw.integers(0, 2, (B, 40)))),
-    ][seed % 7]  # fmt: skip
+            masking_utils.causal_mask_function,
+            torch.from_numpy(draw.integers(0, 9, (B, 40))),
+            torch.from_numpy(draw.integers(0, 2, (B, 40))),
+        ),
+    ][seed % 7]
     padding = [None, torch.from_numpy(draw.random((B, int(draw.integers(first + 1, first + K + 3)))) < 0.7)][seed % 2]
     offset = torch.tensor(start) if seed % 3 == 0 else start
     sizes = {"batch_size": B, "q_length": Q, "kv_length": K, "q_offset": offset, "kv_offset": first}
     want = masking_utils.sdpa_mask(**sizes, mask_function=rule, attention_mask=padding, allow_is_causal_skip=False)
-    mask = lazy_mask(**sizes, mask_function=rule, attention_mask=padding, dtype=torch.float32, config=None, use_vmap=False)
-    found = evaluate(mask.rule, {
-        "batch": np.arange(B)[:, None, None, None], "head": np.zeros((1, 1, 1, 1), int),
-        "query": mask.query_start + np.arange(Q)[:, None], "key": np.arange(K),
-    })  # fmt: skip
+    mask = lazy_mask(
+        **sizes, mask_function=rule, attention_mask=padding, dtype=torch.float32, config=None, use_vmap=False
+    )
+    found = evaluate(
+        mask.rule,
+        {
+            "batch": np.arange(B)[:, None, None, None],
+            "head": np.zeros((1, 1, 1, 1), int),
+            "query": mask.query_start + np.arange(Q)[:, None],
+            "key": np.arange(K),
+        },
+    )
     assert mask.shape == want.shape and mask.ndim == want.ndim and mask.dtype is want.dtype
     np.testing.assert_array_equal(np.broadcast_to(found, want.shape), want.numpy())
 
@@ -324,11 +424,29 @@ def test_a_mask_can_be_cut_but_not_computed_with():
     assert not hasattr(mask, "is_nested")
     scores = torch.zeros(1, 1, 6, 6)
     for use in (
-        lambda: scores + mask, lambda: mask + scores, lambda: 1 - mask, lambda: ~mask, lambda: mask == 0, lambda: bool(mask),
-        lambda: torch.where(mask, 0.0, 1.0), lambda: scores.masked_fill(mask, 0.0), lambda: mask.float(), lambda: mask.to(torch.float32),
-        lambda: mask[:, 0], lambda: mask[0], lambda: mask[..., 1:], lambda: mask[:, :, ::2], lambda: mask[scores], lambda: mask.sum(),
-        lambda: mask[:, None], lambda: len(mask), lambda: np.asarray(mask), lambda: list(mask), lambda: mask & mask, lambda: mask.expand(2),
-    ):  # fmt: skip
+        lambda: scores + mask,
+        lambda: mask + scores,
+        lambda: 1 - mask,
+        lambda: ~mask,
+        lambda: mask == 0,
+        lambda: bool(mask),
+        lambda: torch.where(mask, 0.0, 1.0),
+        lambda: scores.masked_fill(mask, 0.0),
+        lambda: mask.float(),
+        lambda: mask.to(torch.float32),
+        lambda: mask[:, 0],
+        lambda: mask[0],
+        lambda: mask[..., 1:],
+        lambda: mask[:, :, ::2],
+        lambda: mask[scores],
+        lambda: mask.sum(),
+        lambda: mask[:, None],
+        lambda: len(mask),
+        lambda: np.asarray(mask),
+        lambda: list(mask),
+        lambda: mask & mask,
+        lambda: mask.expand(2),
+    ):
         with pytest.raises(Refused, match="to mend"):
             use()
 
@@ -343,7 +461,7 @@ def test_a_mask_of_another_shape_is_refused():
     assert attend(mask=mask, Q=3, K=5)[0].shape == (1, 3, 4, 8)
 
 
-# ------------------------------------------------------------------------------------------------ the attention function
+# ----------------------------------------------------------------------------------------------- the attention function
 
 
 class Module:
@@ -357,7 +475,9 @@ def attend(mask=None, B=1, H=4, G=2, Q=3, K=5, D=8, dtype=torch.float32, **kwarg
 
 
 def test_no_mask_on_a_causal_module_is_causal_from_the_first_key():
-    """A static cache is filled from its first key: row i sees keys 0 … i; with one row, or is_causal=False, all are seen."""
+    """A static cache is filled from its first key: row i sees keys 0 … i; with one row, or is_causal=False, all are
+    seen.
+    """
     out = attend(Q=3, K=5)[0]
     assert torch.allclose(out, attend(torch.ones(3, 5, dtype=torch.bool).tril())[0], atol=1e-6)
     full = attend(torch.ones(3, 5, dtype=torch.bool))[0]
@@ -393,20 +513,23 @@ def test_one_set_of_learned_queries_serves_the_batch():
     assert torch.equal(out, hf.attend(Module(), q.expand(4, -1, -1, -1), k, k, None, is_causal=False)[0])
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"dtype": torch.float8_e4m3fn}, "model.float"),
-    ({"cache": object()}, "paged cache"),
-    ({"indices": torch.zeros(1, 3, 2)}, "indexer"),
-    ({"block_indices": torch.zeros(1, 3, 2)}, "indexer"),
-    ({"sinks": torch.zeros(1, 4, 3, 1)}, "per query"),
-    ({"cu_seq_lens_q": torch.tensor([0, 3])}, "cumulative lengths"),
-    ({"temperature": 2.0}, "temperature"),
-    ({"sliding_window": 2}, "window without a mask"),
-    ({"s_aux": torch.zeros(3)}, "sinks do not fit"),
-    ({"mask": torch.ones(1, 1, 3, 4, dtype=torch.bool)}, "does not fit"),
-    ({"mask": torch.ones(1, 1, 3, 5, dtype=torch.int64)}, "not a mask"),
-    ({"position_bias": torch.zeros(1, 4, 3, 9)}, "does not fit"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dtype": torch.float8_e4m3fn}, "model.float"),
+        ({"cache": object()}, "paged cache"),
+        ({"indices": torch.zeros(1, 3, 2)}, "indexer"),
+        ({"block_indices": torch.zeros(1, 3, 2)}, "indexer"),
+        ({"sinks": torch.zeros(1, 4, 3, 1)}, "per query"),
+        ({"cu_seq_lens_q": torch.tensor([0, 3])}, "cumulative lengths"),
+        ({"temperature": 2.0}, "temperature"),
+        ({"sliding_window": 2}, "window without a mask"),
+        ({"s_aux": torch.zeros(3)}, "sinks do not fit"),
+        ({"mask": torch.ones(1, 1, 3, 4, dtype=torch.bool)}, "does not fit"),
+        ({"mask": torch.ones(1, 1, 3, 5, dtype=torch.int64)}, "not a mask"),
+        ({"position_bias": torch.zeros(1, 4, 3, 9)}, "does not fit"),
+    ],
+)
 def test_what_is_not_handled_is_refused(given, said):
     """Nothing is ignored: an argument is used, known to be harmless, or refused with a way out."""
     with pytest.raises(Refused, match=said) as caught:
@@ -432,13 +555,19 @@ def test_harmless_arguments_change_nothing():
 # ------------------------------------------------------------------------------------------------ models that cannot
 
 
-@pytest.mark.parametrize("config", [
-    T.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4),
-    T.CodeGenConfig(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4),
-    T.GPTJConfig(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4),
-    T.XGLMConfig(vocab_size=64, d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, max_position_embeddings=64),
-    T.MptConfig(vocab_size=64, d_model=32, n_layers=2, n_heads=4, max_seq_len=64),
-], ids=lambda config: config.model_type)  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        T.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4),
+        T.CodeGenConfig(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4),
+        T.GPTJConfig(vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4),
+        T.XGLMConfig(
+            vocab_size=64, d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, max_position_embeddings=64
+        ),
+        T.MptConfig(vocab_size=64, d_model=32, n_layers=2, n_heads=4, max_seq_len=64),
+    ],
+    ids=lambda config: config.model_type,
+)
 def test_models_that_do_their_attention_themselves_are_refused(config):
     """They accept the name, but with a mask they cannot read they must not run: unmasked, they would see the future."""
     model = T.AutoModelForCausalLM.from_config(config).eval()
@@ -455,7 +584,9 @@ def test_models_that_do_their_attention_themselves_are_refused(config):
 
 
 def test_check_and_register():
-    """check is silent for a model on regard and names the implementation otherwise; registering twice is registering once."""
+    """check is silent for a model on regard and names the implementation otherwise; registering twice is registering
+    once.
+    """
     hf.register()
     hf.register()
     model = built("bert")
@@ -473,6 +604,8 @@ def test_check_asks_only_modules_that_could_attend():
 
 
 def test_a_mask_that_hides_nothing_stretches():
-    """A mask made for one key that lets it be seen serves for more keys, as the models' own mask, which is added, does."""
+    """A mask made for one key that lets it be seen serves for more keys, as the models' own mask, which is added,
+    does.
+    """
     mask = lazy_mask(1, 1, 1, 0, 0, masking_utils.causal_mask_function)
     assert torch.equal(attend(mask, Q=1)[0], attend(torch.ones(1, 5, dtype=torch.bool), Q=1)[0])

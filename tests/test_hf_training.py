@@ -10,23 +10,44 @@ from regard.torch.hf.architectures import Doubled  # noqa: E402
 
 T.logging.set_verbosity_error()
 
-GROUPED = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-           "max_position_embeddings": 64, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
+GROUPED = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
 BART = {"vocab_size": 64, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
         "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64}  # fmt: skip
 
 MODELS = {
-    "llama": lambda layers=2, **more: T.LlamaForCausalLM(T.LlamaConfig(**{**GROUPED, "num_hidden_layers": layers}, **more)),
+    "llama": lambda layers=2, **more: T.LlamaForCausalLM(
+        T.LlamaConfig(**{**GROUPED, "num_hidden_layers": layers}, **more)
+    ),
     "gemma2, softcap, windows": lambda **more: T.Gemma2ForCausalLM(
-        T.Gemma2Config(**GROUPED, sliding_window=4, query_pre_attn_scalar=8, attn_logit_softcapping=2.0, **more)),
+        T.Gemma2Config(**GROUPED, sliding_window=4, query_pre_attn_scalar=8, attn_logit_softcapping=2.0, **more)
+    ),
     "gpt-oss, sinks": lambda **more: T.GptOssForCausalLM(
-        T.GptOssConfig(**GROUPED, sliding_window=4, num_local_experts=2, num_experts_per_tok=1, **more)),
+        T.GptOssConfig(**GROUPED, sliding_window=4, num_local_experts=2, num_experts_per_tok=1, **more)
+    ),
     "t5, learned position bias": lambda **more: T.T5ForConditionalGeneration(
-        T.T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, dropout_rate=0.0,
-                   decoder_start_token_id=0, **more)),
-    "bart, cross-attention": lambda **more: T.BartForConditionalGeneration(
-        T.BartConfig(**BART, dropout=0.0, **more)),
-}  # fmt: skip
+        T.T5Config(
+            vocab_size=64,
+            d_model=32,
+            d_kv=8,
+            d_ff=48,
+            num_layers=2,
+            num_heads=4,
+            dropout_rate=0.0,
+            decoder_start_token_id=0,
+            **more,
+        )
+    ),
+    "bart, cross-attention": lambda **more: T.BartForConditionalGeneration(T.BartConfig(**BART, dropout=0.0, **more)),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +88,9 @@ def learned(model, inputs) -> dict[str, torch.Tensor]:
 def apart(found, want) -> float:
     """The largest difference of a gradient, as a share of the largest gradient of the model."""
     assert found.keys() == want.keys() and found
-    return max((found[name] - want[name]).abs().max() for name in want) / max(part.abs().max() for part in want.values())
+    return max((found[name] - want[name]).abs().max() for name in want) / max(
+        part.abs().max() for part in want.values()
+    )
 
 
 @pytest.mark.parametrize("padding", ["left", "right"])
@@ -84,14 +107,18 @@ def test_every_parameter_has_eagers_gradient(name, padding):
 
 
 def test_models_that_view_the_result_learn():
-    """The result lies as the models' own does, (batch, rows, heads, depth) in a row, with gradients too: some models view it."""
+    """The result lies as the models' own does, (batch, rows, heads, depth) in a row, with gradients too: some models
+    view it.
+    """
     q = torch.randn(1, 4, 3, 8, requires_grad=True)
     out, _ = hf.attend(torch.nn.Identity(), q, q, q, None, is_causal=False)
     assert out.requires_grad and out.view(1, 3, 32).shape == (1, 3, 32)
 
 
 def test_gradient_checkpointing_repeats_the_dropout():
-    """Computed once more on the way back, attention drops the same weights: the gradients are those without checkpointing."""
+    """Computed once more on the way back, attention drops the same weights: the gradients are those without
+    checkpointing.
+    """
     inputs, found = batch(), []
     for recompute in (False, True):
         model = built("llama", attention_dropout=0.3).train()
@@ -141,7 +168,9 @@ def test_packed_documents_learn_as_they_do_alone():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bit_gradients(dtype):
-    """Against float32, the gradients of a 16-bit model err no more than twice as much as with the model's own 16-bit code."""
+    """Against float32, the gradients of a 16-bit model err no more than twice as much as with the model's own 16-bit
+    code.
+    """
     inputs = batch()
     exact = learned(built("llama"), inputs)
     model = built("llama").to(dtype)

@@ -31,7 +31,9 @@ def test_building_expressions_loads_numpy_only():
 
 def test_the_reference_loads_numpy_only():
     """The law can be computed where no compiler is installed."""
-    call = "import numpy as np, regard as rg; q = np.ones((3, 4), np.float32); rg.attention(q, q, q, engine='reference')"
+    call = (
+        "import numpy as np, regard as rg; q = np.ones((3, 4), np.float32); rg.attention(q, q, q, engine='reference')"
+    )
 
     assert loaded_by(call) == set()
 

@@ -1,4 +1,6 @@
-"""Bounds: whatever the operator and the intervals, no value leaves them; ranges of arrays are checked against brute force."""
+"""Bounds: whatever the operator and the intervals, no value leaves them; ranges of arrays are checked against brute
+force.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def members(random, x: Interval, kind: str, samples: int) -> np.ndarray:
 @pytest.mark.parametrize("numbers", ["n", "i"], ids=["floats", "integers"])
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_no_value_leaves_its_bounds(name, numbers):
-    """For every operator: the value at any members of the intervals lies in the bounds, and NaN only where they say so."""
+    """For every operator: the value at any members of the intervals lies in the bounds, and NaN only where they say
+    so.
+    """
     row = OPERATORS[name]
     for seed in range(20):
         random = np.random.default_rng(seed)
@@ -50,7 +54,9 @@ def test_no_value_leaves_its_bounds(name, numbers):
         tiles = [intervals(random, kind, 300) for kind in kinds]
         with np.errstate(all="ignore"):
             found = row.bounds(*tiles)
-            values = np.asarray(row.value(*(members(random, x, kind, 25) for x, kind in zip(tiles, kinds, strict=True))))
+            values = np.asarray(
+                row.value(*(members(random, x, kind, 25) for x, kind in zip(tiles, kinds, strict=True)))
+            )
         values = values.astype(np.float64)
         lo, hi, nan = (np.broadcast_to(part, values.shape) for part in found)
         missing = np.isnan(values)
@@ -58,14 +64,28 @@ def test_no_value_leaves_its_bounds(name, numbers):
         assert (lo <= values)[~missing].all() and (values <= hi)[~missing].all()
 
 
-@pytest.mark.parametrize(("name", "x", "y", "expected"), [
-    ("add", (1, 2), (10, 20), (11, 22)), ("sub", (1, 2), (10, 20), (-19, -8)), ("mul", (-2, 3), (-5, 1), (-15, 10)),
-    ("floordiv", (7, 9), (2, 2), (3, 4)), ("mod", (16, 19), (8, 8), (0, 3)), ("mod", (15, 16), (8, 8), (0, 8)),
-    ("minimum", (1, 5), (3, 4), (1, 4)), ("maximum", (1, 5), (3, 4), (3, 5)), ("lt", (1, 2), (3, 4), (1, 1)),
-    ("lt", (1, 3), (3, 4), (0, 1)), ("le", (4, 5), (1, 3), (0, 0)), ("eq", (4, 4), (4, 4), (1, 1)), ("ne", (4, 4), (4, 4), (0, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "x", "y", "expected"),
+    [
+        ("add", (1, 2), (10, 20), (11, 22)),
+        ("sub", (1, 2), (10, 20), (-19, -8)),
+        ("mul", (-2, 3), (-5, 1), (-15, 10)),
+        ("floordiv", (7, 9), (2, 2), (3, 4)),
+        ("mod", (16, 19), (8, 8), (0, 3)),
+        ("mod", (15, 16), (8, 8), (0, 8)),
+        ("minimum", (1, 5), (3, 4), (1, 4)),
+        ("maximum", (1, 5), (3, 4), (3, 5)),
+        ("lt", (1, 2), (3, 4), (1, 1)),
+        ("lt", (1, 3), (3, 4), (0, 1)),
+        ("le", (4, 5), (1, 3), (0, 0)),
+        ("eq", (4, 4), (4, 4), (1, 1)),
+        ("ne", (4, 4), (4, 4), (0, 0)),
+    ],
+)
 def test_closed_forms(name, x, y, expected):
-    """Where a closed form exists, the bounds are the tightest there are (a remainder across periods is the whole period)."""
+    """Where a closed form exists, the bounds are the tightest there are (a remainder across periods is the whole
+    period).
+    """
     found = OPERATORS[name].bounds(*(Interval(*np.array(part, np.float64)) for part in (x, y)))
     assert (float(found.lo), float(found.hi)) == expected
 
@@ -73,7 +93,12 @@ def test_closed_forms(name, x, y, expected):
 def test_a_term_on_both_sides_cancels():
     """Differences of positions are exact, however they are written."""
     ranges = {"query": Interval(np.array([10.0]), np.array([20.0])), "key": Interval(np.array([0.0]), np.array([5.0]))}
-    for rule in (rg.key <= rg.query, rg.query + 3 > rg.query, 2 * rg.query - rg.key >= rg.query + 5, -rg.key < rg.query - 4):
+    for rule in (
+        rg.key <= rg.query,
+        rg.query + 3 > rg.query,
+        2 * rg.query - rg.key >= rg.query + 5,
+        -rg.key < rg.query - 4,
+    ):
         found = bounds(rule, ranges)
         assert found.lo == found.hi == 1, rule
     assert bounds(rg.query - rg.key < 6, ranges)[:2] == (0, 1)

@@ -45,7 +45,7 @@ def test_one_row_per_operator():
     assert set(EMIT) == set(OPERATORS)
 
 
-# ---- memory ------------------------------------------------------------------------------------------------------------------
+# ---- memory ----------------------------------------------------------------------------------------------------------
 
 
 class Guarded:
@@ -77,7 +77,9 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
 def test_an_index_outside_of_a_table_is_clamped(index):
     """However wrong an index is, 32 bits or 64, the read stays inside."""
     q, k, v = arrays()
-    problem = Problem.of(q, k, v, score=rg.score + rg.table(guarded(np.linspace(-1, 1, 7, dtype=np.float32), True))[index])
+    problem = Problem.of(
+        q, k, v, score=rg.score + rg.table(guarded(np.linspace(-1, 1, 7, dtype=np.float32), True))[index]
+    )
     np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=1e-4, atol=1e-5)
 
 
@@ -90,8 +92,13 @@ def test_a_table_may_hold_any_number():
 
 
 def fresh(script: str, **environment) -> str:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **environment}, text=True,
-                          capture_output=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, **environment},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
     return done.stdout
 
 
@@ -109,7 +116,7 @@ def test_memory_grows_with_rows_only():
     assert int(fresh(script)) <= 16 * 1024
 
 
-# ---- vector units --------------------------------------------------------------------------------------------------------------
+# ---- vector units ----------------------------------------------------------------------------------------------------
 
 
 def written(target: Target, rows: int, rules: dict):
@@ -155,7 +162,7 @@ def test_machines_are_not_overstated():
         limited("avx9000")
 
 
-# ---- one kernel for many numbers -------------------------------------------------------------------------------------------------
+# ---- one kernel for many numbers -------------------------------------------------------------------------------------
 
 
 def test_new_numbers_compile_nothing():
@@ -168,7 +175,7 @@ def test_new_numbers_compile_nothing():
     assert set(build._kernels) == before
 
 
-# ---- engines -------------------------------------------------------------------------------------------------------------------
+# ---- engines ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)

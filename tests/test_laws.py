@@ -21,11 +21,16 @@ INF, NAN = math.inf, math.nan
 def spread(engine, keys, **rules):
     """The weights of equal scores, one row: read off the output, with the unit vectors as values."""
     rows = rules.pop("rows", keys)
-    return rg.attention(np.zeros((rows, 4), np.float32), np.zeros((keys, 4), np.float32), np.eye(keys, dtype=np.float32),
-                        engine=engine, **rules)  # fmt: skip
+    return rg.attention(
+        np.zeros((rows, 4), np.float32),
+        np.zeros((keys, 4), np.float32),
+        np.eye(keys, dtype=np.float32),
+        engine=engine,
+        **rules,
+    )
 
 
-# ---- law 1 -------------------------------------------------------------------------------------------------------------------
+# ---- law 1 -----------------------------------------------------------------------------------------------------------
 
 
 @engines
@@ -33,17 +38,21 @@ def spread(engine, keys, **rules):
 def test_law_1_scale_then_score_then_mask_then_softmax(engine, scale):
     """s = scale · q·k, then the score expression, then the mask; weights are the softmax over the allowed keys."""
     q, k, v = qkv(B=1, H=1)
-    out, lse = rg.attention_with_lse(q, k, v, scale=scale, score=rg.score * rg.score + 1, mask=rg.causal(), engine=engine)
+    out, lse = rg.attention_with_lse(
+        q, k, v, scale=scale, score=rg.score * rg.score + 1, mask=rg.causal(), engine=engine
+    )
     factor = 1 / math.sqrt(16) if scale is None else scale
     for row in range(19):
         seen = [key for key in range(37) if key <= row + 37 - 19]
-        powers = [math.exp((factor * float(q[0, 0, row].astype(float) @ k[0, 0, key].astype(float))) ** 2 + 1) for key in seen]
+        powers = [
+            math.exp((factor * float(q[0, 0, row].astype(float) @ k[0, 0, key].astype(float))) ** 2 + 1) for key in seen
+        ]
         expected = sum(power * v[0, 0, key].astype(float) for power, key in zip(powers, seen)) / sum(powers)
         np.testing.assert_allclose(out[0, 0, row], expected, **TOLERANCE)
         np.testing.assert_allclose(lse[0, 0, row], math.log(sum(powers)), **TOLERANCE)
 
 
-# ---- law 2 -------------------------------------------------------------------------------------------------------------------
+# ---- law 2 -----------------------------------------------------------------------------------------------------------
 
 
 @engines
@@ -59,11 +68,16 @@ def test_law_2_masks_compose(engine):
     near, even = rg.window(3, 2), (rg.key + rg.query) % 2 == 0
     a = np.array([[-3 < key - query <= 2 for key in range(9)] for query in range(9)])
     b = np.array([[(key + query) % 2 == 0 for key in range(9)] for query in range(9)])
-    for composed, expected in ((near & even, a & b), (near | even, a | b), (~near & even, ~a & b), (near ^ even, a ^ b)):
+    for composed, expected in (
+        (near & even, a & b),
+        (near | even, a | b),
+        (~near & even, ~a & b),
+        (near ^ even, a ^ b),
+    ):
         same_bits(spread(engine, 9, mask=composed) > 0, expected)
 
 
-# ---- law 3 -------------------------------------------------------------------------------------------------------------------
+# ---- law 3 -----------------------------------------------------------------------------------------------------------
 
 
 @engines
@@ -90,7 +104,9 @@ def test_law_3_each_batch_entry_may_start_elsewhere(engine):
 
 @engines
 def test_law_3_a_start_may_be_any_integer(engine):
-    """query_start as a Python integer, a NumPy integer or one per batch entry means the same; what is no position is refused."""
+    """query_start as a Python integer, a NumPy integer or one per batch entry means the same; what is no position is
+    refused.
+    """
     q, k, v = qkv()
     usual = rg.attention(q, k, v, mask=rg.causal(), query_start=4, engine=engine)
     for start in (np.int32(4), np.array(4), np.array([4, 4]), [4, 4]):
@@ -110,7 +126,7 @@ def test_law_3_bare_arrays_lie_over_rows_and_keys(engine):
         same_bits(rg.attention(q, k, v, mask=allowed, score=added, query_start=start, engine=engine), usual)
 
 
-# ---- law 4 -------------------------------------------------------------------------------------------------------------------
+# ---- law 4 -----------------------------------------------------------------------------------------------------------
 
 
 @engines
@@ -122,14 +138,21 @@ def test_law_4_a_window_counts_the_row_itself(engine, width):
     assert (np.diagonal(weights) > 0).all()
 
 
-# ---- law 5 -------------------------------------------------------------------------------------------------------------------
+# ---- law 5 -----------------------------------------------------------------------------------------------------------
 
 
 @engines
-@pytest.mark.parametrize("rule", [
-    {"mask": rg.query % 3 == 0}, {"score": rg.where(rg.query % 3 == 0, rg.score, -INF)}, {"mask": rg.key < 0},
-    {"mask": rg.causal(), "query_start": -9}, {"mask": np.arange(19)[:, None] % 2 == np.zeros(37)},
-], ids=["mask", "score", "all", "start", "array"])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"mask": rg.query % 3 == 0},
+        {"score": rg.where(rg.query % 3 == 0, rg.score, -INF)},
+        {"mask": rg.key < 0},
+        {"mask": rg.causal(), "query_start": -9},
+        {"mask": np.arange(19)[:, None] % 2 == np.zeros(37)},
+    ],
+    ids=["mask", "score", "all", "start", "array"],
+)
 def test_law_5_a_row_that_may_attend_nothing(engine, rule):
     """Its output is 0 and its lse −inf; its gradients are 0. Never NaN."""
     q, k, v = qkv()
@@ -151,14 +174,18 @@ def test_law_5_a_row_that_may_attend_nothing(engine, rule):
 def test_law_5_no_rows_or_no_keys(engine, shape):
     """Without keys every row is empty; without rows there is nothing to say."""
     q, k, v = qkv(Q=shape[0], K=shape[1])
-    for rule in ({"mask": rg.causal()}, {"mask": np.ones(shape, bool)}, {"score": np.zeros((2, 1, *shape), np.float32)}):
+    for rule in (
+        {"mask": rg.causal()},
+        {"mask": np.ones(shape, bool)},
+        {"score": np.zeros((2, 1, *shape), np.float32)},
+    ):
         out, lse = rg.attention_with_lse(q, k, v, engine=engine, **rule)
         assert out.shape == (2, 2, shape[0], 16)
         assert not out.any()
         assert (lse == -INF).all()
 
 
-# ---- law 6 -------------------------------------------------------------------------------------------------------------------
+# ---- law 6 -----------------------------------------------------------------------------------------------------------
 
 
 @engines
@@ -206,7 +233,7 @@ def test_law_6_backward():
     assert not found.v[:, :, 20].any()
 
 
-# ---- law 7 -------------------------------------------------------------------------------------------------------------------
+# ---- law 7 -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("engine", "dtype"), [*((engine, np.float32) for engine in ENGINES), ("auto", np.float64)])
@@ -223,13 +250,15 @@ def test_law_7_parts_merge_by_their_lse(engine):
     """Attention over all keys is the mean of attention over parts, weighted by exp(lse): a monoid."""
     q, k, v = qkv()
     whole, total = rg.attention_with_lse(q, k, v, engine=engine)
-    parts = [rg.attention_with_lse(q, k[:, :, part], v[:, :, part], engine=engine) for part in (slice(0, 11), slice(11, 37))]
+    parts = [
+        rg.attention_with_lse(q, k[:, :, part], v[:, :, part], engine=engine) for part in (slice(0, 11), slice(11, 37))
+    ]
     np.testing.assert_allclose(np.logaddexp(parts[0][1], parts[1][1]), total, **TOLERANCE)
     merged = sum(out * np.exp(lse - total)[..., None] for out, lse in parts)
     np.testing.assert_allclose(merged, whole, **TOLERANCE)
 
 
-# ---- law 8 -------------------------------------------------------------------------------------------------------------------
+# ---- law 8 -----------------------------------------------------------------------------------------------------------
 
 
 @engines
@@ -269,13 +298,15 @@ def test_law_8_a_sink_that_is_no_number_shows_unless_nothing_is_attended(engine,
     assert np.isfinite(out[0, 1]).all() and np.isfinite(lse[0, 1]).all()
 
 
-# ---- law 10 ------------------------------------------------------------------------------------------------------------------
+# ---- law 10 ----------------------------------------------------------------------------------------------------------
 
 
 @engines
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_law_10_results_have_the_dtype_and_sums_are_wider(engine, dtype):
-    """out has the dtype of the arrays; lse is float32, or float64 for float64; 10,000 equal weights are not lost to a 16-bit sum."""
+    """out has the dtype of the arrays; lse is float32, or float64 for float64; 10,000 equal weights are not lost to a
+    16-bit sum.
+    """
     q, k, v = np.zeros((1, 3, 8), dtype), np.zeros((1, 10_000, 8), dtype), np.ones((1, 10_000, 8), dtype)
     out, lse = rg.attention_with_lse(q, k, v, engine=engine)
     assert out.dtype == dtype
@@ -287,7 +318,9 @@ def test_law_10_results_have_the_dtype_and_sums_are_wider(engine, dtype):
 @engines
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_law_10_errors_of_16_bit_are_those_of_the_usual_computation(engine, dtype):
-    """Against float64, the largest and the mean error are at most 1.2 times those of torch's fused attention on the same arrays."""
+    """Against float64, the largest and the mean error are at most 1.2 times those of torch's fused attention on the
+    same arrays.
+    """
     torch = pytest.importorskip("torch")
     q, k, v = (normal(1, 4, 256, 64, seed=seed).astype(dtype) for seed in range(3))
     exact = rg.attention(*(part.astype(np.float64) for part in (q, k, v)), mask=rg.causal(), engine="reference")
@@ -310,8 +343,9 @@ def test_law_10_other_dtypes_are_refused(engine):
             rg.attention(x, x, x, engine=engine)
 
 
-# ---- law 11: the same bits ---------------------------------------------------------------------------------------------------
-# The reference computes in float64 and rounds once, which hides the last bits that a matrix product may order differently.
+# ---- law 11: the same bits -------------------------------------------------------------------------------------------
+# The reference computes in float64 and rounds once, which hides the last bits that a matrix product may order
+# differently.
 
 LOCAL = {
     "plain": {},
@@ -321,9 +355,10 @@ LOCAL = {
     "alibi": {"mask": rg.causal(), "score": rg.alibi(np.array([0.5, 0.25, 0.1, 0.05], np.float32))},
 }
 formats = pytest.mark.parametrize(
-    ("engine", "dtype"), [("reference", np.float32), *(("jit", dtype) for dtype in DTYPES)],
+    ("engine", "dtype"),
+    [("reference", np.float32), *(("jit", dtype) for dtype in DTYPES)],
     ids=lambda part: part if isinstance(part, str) else np.dtype(part).name,
-)  # fmt: skip
+)
 local = pytest.mark.parametrize("rule", LOCAL.values(), ids=LOCAL)
 
 
@@ -372,8 +407,10 @@ def test_law_11_strides_and_alignment(engine, dtype, rule):
             for old, new in zip(usual, rg.attention_with_lse(*laid, engine=engine, **rule)):
                 same_bits(old, new)
     shared = [np.broadcast_to(part[:1], part.shape) for part in (q, k, v)]
-    for old, new in zip(rg.attention_with_lse(*(part.copy() for part in shared), engine=engine, **rule),
-                        rg.attention_with_lse(*shared, engine=engine, **rule)):  # fmt: skip
+    for old, new in zip(
+        rg.attention_with_lse(*(part.copy() for part in shared), engine=engine, **rule),
+        rg.attention_with_lse(*shared, engine=engine, **rule),
+    ):
         same_bits(old, new)
 
 
@@ -395,7 +432,9 @@ def test_law_11_prefill_in_chunks(engine, dtype, rule, chunk):
 @pytest.mark.parametrize("rule", [LOCAL[name] for name in ("causal", "softcap", "alibi")])
 @pytest.mark.parametrize("Q", [1, 3, 70])
 def test_law_11_many_keys(engine, dtype, rule, Q):
-    """The strong form over thousands of keys: a few rows, whose keys are shared among threads, have the bits of the whole prefill."""
+    """The strong form over thousands of keys: a few rows, whose keys are shared among threads, have the bits of the
+    whole prefill.
+    """
     K = 2300
     q, k, v = qkv(dtype=dtype, B=1, H=4, G=2, Q=200, K=K)
     whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
@@ -415,12 +454,14 @@ def test_law_11_repeated_runs(engine, dtype, rule):
             same_bits(old, new)
 
 
-# ---- law 12 ------------------------------------------------------------------------------------------------------------------
+# ---- law 12 ----------------------------------------------------------------------------------------------------------
 
 
 @engines
 def test_law_12_a_score_of_minus_infinity_removes_the_key(engine):
-    """−inf from the score does what the mask does: a mask on top changes no bit, and a NaN value stays out just as well."""
+    """−inf from the score does what the mask does: a mask on top changes no bit, and a NaN value stays out just as
+    well.
+    """
     q, k, v = qkv(Q=37)
     v[:, :, 3::5] = NAN
     keep = rg.causal() & (rg.key % 5 != 3)
@@ -448,7 +489,7 @@ def test_law_12_an_attended_infinity_or_nan_shows(engine, poison):
     same_bits(np.isnan(lse), expected)
 
 
-# ---- law 13 ------------------------------------------------------------------------------------------------------------------
+# ---- law 13 ----------------------------------------------------------------------------------------------------------
 
 
 @engines

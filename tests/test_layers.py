@@ -29,20 +29,36 @@ def by_torch(q, k, v, *, mask=None, score=None, scale=None, query_start=0, sinks
 # Each makes a layer, and says how it is called with rows (2, N, W).
 LAYERS = {
     "grouped, rotary": (lambda: Attention(W, 4, 2, positions=Rotary(2)), lambda f, x: f(x, mask=rg.causal())),
-    "multi-query, normed": (lambda: Attention(W, 4, 1, query_key_norm=True, bias=True), lambda f, x: f(x, mask=rg.causal())),
+    "multi-query, normed": (
+        lambda: Attention(W, 4, 1, query_key_norm=True, bias=True),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
     "single head": (lambda: SelfAttention(W, 4, 3), lambda f, x: f(x, rg.causal())),
-    "as torch's": (lambda: MultiHeadAttention(W, 2, batch_first=True), lambda f, x: f(x, x, x, need_weights=False, is_causal=True)[0]),
-    "latent": (lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, q_rank=3), lambda f, x: f(x, mask=rg.causal())),
-    "differential": (lambda: DifferentialAttention(W, 2, 1, depth=1, positions=Rotary(2)), lambda f, x: f(x, mask=rg.causal())),
-}  # fmt: skip
+    "as torch's": (
+        lambda: MultiHeadAttention(W, 2, batch_first=True),
+        lambda f, x: f(x, x, x, need_weights=False, is_causal=True)[0],
+    ),
+    "latent": (
+        lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, q_rank=3),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
+    "differential": (
+        lambda: DifferentialAttention(W, 2, 1, depth=1, positions=Rotary(2)),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
+}
 # These have no counterpart among torch's kernels.
 MORE = {
     "sinks, learned distances": (
-        lambda: Attention(W, 2, sinks=2, positions=Relative(2, 3)), lambda f, x: f(x, mask=rg.window(3, None)),
+        lambda: Attention(W, 2, sinks=2, positions=Relative(2, 3)),
+        lambda f, x: f(x, mask=rg.window(3, None)),
     ),
-    "ALiBi and softcap": (lambda: Attention(W, 2, positions=ALiBi(2), score=rg.softcap(2.0)), lambda f, x: f(x, mask=rg.causal())),
+    "ALiBi and softcap": (
+        lambda: Attention(W, 2, positions=ALiBi(2), score=rg.softcap(2.0)),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
     "to a memory": (lambda: Attention(W, 2, memory_dim=3, value_dim=5), lambda f, x: f(x, x[:, ::2, :3])),
-}  # fmt: skip
+}
 every = pytest.mark.parametrize("make, call", [*LAYERS.values(), *MORE.values()], ids=[*LAYERS, *MORE])
 
 
@@ -57,7 +73,9 @@ def made(make, dtype=torch.float32):
 
 
 def by_law(layer):
-    """The layer on the engine that is the law itself, so that nothing has to be compiled where the engine is not in question."""
+    """The layer on the engine that is the law itself, so that nothing has to be compiled where the engine is not in
+    question.
+    """
     layer.attend = functools.partial(layer.attend, engine="reference")
     return layer
 
@@ -71,12 +89,16 @@ def gradients(layer, call, x, dout):
 
 @pytest.mark.parametrize("make, call", LAYERS.values(), ids=LAYERS)
 def test_torch_says_the_same(make, call):
-    """With torch's attention in its place, output and all gradients are the same to the last digits, and in bfloat16 as exact."""
+    """With torch's attention in its place, output and all gradients are the same to the last digits, and in bfloat16 as
+    exact.
+    """
     layer, x = made(make, torch.float64)
     dout = torch.randn(2, N, W, dtype=torch.float64)
     theirs = copy.deepcopy(layer)
     theirs.attend = by_torch
-    for found, true in zip(*(torch.utils._pytree.tree_leaves(gradients(each, call, x, dout)) for each in (layer, theirs))):
+    for found, true in zip(
+        *(torch.utils._pytree.tree_leaves(gradients(each, call, x, dout)) for each in (layer, theirs))
+    ):
         torch.testing.assert_close(found, true, rtol=1e-10, atol=1e-12)
 
     exact = call(layer, x)
@@ -116,7 +138,9 @@ def test_gradcheck(make, call):
 
 @every
 def test_copies_and_files(make, call):
-    """A deepcopy, a pickle, torch.save and a state dict in a fresh layer give the same output; a copy has its own parameters."""
+    """A deepcopy, a pickle, torch.save and a state dict in a fresh layer give the same output; a copy has its own
+    parameters.
+    """
     layer, x = made(make)
     out = call(layer, x)
     fresh = make()
@@ -133,12 +157,18 @@ def test_copies_and_files(make, call):
     assert torch.equal(call(layer, x), out) and not torch.equal(call(copied, x), out)
 
 
-WHOLE = ["sinks, learned distances", "latent", "differential"]  # "as torch's" is compiled in tests/test_layers_multi_head.py
+WHOLE = [
+    "sinks, learned distances",
+    "latent",
+    "differential",
+]  # "as torch's" is compiled in tests/test_layers_multi_head.py
 
 
 @pytest.mark.parametrize("make, call", [(LAYERS | MORE)[name] for name in WHOLE], ids=WHOLE)
 def test_torch_compiles_it_whole(make, call):
-    """torch.compile(fullgraph=True) gives the same output and gradients, also for a copy that was never called before."""
+    """torch.compile(fullgraph=True) gives the same output and gradients, also for a copy that was never called
+    before.
+    """
     layer, x = made(make)
     dout = torch.randn(2, N, W)
     torch._dynamo.reset()
@@ -150,7 +180,9 @@ def test_torch_compiles_it_whole(make, call):
 
 
 def test_learned_positions_stay_with_the_layer():
-    """A layer made without numbers (device "meta"), filled, given other parameters or another dtype, reads those it has now."""
+    """A layer made without numbers (device "meta"), filled, given other parameters or another dtype, reads those it has
+    now.
+    """
     make, call = MORE["sinks, learned distances"]
     layer, x = made(make)
     with torch.device("meta"):
@@ -168,15 +200,23 @@ def test_learned_positions_stay_with_the_layer():
 DROPPING = {
     "Attention": (lambda: Attention(W, 2, dropout=0.4), lambda f, x: f(x)),
     "SelfAttention": (lambda: SelfAttention(W, dropout=0.4), lambda f, x: f(x)),
-    "MultiHeadAttention": (lambda: MultiHeadAttention(W, 2, dropout=0.4), lambda f, x: f(x, x, x, need_weights=False)[0]),
-    "LatentAttention": (lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, dropout=0.4), lambda f, x: f(x)),
+    "MultiHeadAttention": (
+        lambda: MultiHeadAttention(W, 2, dropout=0.4),
+        lambda f, x: f(x, x, x, need_weights=False)[0],
+    ),
+    "LatentAttention": (
+        lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, dropout=0.4),
+        lambda f, x: f(x),
+    ),
     "DifferentialAttention": (lambda: DifferentialAttention(W, 2, depth=0, dropout=0.4), lambda f, x: f(x)),
 }
 
 
 @pytest.mark.parametrize("make, call", DROPPING.values(), ids=DROPPING)
 def test_dropout_follows_torchs_seed(make, call):
-    """In training, manual_seed repeats what falls out and another call does not; checkpointing repeats it; eval has none."""
+    """In training, manual_seed repeats what falls out and another call does not; checkpointing repeats it; eval has
+    none.
+    """
     layer, x = made(make)
     by_law(layer)
     torch.manual_seed(3)
@@ -229,9 +269,15 @@ CACHED = {
     "grouped, rotary": (lambda: Attention(W, 4, 2, positions=Rotary(2)), lambda: rg.KVCache(2, 2, batch=2)),
     "narrow values, sinks": (lambda: Attention(W, 2, value_dim=3, sinks=1), lambda: rg.KVCache(2, 4, 3, batch=2)),
     "ALiBi": (lambda: Attention(W, 2, positions=ALiBi(2)), lambda: rg.KVCache(2, 4, batch=2)),
-    "latent": (lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, value_dim=5), lambda: layers.LatentCache(4, 2, batch=2)),
-    "differential": (lambda: DifferentialAttention(W, 2, 1, depth=1, positions=Rotary(2)), lambda: rg.KVCache(1, 4, batch=2)),
-}  # fmt: skip
+    "latent": (
+        lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, value_dim=5),
+        lambda: layers.LatentCache(4, 2, batch=2),
+    ),
+    "differential": (
+        lambda: DifferentialAttention(W, 2, 1, depth=1, positions=Rotary(2)),
+        lambda: rg.KVCache(1, 4, batch=2),
+    ),
+}
 
 
 @pytest.mark.parametrize("make, cache", CACHED.values(), ids=CACHED)
@@ -263,10 +309,15 @@ def test_a_memory_is_remembered():
 
 
 def test_one_head_with_masks_of_its_shapes():
-    """(batch, 1, n) and (batch, n, n) masks and rules: output and weights of the plain formula; an empty row gives 0."""
+    """(batch, 1, n) and (batch, n, n) masks and rules: output and weights of the plain formula; an empty row gives
+    0.
+    """
     assert {name: tuple(value.shape) for name, value in SelfAttention(W, 4).named_parameters()} == {
-        "q.weight": (4, W), "k.weight": (4, W), "v.weight": (4, W), "o.weight": (W, 4),
-    }  # fmt: skip
+        "q.weight": (4, W),
+        "k.weight": (4, W),
+        "v.weight": (4, W),
+        "o.weight": (W, 4),
+    }
     layer, x = made(lambda: SelfAttention(W, 4, 3), torch.float64)
     padding = torch.arange(N) < torch.tensor([[4], [N]])
     square = torch.rand(2, N, N) < 0.5
@@ -286,25 +337,54 @@ def test_one_head_with_masks_of_its_shapes():
 
 
 IMPOSSIBLE = {
-    "attention": (lambda: Attention(10, 4, 3, dropout=1.0, sinks=-1, positions=3, score="softcap"),
-                  ["dropout is not a share", "sinks is negative", "heads do not divide d_model", "kv_heads do not divide heads",
-                   "positions is no kind of position", "score is no expression"]),
-    "a parameter": (lambda: Attention(8, 2, score=rg.score + rg.table(torch.zeros(2, requires_grad=True), "gift")[rg.head]),
-                    ["the score reads a parameter that the layer would not own"]),
+    "attention": (
+        lambda: Attention(10, 4, 3, dropout=1.0, sinks=-1, positions=3, score="softcap"),
+        [
+            "dropout is not a share",
+            "sinks is negative",
+            "heads do not divide d_model",
+            "kv_heads do not divide heads",
+            "positions is no kind of position",
+            "score is no expression",
+        ],
+    ),
+    "a parameter": (
+        lambda: Attention(8, 2, score=rg.score + rg.table(torch.zeros(2, requires_grad=True), "gift")[rg.head]),
+        ["the score reads a parameter that the layer would not own"],
+    ),
     "one head": (lambda: SelfAttention(0, 2.5, True), ["d_model is too small", "d_k is not", "d_v is not"]),
-    "as torch's": (lambda: MultiHeadAttention(10, 4, dropout=-1, kdim=0), ["num_heads do not", "kdim is too small", "dropout is not"]),
-    "latent": (lambda: LatentAttention(8, 2, kv_rank=0, head_dim=4, rope_dim=3, scale=math.nan),
-               ["kv_rank is too small", "rope_dim does not fall into pairs", "scale is not a number"]),
-    "differential": (lambda: DifferentialAttention(6, 2, 3, depth=-1),
-                     ["depth is negative", "heads do not divide d_model into halves", "kv_heads do not divide heads"]),
-    "rows": (lambda: Attention(8, 2)(torch.zeros(5, 8), positions=torch.arange(5)),
-             ["x does not fit the layer", "the layer has no use for positions"]),
+    "as torch's": (
+        lambda: MultiHeadAttention(10, 4, dropout=-1, kdim=0),
+        ["num_heads do not", "kdim is too small", "dropout is not"],
+    ),
+    "latent": (
+        lambda: LatentAttention(8, 2, kv_rank=0, head_dim=4, rope_dim=3, scale=math.nan),
+        ["kv_rank is too small", "rope_dim does not fall into pairs", "scale is not a number"],
+    ),
+    "differential": (
+        lambda: DifferentialAttention(6, 2, 3, depth=-1),
+        ["depth is negative", "heads do not divide d_model into halves", "kv_heads do not divide heads"],
+    ),
+    "rows": (
+        lambda: Attention(8, 2)(torch.zeros(5, 8), positions=torch.arange(5)),
+        ["x does not fit the layer", "the layer has no use for positions"],
+    ),
     "no memory": (lambda: Attention(8, 2, memory_dim=5)(torch.zeros(1, 2, 8)), ["there is no memory"]),
-    "memory": (lambda: Attention(8, 2, positions=Rotary(4))(torch.zeros(1, 2, 8), torch.zeros(1, 2, 7), cache=rg.KVCache(2, 4)),
-               ["the memory does not fit", "a memory is not appended to a cache", "positions do not reach"]),
-    "cache": (lambda: Attention(8, 2, dropout=0.1)(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4)), ["dropout over a cache"]),
-    "mask": (lambda: SelfAttention(8)(torch.zeros(2, 3, 8), torch.zeros(3, 2)), ["the mask is of no known kind", "the mask does not fit"]),
-}  # fmt: skip
+    "memory": (
+        lambda: Attention(8, 2, positions=Rotary(4))(
+            torch.zeros(1, 2, 8), torch.zeros(1, 2, 7), cache=rg.KVCache(2, 4)
+        ),
+        ["the memory does not fit", "a memory is not appended to a cache", "positions do not reach"],
+    ),
+    "cache": (
+        lambda: Attention(8, 2, dropout=0.1)(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4)),
+        ["dropout over a cache"],
+    ),
+    "mask": (
+        lambda: SelfAttention(8)(torch.zeros(2, 3, 8), torch.zeros(3, 2)),
+        ["the mask is of no known kind", "the mask does not fit"],
+    ),
+}
 
 
 @pytest.mark.parametrize("act, whats", IMPOSSIBLE.values(), ids=IMPOSSIBLE)

@@ -1,4 +1,6 @@
-"""Latent and differential attention: the numbers of transformers with the same weights, and the bytes that a token costs."""
+"""Latent and differential attention: the numbers of transformers with the same weights, and the bytes that a token
+costs.
+"""
 
 import copy
 import math
@@ -40,11 +42,21 @@ def test_deepseek_says_the_same(version, q_rank):
     module = pytest.importorskip(f"transformers.models.deepseek_v{version}.modeling_deepseek_v{version}")
     kind = f"DeepseekV{version}"
     config = getattr(module, f"{kind}Config")(
-        hidden_size=W, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=q_rank, kv_lora_rank=8, qk_nope_head_dim=6,
-        qk_rope_head_dim=4, v_head_dim=5, attn_implementation="eager",
-    )  # fmt: skip
+        hidden_size=W,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        q_lora_rank=q_rank,
+        kv_lora_rank=8,
+        qk_nope_head_dim=6,
+        qk_rope_head_dim=4,
+        v_head_dim=5,
+        attn_implementation="eager",
+    )
     torch.manual_seed(0)
-    theirs, rotary = unusual(getattr(module, f"{kind}Attention")(config, 0)), getattr(module, f"{kind}RotaryEmbedding")(config)
+    theirs, rotary = (
+        unusual(getattr(module, f"{kind}Attention")(config, 0)),
+        getattr(module, f"{kind}RotaryEmbedding")(config),
+    )
     renamed = {}
     for name, value in theirs.state_dict().items():
         module_name, _, parameter = name.rpartition(".")
@@ -66,7 +78,9 @@ def test_deepseek_says_the_same(version, q_rank):
 
 
 def test_absorbed_and_parallel_agree():
-    """Queries in the latent space over kept rows give the heads' own keys and values, to the last digits of float64, with gradients."""
+    """Queries in the latent space over kept rows give the heads' own keys and values, to the last digits of float64,
+    with gradients.
+    """
     layer, x = latent(dtype=torch.float64), torch.randn(2, N, W, dtype=torch.float64)
     places = torch.arange(N)
     q, kept = layer.queries(x, places), layer.latent(x, places)
@@ -83,7 +97,9 @@ def test_absorbed_and_parallel_agree():
 
 @pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2)])
 def test_a_token_costs_its_latent_row(dtype, size):
-    """kv_rank + rope_dim numbers for each token and no more, whatever the heads; a cache of keys and values holds both."""
+    """kv_rank + rope_dim numbers for each token and no more, whatever the heads; a cache of keys and values holds
+    both.
+    """
     cache = LatentCache(kv_rank=8, rope_dim=4, dtype=dtype, batch=2, pages=2)
     assert cache.nbytes == 2 * 128 * (8 + 4) * size
     layer = latent().to(getattr(torch, dtype))
@@ -95,7 +111,9 @@ def test_a_token_costs_its_latent_row(dtype, size):
 
 @pytest.mark.parametrize("options", [{}, {"window": 40, "storage": "int8"}], ids=str)
 def test_the_cache_is_one_like_others(options):
-    """It grows, slides, keeps 8 bits, and is copied, pickled and reordered; attention over it is attention over the whole."""
+    """It grows, slides, keeps 8 bits, and is copied, pickled and reordered; attention over it is attention over the
+    whole.
+    """
     layer, x = latent(), torch.randn(2, 140, W)
     cache = LatentCache(8, 4, batch=2, **options)
     with torch.no_grad():
@@ -126,11 +144,17 @@ def test_a_differential_llama_says_the_same():
 
     mine = DifferentialAttention(W, H, G, depth=layer, positions=Rotary(D))
     named = dict(theirs.named_parameters())
-    mine.load_state_dict({
-        **{name: named[name] for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
-        **{f"{name}.weight": paired(named[f"{name}_proj.weight"], heads) for name, heads in (("q", H), ("k", G), ("v", G))},
-        "o.weight": named["o_proj.weight"], "norm.weight": torch.ones(2 * D),
-    })  # fmt: skip
+    mine.load_state_dict(
+        {
+            **{name: named[name] for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
+            **{
+                f"{name}.weight": paired(named[f"{name}_proj.weight"], heads)
+                for name, heads in (("q", H), ("k", G), ("v", G))
+            },
+            "o.weight": named["o_proj.weight"],
+            "norm.weight": torch.ones(2 * D),
+        }
+    )
     mine.norm.eps = config.rms_norm_eps
     x, hidden = torch.randn(2, N, W), torch.full((N, N), -math.inf).triu(1)
 
@@ -139,7 +163,9 @@ def test_a_differential_llama_says_the_same():
 
 
 def test_differential_is_the_plain_formula():
-    """(softmax₁ − λ softmax₂) V per head, normalised and scaled by 1 − λ₀: written out, in float64; λ starts near λ₀ of its depth."""
+    """(softmax₁ − λ softmax₂) V per head, normalised and scaled by 1 − λ₀: written out, in float64; λ starts near λ₀ of
+    its depth.
+    """
     torch.manual_seed(0)
     D, H, depth = 4, 2, 2
     layer = unusual(DifferentialAttention(W, H, depth=depth, bias=True)).double()

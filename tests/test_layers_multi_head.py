@@ -1,4 +1,6 @@
-"""MultiHeadAttention against torch.nn.MultiheadAttention: the same numbers wherever torch has numbers, our laws where it has none."""
+"""MultiHeadAttention against torch.nn.MultiheadAttention: the same numbers wherever torch has numbers, our laws where
+it has none.
+"""
 
 import copy
 import itertools
@@ -134,7 +136,9 @@ def test_a_causal_hint_is_the_causal_mask():
 
 
 def test_a_rule_as_attn_mask():
-    """A rule of regard says who may attend; the learned and the zero key behind the others are seen by every row, as in torch."""
+    """A rule of regard says who may attend; the learned and the zero key behind the others are seen by every row, as in
+    torch.
+    """
     theirs, mine = pair(batch_first=True, add_bias_kv=True, add_zero_attn=True)
     x = torch.randn(N, L, W)
     hidden = (torch.arange(L) - torch.arange(L)[:, None]).abs() > 1
@@ -143,7 +147,9 @@ def test_a_rule_as_attn_mask():
 
 
 def test_an_empty_row_gives_zero():
-    """Where torch gives NaN, to the row and to every gradient: zero weights, the output's bias, and gradients without NaN."""
+    """Where torch gives NaN, to the row and to every gradient: zero weights, the output's bias, and gradients without
+    NaN.
+    """
     theirs, mine = pair(batch_first=True)
     x = torch.randn(N, S, W, requires_grad=True)
     padding = torch.zeros(N, S, dtype=torch.bool)
@@ -243,7 +249,9 @@ def encoders():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("with_grad", [True, False])
 def test_inside_torchs_encoder(training, with_grad):
-    """Replacing self_attn: the same rows in every mode, also where torch's fast path would compute with the parameters itself."""
+    """Replacing self_attn: the same rows in every mode, also where torch's fast path would compute with the parameters
+    itself.
+    """
     theirs, mine, calls = encoders()
     x, causal = torch.randn(N, L, W), torch.nn.Transformer.generate_square_subsequent_mask(L)
     padding = torch.arange(L) >= torch.tensor([[L], [4], [3]])
@@ -268,8 +276,14 @@ def test_inside_torchs_decoder(training):
     torch.manual_seed(0)
     theirs = torch.nn.TransformerDecoderLayer(W, H, 16, dropout=0.0, batch_first=True).train(training)
     mine = copy.deepcopy(theirs)
-    mine.self_attn, mine.multihead_attn = (MultiHeadAttention.of(part) for part in (mine.self_attn, mine.multihead_attn))
-    x, memory, causal = torch.randn(N, L, W), torch.randn(N, S, W), torch.nn.Transformer.generate_square_subsequent_mask(L)
+    mine.self_attn, mine.multihead_attn = (
+        MultiHeadAttention.of(part) for part in (mine.self_attn, mine.multihead_attn)
+    )
+    x, memory, causal = (
+        torch.randn(N, L, W),
+        torch.randn(N, S, W),
+        torch.nn.Transformer.generate_square_subsequent_mask(L),
+    )
     asked = {
         "tgt_mask": causal,
         "tgt_is_causal": True,
@@ -301,14 +315,18 @@ def test_rows_of_different_numbers():
 
 
 def test_masks_and_shapes_that_do_not_fit():
-    """All of them at once, each in three beats; numbers as masks are refused, because nobody can tell what they mean."""
+    """All of them at once, each in three beats; numbers as masks are refused, because nobody can tell what they
+    mean.
+    """
     mine = MultiHeadAttention(W, H, batch_first=True)
     x = torch.zeros(N, L, W)
     with pytest.raises(rg.Refused) as caught:
         mine(x, x, x, key_padding_mask=torch.zeros(L, N, dtype=torch.int64), attn_mask=torch.zeros(L, S))
     assert [reason.what for reason in caught.value.reasons] == [
-        "key_padding_mask is of no known kind", "key_padding_mask does not fit", "attn_mask does not fit",
-    ]  # fmt: skip
+        "key_padding_mask is of no known kind",
+        "key_padding_mask does not fit",
+        "attn_mask does not fit",
+    ]
     with pytest.raises(rg.Refused, match="key has another width"):
         mine(x, x[..., :4], x)
     with pytest.raises(rg.Refused, match="the arguments differ in axes"):

@@ -45,14 +45,32 @@ def folders(tmp_path_factory):
     torch.manual_seed(0)
     models = {
         "gpt2": T.GPT2LMHeadModel(T.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, **small)),
-        "llama": T.LlamaForCausalLM(T.LlamaConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-                                                  num_key_value_heads=2, max_position_embeddings=64, **small)),
-        "t5": T.T5ForConditionalGeneration(T.T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, decoder_start_token_id=0,
-                                                      **small)),
+        "llama": T.LlamaForCausalLM(
+            T.LlamaConfig(
+                hidden_size=32,
+                intermediate_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                max_position_embeddings=64,
+                **small,
+            )
+        ),
+        "t5": T.T5ForConditionalGeneration(
+            T.T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, decoder_start_token_id=0, **small)
+        ),
         "bloom": T.BloomForCausalLM(T.BloomConfig(hidden_size=32, n_layer=1, n_head=4, **small)),
-        "vit": T.ViTModel(T.ViTConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4, image_size=32,
-                                      patch_size=8)),
-    }  # fmt: skip
+        "vit": T.ViTModel(
+            T.ViTConfig(
+                hidden_size=32,
+                intermediate_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=4,
+                image_size=32,
+                patch_size=8,
+            )
+        ),
+    }
     made = {}
     for name, model in models.items():
         made[name] = tmp_path_factory.mktemp(name)
@@ -64,7 +82,7 @@ def folders(tmp_path_factory):
     return made
 
 
-# Models and texts ---------------------------------------------------------------------------------------------------------------
+# Models and texts -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom"])
@@ -117,13 +135,21 @@ def test_one_of_several_texts(folders):
 
 
 def test_a_text_that_the_model_writes(folders):
-    """Rows of prompt and steps are one call; candidates are the model's, the first is what it wrote, and eager agrees on the weights."""
+    """Rows of prompt and steps are one call; candidates are the model's, the first is what it wrote, and eager agrees
+    on the weights.
+    """
     run = look(folders["llama"], "the animal", generate=5)
     tokenizer = T.AutoTokenizer.from_pretrained(folders["llama"])
     model = T.LlamaForCausalLM.from_pretrained(folders["llama"], attn_implementation="eager", dtype=torch.float32)
     ids = tokenizer("the animal", return_tensors="pt")
-    out = model.generate(**ids, max_new_tokens=6, do_sample=False, output_attentions=True, output_scores=True,
-                         return_dict_in_generate=True)  # fmt: skip
+    out = model.generate(
+        **ids,
+        max_new_tokens=6,
+        do_sample=False,
+        output_attentions=True,
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
     prompt, written = ids["input_ids"].shape[1], len(run.steps)
     assert run.facts["generated"] == written > 0
     assert [step.position for step in run.steps] == list(range(prompt, prompt + written))
@@ -172,18 +198,36 @@ def test_a_picture(folders, tmp_path):
     assert "not a picture" in refused(folders["vit"], picture=np.zeros((4, 4)))
 
 
-# The default model --------------------------------------------------------------------------------------------------------------
+# The default model ----------------------------------------------------------------------------------------------------
 
 
 @with_minilm
 def test_the_default_model_has_transformers_numbers():
-    """Without torch, the default model gives transformers' own weights; the same calls and the same hash as its folder opened."""
+    """Without torch, the default model gives transformers' own weights; the same calls and the same hash as its folder
+    opened.
+    """
     run = look(None, SENTENCE)
     folder = opening.default_folder()
     tokenizer = T.AutoTokenizer.from_pretrained(folder)
     exact = eager_weights(folder, **tokenizer(SENTENCE, return_tensors="pt")).attentions
-    assert run.axes["text"].tokens == ("[CLS]", "the", " animal", " didn", "'", "t", " cross", " the", " street", " because", " it", " was",
-                                       " too", " tired", ".", "[SEP]")  # fmt: skip
+    assert run.axes["text"].tokens == (
+        "[CLS]",
+        "the",
+        " animal",
+        " didn",
+        "'",
+        "t",
+        " cross",
+        " the",
+        " street",
+        " because",
+        " it",
+        " was",
+        " too",
+        " tired",
+        ".",
+        "[SEP]",
+    )
     assert run.axes["text"].special == (True, *[False] * 14, True)
     opened = look(folder, SENTENCE)
     assert (opened.axes["text"], opened.facts["weights"]) == (run.axes["text"], run.facts["weights"])
@@ -227,7 +271,7 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path):
         opening.verify(file, hashlib.sha256(b"Weights").hexdigest())
 
 
-# Files that are not what they should be -------------------------------------------------------------------------------------------
+# Files that are not what they should be -------------------------------------------------------------------------------
 
 
 def copied(folder, target):
@@ -265,7 +309,9 @@ def test_libraries_are_left_as_they_were(folders):
 
 
 def test_an_error_inside_a_load_is_not_swallowed(folders, monkeypatch):
-    """Only the table of a model that does not know regard sends it back to its own code; any other missing key is said."""
+    """Only the table of a model that does not know regard sends it back to its own code; any other missing key is
+    said.
+    """
     kind = T.AutoModel
     real, asked = kind.from_pretrained.__func__, []
 
@@ -308,11 +354,13 @@ def test_weights_that_are_missing_are_not_made_up(folders, tmp_path):
     assert "1 are missing" in said and "h.1.attn.c_attn.weight" in said
 
 
-# What is kept -------------------------------------------------------------------------------------------------------------------
+# What is kept ---------------------------------------------------------------------------------------------------------
 
 
 def test_layers_values_limit_and_folder(folders, tmp_path):
-    """Chosen layers alone; values as asked; sizes are stated before they are passed; a folder holds the run that was made."""
+    """Chosen layers alone; values as asked; sizes are stated before they are passed; a folder holds the run that was
+    made.
+    """
     run = look(folders["llama"], SENTENCE, layers=[1], values=False)
     assert [call.layer for call in run.calls] == [1] and run.calls[0].v is run.calls[0].x is run.calls[0].out is None
     assert run.facts["layers"] == [1] and run.facts["values"] is False
@@ -329,7 +377,9 @@ def test_layers_values_limit_and_folder(folders, tmp_path):
     for mine, theirs in zip(again.calls, whole.calls, strict=True):
         assert np.array_equal(mine.weights(), theirs.weights()) and np.array_equal(mine.x, theirs.x)
     assert "in the way" in refused(folders["llama"], SENTENCE, into=tmp_path / "run")
-    assert len(look(folders["llama"], "it", into=tmp_path / "run", overwrite=True).axes["text"]) < len(kept.axes["text"])
+    assert len(look(folders["llama"], "it", into=tmp_path / "run", overwrite=True).axes["text"]) < len(
+        kept.axes["text"]
+    )
 
 
 def test_a_size_is_known_from_the_first_call(folders):
@@ -344,7 +394,7 @@ def test_a_size_is_known_from_the_first_call(folders):
     assert "about" in said and not ran
 
 
-# Arrays and weights -------------------------------------------------------------------------------------------------------------
+# Arrays and weights ---------------------------------------------------------------------------------------------------
 
 
 def test_arrays_and_their_rules():
@@ -387,7 +437,11 @@ def test_weights_as_they_are():
         ((None, "words"), {"limit": "much"}, "no size"),
         ((None, ""), {}, "no text"),
         ((np.ones((1, 2, 2)),), {}, "q without k"),
-        ((np.ones((1, 2, 2)),), {"k": np.ones((1, 2, 2)), "text": "a", "layers": 0}, "layers= has no meaning for q and k"),
+        (
+            (np.ones((1, 2, 2)),),
+            {"k": np.ones((1, 2, 2)), "text": "a", "layers": 0},
+            "layers= has no meaning for q and k",
+        ),
         ((3,), {}, "nothing that can be looked at"),
         ((), {"weights": np.ones((1, 2, 2)), "scale": 2.0}, "scale= has no meaning for weights"),
         ((torch.nn.Linear(3, 3),), {}, "nothing to run"),

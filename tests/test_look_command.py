@@ -59,11 +59,13 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ---- what the words mean -----------------------------------------------------------------------------------------------------
+# ---- what the words mean ---------------------------------------------------------------------------------------------
 
 
 def test_words_are_a_model_and_a_text(here):
-    """One word is a text, a file or a recorded run; of two the first is the model; with a picture one word is the model."""
+    """One word is a text, a file or a recorded run; of two the first is the model; with a picture one word is the
+    model.
+    """
     (here / "letter.txt").write_bytes("\ufeffDear Ada".encode())
     (here / "photo.png").write_bytes(b"x")
     recorded(here / "run")
@@ -77,7 +79,9 @@ def test_words_are_a_model_and_a_text(here):
     assert given(["clip", "a dog"], picture) == (None, "clip", "a dog")
 
 
-@pytest.mark.parametrize("text", ["and/or", "e.g. this", "3.14", "Hello.", "what?", "a\nb.txt c", "x" * 5000, "nul\0nul"])
+@pytest.mark.parametrize(
+    "text", ["and/or", "e.g. this", "3.14", "Hello.", "what?", "a\nb.txt c", "x" * 5000, "nul\0nul"]
+)
 def test_what_can_be_a_text_is_one(text):
     """Only what is a file, or looks like a path and nothing else, is read as one."""
     assert module._given([text], None).text == text
@@ -87,7 +91,9 @@ def test_a_text_comes_from_standard_input(monkeypatch):
     """A dash, or no word at all, reads standard input, with the same rules as for a file."""
     for arguments in (["-"], [], ["gpt2", "-"]):
         assert "standard input holds no words" in refused(*arguments, input=" \n")
-        assert "not UTF-8: byte 1 of standard input" in refused(*arguments, input=b"a\xff").replace("\n  given     ", ": ")
+        assert "not UTF-8: byte 1 of standard input" in refused(*arguments, input=b"a\xff").replace(
+            "\n  given     ", ": "
+        )
 
 
 def test_what_is_no_text_is_refused(here):
@@ -95,21 +101,43 @@ def test_what_is_no_text_is_refused(here):
     (here / "empty.txt").write_text("\ufeff \n\t ")
     (here / "latin.txt").write_bytes("café".encode("latin-1"))
     (here / "folder").mkdir()
-    for words, sentence in ((["  "], "no text"), (["empty.txt"], "empty.txt holds no words"), (["latin.txt"], "byte 3 of latin.txt"),
-                            (["nowhere.txt"], "No such file"), (["./nowhere"], "No such file"), (["gpt2", "nowhere.md"], "No such file"),
-                            (["folder"], "Is a directory"), (["gpt2", "folder"], "Is a directory"),
-                            (["The", "animal", "sat"], "put the text in quotes")):  # fmt: skip
+    for words, sentence in (
+        (["  "], "no text"),
+        (["empty.txt"], "empty.txt holds no words"),
+        (["latin.txt"], "byte 3 of latin.txt"),
+        (["nowhere.txt"], "No such file"),
+        (["./nowhere"], "No such file"),
+        (["gpt2", "nowhere.md"], "No such file"),
+        (["folder"], "Is a directory"),
+        (["gpt2", "folder"], "Is a directory"),
+        (["The", "animal", "sat"], "put the text in quotes"),
+    ):
         assert sentence in refused(*words), words
 
 
-# ---- what it will not do -----------------------------------------------------------------------------------------------------
+# ---- what it will not do ---------------------------------------------------------------------------------------------
 
 
 def test_options_that_would_change_nothing_are_refused_together(here):
     """Options of recording with a run that is recorded, of serving without a server: every reason at once."""
     recorded(here / "run")
-    said = refused("run", "--layers", "0", "--generate", "3", "--target", "x", "--save", "copy", "--port", "80", "--picture", "a.png",
-                   "--limit", "1GB")  # fmt: skip
+    said = refused(
+        "run",
+        "--layers",
+        "0",
+        "--generate",
+        "3",
+        "--target",
+        "x",
+        "--save",
+        "copy",
+        "--port",
+        "80",
+        "--picture",
+        "a.png",
+        "--limit",
+        "1GB",
+    )
     for name in ("--layers", "--generate", "--target", "--save", "--port", "--picture", "--limit"):
         assert f"{name} has nothing to act on" in said
     assert "--out has nothing to act on" in refused("words", "--serve", "--out", "a.html")
@@ -118,7 +146,8 @@ def test_options_that_would_change_nothing_are_refused_together(here):
 
 
 @pytest.mark.parametrize(
-    "text, layers", [("0", [0]), ("0,3-5", [0, 3, 4, 5]), (" 1 , *.attn,2-2", [1, "*.attn", 2]), ("h.1.attn", ["h.1.attn"])]
+    "text, layers",
+    [("0", [0]), ("0,3-5", [0, 3, 4, 5]), (" 1 , *.attn,2-2", [1, "*.attn", 2]), ("h.1.attn", ["h.1.attn"])],
 )
 def test_layers_are_numbers_spans_and_names(text, layers):
     """0,3-5 is what it looks like; other words are names or patterns."""
@@ -132,7 +161,9 @@ def test_what_names_no_layers_is_refused(text):
 
 
 def test_nothing_is_written_over(here):
-    """Files that are no pages, folders, runs and other folders stay as they are, and this is told before a model is loaded."""
+    """Files that are no pages, folders, runs and other folders stay as they are, and this is told before a model is
+    loaded.
+    """
     (here / "notes.html").write_text("<p>mine</p>")
     (here / "folder").mkdir()
     (here / "folder" / "mine").write_text("mine")
@@ -158,7 +189,7 @@ def test_damaged_runs_are_refused(here):
     assert "broke off" in refused("words", "--compare", "run")
 
 
-# ---- what it shows -----------------------------------------------------------------------------------------------------------
+# ---- what it shows ---------------------------------------------------------------------------------------------------
 
 
 def test_a_recorded_run_is_shown_and_written_as_a_page(here):
@@ -209,8 +240,9 @@ def test_it_serves_until_ctrl_c(here):
     """`--serve` tells an address that answers with the page; Ctrl-C ends the command with status 0 and no traceback."""
     recorded(here / "run")
     command = [sys.executable, "-u", "-m", "regard", "look", "run", "--serve"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "PYTHONPATH": SRC})  # fmt: skip
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SRC}
+    )
     lines = iter(running.stdout.readline, "")
     address = next(line for line in lines if "http://127.0.0.1:" in line).split()[-1]
     with urllib.request.urlopen(address) as reply:
@@ -220,11 +252,13 @@ def test_it_serves_until_ctrl_c(here):
     assert (running.returncode, err) == (0, "")
 
 
-# ---- with a model ------------------------------------------------------------------------------------------------------------
+# ---- with a model ----------------------------------------------------------------------------------------------------
 
 
 def test_a_model_that_cannot_be_read_safely_is_refused(here):
-    """What can only be a folder and is none, a folder without config.json, one whose weights are pickled: nothing is unpickled."""
+    """What can only be a folder and is none, a folder without config.json, one whose weights are pickled: nothing is
+    unpickled.
+    """
     pytest.importorskip("transformers", reason="transformers is not installed")
     assert "no such model" in refused("./nowhere", "words")
     (here / "model").mkdir()
@@ -260,7 +294,9 @@ def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(tmp_path):
 
 
 def test_foreign_names_do_not_act_on_the_terminal(tmp_path):
-    """Names of a foreign run, and words of a foreign model's configuration, are shown as signs, whether it is shown or refused."""
+    """Names of a foreign run, and words of a foreign model's configuration, are shown as signs, whether it is shown or
+    refused.
+    """
     evil = "a\x1b]0;pwned\x07\x1b[2J"
     q = np.ones((1, 2, 4), np.float32)
     call = rg.look(q, k=q).calls[0]

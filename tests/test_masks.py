@@ -28,7 +28,10 @@ ROWS = {
     "prefix per batch": (rg.prefix([2, 6]), lambda: (k <= q) | (k < np.array([2, 6])[b])),
     "documents by ids": (rg.documents(IDS[0]), lambda: IDS[0][q] == IDS[0][k]),
     "documents per batch": (rg.documents(IDS), lambda: IDS[b, q] == IDS[b, k]),
-    "documents by lengths": (rg.documents(lengths=[2, 0, 3, 4]), lambda: np.digitize(q, [2, 5]) == np.digitize(k, [2, 5])),
+    "documents by lengths": (
+        rg.documents(lengths=[2, 0, 3, 4]),
+        lambda: np.digitize(q, [2, 5]) == np.digitize(k, [2, 5]),
+    ),
     "lengths of keys": (rg.lengths(5), lambda: k < 5),
     "lengths per batch": (rg.lengths([3, 8]), lambda: k < np.array([3, 8])[b]),
     "lengths of queries": (rg.lengths(queries=[3, 8]), lambda: q < np.array([3, 8])[b]),
@@ -42,7 +45,10 @@ ROWS = {
     "blocks": (rg.blocks(PATTERN, 3), lambda: PATTERN[q // 3, k // 3]),
     "blocks of two sizes": (rg.blocks(PATTERN, (5, 3)), lambda: PATTERN[q // 5, k // 3]),
     "blocks per head": (rg.blocks(BY_HEAD, 3), lambda: BY_HEAD[h, q // 3, k // 3]),
-    "blocks, the last of which reaches on": (rg.blocks(PATTERN, 2), lambda: PATTERN[np.minimum(q // 2, 2), np.minimum(k // 2, 2)]),
+    "blocks, the last of which reaches on": (
+        rg.blocks(PATTERN, 2),
+        lambda: PATTERN[np.minimum(q // 2, 2), np.minimum(k // 2, 2)],
+    ),
     "dense": (rg.dense(DENSE), lambda: DENSE),
     "dense per head": (rg.dense(DENSE[0]), lambda: DENSE[0]),
     "dense for all": (rg.dense(DENSE[0, 0]), lambda: DENSE[0, 0]),
@@ -51,8 +57,11 @@ ROWS = {
     "dense, last rows": (rg.dense(DENSE[0, 0, :4]), lambda: DENSE[0, 0, np.clip(q - 5, 0, 3), k]),
     "dense, first rows": (rg.dense(DENSE[0, 0, :4], query_start=0), lambda: DENSE[0, 0, np.minimum(q, 3), k]),
     "dense, one column": (rg.dense(DENSE[0, 0, :, :1], query_start=0), lambda: DENSE[0, 0, q, 0]),
-    "composed": (~rg.causal() & rg.window(None, 3) | rg.dilated(4), lambda: (k > q) & (k <= q + 3) | ((q - k) % 4 == 0)),
-}  # fmt: skip
+    "composed": (
+        ~rg.causal() & rg.window(None, 3) | rg.dilated(4),
+        lambda: (k > q) & (k <= q + 3) | ((q - k) % 4 == 0),
+    ),
+}
 
 
 @pytest.mark.parametrize(("mask", "definition"), ROWS.values(), ids=ROWS)
@@ -77,7 +86,9 @@ def test_every_factory_is_tested():
 def test_windows_of_other_libraries(width):
     """How others count: Flash attention's (l, r) leaves the row out, transformers' sliding_window counts it."""
     flash_left = (q - k <= width) & (k - q <= 0)
-    transformers = pytest.importorskip("transformers.masking_utils").sliding_window_overlay(width)(0, 0, q, k) & (k <= q)
+    transformers = pytest.importorskip("transformers.masking_utils").sliding_window_overlay(width)(0, 0, q, k) & (
+        k <= q
+    )
 
     assert np.array_equal(evaluate(rg.window(width + 1), {"query": q, "key": k}), flash_left)
     assert np.array_equal(evaluate(rg.window(width), {"query": q, "key": k}), transformers)
@@ -119,7 +130,9 @@ def test_numbers_in_every_spelling():
     """NumPy's integers and arrays without axes count like Python's; 0 is a length."""
     four = np.int64(4)
 
-    assert rg.window(four, np.array(0)) is rg.window(4) and rg.prefix(four) is rg.prefix(4) and rg.lengths(0) is (key < 0)
+    assert (
+        rg.window(four, np.array(0)) is rg.window(4) and rg.prefix(four) is rg.prefix(4) and rg.lengths(0) is (key < 0)
+    )
     assert rg.global_tokens(four) is rg.global_tokens(4)
     assert rg.blocks(PATTERN, four) is rg.blocks(PATTERN, (4, np.int32(4))) is rg.blocks(PATTERN, 4)
 
@@ -152,7 +165,7 @@ REFUSED = [
     (lambda: rg.dense(np.ones((1, 1, 1, 2, 2), bool)), "booleans with one to four axes"),
     (lambda: rg.dense(np.ones((4, 1), bool)), "one column does not tell where its rows stand"),
     (lambda: rg.prefix("4"), "prefix: the number is not a whole number"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("build", "words"), REFUSED, ids=[words for _, words in REFUSED])

@@ -10,7 +10,9 @@ from regard.language.expr import frozen_table, tables_of
 
 
 def test_arrays_go_when_their_rule_goes():
-    """After a call, the tables of a mask and a score that nobody holds any more are freed: plan and kernel forget them."""
+    """After a call, the tables of a mask and a score that nobody holds any more are freed: plan and kernel forget
+    them.
+    """
     q = np.ones((2, 100, 8), np.float32)
     slope = frozen_table(np.array([0.123, 0.456]), "slope")  # numbers that no other test has: equal tables are one
     mask, score = rg.documents(lengths=[41, 59]), rg.score - slope[rg.head] * (rg.query - rg.key)

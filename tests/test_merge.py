@@ -24,7 +24,9 @@ EPS = float(np.finfo(np.float32).eps)
 
 
 def parts_of(q, k, v, borders, sinks=None, mask=None, **rules):
-    """(out, lse) over each set of keys between two borders; positions stay those of the whole. Sinks go to the first part."""
+    """(out, lse) over each set of keys between two borders; positions stay those of the whole. Sinks go to the first
+    part.
+    """
     found = []
     for number, (first, last) in enumerate(itertools.pairwise(borders)):
         here = (rg.key >= first) & (rg.key < last)
@@ -40,7 +42,9 @@ def case(dtype=np.float32, Q=23, K=90):
 
 @given(st.lists(st.integers(0, 90), max_size=5), st.booleans())
 def test_the_whole_from_its_parts(cuts, with_sinks):
-    """Parts between any borders, empty ones among them, give the attention over all keys; sinks count once, in one part."""
+    """Parts between any borders, empty ones among them, give the attention over all keys; sinks count once, in one
+    part.
+    """
     q, k, v = case()
     sinks = normal(4, seed=5) if with_sinks else None
     rules = {"score": rg.softcap(5.0)}
@@ -84,7 +88,9 @@ def test_order_and_grouping_change_the_rounding_only():
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_parts_that_saw_nothing_are_neutral(library):
-    """lse −∞ changes no bit of the others, even where its out holds NaN; nothing but such parts is an empty row: 0 and −∞."""
+    """lse −∞ changes no bit of the others, even where its out holds NaN; nothing but such parts is an empty row: 0 and
+    −∞.
+    """
     convert = np.asarray if library == "numpy" else pytest.importorskip("torch").from_numpy
     part = tuple(map(convert, (normal(2, 3, 4), normal(2, 3))))
     nothing = tuple(map(convert, (np.full((2, 3, 4), np.nan, np.float32), np.full((2, 3), -np.inf, np.float32))))
@@ -98,9 +104,13 @@ def test_parts_that_saw_nothing_are_neutral(library):
 
 @pytest.mark.parametrize("poison", [np.inf, np.nan])
 def test_what_was_attended_shows(poison):
-    """A NaN or infinity in a part's out shows in its column, however small its share; one in its lse makes the row NaN."""
-    parts = [(np.ones((2, 3), np.float32), np.array([0.0, 0.0], np.float32)),
-             (np.ones((2, 3), np.float32), np.array([-5000.0, 0.0], np.float32))]  # fmt: skip
+    """A NaN or infinity in a part's out shows in its column, however small its share; one in its lse makes the row
+    NaN.
+    """
+    parts = [
+        (np.ones((2, 3), np.float32), np.array([0.0, 0.0], np.float32)),
+        (np.ones((2, 3), np.float32), np.array([-5000.0, 0.0], np.float32)),
+    ]
     parts[1][0][0, 1] = poison
     out, lse = rg.merge(parts)
     same_bits(out, np.array([[1, poison, 1], [1, 1, 1]], np.float32))
@@ -112,7 +122,9 @@ def test_what_was_attended_shows(poison):
 
 
 def test_tensors_and_their_gradients():
-    """Tensors give what arrays give, in any float dtype, and gradients flow through, past rows that some part did not see."""
+    """Tensors give what arrays give, in any float dtype, and gradients flow through, past rows that some part did not
+    see.
+    """
     torch = pytest.importorskip("torch")
     arrays = [(normal(4, 3, seed=n), normal(4, seed=9 + n)) for n in range(3)]
     arrays[0][1][2] = -np.inf
@@ -124,7 +136,9 @@ def test_tensors_and_their_gradients():
     assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
     np.testing.assert_allclose(out.float().numpy(), expected[0], rtol=0, atol=2**-7)
 
-    finite = [torch.from_numpy(np.where(np.isfinite(array), array, 0).astype(np.float64)) for part in arrays for array in part]
+    finite = [
+        torch.from_numpy(np.where(np.isfinite(array), array, 0).astype(np.float64)) for part in arrays for array in part
+    ]
     empty = torch.tensor([False, False, True, False])
 
     def merged(*flat):
@@ -149,9 +163,11 @@ def test_wrong_parts_are_refused_with_all_reasons():
     with pytest.raises(Refused) as caught:
         rg.merge([(out, lse), out, (out, lse[0]), (out.astype(int), lse)])
     assert [reason.what for reason in caught.value.reasons] == [
-        "part 1 is not a pair of arrays", "part 2: lse does not fit out", "part 3 is not made of floats",
+        "part 1 is not a pair of arrays",
+        "part 2: lse does not fit out",
+        "part 3 is not made of floats",
         "the parts differ in dtype or kind",
-    ]  # fmt: skip
+    ]
     with pytest.raises(Refused) as caught:
         rg.merge([(out, lse), (out[:, :2], lse[:, :2]), (out.astype(np.float64), lse)])
     assert str(caught.value) == APART

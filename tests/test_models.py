@@ -23,7 +23,7 @@ from regard.models import (
     generate,
     load,
     save,
-)  # fmt: skip
+)
 from regard.models.blocks import Block, FeedForward
 from regard.models.config import TextConfig
 from regard.models.encoder import Encoder
@@ -54,7 +54,9 @@ def models():
     pair = seeded(EncoderDecoder, TranslationConfig(**SMALL, source_vocabulary=40, encoder_layers=1))
     mean = seeded(SequenceClassifier, ClassifierConfig(**SMALL, classes=3))
     first = seeded(SequenceClassifier, ClassifierConfig(**SMALL, classes=3, pooling="first", window=4))
-    vision = seeded(VisionTransformer, VisionConfig(height=8, width=8, patch=4, channels=2, classes=3, d_model=24, layers=2))
+    vision = seeded(
+        VisionTransformer, VisionConfig(height=8, width=8, patch=4, channels=2, classes=3, d_model=24, layers=2)
+    )
     return {
         "gpt": (gpt, lambda model: model(tokens, targets)),
         "llama": (llama, lambda model: model(tokens, targets)),
@@ -78,15 +80,26 @@ def copied(own: nn.Module, given: dict):
     return own
 
 
-# ---- the models they are named after ---------------------------------------------------------------------------------------------
+# ---- the models they are named after ---------------------------------------------------------------------------------
 
 
 def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    theirs = seeded(LlamaForCausalLM, LlamaConfig(
-        vocab_size=40, hidden_size=24, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=32, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 500.0}))  # fmt: skip
+    theirs = seeded(
+        LlamaForCausalLM,
+        LlamaConfig(
+            vocab_size=40,
+            hidden_size=24,
+            intermediate_size=56,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=32,
+            rms_norm_eps=1e-5,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        ),
+    )
     state, given = theirs.state_dict(), {}
     given["embed.tokens.weight"], given["output.weight"] = state["model.embed_tokens.weight"], state["lm_head.weight"]
     given["stack.norm.weight"] = state["model.norm.weight"]
@@ -115,7 +128,11 @@ def gpt2():
             weight += 0.1 * torch.randn_like(weight)  # biases begin as 0, and would be compared with nothing
     state = theirs.transformer.state_dict()
     given = {"embed.tokens.weight": state["wte.weight"], "embed.places.weight": state["wpe.weight"]}
-    names = {"attn.c_proj": "attention.part.o", "mlp.c_fc": "feed_forward.part.up", "mlp.c_proj": "feed_forward.part.down"}
+    names = {
+        "attn.c_proj": "attention.part.o",
+        "mlp.c_fc": "feed_forward.part.up",
+        "mlp.c_proj": "feed_forward.part.down",
+    }
     for kind in ("weight", "bias"):
         given[f"stack.norm.{kind}"] = state[f"ln_f.{kind}"]
         for layer in range(2):
@@ -132,7 +149,9 @@ def gpt2():
 @pytest.mark.parametrize("make", [llama, gpt2])
 @torch.no_grad()
 def test_logits_are_those_of_transformers(make):
-    """With the same weights, logits are off by no more than theirs in float32 are from theirs in float64 (twice, for luck)."""
+    """With the same weights, logits are off by no more than theirs in float32 are from theirs in float64 (twice, for
+    luck).
+    """
     theirs, ours = make()
     tokens = drawn(2, 32)
     single, found = theirs(tokens).logits, ours(tokens)
@@ -146,13 +165,35 @@ def test_a_vision_transformer_is_that_of_transformers():
     """Patches by a linear layer are patches by a convolution; the rest is ViT's, weights and all."""
     from transformers import ViTConfig, ViTForImageClassification
 
-    theirs = seeded(ViTForImageClassification, ViTConfig(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=[8, 12], patch_size=4,
-        num_channels=2, num_labels=3, layer_norm_eps=1e-5))  # fmt: skip
+    theirs = seeded(
+        ViTForImageClassification,
+        ViTConfig(
+            hidden_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=48,
+            image_size=[8, 12],
+            patch_size=4,
+            num_channels=2,
+            num_labels=3,
+            layer_norm_eps=1e-5,
+        ),
+    )
     for weight in theirs.parameters():
         weight += 0.1 * torch.randn_like(weight)
-    config = VisionConfig(height=8, width=12, patch=4, channels=2, classes=3, d_model=24, layers=2, hidden=48, norm="layer",
-                          feed_forward="gelu", bias=True)  # fmt: skip
+    config = VisionConfig(
+        height=8,
+        width=12,
+        patch=4,
+        channels=2,
+        classes=3,
+        d_model=24,
+        layers=2,
+        hidden=48,
+        norm="layer",
+        feed_forward="gelu",
+        bias=True,
+    )
     ours = VisionTransformer(config).eval()
     images = torch.randn(2, 2, 8, 12)
     state = list(theirs.state_dict().items())
@@ -160,11 +201,21 @@ def test_a_vision_transformer_is_that_of_transformers():
     given = dict(zip(("whole", "places.weight", "embed.weight", "embed.bias"), (tensor for _, tensor in state)))
     given["embed.weight"] = given["embed.weight"].flatten(1)
     words = {
-        "query": "attention.part.q", "key": "attention.part.k", "value": "attention.part.v", "attention.output.dense": "attention.part.o",
-        "q_proj": "attention.part.q", "k_proj": "attention.part.k", "v_proj": "attention.part.v", "o_proj": "attention.part.o",
-        "intermediate.dense": "feed_forward.part.up", "output.dense": "feed_forward.part.down", "fc1": "feed_forward.part.up",
-        "fc2": "feed_forward.part.down", "layernorm_before": "attention.norm", "layernorm_after": "feed_forward.norm",
-    }  # fmt: skip
+        "query": "attention.part.q",
+        "key": "attention.part.k",
+        "value": "attention.part.v",
+        "attention.output.dense": "attention.part.o",
+        "q_proj": "attention.part.q",
+        "k_proj": "attention.part.k",
+        "v_proj": "attention.part.v",
+        "o_proj": "attention.part.o",
+        "intermediate.dense": "feed_forward.part.up",
+        "output.dense": "feed_forward.part.down",
+        "fc1": "feed_forward.part.up",
+        "fc2": "feed_forward.part.down",
+        "layernorm_before": "attention.norm",
+        "layernorm_after": "feed_forward.norm",
+    }
     for name, tensor in state[4:]:
         path, kind = name.rsplit(".", 1)
         if path.endswith("vit.layernorm"):
@@ -184,13 +235,20 @@ def test_a_vision_transformer_is_that_of_transformers():
 
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_blocks_are_those_of_torch(norm_first):
-    """A decoder's block with cross-attention is torch.nn.TransformerDecoderLayer: numbers and gradients, norm first or last."""
+    """A decoder's block with cross-attention is torch.nn.TransformerDecoderLayer: numbers and gradients, norm first or
+    last.
+    """
     torch.manual_seed(0)
     theirs = nn.TransformerDecoderLayer(
         16, 4, 32, dropout=0.0, activation="gelu", batch_first=True, norm_first=norm_first
     ).double()
-    ours = Block(Attention(16, 4, bias=True), FeedForward(16, 32, nn.GELU()), lambda: nn.LayerNorm(16), cross=Attention(16, 4, bias=True),
-                 norm_first=norm_first).double()  # fmt: skip
+    ours = Block(
+        Attention(16, 4, bias=True),
+        FeedForward(16, 32, nn.GELU()),
+        lambda: nn.LayerNorm(16),
+        cross=Attention(16, 4, bias=True),
+        norm_first=norm_first,
+    ).double()
     with torch.no_grad():
         for residual, attention, norm in (
             (ours.attention, theirs.self_attn, theirs.norm1),
@@ -198,8 +256,11 @@ def test_blocks_are_those_of_torch(norm_first):
         ):
             residual.norm.load_state_dict(norm.state_dict())
             residual.part.o.load_state_dict(attention.out_proj.state_dict())
-            for own, weight, bias in zip((residual.part.q, residual.part.k, residual.part.v), attention.in_proj_weight.chunk(3),
-                                         attention.in_proj_bias.chunk(3)):  # fmt: skip
+            for own, weight, bias in zip(
+                (residual.part.q, residual.part.k, residual.part.v),
+                attention.in_proj_weight.chunk(3),
+                attention.in_proj_bias.chunk(3),
+            ):
                 own.weight.copy_(weight)
                 own.bias.copy_(bias)
         ours.feed_forward.norm.load_state_dict(theirs.norm3.state_dict())
@@ -224,7 +285,7 @@ def test_patches_are_those_of_a_convolution():
     assert torch.allclose(patches(images, 4) @ weight.flatten(1).T, expected, rtol=0, atol=1e-12)
 
 
-# ---- what must not matter --------------------------------------------------------------------------------------------------------
+# ---- what must not matter --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -255,7 +316,9 @@ def test_a_window_reaches_as_far_as_it_says():
 @pytest.mark.parametrize("kind", ["encoder-decoder", "classifier", "first row"])
 @torch.no_grad()
 def test_padding_changes_nothing(kind):
-    """Whatever stands behind the end of a text: every number stays, bit for bit; and without padding it is the same but for rounding."""
+    """Whatever stands behind the end of a text: every number stays, bit for bit; and without padding it is the same but
+    for rounding.
+    """
     model = models()[kind][0].double()
     lengths = [9, 4, 7]
     tokens, text = drawn(3, 9), drawn(3, 5, seed=2)
@@ -276,7 +339,9 @@ def test_padding_changes_nothing(kind):
 @torch.no_grad()
 def test_packed_texts_are_texts(positions, pooling):
     """Texts side by side in one row are judged as each alone."""
-    model = seeded(SequenceClassifier, ClassifierConfig(**SMALL, positions=positions, classes=3, pooling=pooling)).double()
+    model = seeded(
+        SequenceClassifier, ClassifierConfig(**SMALL, positions=positions, classes=3, pooling=pooling)
+    ).double()
     texts = [drawn(n, seed=n) for n in (5, 1, 9)]
     found = model.packed(torch.cat(texts), [5, 1, 9])
 
@@ -316,12 +381,14 @@ def test_targets_that_do_not_count():
     assert torch.allclose(model(tokens, half)[1], model(tokens[:, :4], targets[:, :4])[1])
 
 
-# ---- training --------------------------------------------------------------------------------------------------------------------
+# ---- training --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_reach_every_parameter(kind):
-    """Each parameter has a gradient that is not 0; a key's bias shifts all scores of a row alike, so its own is 0 without rotation."""
+    """Each parameter has a gradient that is not 0; a key's bias shifts all scores of a row alike, so its own is 0
+    without rotation.
+    """
     model, call = models()[kind]
     call(model)[1].backward()
 
@@ -348,7 +415,9 @@ def test_a_model_learns_one_batch_by_heart(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_a_new_model_knows_nothing(kind):
-    """Before training, the loss is that of a guess, the logarithm of how many answers there are; of a tied table, near it."""
+    """Before training, the loss is that of a guess, the logarithm of how many answers there are; of a tied table, near
+    it.
+    """
     model, call = models()[kind]
     logits, loss = call(model)
 
@@ -356,7 +425,9 @@ def test_a_new_model_knows_nothing(kind):
 
 
 def test_dropout_falls_in_training_only():
-    """Two calls differ in training, are the same in evaluation, and the same again from the same state of torch's generator."""
+    """Two calls differ in training, are the same in evaluation, and the same again from the same state of torch's
+    generator.
+    """
     model = seeded(LanguageModel, Config(**SMALL, dropout=0.2))
     tokens = drawn(2, 9)
     assert torch.equal(model(tokens), model(tokens))
@@ -390,7 +461,9 @@ def test_mixed_precision_is_near(kind, recwarn):
     loss.backward()
 
     assert loss.dtype == torch.float32 and abs(loss - call(model)[1]) < 2**-6 * loss
-    assert all(parameter.grad.isfinite().all() and parameter.grad.dtype == torch.float32 for parameter in model.parameters())
+    assert all(
+        parameter.grad.isfinite().all() and parameter.grad.dtype == torch.float32 for parameter in model.parameters()
+    )
     assert not [str(warning.message) for warning in recwarn]
 
 
@@ -399,7 +472,10 @@ def test_autocast_writes():
     """Caches are made in the dtype that autocast computes in, and in that of a model in 16 bits."""
     model, reading = models()["gpt"][0], models()["encoder-decoder"][0].reading(drawn(2, 5), lengths=[5, 2])
     with torch.autocast("cpu", torch.bfloat16):
-        texts = generate(model, [[1], [2, 3]], tokens=3, greedy=True), generate(reading, [[1], [2, 3]], tokens=3, greedy=True)
+        texts = (
+            generate(model, [[1], [2, 3]], tokens=3, greedy=True),
+            generate(reading, [[1], [2, 3]], tokens=3, greedy=True),
+        )
         assert {each.dtype.name for each in model.cache(1)} == {"bfloat16"}
     assert {each.dtype.name for each in model.half().cache(1)} == {"float16"}
 
@@ -408,7 +484,7 @@ def test_autocast_writes():
     ] * 3
 
 
-# ---- copies and files ------------------------------------------------------------------------------------------------------------
+# ---- copies and files ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -434,12 +510,14 @@ def test_a_config_is_plain_data(kind):
     assert again == config and hash(again) == hash(config)
 
 
-# ---- other senses ----------------------------------------------------------------------------------------------------------------
+# ---- other senses ----------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def test_text_attends_to_a_picture():
-    """Rows of text over the patches of a picture: as a layer and as a language model; a patch that is masked does not matter."""
+    """Rows of text over the patches of a picture: as a layer and as a language model; a patch that is masked does not
+    matter.
+    """
     vision = models()["vision"][0]
     picture = torch.randn(2, 2, 8, 8)
     other = picture.clone()
@@ -447,7 +525,9 @@ def test_text_attends_to_a_picture():
     text, memory = torch.randn(2, 5, 16), vision.rows(picture)
     assert memory.shape == (2, 5, 24)  # four patches and the whole
     layer = seeded(Attention, 16, 4, memory_dim=24)
-    weights = rg.attention_weights(*(part.reshape(2, -1, 4, 4).transpose(1, 2) for part in (layer.q(text), layer.k(memory))))
+    weights = rg.attention_weights(
+        *(part.reshape(2, -1, 4, 4).transpose(1, 2) for part in (layer.q(text), layer.k(memory)))
+    )
     values = layer.v(memory).reshape(2, 5, 4, 4).transpose(1, 2)
     assert torch.allclose(layer(text, memory=memory), layer.o((weights @ values).transpose(1, 2).flatten(2)), atol=1e-6)
 
@@ -458,7 +538,7 @@ def test_text_attends_to_a_picture():
     assert torch.equal(*(writer(tokens, memory=each, memory_mask=rg.lengths(3)) for each in patched))
 
 
-# ---- refusals --------------------------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
 def reasons(call) -> list[str]:
@@ -467,35 +547,64 @@ def reasons(call) -> list[str]:
     return [reason.what for reason in caught.value.reasons]
 
 
-@pytest.mark.parametrize("make, expected", [
-    (lambda: Config(vocabulary=0, d_model=2.5, heads=4, norm="batch", dropout=1, bias=1, window=0),
-     ["d_model is not a whole number", "no such norm", "bias is neither true nor false", "dropout is out of range",
-      "vocabulary is too small", "window is too small"]),
-    (lambda: Config(vocabulary=9, d_model=30, heads=4, kv_heads=3, softcap=-1.0),
-     ["softcap is out of range", "heads do not divide d_model", "kv_heads do not divide heads"]),
-    (lambda: Config(vocabulary=9, d_model=12, heads=4), ["rotary positions turn pairs of numbers"]),
-    (lambda: Config.from_dict({"vocab": 9}), ["no such part of the configuration", "vocabulary is missing"]),
-    (lambda: Config.from_dict([9]), ["not a configuration"]),
-    (lambda: ClassifierConfig(vocabulary=9, classes=1, pooling="max"), ["classes is too small", "no such pooling"]),
-    (lambda: VisionConfig(height=8, width=9, patch=4, classes=2), ["patch do not divide width"]),
-    (lambda: TranslationConfig(vocabulary=9, encoder_layers=0), ["encoder_layers is too small"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, expected",
+    [
+        (
+            lambda: Config(vocabulary=0, d_model=2.5, heads=4, norm="batch", dropout=1, bias=1, window=0),
+            [
+                "d_model is not a whole number",
+                "no such norm",
+                "bias is neither true nor false",
+                "dropout is out of range",
+                "vocabulary is too small",
+                "window is too small",
+            ],
+        ),
+        (
+            lambda: Config(vocabulary=9, d_model=30, heads=4, kv_heads=3, softcap=-1.0),
+            ["softcap is out of range", "heads do not divide d_model", "kv_heads do not divide heads"],
+        ),
+        (lambda: Config(vocabulary=9, d_model=12, heads=4), ["rotary positions turn pairs of numbers"]),
+        (lambda: Config.from_dict({"vocab": 9}), ["no such part of the configuration", "vocabulary is missing"]),
+        (lambda: Config.from_dict([9]), ["not a configuration"]),
+        (lambda: ClassifierConfig(vocabulary=9, classes=1, pooling="max"), ["classes is too small", "no such pooling"]),
+        (lambda: VisionConfig(height=8, width=9, patch=4, classes=2), ["patch do not divide width"]),
+        (lambda: TranslationConfig(vocabulary=9, encoder_layers=0), ["encoder_layers is too small"]),
+    ],
+)
 def test_a_config_that_cannot_work_is_refused(make, expected):
     """All reasons at once, before there is a weight."""
     assert reasons(make) == expected
 
 
-@pytest.mark.parametrize("call, expected", [
-    (lambda: LanguageModel(Config(**SMALL))(torch.zeros(3)), ["these are no tokens"]),
-    (lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), cache=[], positions=torch.arange(3)),
-     ["the cache is of another model", "the cache knows where its tokens stand"]),
-    (lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), rows=[2]), ["rows without a cache"]),
-    (lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), memory=torch.zeros(1, 2, 24)), ["there is nothing that attends to a memory"]),
-    (lambda: Encoder(TextConfig(**SMALL))(drawn(2, 3), lengths=[3, 0]), ["lengths do not say how long the texts are"]),
-    (lambda: SequenceClassifier(ClassifierConfig(**SMALL, classes=2)).packed(drawn(5), [3, 1]), ["lengths and tokens differ"]),
-    (lambda: VisionTransformer(VisionConfig(height=8, width=8, patch=4, classes=2))(torch.zeros(1, 1, 8, 8)),
-     ["the images do not fit the model"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        (lambda: LanguageModel(Config(**SMALL))(torch.zeros(3)), ["these are no tokens"]),
+        (
+            lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), cache=[], positions=torch.arange(3)),
+            ["the cache is of another model", "the cache knows where its tokens stand"],
+        ),
+        (lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), rows=[2]), ["rows without a cache"]),
+        (
+            lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), memory=torch.zeros(1, 2, 24)),
+            ["there is nothing that attends to a memory"],
+        ),
+        (
+            lambda: Encoder(TextConfig(**SMALL))(drawn(2, 3), lengths=[3, 0]),
+            ["lengths do not say how long the texts are"],
+        ),
+        (
+            lambda: SequenceClassifier(ClassifierConfig(**SMALL, classes=2)).packed(drawn(5), [3, 1]),
+            ["lengths and tokens differ"],
+        ),
+        (
+            lambda: VisionTransformer(VisionConfig(height=8, width=8, patch=4, classes=2))(torch.zeros(1, 1, 8, 8)),
+            ["the images do not fit the model"],
+        ),
+    ],
+)
 def test_a_call_that_does_not_fit_is_refused(call, expected):
     """All reasons at once, in the words of the model."""
     assert reasons(call) == expected

@@ -78,16 +78,28 @@ def test_another_rule_is_another_program():
 
 CALLS = {
     "plain": lambda: (*tensors(), None, [], None, None, "", "", None, 0.0, "auto"),
-    "everything": lambda: (*tensors(), torch.randn(H, requires_grad=True), [SLOPE], torch.zeros(B, dtype=torch.int64), torch.tensor(3),
-                           LOCAL.digest, LEARNED.digest, 0.3, 0.25, "auto"),
+    "everything": lambda: (
+        *tensors(),
+        torch.randn(H, requires_grad=True),
+        [SLOPE],
+        torch.zeros(B, dtype=torch.int64),
+        torch.tensor(3),
+        LOCAL.digest,
+        LEARNED.digest,
+        0.3,
+        0.25,
+        "auto",
+    ),
     "16 bit": lambda: (*tensors(torch.bfloat16), None, [], None, None, LOCAL.digest, "", None, 0.0, "jit"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("step", ["forward", "backward"])
 def test_opcheck(call, step):
-    """torch's own check of an operator: schema, fake tensors, autograd, and ahead-of-time compilation with changing sizes."""
+    """torch's own check of an operator: schema, fake tensors, autograd, and ahead-of-time compilation with changing
+    sizes.
+    """
     given = call()
     if step == "forward":
         found = torch.library.opcheck(torch.ops.regard.attention.default, given)
@@ -95,7 +107,9 @@ def test_opcheck(call, step):
         given = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         out, sums = (part.detach() for part in torch.ops.regard.attention(*given))
         needs = [True] * 3 + [given[3] is not None] + [True] * len(given[4])
-        found = torch.library.opcheck(torch.ops.regard.attention_backward.default, (out, None, out, sums, needs, *given))
+        found = torch.library.opcheck(
+            torch.ops.regard.attention_backward.default, (out, None, out, sums, needs, *given)
+        )
 
     assert set(found.values()) == {"SUCCESS"}
 
@@ -153,7 +167,9 @@ def test_checkpointing():
 
 
 def test_a_name_is_a_structure():
-    """Rules of the same structure have one digest, which leads back to the rule; a table that may change has its own."""
+    """Rules of the same structure have one digest, which leads back to the rule; a table that may change has its
+    own.
+    """
     mutable = torch.zeros(K)
 
     assert (rg.causal() & rg.window(4)).digest == LOCAL.digest and known(LOCAL.digest) is LOCAL
@@ -193,7 +209,11 @@ def test_the_same_operator_on_a_device():
     from regard.api import torch_operator as autograd
 
     sinks = torch.randn(H, requires_grad=True)
-    given = *tensors(torch.float64), sinks.detach().double().requires_grad_(), [SLOPE.detach().double().requires_grad_()]
+    given = (
+        *tensors(torch.float64),
+        sinks.detach().double().requires_grad_(),
+        [SLOPE.detach().double().requires_grad_()],
+    )
     rest = None, None, LOCAL.digest, LEARNED.digest, 0.3, 0.0
     out, sums = autograd._on_cpu(*given, *rest, "auto")
     other, others = autograd._elsewhere(*given, *rest, "tiles")
@@ -230,7 +250,9 @@ def test_in_workers_of_a_data_loader(start):
 
 
 def test_a_parameter_that_was_given_other_memory():
-    """A rule over a tensor whose numbers lie elsewhere since, as after module.to(…), reads the new ones, compiled or not."""
+    """A rule over a tensor whose numbers lie elsewhere since, as after module.to(…), reads the new ones, compiled or
+    not.
+    """
     q, k, v = (part.detach() for part in tensors())
     slope = torch.rand(H)
     rule = rg.alibi(slope)

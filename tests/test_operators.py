@@ -20,7 +20,9 @@ SPECIAL = [0.0, -0.0, 0.5, 1.0, -1.0, 3.0, 7.0, 0.1, -2.5, 1e-30, 1e30, 700.0, -
 
 numbers = st.sampled_from(SPECIAL) | st.floats(-20, 20) | st.integers(-20, 20).map(float)
 # Integers first, so that a failing example is one that reads easily.
-samples = st.one_of(st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=6), st.lists(numbers, min_size=1, max_size=6))
+samples = st.one_of(
+    st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=6), st.lists(numbers, min_size=1, max_size=6)
+)
 
 
 def arguments(row, columns):
@@ -32,7 +34,9 @@ def arguments(row, columns):
 @ROWS
 @given(data=st.data())
 def test_the_value_lies_within_the_bounds(name, data):
-    """The interval of f(x, y) over a tile holds f(x, y) at every point of the tile, and says so where NaN is possible."""
+    """The interval of f(x, y) over a tile holds f(x, y) at every point of the tile, and says so where NaN is
+    possible.
+    """
     row = OPERATORS[name]
     columns = [np.array(data.draw(samples)) for _ in row.takes]
     grid = [column.ravel() for column in np.meshgrid(*columns)]
@@ -78,7 +82,9 @@ def test_every_interval_of_special_numbers(name):
         points.append(members.reshape(np.roll([-1] + [1] * (len(row.takes) - 1), axis)))
         inside.append((lo[:, None] <= members) & (members <= hi[:, None]))
     with np.errstate(all="ignore"):
-        value = np.asarray(row.value(*(x != 0 if c == "b" else x for x, c in zip(points, row.takes, strict=True))), np.float64)
+        value = np.asarray(
+            row.value(*(x != 0 if c == "b" else x for x, c in zip(points, row.takes, strict=True))), np.float64
+        )
         found = row.bounds(*(Interval(lo, hi) for lo, hi in tiles))
 
     for tile in np.ndindex(found.lo.shape):
@@ -173,7 +179,9 @@ def test_ties_share_the_derivative():
 
 
 def test_floor_division_of_floats_is_the_floor_of_the_quotient():
-    """x // y is floor(x / y) for floats, with x / y rounded, and Python's // for integers, where division by 0 gives 0."""
+    """x // y is floor(x / y) for floats, with x / y rounded, and Python's // for integers, where division by 0 gives
+    0.
+    """
     x, y = np.array([1.0, -1.0, 6.0, np.inf, 1.0]), np.array([0.1, 0.1, 0.1, 2.0, -np.inf])
     with np.errstate(all="ignore"):
         assert OPERATORS["floordiv"].value(x, y).tolist() == [10, -10, 60, np.inf, 0]

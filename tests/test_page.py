@@ -1,4 +1,6 @@
-"""The page in a real browser: its legend and sentence, the atlas of heads, the keys, and what it lets through: nothing."""
+"""The page in a real browser: its legend and sentence, the atlas of heads, the keys, and what it lets through:
+nothing.
+"""
 
 import dataclasses
 import re
@@ -22,7 +24,9 @@ CELL = 46  # the largest cell of the atlas, in pixels
 
 @pytest.fixture(scope="module")
 def shown(kept_open):
-    """One page for many tests: (the page, its run, the exact weights). Three heads of two calls, causal, GQA with one key head."""
+    """One page for many tests: (the page, its run, the exact weights). Three heads of two calls, causal, GQA with one
+    key head.
+    """
     run, exact = example(n=12, mask=rg.causal(), groups=1)
     return kept_open(page(run)), run, exact
 
@@ -32,8 +36,21 @@ def home(shown):
     """The same, as it was when it was opened."""
     view, run, exact = shown
     view.tab.evaluate("document.activeElement.blur()")
-    view.choose(call=0, head=0, query=0, key=None, pins=[], direction="to", scale="log", pool="share", hideSpecial=False,
-                metric="picture", sort="order", filter=None, view=None)  # fmt: skip
+    view.choose(
+        call=0,
+        head=0,
+        query=0,
+        key=None,
+        pins=[],
+        direction="to",
+        scale="log",
+        pool="share",
+        hideSpecial=False,
+        metric="picture",
+        sort="order",
+        filter=None,
+        view=None,
+    )
     return view, run, exact
 
 
@@ -54,7 +71,10 @@ def test_the_sentence_says_what_the_row_does(home):
     assert said.startswith(f"Layer 1, head 2: “word{i}” (token {i}) gives")
     assert [i if name == "itself" else int(token) for _, name, token in found] == [first, second, third]
     for (told, *_), key in zip(found, (first, second, third), strict=True):
-        assert abs(float(told) / 100 - row[key]) <= 0.00051 * 10 ** np.floor(np.log10(100 * row[key])) + FINE_ERROR * row[key]
+        assert (
+            abs(float(told) / 100 - row[key])
+            <= 0.00051 * 10 ** np.floor(np.log10(100 * row[key])) + FINE_ERROR * row[key]
+        )
     assert int(re.search(r"lies on (\d+) keys", said)[1]) == np.searchsorted(np.cumsum(np.sort(row)[::-1]), 0.8) + 1
     assert view.tab.get_attribute("#sentence", "aria-live") == "polite"
 
@@ -94,7 +114,9 @@ def test_the_legend_shows_the_ramp_and_its_domain(home):
 
 
 def test_short_texts_begin_on_three_decades(opened):
-    """Up to 256 keys the usual scale begins at 0.1 %, longer ones at 10⁻⁶; the address names a scale only where it is another."""
+    """Up to 256 keys the usual scale begins at 0.1 %, longer ones at 10⁻⁶; the address names a scale only where it is
+    another.
+    """
     for n, usual, other in ((8, "near", "log"), (257, "log", "near")):
         view = opened(page(example(n=n, layers=1, heads=1)[0]))
         assert view.state("scale") == usual
@@ -113,19 +135,38 @@ def test_every_head_of_the_atlas_opens(home):
             view.click(f"#grid button[data-call='{call}'][data-head='{head}']")
             assert view.state("call", "head") == (call, head)
             codes = view.asks("row", 0, call, head, 11)
-            near(dict(enumerate(decode(np.uint8(codes["coarse"]), np.uint8(codes["fine"])))), exact[call][head, 11], FINE_ERROR)
-            told = dict(zip(*(view.tab.eval_on_selector_all(f"#figures {tag}", "nodes => nodes.map((node) => node.textContent)")
-                              for tag in ("dt", "dd")), strict=True))  # fmt: skip
+            near(
+                dict(enumerate(decode(np.uint8(codes["coarse"]), np.uint8(codes["fine"])))),
+                exact[call][head, 11],
+                FINE_ERROR,
+            )
+            told = dict(
+                zip(
+                    *(
+                        view.tab.eval_on_selector_all(
+                            f"#figures {tag}", "nodes => nodes.map((node) => node.textContent)"
+                        )
+                        for tag in ("dt", "dd")
+                    ),
+                    strict=True,
+                )
+            )
             figures = {name: values[head] for name, values in run.calls[call].figures.items()}
             assert float(told["entropy"].split()[0]) == pytest.approx(figures["entropy"], abs=0.0051)
-            for name, figure in (("weight on special tokens", "special"), ("weight on the first key", "first"),
-                                 ("largest weight", "maximum"), ("weight on the previous token", "previous")):  # fmt: skip
+            for name, figure in (
+                ("weight on special tokens", "special"),
+                ("weight on the first key", "first"),
+                ("largest weight", "maximum"),
+                ("weight on the previous token", "previous"),
+            ):
                 assert share(told[name]) == pytest.approx(figures[figure], rel=0.006)
             assert told["key head"] == "0 · shared by 3"
 
 
 def test_pictures_of_the_atlas_are_the_matrices(opened):
-    """Every cell of a picture has the colour of the mean over its rows of the sum over its keys; masked ones let the ground through."""
+    """Every cell of a picture has the colour of the mean over its rows of the sum over its keys; masked ones let the
+    ground through.
+    """
     run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
     view = opened(page(run), "#scale=log")
     codes = view.asks("picture", 0, 0)
@@ -156,7 +197,9 @@ def test_metrics_take_the_place_of_pictures(home):
             figure = run.calls[call].figures["maximum"][head]
             x, y = view.tab.evaluate(f"(({{ x, y }}) => [x, y])(atlas.cells[{3 * call + head}])")
             assert (
-                np.abs(view.pixel("#atlas-canvas", x + 2, y + 2)[:3] - ramp("light")[round(255 * figure)].astype(int)).max()
+                np.abs(
+                    view.pixel("#atlas-canvas", x + 2, y + 2)[:3] - ramp("light")[round(255 * figure)].astype(int)
+                ).max()
                 <= 3
             )
             name = view.tab.get_attribute(f"#grid button[data-call='{call}'][data-head='{head}']", "aria-label")
@@ -198,7 +241,9 @@ def test_the_filter_is_stepped_over(home):
     view.tab.focus(f"#grid button[data-call='{kept[0][0]}'][data-head='{kept[0][1]}']")
     for _ in range(4):
         view.press("ArrowRight")
-    focused = view.tab.evaluate("[document.activeElement.dataset.call, document.activeElement.dataset.head].map(Number)")
+    focused = view.tab.evaluate(
+        "[document.activeElement.dataset.call, document.activeElement.dataset.head].map(Number)"
+    )
     assert tuple(focused) == [place for place in kept if place[0] == kept[0][0]][-1]
 
 
@@ -222,7 +267,9 @@ def test_not_sink_dominated_is_a_ready_made_filter(home):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_figures_that_a_call_has_not_are_dashes(opened, alone):
-    """Between two axes nothing counts from a token's own place: list, table, cells, order and filter go on without those figures."""
+    """Between two axes nothing counts from a token's own place: list, table, cells, order and filter go on without
+    those figures.
+    """
     crossed, _ = example(layers=1, keys=5)
     plain, _ = example(layers=1, seed=1)
     calls = crossed.calls if alone else plain.calls + crossed.calls
@@ -269,7 +316,9 @@ def test_arrows_walk_the_grid_and_enter_chooses(home):
 
 
 def test_the_table_has_all_numbers(home):
-    """Every figure of every head stands in the table, it sorts by any column, and the copy has the same numbers in full."""
+    """Every figure of every head stands in the table, it sorts by any column, and the copy has the same numbers in
+    full.
+    """
     view, run, _ = home
     view.click("#atlas-as-table")
     lines = view.tab.eval_on_selector_all(
@@ -278,10 +327,12 @@ def test_the_table_has_all_numbers(home):
     names = view.tab.evaluate("headTable.names()")
     assert [line[0] for line in lines] == [f"layer {call}, head {head}" for call in range(2) for head in range(3)]
     assert [share(line[1 + names.index("distant")]) for line in lines] == pytest.approx(
-        np.concatenate([call.figures["distant"] for call in run.calls]).tolist(), rel=0.006)  # fmt: skip
+        np.concatenate([call.figures["distant"] for call in run.calls]).tolist(), rel=0.006
+    )
     view.click(f"#atlas-table th:nth-child({2 + names.index('distant')}) button")
     values = view.tab.eval_on_selector_all(
-        f"#atlas-table td:nth-child({2 + names.index('distant')})", "cells => cells.map((cell) => parseFloat(cell.textContent))"
+        f"#atlas-table td:nth-child({2 + names.index('distant')})",
+        "cells => cells.map((cell) => parseFloat(cell.textContent))",
     )
     assert values == sorted(values, reverse=True)
     copied = [line.split("\t") for line in view.tab.evaluate("headTable.text()").splitlines()]
@@ -298,14 +349,28 @@ def test_the_table_has_all_numbers(home):
 
 
 def test_the_keyboard_reaches_everything(home):
-    """Arrows and letters move row and key, brackets the layer, comma and full stop the head; others change scale, pool, direction."""
+    """Arrows and letters move row and key, brackets the layer, comma and full stop the head; others change scale, pool,
+    direction.
+    """
     view, *_ = home
     steps = (
-        ("ArrowDown", (0, 0, 1, None)), ("s", (0, 0, 2, None)), ("w", (0, 0, 1, None)), ("ArrowUp", (0, 0, 0, None)),
-        ("ArrowUp", (0, 0, 0, None)), ("End", (0, 0, 11, None)), ("ArrowLeft", (0, 0, 11, 10)), ("d", (0, 0, 11, 11)),
-        ("]", (1, 0, 11, 11)), ("]", (0, 0, 11, 11)), ("[", (1, 0, 11, 11)), (".", (1, 1, 11, 11)), (",", (1, 0, 11, 11)),
-        (",", (1, 2, 11, 11)), ("Home", (1, 2, 0, 11)), ("Escape", (1, 2, 0, None)),
-    )  # fmt: skip
+        ("ArrowDown", (0, 0, 1, None)),
+        ("s", (0, 0, 2, None)),
+        ("w", (0, 0, 1, None)),
+        ("ArrowUp", (0, 0, 0, None)),
+        ("ArrowUp", (0, 0, 0, None)),
+        ("End", (0, 0, 11, None)),
+        ("ArrowLeft", (0, 0, 11, 10)),
+        ("d", (0, 0, 11, 11)),
+        ("]", (1, 0, 11, 11)),
+        ("]", (0, 0, 11, 11)),
+        ("[", (1, 0, 11, 11)),
+        (".", (1, 1, 11, 11)),
+        (",", (1, 0, 11, 11)),
+        (",", (1, 2, 11, 11)),
+        ("Home", (1, 2, 0, 11)),
+        ("Escape", (1, 2, 0, None)),
+    )
     for pressed, expected in steps:
         view.press(pressed)
         assert view.state("call", "head", "query", "key") == expected, pressed
@@ -337,7 +402,9 @@ def test_keys_do_not_steal_from_inputs(home):
 
 
 def test_help_lists_every_key(home):
-    """The dialog has a line for every key of the table, opens by ? and closes by Escape, which then does nothing else."""
+    """The dialog has a line for every key of the table, opens by ? and closes by Escape, which then does nothing
+    else.
+    """
     view, *_ = home
     view.choose(key=3)
     view.press("?")
@@ -351,9 +418,9 @@ def test_help_lists_every_key(home):
             caps.lastElementChild.getBoundingClientRect().right >= words.getBoundingClientRect().left).map((node) => node.textContent)"""
         assert view.tab.eval_on_selector_all("#keys li", over) == []
     view.tab.set_viewport_size(size)
-    assert len({key for keys in view.tab.evaluate("keys.map(({ keys }) => keys)") for key in keys}) == view.tab.evaluate(
-        "keys.reduce((sum, { keys }) => sum + keys.length, 0)"
-    )
+    assert len(
+        {key for keys in view.tab.evaluate("keys.map(({ keys }) => keys)") for key in keys}
+    ) == view.tab.evaluate("keys.reduce((sum, { keys }) => sum + keys.length, 0)")
     view.press("Escape")
     assert not view.tab.is_visible("#keys")
     assert view.state("key") == 3
@@ -375,7 +442,19 @@ def test_an_address_leads_to_its_view(opened):
     run, _ = example(mask=rg.causal())
     address = "#call=1&head=2&query=6&key=2&scale=linear&pool=largest&direction=from&pins=1,3&metric=spread&sort=heads&filter=sink,0,0.9"
     view = opened(page(run), address)
-    wanted = (1, 2, 6, 2, "linear", "largest", "from", [1, 3], "spread", "heads", {"metric": "sink", "low": 0, "high": 0.9})
+    wanted = (
+        1,
+        2,
+        6,
+        2,
+        "linear",
+        "largest",
+        "from",
+        [1, 3],
+        "spread",
+        "heads",
+        {"metric": "sink", "low": 0, "high": 0.9},
+    )
     names = ("call", "head", "query", "key", "scale", "pool", "direction", "pins", "metric", "sort", "filter")
     assert view.state(*names) == wanted
     view.choose(call=0)
@@ -417,8 +496,18 @@ def test_nothing_is_cut_off(home):
 
 def finding(severity="fault", **more):
     """A finding as the audits write it."""
-    return {"check": "future-leak", "severity": severity, "where": "layer 1, head 2", "measured": "0.3", "cause": "no mask",
-            "mend": "pass one", "call": 1, "head": 2, "row": 5, "numbers": {}} | more  # fmt: skip
+    return {
+        "check": "future-leak",
+        "severity": severity,
+        "where": "layer 1, head 2",
+        "measured": "0.3",
+        "cause": "no mask",
+        "mend": "pass one",
+        "call": 1,
+        "head": 2,
+        "row": 5,
+        "numbers": {},
+    } | more
 
 
 def test_findings_stand_on_top_and_lead_to_their_place(opened):
@@ -466,7 +555,9 @@ def test_notes_alone_are_folded_away(opened):
 
 
 def test_a_figure_that_is_no_number_stays_none(opened):
-    """The figures of a row of NaN are NaN on the page as they are in Python, the others keep theirs, and words show a dash."""
+    """The figures of a row of NaN are NaN on the page as they are in Python, the others keep theirs, and words show a
+    dash.
+    """
 
     def poison(q, k):
         q[0, 2] = np.nan
@@ -475,7 +566,9 @@ def test_a_figure_that_is_no_number_stays_none(opened):
     call, view = run.calls[0], opened(page(run))
     for name in ("entropy", "spread", "maximum", "special", "received"):
         exact = call.received[0] if name == "received" else call.rows[name][0]
-        shown = view.tab.evaluate("(name) => source.tracks(0, 0, 0).then((found) => [...found[name]].map(String))", name)
+        shown = view.tab.evaluate(
+            "(name) => source.tracks(0, 0, 0).then((found) => [...found[name]].map(String))", name
+        )
         np.testing.assert_allclose(np.array(shown, float), exact, atol=1e-4 * np.nanmax(exact, initial=1))
         assert np.isnan(exact).any()
     assert view.tab.evaluate("TRACKS.spread.words(NaN)") == "entropy — of the most"
@@ -483,7 +576,9 @@ def test_a_figure_that_is_no_number_stays_none(opened):
 
 @pytest.mark.parametrize("kind", ["whole", "part"])
 def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
-    """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows and in the atlas."""
+    """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows and in the
+    atlas.
+    """
     run, exact = example(n=90, layers=1, heads=4, mask=rg.causal())
     given = np.array(exact[0], np.float32)
     given[1, 5] = np.where(np.arange(90) <= 5, np.nan, 0)
@@ -509,7 +604,9 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
 
 
 def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
-    """The strongest keys of each row are as exact as said, the others the mean of their block; the page says how many are which."""
+    """The strongest keys of each row are as exact as said, the others the mean of their block; the page says how many
+    are which.
+    """
     monkeypatch.setattr(embed, "WHOLE", 1)
     monkeypatch.setattr(embed, "FULLEST", 8)
     run, exact = example(n=100, layers=1, heads=1, mask=rg.causal())
@@ -532,7 +629,9 @@ def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
 
 
 def test_hostile_tokens_are_only_text(opened):
-    """Tokens, names and findings that look like markup, script, template or control marks are shown as they are and run nothing."""
+    """Tokens, names and findings that look like markup, script, template or control marks are shown as they are and run
+    nothing.
+    """
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE)
     run = fault(
         dataclasses.replace(run, model=HOSTILE[0], text="".join(HOSTILE), facts={HOSTILE[1]: [HOSTILE[2]]}),
@@ -557,7 +656,9 @@ def test_the_policy_of_the_page_blocks_foreign_script(kept_open, chromium, tmp_p
     from browser import Opened
 
     file = tmp_path / "page.html"
-    file.write_text(page(example()[0]).replace("</header>", "</header><script>window.harmed = 1</script>", 1), encoding="utf-8")
+    file.write_text(
+        page(example()[0]).replace("</header>", "</header><script>window.harmed = 1</script>", 1), encoding="utf-8"
+    )
     view = Opened(chromium, file.as_uri())
     assert view.tab.evaluate("window.harmed") is None
     assert any("Content Security Policy" in line for line in view.said)
@@ -591,13 +692,17 @@ def test_calls_of_several_kinds_stand_apart(opened):
 
 
 def test_a_page_is_small_and_stands_alone():
-    """20 tokens of 72 heads of 32 fit in a megabyte; no address of another place is in the file; the same run gives the same page."""
+    """20 tokens of 72 heads of 32 fit in a megabyte; no address of another place is in the file; the same run gives the
+    same page.
+    """
     run, _ = example(n=20, layers=6, heads=12, depth=32)
     html = page(run)
     assert len(html.encode()) < 1_000_000
     assert not re.search(
         r"(?:https?:)?//\w",
-        re.sub(r"<script type.*?</script>|sha256-[\w+/=]+|http://www.w3.org/2000/svg|//(?= )", "", html, flags=re.S | re.M),
+        re.sub(
+            r"<script type.*?</script>|sha256-[\w+/=]+|http://www.w3.org/2000/svg|//(?= )", "", html, flags=re.S | re.M
+        ),
     )
     assert html == page(run)
 
@@ -616,7 +721,9 @@ def test_more_than_fits_is_refused():
     """A run of too many weights for one page is refused, and told to be served; served it has a page."""
     run, _ = example(n=512, layers=1, heads=4)
     run = dataclasses.replace(run, calls=run.calls * 80)
-    with pytest.raises(rg.Refused, match=r"too much for one page(.|\n)*320 heads, the largest of 512 × 512(.|\n)*serve it"):
+    with pytest.raises(
+        rg.Refused, match=r"too much for one page(.|\n)*320 heads, the largest of 512 × 512(.|\n)*serve it"
+    ):
         page(run)
     assert '"kept": null' in page(run, served=True)
 
@@ -649,7 +756,11 @@ def test_runs_of_other_sizes_are_not_compared():
         page(example()[0], example(n=9)[0])
 
 
-@given(st.recursive(st.text() | st.floats(allow_nan=False, allow_infinity=False), lambda parts: st.lists(parts), max_leaves=5))
+@given(
+    st.recursive(
+        st.text() | st.floats(allow_nan=False, allow_infinity=False), lambda parts: st.lists(parts), max_leaves=5
+    )
+)
 def test_json_in_the_page_cannot_leave_its_element(data):
     """Escaped JSON holds none of < > & and no line separator, and reads back as it was."""
     import json

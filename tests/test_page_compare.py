@@ -1,4 +1,6 @@
-"""Two runs compared in a real browser: one view, one scale, differences against the exact ones, and an edge to draw along."""
+"""Two runs compared in a real browser: one view, one scale, differences against the exact ones, and an edge to draw
+along.
+"""
 
 import dataclasses
 
@@ -32,7 +34,9 @@ def stronger(q, k):
 
 @pytest.fixture(scope="module")
 def shown(kept_open):
-    """A page of two runs over 12 tokens, one of which has another name: (first map, second map, exact weights of both)."""
+    """A page of two runs over 12 tokens, one of which has another name: (first map, second map, exact weights of
+    both).
+    """
     ours, exact = example(n=12, mask=rg.causal())
     names = [f" word{i}" if i != 4 else " other" for i in range(12)]
     names[0], names[11] = "[CLS]", "[SEP]"
@@ -97,7 +101,9 @@ def test_words_give_both_weights_and_their_difference(home):
 
 @pytest.mark.parametrize("law", ["difference", "linear"])
 def test_a_difference_has_a_colour_on_a_domain_that_never_moves(home, law):
-    """The colour of a cell is the diverging ramp's at the place of the exact difference; the legend names the law and its ends."""
+    """The colour of a cell is the diverging ramp's at the place of the exact difference; the legend names the law and
+    its ends.
+    """
     first, _, exact, other = home
     first.view.click(f"#compare-mode [value={law}]")
     assert first.tab.is_hidden("#compare-1")
@@ -112,14 +118,20 @@ def test_a_difference_has_a_colour_on_a_domain_that_never_moves(home, law):
             slack = 2 * FINE_ERROR * max(p, q)
             ends = []
             for d in (q - p - slack, q - p + slack):
-                x = 0.5 + d / 2 if law == "linear" else 0.5 + np.sign(d) / 2 * max(0, 1 + np.log10(max(abs(d), 1e-12)) / 6)
+                x = (
+                    0.5 + d / 2
+                    if law == "linear"
+                    else 0.5 + np.sign(d) / 2 * max(0, 1 + np.log10(max(abs(d), 1e-12)) / 6)
+                )
                 ends.append(round(255 * x))
             steps = colours[max(0, min(ends) - 1) : max(ends) + 2]
             assert np.abs(steps - first.pixel(i, j)[:3]).sum(-1).min() <= 1, (head, i, j, p, q)
 
 
 def test_an_edge_lays_one_run_over_the_other(home):
-    """Left of the edge are the cells of the first run, right of it those of the second; it is dragged, and moved by keys."""
+    """Left of the edge are the cells of the first run, right of it those of the second; it is dragged, and moved by
+    keys.
+    """
     first, _, exact, other = home
     first.view.click("#compare-mode [value=swipe]")
     first.view.choose(query=11)
@@ -128,7 +140,9 @@ def test_an_edge_lays_one_run_over_the_other(home):
         distance = []
         for p in (exact, other):
             at = round(255 * min(1, max(0, 1 + np.log10(p[0][0, i, j]) / 6)))
-            distance.append(np.abs(ramp("light").astype(int)[max(0, at - 2) : at + 3] - first.pixel(i, j)[:3]).sum(-1).min())
+            distance.append(
+                np.abs(ramp("light").astype(int)[max(0, at - 2) : at + 3] - first.pixel(i, j)[:3]).sum(-1).min()
+            )
         return distance.index(min(distance))
 
     cells = [(8, 2), (10, 3), (10, 8)]
@@ -149,10 +163,14 @@ def test_an_edge_lays_one_run_over_the_other(home):
 
 
 def test_the_heads_that_differ_most_come_first_with_their_rows(home):
-    """The table is in falling order of the largest difference of a figure; a row's difference is half the sum of |p₁ − p₀|."""
+    """The table is in falling order of the largest difference of a figure; a row's difference is half the sum of |p₁ −
+    p₀|.
+    """
     first, _, exact, other = home
     first.view.choose(query=9)
-    first.tab.wait_for_function("![...document.querySelectorAll('#compare-heads td')].some((cell) => cell.textContent === '…')")
+    first.tab.wait_for_function(
+        "![...document.querySelectorAll('#compare-heads td')].some((cell) => cell.textContent === '…')"
+    )
     lines = first.tab.eval_on_selector_all(
         "#compare-heads tbody tr", "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
     )
@@ -183,7 +201,10 @@ def test_the_axis_says_where_tokens_differ(home):
 
     def mark(j):
         x, y = first.tab.evaluate(
-            "(j) => { const plot = comparison.plots[0], at = plot.view(); return [plot.left + (j + 0.5) * at.kx, plot.top - 2]; }",
+            (
+                "(j) => { const plot = comparison.plots[0], at = plot.view(); return [plot.left + (j + 0.5) * "
+                "at.kx, plot.top - 2]; }"
+            ),
             j,
         )
         return first.view.pixel("#compare-0 .matrix", int(x), int(y))[:3]
@@ -205,12 +226,16 @@ def test_the_kind_of_comparison_is_chosen_by_keyboard_and_kept_in_the_address(ho
 
 
 def test_masks_that_differ_and_faults_are_not_differences(opened):
-    """What is masked in one run alone, not a number, or forbidden has a colour of its own, which is no place of the ramp."""
+    """What is masked in one run alone, not a number, or forbidden has a colour of its own, which is no place of the
+    ramp.
+    """
     run, exact = example(n=10, layers=1, heads=1, mask=rg.causal())
     bare = {"q": None, "k": None, "v": None, "x": None, "out": None}
     p = exact[0].copy()
     p[0, 6, 2], p[0, 3, 8] = np.nan, 0.25
-    view = opened(page(fault(run, given=p, **bare), fault(run, given=exact[0], mask=None, **bare)), "#compare=difference")
+    view = opened(
+        page(fault(run, given=p, **bare), fault(run, given=exact[0], mask=None, **bare)), "#compare=difference"
+    )
     chart = Map(view, "comparison.plots[0]")
     for (i, j), name in {(6, 2): "--nan", (3, 8): "--leak", (2, 6): "--out"}.items():
         tint = view.tab.evaluate("(name) => css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16))", name)
@@ -219,7 +244,9 @@ def test_masks_that_differ_and_faults_are_not_differences(opened):
 
 
 def test_runs_of_one_model_are_told_apart(opened):
-    """Each is called first or second, and by the name of its folder where that is known; every row of a swiped map is drawn whole."""
+    """Each is called first or second, and by the name of its folder where that is known; every row of a swiped map is
+    drawn whole.
+    """
     run, _ = example(n=16)
     named = [dataclasses.replace(run, facts={"folder": f"/runs/{name}"}) for name in ("before/", "after")]
     view = opened(page(*named), "#compare=swipe", viewport={"width": 1440, "height": 900})
@@ -244,7 +271,9 @@ def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(opened):
         for kind in ("side", "difference", "swipe"):
             view.choose(compare=kind)
             assert (
-                view.tab.evaluate(f"{inside} && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.id)")
+                view.tab.evaluate(
+                    f"{inside} && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.id)"
+                )
                 == []
             )
     assert view.tab.evaluate("window.harmed") is None

@@ -17,8 +17,18 @@ from regard.lens.runs.run import Step
 from regard.lens.viewer import page
 
 DIGITS = 0.006  # three figures are shown: half of the last one, relative to the first
-BEGIN = {"call": 0, "head": 0, "query": 0, "key": None, "pins": [], "scale": "log", "pool": "share", "hideSpecial": False,
-         "view": None, "cells": None}  # fmt: skip
+BEGIN = {
+    "call": 0,
+    "head": 0,
+    "query": 0,
+    "key": None,
+    "pins": [],
+    "scale": "log",
+    "pool": "share",
+    "hideSpecial": False,
+    "view": None,
+    "cells": None,
+}
 
 
 def share(text) -> float:
@@ -34,13 +44,17 @@ class Map:
 
     def at(self, i, j):
         """Where the middle of a cell is in the window."""
-        return tuple(self.tab.evaluate(
-            """([plot, i, j]) => {
+        return tuple(
+            self.tab.evaluate(
+                """([plot, i, j]) => {
                 plot = eval(plot);
                 plot.canvas.scrollIntoView({ block: "center" });
                 const box = plot.canvas.getBoundingClientRect(), at = plot.view();
                 return [box.left + plot.left + (j + 0.5 - at.column) * at.kx, box.top + plot.top + (i + 0.5 - at.row) * at.ky];
-            }""", [self.plot, i, j]))  # fmt: skip
+            }""",
+                [self.plot, i, j],
+            )
+        )
 
     def pixel(self, i, j) -> list[int]:
         """The colour in a cell, off its middle, where a number may stand."""
@@ -50,7 +64,9 @@ class Map:
                 const at = plot.view();
                 const place = [plot.left + (j + 0.25 - at.column) * at.kx, plot.top + (i + 0.25 - at.row) * at.ky];
                 return place.map((x) => Math.floor(x * plot.dpr));
-            }""", [self.plot, i, j])  # fmt: skip
+            }""",
+            [self.plot, i, j],
+        )
         return self.view.pixel(f"#{self.tab.evaluate('(plot) => eval(plot).holder.id', self.plot)} .matrix", x, y)
 
     def click(self, i, j, **more):
@@ -103,14 +119,20 @@ def home(shown):
 def place(p, scale="log", row=None):
     """Where a weight stands on the ramp, 0 to 255, by the formula of each scale."""
     with np.errstate(divide="ignore"):
-        x = {"log": 1 + np.log10(p) / 6, "linear": p, "lift": 0.5 + np.log2(p * row[0]) / 12 if row else None,
-             "row": p / row[1] if row else None}[scale]  # fmt: skip
+        x = {
+            "log": 1 + np.log10(p) / 6,
+            "linear": p,
+            "lift": 0.5 + np.log2(p * row[0]) / 12 if row else None,
+            "row": p / row[1] if row else None,
+        }[scale]
     return round(255 * min(1, max(0, x)))
 
 
 @pytest.mark.parametrize("scale", ["log", "linear", "lift", "row"])
 def test_every_cell_has_the_colour_of_its_weight(home, scale):
-    """The colour of a cell is the ramp's at the place of the exact weight, to within the step of its code; masked cells have none."""
+    """The colour of a cell is the ramp's at the place of the exact weight, to within the step of its code; masked cells
+    have none.
+    """
     chart, exact = home
     chart.view.choose(head=1, query=11, scale=scale)
     colours = ramp("diverging-light" if scale == "lift" else "light").astype(int)
@@ -125,7 +147,9 @@ def test_every_cell_has_the_colour_of_its_weight(home, scale):
 
 
 def test_a_click_pins_a_cell_and_says_its_exact_weight(home):
-    """Row and key of the cell are chosen, the words hold the exact weight, and the table around it that of its neighbours."""
+    """Row and key of the cell are chosen, the words hold the exact weight, and the table around it that of its
+    neighbours.
+    """
     chart, exact = home
     chart.click(8, 3)
     assert chart.view.state("query", "key") == (8, 3)
@@ -141,7 +165,9 @@ def test_a_click_pins_a_cell_and_says_its_exact_weight(home):
             assert text == "masked"
         else:
             assert (
-                float(text.removesuffix(" %")) / 100 == pytest.approx(p, rel=DIGITS) if p >= 1e-6 else text.startswith("below")
+                float(text.removesuffix(" %")) / 100 == pytest.approx(p, rel=DIGITS)
+                if p >= 1e-6
+                else text.startswith("below")
             )
     chart.click(5, 2, modifiers=["Shift"])
     assert chart.view.state("query", "pins") == (8, [5])
@@ -150,11 +176,15 @@ def test_a_click_pins_a_cell_and_says_its_exact_weight(home):
 
 
 def test_nothing_moves_while_the_pointer_does(home):
-    """The words under the map change with the pointer and with what is pinned; what stands below them stays where it is."""
+    """The words under the map change with the pointer and with what is pinned; what stands below them stays where it
+    is.
+    """
     chart, _ = home
 
     def below():
-        return chart.tab.evaluate("document.getElementById('minimap').offsetTop + document.getElementById('map').offsetHeight")
+        return chart.tab.evaluate(
+            "document.getElementById('minimap').offsetTop + document.getElementById('map').offsetHeight"
+        )
 
     before = below()
     for i, j in [(3, 1), (11, 10), (2, 9)]:
@@ -165,7 +195,9 @@ def test_nothing_moves_while_the_pointer_does(home):
 
 
 def test_the_map_is_driven_by_the_keyboard(home):
-    """With the focus on the canvas, arrows move the pinned cell by one, Home and End go to the edges, and + − 0 zoom."""
+    """With the focus on the canvas, arrows move the pinned cell by one, Home and End go to the edges, and + − 0
+    zoom.
+    """
     chart, exact = home
     chart.tab.focus("#map .matrix")
     chart.view.press("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight")
@@ -219,7 +251,9 @@ def test_a_block_is_summed_by_mouse_and_by_keyboard(home):
 
 
 def test_the_wheel_zooms_where_the_pointer_is_and_leaves_the_page_to_be_scrolled(home):
-    """With Ctrl, or with the focus, the cell under the pointer stays under it; otherwise the page scrolls and the map stays."""
+    """With Ctrl, or with the focus, the cell under the pointer stays under it; otherwise the page scrolls and the map
+    stays.
+    """
     chart, _ = home
     x, y = chart.at(8, 8)
     chart.tab.mouse.move(x, y)
@@ -246,7 +280,9 @@ def test_the_wheel_zooms_where_the_pointer_is_and_leaves_the_page_to_be_scrolled
 
 
 def test_dragging_moves_the_map_with_the_pointer_and_the_address_keeps_the_view(home, opened):
-    """What was under the pointer stays under it, to the edges of the matrix; an address with a view opens at just that view."""
+    """What was under the pointer stays under it, to the edges of the matrix; an address with a view opens at just that
+    view.
+    """
     chart, exact = home
     chart.view.choose(view={"row": 4, "column": 3, "span": 5})
     before = chart.seen()
@@ -274,7 +310,9 @@ def test_the_small_map_moves_the_view(home):
 
 
 def test_special_tokens_can_be_left_out_and_the_rest_is_renormalised_and_labelled(home):
-    """Without special tokens a weight has the colour of its share of the others, and the level says these are not the model's."""
+    """Without special tokens a weight has the colour of its share of the others, and the level says these are not the
+    model's.
+    """
     chart, exact = home
     chart.view.choose(hideSpecial=True, query=0)
     p = exact[0][0]
@@ -288,7 +326,9 @@ def test_special_tokens_can_be_left_out_and_the_rest_is_renormalised_and_labelle
 
 
 def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_share(opened):
-    """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, and in the reader."""
+    """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, and in the
+    reader.
+    """
     draw, sinks = np.random.default_rng(0).standard_normal, np.array([3.0], np.float32)
     q, k = draw((2, 1, 6, 8), dtype=np.float32)
     run = of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])
@@ -316,7 +356,9 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
 
 
 def test_where_no_token_is_special_none_is_left_out(opened):
-    """An address that asks to leave special tokens out changes no number of a call without any, and nothing is said of it."""
+    """An address that asks to leave special tokens out changes no number of a call without any, and nothing is said of
+    it.
+    """
     draw, sinks = np.random.default_rng(0).standard_normal, np.array([3.0], np.float32)
     q, k = draw((2, 1, 6, 8), dtype=np.float32)
     view = opened(page(of_arrays(q, k, sinks=sinks)), "#hide=special&query=2")
@@ -337,7 +379,9 @@ def long(kept_open):
 
 
 def test_far_out_a_cell_is_the_pool_of_its_weights(long):
-    """A pooled cell says the mean over its rows of the sum over its keys, or the largest weight, and how large it is."""
+    """A pooled cell says the mean over its rows of the sum over its keys, or the largest weight, and how large it
+    is.
+    """
     chart, p = long
     chart.view.choose(**BEGIN | {"head": 1})
     size = int(chart.view.text("#map-level").split("each cell is ")[1].split(" ")[0])
@@ -396,7 +440,9 @@ def test_what_is_wrong_is_seen_from_afar_and_told_apart(long):
 
 
 def test_panning_draws_from_pictures_that_are_there(long):
-    """While the view moves within tiles that have arrived, nothing is asked for or decoded again; a frame is drawn within 16 ms."""
+    """While the view moves within tiles that have arrived, nothing is asked for or decoded again; a frame is drawn
+    within 16 ms.
+    """
     chart, _ = long
     chart.view.choose(**BEGIN | {"head": 1, "view": {"row": 10, "column": 10, "span": 200}})
     found = chart.tab.evaluate(
@@ -424,7 +470,9 @@ def test_panning_draws_from_pictures_that_are_there(long):
 
 
 def test_what_was_overtaken_is_not_asked_for(long):
-    """While the source is slow, at most four tiles are on their way; of what was passed by, no more than had begun is asked for."""
+    """While the source is slow, at most four tiles are on their way; of what was passed by, no more than had begun is
+    asked for.
+    """
     chart, _ = long
     chart.view.choose(**BEGIN)
     found = chart.tab.evaluate(
@@ -472,7 +520,9 @@ def test_a_matrix_of_other_proportions_is_fitted(kept_open):
 
 
 def test_nothing_moves_and_nothing_is_empty_around_the_small_map(opened):
-    """Where no cell is pointed at, its line says how the map is driven; pointing, pinning and measuring move nothing below."""
+    """Where no cell is pointed at, its line says how the map is driven; pointing, pinning and measuring move nothing
+    below.
+    """
     chart = Map(opened(page(example(n=12)[0]), viewport={"width": 1440, "height": 900}))
 
     def place():
@@ -507,7 +557,9 @@ def test_a_generated_run_shows_the_rows_that_were_there(kept_open):
 
 
 def test_a_picture_shows_what_a_patch_looks_at(kept_open):
-    """Where keys are patches, the picture stands beside the map, and its words name the patch that the row looks at most."""
+    """Where keys are patches, the picture stands beside the map, and its words name the patch that the row looks at
+    most.
+    """
     tokens = ("[CLS]", *(f"{i // 4},{i % 4}" for i in range(12)))
     run, exact = example(n=13, layers=1, heads=1, tokens=tokens)
     axis = Axis("text", tokens, (True, *(False,) * 12), grid=(3, 4))
@@ -538,7 +590,9 @@ def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(kept_open):
 
 
 def test_the_figures_beside_the_matrix_are_those_of_its_rows_and_keys(home):
-    """Beside a row stand its entropy as a share, and its weight on special tokens; above a key what it receives; a click chooses it."""
+    """Beside a row stand its entropy as a share, and its weight on special tokens; above a key what it receives; a
+    click chooses it.
+    """
     chart, exact = home
     p = exact[0][0].astype(float)
 
@@ -589,7 +643,9 @@ def test_what_cannot_be_had_is_said_and_asked_for_again(home):
 
 
 def test_two_fingers_zoom_and_one_scrolls_the_page(opened):
-    """On a phone a pinch zooms the map and not the page; one finger moves the page up and down, and the map from side to side."""
+    """On a phone a pinch zooms the map and not the page; one finger moves the page up and down, and the map from side
+    to side.
+    """
     run, _ = example(n=200, layers=1, heads=1)
     view = opened(page(run), viewport={"width": 390, "height": 700}, has_touch=True, is_mobile=True)
     chart = Map(view)

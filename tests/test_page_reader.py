@@ -16,8 +16,26 @@ from regard.lens.runs.labels import visible
 from regard.lens.viewer.html import SCRIPTS, _part, page
 from regard.lens.viewer.routes import Desk
 
-SENTENCE = ("[CLS]", " The", " animal", " did", "n", "'", "t", " cross", " the", " street", ".", "\n", " It", " was", " too", " tired",
-            ".", "[SEP]")  # fmt: skip
+SENTENCE = (
+    "[CLS]",
+    " The",
+    " animal",
+    " did",
+    "n",
+    "'",
+    "t",
+    " cross",
+    " the",
+    " street",
+    ".",
+    "\n",
+    " It",
+    " was",
+    " too",
+    " tired",
+    ".",
+    "[SEP]",
+)
 SPECIAL = np.array([token[0] == "[" for token in SENTENCE])
 
 
@@ -47,12 +65,23 @@ def grounds(opened, box="#words") -> dict[str, str]:
     """The ground of every token that is on the screen."""
     return opened.tab.evaluate(
         "(box) => Object.fromEntries([...document.querySelectorAll(`${box} .token`)].map((node) => [node.dataset.token,"
-        "  node.style.background || node.className]))", box)  # fmt: skip
+        "  node.style.background || node.className]))",
+        box,
+    )
 
 
 def fresh(opened, **change):
     opened.choose(
-        **{"call": 0, "head": 0, "query": 9, "key": None, "pins": [], "direction": "to", "scale": "log", "hideSpecial": False}
+        **{
+            "call": 0,
+            "head": 0,
+            "query": 9,
+            "key": None,
+            "pins": [],
+            "direction": "to",
+            "scale": "log",
+            "hideSpecial": False,
+        }
         | change
     )
 
@@ -68,7 +97,9 @@ def test_the_list_holds_the_strongest_keys_with_their_weights(seen):
 
 
 def test_a_token_lies_on_the_colour_of_its_weight(seen):
-    """The ground is the colour of the legend for the exact weight; masked tokens have none, and are said to be masked."""
+    """The ground is the colour of the legend for the exact weight; masked tokens have none, and are said to be
+    masked.
+    """
     opened, exact = seen
     for scale in ("log", "linear", "lift", "row"):
         fresh(opened, scale=scale)
@@ -123,7 +154,9 @@ def test_clicks_choose_row_pin_and_key(seen):
 
 
 def test_keys_move_row_pins_and_key(seen):
-    """Arrows move the row, with Shift they leave it pinned and take it back, with Alt they move the key; ends are ends."""
+    """Arrows move the row, with Shift they leave it pinned and take it back, with Alt they move the key; ends are
+    ends.
+    """
     opened, _ = seen
     fresh(opened)
     opened.tab.focus("#words")
@@ -197,7 +230,9 @@ def test_how_many_keys_hold_the_weight(seen):
         for share in (80, 90):
             count = int(np.searchsorted(sums, share / 100) + 1)
             said = f"{share} % of the weight in {count} key{'s' if count > 1 else ''}"
-            assert opened.text("#strongest-note") == opened.tab.get_attribute("#strongest-curve", "aria-valuetext") == said
+            assert (
+                opened.text("#strongest-note") == opened.tab.get_attribute("#strongest-curve", "aria-valuetext") == said
+            )
             opened.press("ArrowRight" if share == 80 else "ArrowLeft")
 
 
@@ -217,7 +252,9 @@ def test_next_and_previous_strongest(seen):
 
 
 def test_search_finds_words_of_several_tokens_and_positions(seen):
-    """“didn't” lies over four tokens; hits are marked, Enter goes from one to the next and chooses it, a number is a position."""
+    """“didn't” lies over four tokens; hits are marked, Enter goes from one to the next and chooses it, a number is a
+    position.
+    """
     opened, _ = seen
     fresh(opened, query=0)
     opened.press("/")
@@ -241,7 +278,9 @@ def test_search_finds_words_of_several_tokens_and_positions(seen):
 
 
 def test_cross_attention_has_two_texts(across):
-    """Rows are chosen in the upper text, keys in the lower, which is coloured; the other way round it is the rows that are coloured."""
+    """Rows are chosen in the upper text, keys in the lower, which is coloured; the other way round it is the rows that
+    are coloured.
+    """
     opened, exact = across
     opened.choose(query=3, key=None)
     near(listed(opened), exact[0][0, 3], FINE_ERROR)
@@ -258,7 +297,9 @@ def test_cross_attention_has_two_texts(across):
 
 
 def test_what_is_no_plain_weight_looks_and_reads_so(opened):
-    """NaN, a weight out of range, a plain zero and a weight where the mask forbids it: each has a look and words of its own."""
+    """NaN, a weight out of range, a plain zero and a weight where the mask forbids it: each has a look and words of its
+    own.
+    """
     run, exact = example(12, 1, 1, mask=rg.causal())
     given = exact[0].astype(np.float32)
     given[0, 8, :5] = (np.nan, 1.5, 0, 0.2, 0.1)
@@ -266,8 +307,13 @@ def test_what_is_no_plain_weight_looks_and_reads_so(opened):
     figures = of_weights(given, np.zeros(12, bool), mask=run.calls[0].mask, start=0)
     call = Call("given", 0, "text", "text", mask=run.calls[0].mask, given=given, **figures)
     seen = opened(page(dataclasses.replace(run, calls=(call,))), "#query=8")
-    expected = {0: ("nan", "not a number"), 1: ("out", "out of range"), 2: ("zero", "exactly 0"), 9: ("masked", "masked"),
-                10: ("leak", "39 % where the mask forbids it")}  # fmt: skip
+    expected = {
+        0: ("nan", "not a number"),
+        1: ("out", "out of range"),
+        2: ("zero", "exactly 0"),
+        9: ("masked", "masked"),
+        10: ("leak", "39 % where the mask forbids it"),
+    }
     assert abs(0.39 / 0.4 - 1) <= COARSE_ERROR  # such a weight has one byte
     looks = set()
     for j, (name, words) in expected.items():
@@ -291,12 +337,16 @@ def test_hostile_tokens_are_text(opened):
 
 
 def test_a_picture_is_read_by_its_patches(opened):
-    """Patches stand in place of a text: at full strength their colour is that of the weight, and clicks and arrows choose them."""
+    """Patches stand in place of a text: at full strength their colour is that of the weight, and clicks and arrows
+    choose them.
+    """
     from PIL import Image
 
     side, size = 3, 40
     file = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (side * size, side * size, 3)).astype(np.uint8)).save(file, "PNG")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (side * size, side * size, 3)).astype(np.uint8)).save(
+        file, "PNG"
+    )
     tokens = ("[CLS]", *(f"patch {i}" for i in range(side * side)))
     run, exact = example(len(tokens), 1, 2, tokens=tokens)
     picture = Axis("text", tokens, (True, *[False] * side**2), grid=(side, side), picture=file.getvalue())
@@ -324,8 +374,19 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
     mask = rg.problem.Problem.of(q[None, :, -1:], k[None], None, mask=rg.window(window) & rg.causal()).mask
     words = Axis.of([f" word{i % 977}" for i in range(n)], name="text")
     rows = {name: np.ones((1, n), np.float32) for name in rg.lens.figures.ROWS}
-    call = Call("layer", 0, "text", "text", np.zeros((1, n), np.float32), q, k, mask=mask, scale=0.5, rows=rows,
-                received=np.ones((1, n), np.float32))  # fmt: skip
+    call = Call(
+        "layer",
+        0,
+        "text",
+        "text",
+        np.zeros((1, n), np.float32),
+        q,
+        k,
+        mask=mask,
+        scale=0.5,
+        rows=rows,
+        received=np.ones((1, n), np.float32),
+    )
     at = 98_765
     scores = 0.5 * k[0, at - window + 1 : at + 1].astype(float) @ q[0, at].astype(float)
     call.lse[0, at] = np.log(np.exp(scores).sum())
@@ -340,7 +401,9 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
             route.fulfill(status=503, body='{"error": "not in this test"}', content_type="application/json")
         else:
             made = desk.answer(*question)
-            route.fulfill(body=made, content_type="application/json" if question[0] == "walk" else "application/octet-stream")
+            route.fulfill(
+                body=made, content_type="application/json" if question[0] == "walk" else "application/octet-stream"
+            )
 
     tab = chromium.new_page(viewport={"width": 1280, "height": 900})
     tab.route("**/*", answer)
@@ -359,10 +422,14 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
     tab.wait_for_selector(f"#strongest-list .entry[data-token='{at - int(np.argmax(scores[::-1]))}']")
     assert at in there() and len(there()) < 300
     tab.set_viewport_size({"width": 1000, "height": 700})
-    tab.evaluate("$('reader').hidden = true; new Promise(requestAnimationFrame).then(() => { $('reader').hidden = false; })")
+    tab.evaluate(
+        "$('reader').hidden = true; new Promise(requestAnimationFrame).then(() => { $('reader').hidden = false; })"
+    )
     tab.wait_for_selector(f"#words-{at}")  # the place is kept when the room changes, and over being hidden
-    shown = {int(row.get_attribute("data-token")): float(row.query_selector("data").get_attribute("value"))
-             for row in tab.query_selector_all("#strongest-list .entry[data-token]")}  # fmt: skip
+    shown = {
+        int(row.get_attribute("data-token")): float(row.query_selector("data").get_attribute("value"))
+        for row in tab.query_selector_all("#strongest-list .entry[data-token]")
+    }
     exact = np.zeros(n)
     exact[at - window + 1 : at + 1] = np.exp(scores - call.lse[0, at])
     near(shown, exact, FINE_ERROR + 1e-6)
@@ -370,7 +437,9 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
 
 
 def test_no_two_scripts_declare_the_same_name():
-    """The scripts of the page are joined into one: a function declared twice would quietly take the place of the other."""
+    """The scripts of the page are joined into one: a function declared twice would quietly take the place of the
+    other.
+    """
     script = "".join(_part(f"{name}.js") for name in SCRIPTS)
     found = re.findall(r"^(?:async )?(?:function|class|const|let) (?:(\w+)|[\[{]([^=]*)[\]}] =)", script, re.MULTILINE)
     names = [name.strip() for one, several in found for name in (one or several).split(",")]

@@ -73,18 +73,28 @@ def test_the_python_computes_the_numbers(opened, tmp_path):
 
 
 def test_python_names_how_a_run_was_made():
-    """The folder where it is known, otherwise the call of look, in ASCII whatever the text holds; what neither can say is to be saved."""
+    """The folder where it is known, otherwise the call of look, in ASCII whatever the text holds; what neither can say
+    is to be saved.
+    """
     run, _ = example()
-    told = dataclasses.replace(run, text='a "b" \u202e🦊', facts={"made": {"what": "toy", "layers": [0], "os": "system"}})
+    told = dataclasses.replace(
+        run, text='a "b" \u202e🦊', facts={"made": {"what": "toy", "layers": [0], "os": "system"}}
+    )
     assert origin(told) == "rg.look('toy', text='a \"b\" \\u202e\\U0001f98a', layers=[0])"
     assert origin(dataclasses.replace(run, facts={"folder": "x'y"})) == 'rg.Run.open("x\'y")'
-    for unsaid in (run, dataclasses.replace(told, text="a" * 3000), dataclasses.replace(run, facts={"made": "os.system()"})):
+    for unsaid in (
+        run,
+        dataclasses.replace(told, text="a" * 3000),
+        dataclasses.replace(run, facts={"made": "os.system()"}),
+    ):
         assert origin(unsaid) == 'rg.Run.open("run")  # save it first: run.save("run")'
 
 
 def cells(root) -> dict[tuple[int, int], str]:
     """The colours of the cells of a drawing, by row and column."""
-    rects = [rect for group in root.iter(f"{SVG}g") if group.get("shape-rendering") for rect in group.iter(f"{SVG}rect")]
+    rects = [
+        rect for group in root.iter(f"{SVG}g") if group.get("shape-rendering") for rect in group.iter(f"{SVG}rect")
+    ]
     side = float(rects[0].get("height"))
     found = {}
     for rect in rects:
@@ -95,7 +105,9 @@ def cells(root) -> dict[tuple[int, int], str]:
 
 
 def test_the_svg_holds_the_weights_as_colours(shown):
-    """It is XML; every weight has the colour of the ramp on the fixed domain, masked cells have none; tokens and domain are text."""
+    """It is XML; every weight has the colour of the ramp on the fixed domain, masked cells have none; tokens and domain
+    are text.
+    """
     view, _, exact = shown
     view.choose(call=0, head=1, query=0, key=None, scale="log", view=None)
     root = ElementTree.fromstring(saved(view, "#save-svg"))
@@ -152,7 +164,9 @@ def test_large_views_are_pictures_inside_the_drawing(opened):
 
 @pytest.mark.parametrize("keys", [1, 3, 20])
 def test_all_words_of_a_drawing_are_inside_it_and_apart(opened, keys):
-    """No text reaches beyond the edges, and no two of the legend lie on each other, whatever the scale and however few columns."""
+    """No text reaches beyond the edges, and no two of the legend lie on each other, whatever the scale and however few
+    columns.
+    """
     run, _ = example(n=6, layers=1, heads=1, keys=keys)
     view = opened(page(run))
     for scale in ("near", "log", "linear", "lift", "row"):
@@ -177,13 +191,25 @@ def test_all_words_of_a_drawing_are_inside_it_and_apart(opened, keys):
 
 
 def test_hostile_tokens_in_a_drawing_are_text(opened):
-    """Whatever tokens hold, the SVG is XML whose only elements are those of the drawing, and the tokens are its text."""
+    """Whatever tokens hold, the SVG is XML whose only elements are those of the drawing, and the tokens are its
+    text.
+    """
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
     view = opened(page(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None)))
     raw = saved(view, "#save-svg")
     root = ElementTree.fromstring(raw)
-    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {"svg", "title", "defs", "pattern", "path", "linearGradient", "stop",
-                                                                     "rect", "text", "g"}  # fmt: skip
+    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {
+        "svg",
+        "title",
+        "defs",
+        "pattern",
+        "path",
+        "linearGradient",
+        "stop",
+        "rect",
+        "text",
+        "g",
+    }
     texts = {node.text for node in root.iter(f"{SVG}text")}
     for token in HOSTILE:
         word = visible(token)
@@ -192,7 +218,9 @@ def test_hostile_tokens_in_a_drawing_are_text(opened):
 
 
 def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
-    """The page works inside the frame, cannot reach what is around it, and asks for nothing; copying falls back to a box."""
+    """The page works inside the frame, cannot reach what is around it, and asks for nothing; copying falls back to a
+    box.
+    """
     run, exact = example()
     first = choose(run)
     file = tmp_path / "notebook.html"

@@ -27,8 +27,9 @@ def layer():
     random = np.random.default_rng(7)
     draw = lambda *shape: random.standard_normal(shape, dtype=np.float32)  # noqa: E731
     q, k, v, x = 2 * draw(HEADS, N, D), 2 * draw(GROUPS, N, D), draw(GROUPS, N, E), draw(N, 40)
-    problem = rg.problem.Problem.of(q[None], k[None], None, mask=rg.causal(), score=rg.softcap(CAP), scale=SCALE,
-                                    sinks=draw(HEADS, 1))  # fmt: skip
+    problem = rg.problem.Problem.of(
+        q[None], k[None], None, mask=rg.causal(), score=rg.softcap(CAP), scale=SCALE, sinks=draw(HEADS, 1)
+    )
     rules = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": 0, "sinks": problem.sinks}
     figures = measured(q, k, np.array([token[0] == "[" for token in TOKENS]), **rules)
     out = rg.attention(q, k, v, mask=rg.causal(), score=rg.softcap(CAP), scale=SCALE, sinks=problem.sinks)
@@ -44,7 +45,14 @@ def by_hand(call):
     allowed = np.arange(N) <= ROW
     weights = np.where(allowed, np.exp(scores), 0)
     p = weights / (weights.sum() + np.exp(call.sinks[HEAD].astype(float)).sum())
-    return {"products": products, "scaled": scaled, "scores": scores, "mask": allowed.astype(float), "p": p, "sum": p @ v}
+    return {
+        "products": products,
+        "scaled": scaled,
+        "scores": scores,
+        "mask": allowed.astype(float),
+        "p": p,
+        "sum": p @ v,
+    }
 
 
 def bounds(call):
@@ -52,8 +60,14 @@ def bounds(call):
     q, k, v = np.abs(call.q[HEAD, ROW]), np.abs(call.k[HEAD // 2]), np.abs(call.v[HEAD // 2])
     products = (2 * HALF + HALF**2) * (k @ q) + 1e-6
     hand = by_hand(call)
-    return {"products": products, "scaled": SCALE * products, "scores": np.full(N, FINE_ERROR + 1e-5), "mask": np.zeros(N),
-            "p": FINE_ERROR * hand["p"] + 1e-9, "sum": (FINE_ERROR + 1.001 * HALF) * (hand["p"] @ v)}  # fmt: skip
+    return {
+        "products": products,
+        "scaled": SCALE * products,
+        "scores": np.full(N, FINE_ERROR + 1e-5),
+        "mask": np.zeros(N),
+        "p": FINE_ERROR * hand["p"] + 1e-9,
+        "sum": (FINE_ERROR + 1.001 * HALF) * (hand["p"] @ v),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +84,11 @@ def walked(kept_open):
 def column(opened, step) -> dict[int, float | None]:
     """The results of a step by key, as the page shows them; None where it has none."""
     found = opened.tab.evaluate(
-        "(id) => [...document.querySelectorAll(`#walk-${id} li`)].map((line) => [Number(line.querySelector('.number').textContent),"
-        "  line.querySelector('data').getAttribute('value')])", step)  # fmt: skip
+        "(id) => [...document.querySelectorAll(`#walk-${id} li`)].map((line) => "
+        "[Number(line.querySelector('.number').textContent),"
+        "  line.querySelector('data').getAttribute('value')])",
+        step,
+    )
     return {j: None if value == "" else float(value) for j, value in found}
 
 
@@ -98,10 +115,18 @@ def test_every_step_has_the_numbers_of_numpy(walked):
             if step == "scores" and j > ROW:
                 assert value is None  # behind the mask, a rule's result is not in a page
             else:
-                assert abs(value - hand[step][j]) <= error[step][j] + 1e-4 * abs(hand[step][j]) * (step == "scores"), (step, j)
-    for step, exact, off in (("q", call.q[HEAD, ROW], HALF * np.abs(call.q[HEAD, ROW])), ("sum", hand["sum"], error["sum"]),
-                             ("out", call.out[HEAD, ROW], HALF * np.abs(call.out[HEAD, ROW]))):  # fmt: skip
-        assert (np.abs(np.array(numbers(opened, step)) - exact) <= 1.001 * off + 2e-6 * np.abs(exact) + 1e-7).all(), step
+                assert abs(value - hand[step][j]) <= error[step][j] + 1e-4 * abs(hand[step][j]) * (step == "scores"), (
+                    step,
+                    j,
+                )
+    for step, exact, off in (
+        ("q", call.q[HEAD, ROW], HALF * np.abs(call.q[HEAD, ROW])),
+        ("sum", hand["sum"], error["sum"]),
+        ("out", call.out[HEAD, ROW], HALF * np.abs(call.out[HEAD, ROW])),
+    ):
+        assert (np.abs(np.array(numbers(opened, step)) - exact) <= 1.001 * off + 2e-6 * np.abs(exact) + 1e-7).all(), (
+            step
+        )
     for step, exact in (("k", call.k[HEAD // 2]), ("v", call.v[HEAD // 2]), ("x", call.x[ROW])):
         kept = np.array(opened.tab.evaluate(f"walk.numbers.{step}"))
         assert (np.abs(kept - exact) <= 1.001 * HALF * np.abs(exact) + 1e-7).all(), step
@@ -115,7 +140,9 @@ def test_each_step_has_its_formula_shape_and_law(walked):
         step: " ".join(opened.text(f"#walk-head-{step}").split())
         for step in ("q", "k", "v", "scaled", "scores", "mask", "p", "sum")
     }
-    assert "D = 8" in text["q"] and f"{N} × {D}" in text["k"] and f"{N} × {E}" in text["v"] and f"E = {E}" in text["sum"]
+    assert (
+        "D = 8" in text["q"] and f"{N} × {D}" in text["k"] and f"{N} × {E}" in text["v"] and f"E = {E}" in text["sum"]
+    )
     assert "scale = 0.4" in text["scaled"] and "law 1" in text["scaled"]
     assert str(call.score) in text["scores"] and str(call.mask) in text["mask"] and "laws 2, 3 and 6" in text["mask"]
     assert f"{call.lse[HEAD, ROW]:.4f}"[:5] in text["p"] and "sink" in text["p"]
@@ -161,7 +188,13 @@ def test_a_served_walk_is_the_same(walked, chromium):
     def answer(route):
         question = route.request.url.removeprefix(uri).split("/")
         body = page(run, served=True) if question == [""] else desk.answer(*question)
-        kind = "text/html" if question == [""] else "application/json" if question[0] == "walk" else "application/octet-stream"
+        kind = (
+            "text/html"
+            if question == [""]
+            else "application/json"
+            if question[0] == "walk"
+            else "application/octet-stream"
+        )
         route.fulfill(body=body, content_type=kind)
 
     tab = chromium.new_page()
@@ -182,7 +215,9 @@ def test_a_served_walk_is_the_same(walked, chromium):
 
 
 def test_what_is_not_there_is_said(opened):
-    """Weights alone have no walk to them; v, x and out that were not kept say how to have them; an empty row is no fault."""
+    """Weights alone have no walk to them; v, x and out that were not kept say how to have them; an empty row is no
+    fault.
+    """
     run, exact = example(6, 1, 1)
     none = np.zeros(6, bool)
     given = exact[0].astype(np.float32)
@@ -191,7 +226,8 @@ def test_what_is_not_there_is_said(opened):
     first.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
     first.tab.wait_for_selector("#walk-steps li.now")
     assert all(
-        "recorded as weights alone" in first.text(f"#walk-{step}") for step in ("q", "k", "products", "scaled", "scores")
+        "recorded as weights alone" in first.text(f"#walk-{step}")
+        for step in ("q", "k", "products", "scaled", "scores")
     )
     near(column(first, "p"), exact[0][0, 0], FINE_ERROR)
     bare = dataclasses.replace(run.calls[0], v=None, x=None, out=None)
@@ -207,7 +243,9 @@ def test_what_is_not_there_is_said(opened):
 
 
 def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
-    """Where that is something else than 0, the walk says so, shows the model's own output, and does not take one for the other."""
+    """Where that is something else than 0, the walk says so, shows the model's own output, and does not take one for
+    the other.
+    """
     masked, _ = example(6, 1, 1, mask=rg.key < rg.query)
     out = masked.calls[0].out.copy()
     out[0, 0] = masked.calls[0].v[0].mean(0)
@@ -222,7 +260,9 @@ def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
 
 
 def test_what_is_not_finite_is_shown(opened):
-    """NaN and infinity stand in the vectors, the scores and the shares, and the page says how many of the shares are no numbers."""
+    """NaN and infinity stand in the vectors, the scores and the shares, and the page says how many of the shares are no
+    numbers.
+    """
 
     def poison(q, k):
         q[0, 4, 0], k[0, 2] = np.inf, np.nan
@@ -287,7 +327,9 @@ def test_a_pair_leads_to_its_heads(paired):
     opened.press("ArrowDown")
     assert opened.state("call", "head") == order[1]
     size = opened.tab.evaluate("pair.cell")
-    opened.click("#pair-canvas", position={"x": size["left"] + 2.5 * size["width"], "y": size["top"] + 1.5 * size["height"]})
+    opened.click(
+        "#pair-canvas", position={"x": size["left"] + 2.5 * size["width"], "y": size["top"] + 1.5 * size["height"]}
+    )
     assert opened.state("call", "head") == (1, 2)
     opened.press("ArrowDown", "ArrowRight", "ArrowRight")
     assert opened.state("call", "head", "query", "key") == (2, 3, 8, 2)
@@ -299,8 +341,14 @@ def test_without_a_key_the_strongest_is_taken(paired):
     opened, exact = paired
     opened.choose(call=1, head=2, query=7, key=None)
     strongest = 1 + int(exact[1, 2, 7, 1:-1].argmax())
-    assert f"({strongest})" in opened.text("#pair-title") and "no special token, as none is chosen" in opened.text("#pair-note")
-    near(heads(opened), {(call, head): exact[call, head, 7, strongest] for call in range(3) for head in range(4)}, FINE_ERROR)
+    assert f"({strongest})" in opened.text("#pair-title") and "no special token, as none is chosen" in opened.text(
+        "#pair-note"
+    )
+    near(
+        heads(opened),
+        {(call, head): exact[call, head, 7, strongest] for call in range(3) for head in range(4)},
+        FINE_ERROR,
+    )
     opened.choose(query=3, key=9)
     assert heads(opened) == {} and "No head gives this pair any weight." in opened.text("#pair-note")
 
@@ -311,9 +359,13 @@ def test_what_was_written(opened):
     candidates = [((" word5", 0.5), (" other", 0.25)), ((" other", 0.75), (" word6", 0.125)), ((" other", 1.0),)]
     steps = tuple(Step(5 + at, each) for at, each in enumerate(candidates))
     seen = opened(page(dataclasses.replace(run, steps=steps)))
-    shown = lambda: json.loads(seen.tab.evaluate(  # noqa: E731
-        "JSON.stringify([...document.querySelectorAll('#steps-candidates li')].map((line) => [line.querySelector('bdi').textContent,"
-        " Number(line.querySelector('data').value), line.className]))"))  # fmt: skip
+    shown = lambda: json.loads(
+        seen.tab.evaluate(
+            "JSON.stringify([...document.querySelectorAll('#steps-candidates li')].map((line) => "
+            "[line.querySelector('bdi').textContent,"
+            " Number(line.querySelector('data').value), line.className]))"
+        )
+    )
     seen.tab.focus("#steps-slider")
     seen.press("Home")
     seen.press(">", "<")
@@ -322,7 +374,9 @@ def test_what_was_written(opened):
     seen.press("ArrowRight")
     assert seen.state("step", "query") == (1, 5) and "number 2 of the likeliest" in seen.text("#steps-said")
     assert shown() == [["other", 0.75, ""], ["word6", 0.125, "taken"]]
-    later = seen.tab.evaluate("[...document.querySelectorAll('#words .later')].map((node) => Number(node.dataset.token))")
+    later = seen.tab.evaluate(
+        "[...document.querySelectorAll('#words .later')].map((node) => Number(node.dataset.token))"
+    )
     assert later == [6, 7]
     seen.click("#steps-on")
     assert "not among the likeliest" in seen.text("#steps-said")

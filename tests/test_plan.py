@@ -68,11 +68,24 @@ def check(asked: Problem, rows: int, keys: int, *, exact: bool = False, plan=pla
 
 
 SIMPLE = [
-    None, rg.everything(), rg.causal(), ~rg.causal(), rg.window(40), rg.causal() & rg.window(7), rg.window(9, 30), rg.prefix(33),
-    rg.window(None, 5), rg.lengths(keys=50), rg.lengths(keys=50, queries=70), rg.documents(lengths=[30, 1, 0, 44, 25]),
-    rg.documents(lengths=[2] * 50), rg.global_tokens(3), rg.causal() & rg.documents(lengths=[30, 1, 0, 44, 25]),
-    rg.global_tokens([0, 63]), rg.key < 0,
-]  # fmt: skip
+    None,
+    rg.everything(),
+    rg.causal(),
+    ~rg.causal(),
+    rg.window(40),
+    rg.causal() & rg.window(7),
+    rg.window(9, 30),
+    rg.prefix(33),
+    rg.window(None, 5),
+    rg.lengths(keys=50),
+    rg.lengths(keys=50, queries=70),
+    rg.documents(lengths=[30, 1, 0, 44, 25]),
+    rg.documents(lengths=[2] * 50),
+    rg.global_tokens(3),
+    rg.causal() & rg.documents(lengths=[30, 1, 0, 44, 25]),
+    rg.global_tokens([0, 63]),
+    rg.key < 0,
+]
 
 
 @pytest.mark.parametrize("tile", [(16, 16), (8, 4), (64, 32), (32, 64), (1, 1), (7, 3)], ids=str)
@@ -89,7 +102,11 @@ def test_arrays_are_planned_exactly(tile):
     random = np.random.default_rng(0)
     dense = random.random((90, 70)) < np.linspace(0, 1, 70) ** 8
     check(problem(90, 70, dense), *tile, exact=True)
-    check(problem(90, 70, dense[None, None].repeat(2, 0) & (random.random((2, 3, 1, 1)) < 0.5), B=2, H=3), *tile, exact=True)
+    check(
+        problem(90, 70, dense[None, None].repeat(2, 0) & (random.random((2, 3, 1, 1)) < 0.5), B=2, H=3),
+        *tile,
+        exact=True,
+    )
     pattern = random.random((3, 4, 4)) < 0.5
     check(problem(128, 128, rg.blocks(pattern, 32), H=3), *tile, exact=True)
     check(problem(100, 100, rg.blocks(pattern[0], (48, 16))), *tile, exact=True)
@@ -112,7 +129,12 @@ def test_ids_in_any_order():
 
 def test_descends_where_the_grid_is_large():
     """Grids too large to be asked at once are planned exactly through the levels."""
-    for mask in (rg.causal(), rg.window(100, 20), rg.documents(lengths=[300, 5, 419, 276]), rg.prefix(401) & (rg.head < 1)):
+    for mask in (
+        rg.causal(),
+        rg.window(100, 20),
+        rg.documents(lengths=[300, 5, 419, 276]),
+        rg.prefix(401) & (rg.head < 1),
+    ):
         for tile in ((4, 4), (8, 2), (2, 16)):
             check(problem(400, 1000, mask, H=2), *tile, exact=True)
 
@@ -175,7 +197,9 @@ def test_large_random_masks_are_planned_soundly():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_plan_that_looks_ahead_stays_true(seed):
-    """While each entry gets up to `ahead` keys more and its rows move on, full stays full, and what is not visited not allowed."""
+    """While each entry gets up to `ahead` keys more and its rows move on, full stays full, and what is not visited not
+    allowed.
+    """
     random = np.random.default_rng(2000 + seed)
     mask = None if seed % 10 == 0 else composed(random, int(random.integers(0, 3)))
     Q, ahead = int(random.integers(1, 20)), int(random.integers(0, 40))
@@ -239,7 +263,9 @@ def test_a_boundary_everywhere_stops_the_descent(monkeypatch):
 
 
 def test_plans_are_shared_where_nothing_differs():
-    """Batch entries and heads get plans of their own only where the mask, or the position of the rows, makes them differ."""
+    """Batch entries and heads get plans of their own only where the mask, or the position of the rows, makes them
+    differ.
+    """
 
     def sharing(mask, **more):
         found = check(problem(32, 32, mask, B=2, H=3, **more), 8, 8, exact=True)
@@ -254,7 +280,9 @@ def test_plans_are_shared_where_nothing_differs():
 
 
 def test_plans_are_remembered():
-    """The same question gets the same plan; arrays that may still change are planned anew, and no plan keeps an array alive."""
+    """The same question gets the same plan; arrays that may still change are planned anew, and no plan keeps an array
+    alive.
+    """
     asked = problem(100, 100, rg.causal() & rg.documents(lengths=[40, 60]))
     found = plan(asked, 16, 16)
     assert plan(problem(100, 100, asked.mask), 16, 16) is found and not found.runs.flags.writeable
@@ -312,12 +340,20 @@ def test_picture():
     assert {len(line) for line in wide} == {20} and len(wide) <= 20
 
 
-@pytest.mark.parametrize("mask", [
-    rg.causal(), rg.causal() & rg.window(256), rg.documents(lengths=[1000] * 1000),
-    rg.causal() & rg.documents(lengths=[999, 1001] * 500),
-], ids=["causal", "window", "documents", "causal documents"])  # fmt: skip
+@pytest.mark.parametrize(
+    "mask",
+    [
+        rg.causal(),
+        rg.causal() & rg.window(256),
+        rg.documents(lengths=[1000] * 1000),
+        rg.causal() & rg.documents(lengths=[999, 1001] * 500),
+    ],
+    ids=["causal", "window", "documents", "causal documents"],
+)
 def test_a_million_rows(mask):
-    """A million rows are planned in so few boxes that the visited share is right and the work stays with the boundary."""
+    """A million rows are planned in so few boxes that the visited share is right and the work stays with the
+    boundary.
+    """
     n = 1_000_000
     found = plan(problem(n, n, mask), 64, 32)
     assert len(found.runs) < 4 * n / 64

@@ -30,7 +30,7 @@ from regard.torch.positions import (  # noqa: E402
     Rotary,
     Sinusoidal,
     YaRN,
-)  # fmt: skip
+)
 
 DEPTH, TRAINED = 16, 64
 
@@ -39,7 +39,7 @@ def normal(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-# ---- added to the tokens -----------------------------------------------------------------------------------------------------
+# ---- added to the tokens ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("d_model", [1, 7, 8])
@@ -47,7 +47,8 @@ def test_sinusoidal_positions_are_those_of_the_paper(d_model):
     """Component 2i is the sine, 2i + 1 the cosine of p / 10000^(2i/d), at near and far positions."""
     places = [0, 1, 50, 1_000_003]
     formula = [
-        [(math.cos if c % 2 else math.sin)(p / 10000 ** (2 * (c // 2) / d_model)) for c in range(d_model)] for p in places
+        [(math.cos if c % 2 else math.sin)(p / 10000 ** (2 * (c // 2) / d_model)) for c in range(d_model)]
+        for p in places
     ]
 
     ours = Sinusoidal(d_model).embed(torch.zeros(1, 4, d_model, dtype=torch.float64), torch.tensor(places))
@@ -74,35 +75,64 @@ def test_learned_positions_read_their_table():
     assert kind.weight.grad.sum(1).tolist() == [0, 4, 0, 4, 0]
 
 
-# ---- rotary ------------------------------------------------------------------------------------------------------------------
+# ---- rotary ----------------------------------------------------------------------------------------------------------
 
 CONFIGS = {
     "default": {"rope_type": "default"},
     "linear": {"rope_type": "linear", "factor": 3.0},
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED},
-    "yarn, its options": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED, "mscale": 0.7,
-                          "mscale_all_dim": 0.3, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False},
-    "yarn, a factor of its own": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED,
-                                  "attention_factor": 0.9},
-    "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-               "original_max_position_embeddings": TRAINED},
-    "longrope": {"rope_type": "longrope", "factor": 8.0, "original_max_position_embeddings": TRAINED,
-                 "short_factor": [1 + i / 10 for i in range(DEPTH // 2)], "long_factor": [2.0 + i for i in range(DEPTH // 2)]},
-}  # fmt: skip
+    "yarn, its options": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+        "mscale": 0.7,
+        "mscale_all_dim": 0.3,
+        "beta_fast": 16.0,
+        "beta_slow": 2.0,
+        "truncate": False,
+    },
+    "yarn, a factor of its own": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+        "attention_factor": 0.9,
+    },
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+    },
+    "longrope": {
+        "rope_type": "longrope",
+        "factor": 8.0,
+        "original_max_position_embeddings": TRAINED,
+        "short_factor": [1 + i / 10 for i in range(DEPTH // 2)],
+        "long_factor": [2.0 + i for i in range(DEPTH // 2)],
+    },
+}
 
 
 def llama(parameters, **more):
     transformers = pytest.importorskip("transformers")
-    return transformers.LlamaConfig(hidden_size=4 * DEPTH, num_attention_heads=4, max_position_embeddings=TRAINED,
-                                    rope_parameters={"rope_theta": 10000.0} | parameters, **more)  # fmt: skip
+    return transformers.LlamaConfig(
+        hidden_size=4 * DEPTH,
+        num_attention_heads=4,
+        max_position_embeddings=TRAINED,
+        rope_parameters={"rope_theta": 10000.0} | parameters,
+        **more,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [TRAINED // 2, 3 * TRAINED], ids=["short", "long"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_rotary_numbers_are_those_of_transformers(name, length, dtype):
-    """For every kind of scaling, before and beyond the trained length: bit for bit, positions shared or one row per entry."""
+    """For every kind of scaling, before and beyond the trained length: bit for bit, positions shared or one row per
+    entry.
+    """
     theirs = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama(CONFIGS[name])
     q, places = normal(2, 4, length, DEPTH, dtype=dtype), torch.arange(length)
@@ -132,8 +162,10 @@ def test_partial_rotary_numbers_are_those_of_transformers():
     """GPT-NeoX turns the share of each head that its config names."""
     theirs = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
     config = pytest.importorskip("transformers").GPTNeoXConfig(
-        hidden_size=4 * DEPTH, num_attention_heads=4, rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.25,
-                                                                       "rope_theta": 5000.0})  # fmt: skip
+        hidden_size=4 * DEPTH,
+        num_attention_heads=4,
+        rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.25, "rope_theta": 5000.0},
+    )
     q, places = normal(2, 4, 10, DEPTH), torch.arange(10)
     expected, _ = theirs.apply_rotary_pos_emb(q, q, *theirs.GPTNeoXRotaryEmbedding(config)(q, places[None]))
 
@@ -144,8 +176,13 @@ def test_a_config_of_an_older_release_is_read():
     """rope_theta and rope_scaling beside each other mean what rope_parameters means."""
     from types import SimpleNamespace
 
-    old = SimpleNamespace(hidden_size=64, num_attention_heads=4, max_position_embeddings=TRAINED, rope_theta=10000.0,
-                          rope_scaling={"type": "linear", "factor": 3.0})  # fmt: skip
+    old = SimpleNamespace(
+        hidden_size=64,
+        num_attention_heads=4,
+        max_position_embeddings=TRAINED,
+        rope_theta=10000.0,
+        rope_scaling={"type": "linear", "factor": 3.0},
+    )
 
     assert repr(Rotary.from_config(old)) == repr(Rotary.from_config(llama(CONFIGS["linear"])))
 
@@ -212,11 +249,21 @@ def test_dynamic_ntk_forgets_what_came_before():
     assert not torch.equal(long, Rotary(DEPTH).rotate(x, torch.arange(10) + 5 * TRAINED))
 
 
-@pytest.mark.parametrize("change", [lambda m: m.bfloat16(), lambda m: m.half().float(), copy.deepcopy,
-                                    lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.to("meta").to_empty(device="cpu")],
-                         ids=["bfloat16", "half and back", "deepcopy", "pickle", "meta"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.bfloat16(),
+        lambda m: m.half().float(),
+        copy.deepcopy,
+        lambda m: pickle.loads(pickle.dumps(m)),
+        lambda m: m.to("meta").to_empty(device="cpu"),
+    ],
+    ids=["bfloat16", "half and back", "deepcopy", "pickle", "meta"],
+)
 def test_no_digit_of_the_angles_is_lost(change):
-    """Converted, copied, pickled or made on the meta device, a module turns by the same angles, and has no state to load."""
+    """Converted, copied, pickled or made on the meta device, a module turns by the same angles, and has no state to
+    load.
+    """
     rotary, x, places = Rotary(DEPTH, scaling=YaRN(4, TRAINED)), normal(1, 2, 9, DEPTH), torch.arange(9) + 10_000
     expected = rotary.rotate(x, places)
     changed = change(torch.nn.Sequential(Rotary(DEPTH, scaling=YaRN(4, TRAINED))))
@@ -248,7 +295,9 @@ def test_the_gradient_turns_back():
 
 
 def test_places_that_change_in_place_are_seen():
-    """What is kept between calls belongs to the very places and dtype: a counter that is moved on in place gives new angles."""
+    """What is kept between calls belongs to the very places and dtype: a counter that is moved on in place gives new
+    angles.
+    """
     rotary, x, places = Rotary(DEPTH), normal(1, 2, 3, DEPTH), torch.arange(3)
     first = rotary.rotate(x, places)
     places += 1
@@ -284,7 +333,7 @@ def test_a_rotation_can_be_compiled_and_transformed(scaling):
     assert torch.allclose(gradient, x * rotary.scaling.magnitude**2, atol=1e-5)
 
 
-# ---- added to the scores -----------------------------------------------------------------------------------------------------
+# ---- added to the scores ---------------------------------------------------------------------------------------------
 
 
 def scored(kind, q, k, v, *, engine="reference", **more):
@@ -317,8 +366,13 @@ def test_buckets_are_t5s(bidirectional):
     """With T5's own table: output, gradients and the gradient of the table equal those with the bias that T5 builds."""
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     config = pytest.importorskip("transformers").T5Config(
-        d_model=32, d_kv=8, num_heads=4, is_decoder=not bidirectional, relative_attention_num_buckets=8,
-        relative_attention_max_distance=20)  # fmt: skip
+        d_model=32,
+        d_kv=8,
+        num_heads=4,
+        is_decoder=not bidirectional,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=20,
+    )
     theirs = t5.T5Attention(config, has_relative_attention_bias=True).double()
     torch.nn.init.normal_(theirs.relative_attention_bias.weight)
     kind = Buckets(4, 8, max_distance=20, bidirectional=bidirectional).double()
@@ -336,7 +390,9 @@ def test_buckets_are_t5s(bidirectional):
 @pytest.mark.parametrize("heads", [4, 6])
 @pytest.mark.parametrize("model", ["bloom", "mpt"])
 def test_alibi_is_blooms_and_mpts(model, heads):
-    """The slopes of both models, also where the heads are no power of two; under a causal mask their forms are the same."""
+    """The slopes of both models, also where the heads are no power of two; under a causal mask their forms are the
+    same.
+    """
     n = 12
     if model == "bloom":
         bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
@@ -351,7 +407,9 @@ def test_alibi_is_blooms_and_mpts(model, heads):
 
 
 def test_relative_tables_are_read_by_distance():
-    """Distance d reads entry d + reach of its head, distances beyond reach the outermost; the table learns from all of them."""
+    """Distance d reads entry d + reach of its head, distances beyond reach the outermost; the table learns from all of
+    them.
+    """
     kind = Relative(4, 3).double()
     torch.nn.init.normal_(kind.weight)
     distance = (torch.arange(40) - torch.arange(40)[:, None]).clamp(-3, 3) + 3
@@ -374,7 +432,7 @@ def test_a_rule_is_the_same_in_every_call(kind):
     assert repr(kind.score(rg.softcap(5.0))).startswith("5.0 * tanh(score / 5.0)")
 
 
-# ---- in a layer --------------------------------------------------------------------------------------------------------------
+# ---- in a layer ------------------------------------------------------------------------------------------------------
 
 KINDS = {
     "rotary": lambda: Rotary(8),
@@ -436,19 +494,28 @@ def test_the_example_shows_that_only_distances_count(capsys):
         assert np.allclose(example["profile"](kind), example["profile"](kind, first=1_000_000), atol=1e-9)
 
 
-# ---- refusals ----------------------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 REFUSED = {
     "odd depth": (lambda: Rotary(5), "the depth does not fall into pairs.*5 components"),
-    "all at once": (lambda: Rotary(5, base=0.0, scaling="yarn"), r"(?s)pairs.*base is too small.*scaling is no scaling"),
+    "all at once": (
+        lambda: Rotary(5, base=0.0, scaling="yarn"),
+        r"(?s)pairs.*base is too small.*scaling is no scaling",
+    ),
     "fraction": (lambda: Rotary(8, fraction=1.5), "fraction is no share"),
     "scale": (lambda: YaRN(0.0, -1), "(?s)factor is no scale.*trained_length is no scale"),
     "one pair": (lambda: Rotary(2, scaling=NTK(2.0)), "one pair has no slowest and fastest"),
     "long factors": (lambda: Rotary(8, scaling=LongRoPE(2.0, 8, (1.0,), (1.0,))), "1 factors for depth 8"),
     "another depth": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 6), torch.arange(3)), "x has another depth"),
-    "too few": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(2)), r"positions do not fit x.*\(2,\).*\(3,\)"),
+    "too few": (
+        lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(2)),
+        r"positions do not fit x.*\(2,\).*\(3,\)",
+    ),
     "one for all": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(1)), "positions do not fit x"),
-    "fractions": (lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 8), torch.arange(3.0)), "positions do not fit x.*float32"),
+    "fractions": (
+        lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 8), torch.arange(3.0)),
+        "positions do not fit x.*float32",
+    ),
     "another batch": (lambda: Sinusoidal(8).embed(torch.zeros(2, 3, 8), torch.zeros(3, 3).long()), r"\(3, 3\)"),
     "another width": (lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x has another width"),
     "learned width": (lambda: Learned(4, 8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x has another width"),
@@ -460,12 +527,22 @@ REFUSED = {
     "few buckets": (lambda: Buckets(4, 2), "the buckets do not reach"),
     "reach": (lambda: Relative(4, -1), "reach is negative"),
     "no heads": (lambda: ALiBi(0), "the number of heads"),
-    "kind": (lambda: Rotary.from_config(llama({"rope_type": "default"}), layer_type=None) and Rotary.from_config(odd("yarm")),
-             r"rope_type='yarm'.*did you mean 'yarn'"),
-    "one set for all": (lambda: Rotary.from_config(odd("default"), layer_type="full"), "all layers have the same angles"),
+    "kind": (
+        lambda: (
+            Rotary.from_config(llama({"rope_type": "default"}), layer_type=None) and Rotary.from_config(odd("yarm"))
+        ),
+        r"rope_type='yarm'.*did you mean 'yarn'",
+    ),
+    "one set for all": (
+        lambda: Rotary.from_config(odd("default"), layer_type="full"),
+        "all layers have the same angles",
+    ),
     "mrope": (lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])), "not known here"),
-    "incomplete": (lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)), "does not say factor, low_freq_factor"),
-}  # fmt: skip
+    "incomplete": (
+        lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)),
+        "does not say factor, low_freq_factor",
+    ),
+}
 
 
 def odd(kind, **more):

@@ -26,7 +26,9 @@ def test_dimensions_by_name():
 
 
 def test_arrays_are_views():
-    """Nothing is copied: the problem sees the caller's memory, also where one key/value entry serves the whole batch."""
+    """Nothing is copied: the problem sees the caller's memory, also where one key/value entry serves the whole
+    batch.
+    """
     shared = Problem.of(q, k[:1], v[:1])
 
     assert np.shares_memory(shared.q, q) and np.shares_memory(shared.k, k) and np.shares_memory(shared.v, v)
@@ -113,92 +115,265 @@ def shown(**changed):
 
 # Each row: what is changed about a good call, and the whole refusal.
 REFUSED = [
-    ({"q": q.astype(np.int64)},
-     ("q has a dtype that attention does not take", "int64 (2, 4, 3, 16)", "float32, float64, float16 or bfloat16",
-      "convert it: q.astype(np.float32)")),
-    ({"k": k.astype(">f4")},
-     ("k has a dtype that attention does not take", ">f4 (2, 2, 8, 16)", "float32, float64, float16 or bfloat16",
-      "convert it: k.astype(np.float32)")),
-    ({"v": zeros(5)},
-     ("v has too few axes", "(5)", "(…, heads, rows, depth), at least (rows, depth)", "add an axis: v[None, :]")),
-    ({"k": k.astype(np.float64)},
-     ("the arrays differ in dtype", "float32, float64", "one dtype for q, k and v", "convert them to the same dtype")),
-    ({"k": zeros(B, G, K, 7)},
-     ("q and k differ in depth", shown(k=(2, 2, 8, 7)), "D = 16 for both", f"check the last axis; {LAYOUT}")),
-    ({"v": zeros(B, G, K, 0)},
-     ("an array has no depth", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}")),
-    ({"v": zeros(B, G, 9, E)},
-     ("k and v differ in rows", shown(v=(2, 2, 9, 5)), "one value row per key row", f"check axis -2; {LAYOUT}")),
-    ({"v": zeros(B, 1, K, E)},
-     ("k and v differ in heads", shown(v=(2, 1, 8, 5)), "as many value heads as key heads", f"check axis -3; {LAYOUT}")),
-    ({"k": zeros(B, 3, K, D), "v": zeros(B, 3, K, E)},
-     ("key heads do not divide query heads", shown(k=(2, 3, 8, 16), v=(2, 3, 8, 5)) + ": H=4, G=3", "H to be a multiple of G",
-      f"repeat k and v to 4 heads, or check that axis -3 is heads: {LAYOUT}")),
-    ({"v": zeros(3, G, K, E)},
-     ("q and v differ in batch", shown(v=(3, 2, 8, 5)), "B = 2, or 1", f"check axis 0; {LAYOUT}")),
-    ({"q": np.broadcast_to(zeros(1), (B, H, 2**31, D))},
-     ("q has too many rows", shown(q=(2, 4, 2**31, 16)), "fewer than 2**31 rows", "split the call")),
-    ({"query_start": 2.5},
-     ("query_start is not a position", "2.5", "an integer, or one per batch entry (2)",
-      "leave it out to align the last query with the last key")),
-    ({"query_start": 2**31},
-     ("query_start is not a position", "2147483648", "an integer, or one per batch entry (2)",
-      "leave it out to align the last query with the last key")),
-    ({"query_start": [1, 2, 3]},
-     ("query_start is not a position", "[1, 2, 3]", "an integer, or one per batch entry (2)",
-      "leave it out to align the last query with the last key")),
+    (
+        {"q": q.astype(np.int64)},
+        (
+            "q has a dtype that attention does not take",
+            "int64 (2, 4, 3, 16)",
+            "float32, float64, float16 or bfloat16",
+            "convert it: q.astype(np.float32)",
+        ),
+    ),
+    (
+        {"k": k.astype(">f4")},
+        (
+            "k has a dtype that attention does not take",
+            ">f4 (2, 2, 8, 16)",
+            "float32, float64, float16 or bfloat16",
+            "convert it: k.astype(np.float32)",
+        ),
+    ),
+    (
+        {"v": zeros(5)},
+        ("v has too few axes", "(5)", "(…, heads, rows, depth), at least (rows, depth)", "add an axis: v[None, :]"),
+    ),
+    (
+        {"k": k.astype(np.float64)},
+        (
+            "the arrays differ in dtype",
+            "float32, float64",
+            "one dtype for q, k and v",
+            "convert them to the same dtype",
+        ),
+    ),
+    (
+        {"k": zeros(B, G, K, 7)},
+        ("q and k differ in depth", shown(k=(2, 2, 8, 7)), "D = 16 for both", f"check the last axis; {LAYOUT}"),
+    ),
+    (
+        {"v": zeros(B, G, K, 0)},
+        ("an array has no depth", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}"),
+    ),
+    (
+        {"v": zeros(B, G, 9, E)},
+        ("k and v differ in rows", shown(v=(2, 2, 9, 5)), "one value row per key row", f"check axis -2; {LAYOUT}"),
+    ),
+    (
+        {"v": zeros(B, 1, K, E)},
+        (
+            "k and v differ in heads",
+            shown(v=(2, 1, 8, 5)),
+            "as many value heads as key heads",
+            f"check axis -3; {LAYOUT}",
+        ),
+    ),
+    (
+        {"k": zeros(B, 3, K, D), "v": zeros(B, 3, K, E)},
+        (
+            "key heads do not divide query heads",
+            shown(k=(2, 3, 8, 16), v=(2, 3, 8, 5)) + ": H=4, G=3",
+            "H to be a multiple of G",
+            f"repeat k and v to 4 heads, or check that axis -3 is heads: {LAYOUT}",
+        ),
+    ),
+    (
+        {"v": zeros(3, G, K, E)},
+        ("q and v differ in batch", shown(v=(3, 2, 8, 5)), "B = 2, or 1", f"check axis 0; {LAYOUT}"),
+    ),
+    (
+        {"q": np.broadcast_to(zeros(1), (B, H, 2**31, D))},
+        ("q has too many rows", shown(q=(2, 4, 2**31, 16)), "fewer than 2**31 rows", "split the call"),
+    ),
+    (
+        {"query_start": 2.5},
+        (
+            "query_start is not a position",
+            "2.5",
+            "an integer, or one per batch entry (2)",
+            "leave it out to align the last query with the last key",
+        ),
+    ),
+    (
+        {"query_start": 2**31},
+        (
+            "query_start is not a position",
+            "2147483648",
+            "an integer, or one per batch entry (2)",
+            "leave it out to align the last query with the last key",
+        ),
+    ),
+    (
+        {"query_start": [1, 2, 3]},
+        (
+            "query_start is not a position",
+            "[1, 2, 3]",
+            "an integer, or one per batch entry (2)",
+            "leave it out to align the last query with the last key",
+        ),
+    ),
     ({"scale": float("nan")}, ("scale is not a number", "nan", "a finite number", "leave it out for 1/√D")),
     ({"scale": "0.5"}, ("scale is not a number", "'0.5'", "a finite number", "leave it out for 1/√D")),
     ({"scale": True}, ("scale is not a number", "True", "a finite number", "leave it out for 1/√D")),
-    ({"scale": 10**400}, ("scale is not a number", repr(10**400)[:80] + " …", "a finite number", "leave it out for 1/√D")),
+    (
+        {"scale": 10**400},
+        ("scale is not a number", repr(10**400)[:80] + " …", "a finite number", "leave it out for 1/√D"),
+    ),
     ({"scale": 1e39}, ("scale is beyond float32", "1e+39", "at most 3.4e+38", "leave it out for 1/√D")),
-    ({"query_start": [[1], [1, 2]]},
-     ("query_start is not a position", "[[1], [1, 2]]", "an integer, or one per batch entry (2)",
-      "leave it out to align the last query with the last key")),
-    ({"sinks": [[1.0], [1.0, 2.0]]},
-     ("sinks do not fit the heads", "object ()", "floats (4,) or (4, n)", "give one logit per query head, or several")),
-    ({"mask": "causal"},
-     ("a mask is a rule, not a name", "'causal'", "an expression, a callable, or an array", "write mask=regard.causal(…)")),
-    ({"score": True},
-     ("a score must be a number", "`True`, which is a condition", "a rule that gives the new logit", "pass it as mask=")),
-    ({"mask": rg.documents(lengths=[3, 4]), "k": zeros(B, G, 40, D), "v": zeros(B, G, 40, E), "query_start": 0},
-     ("the document table covers 7 of 40 keys", "`document[key]` of [7]", "40 entries or more along that axis",
-      "extend the array, or repeat its last entry in words: clip(key, 0, 6)")),
-    ({"mask": rg.lengths([3, 4, 5])},
-     ("the keys table has 3 entries for 2 batch entries", "`keys[batch]` of [3]", "2 along that axis",
-      "check the array, or index it with clip(batch, …)")),
-    ({"score": rg.alibi(8)},
-     ("the slope table has 8 entries for 4 heads", "`slope[head]` of [8]", "4 along that axis",
-      "check the array, or index it with clip(head, …)")),
-    ({"score": rg.bias(zeros(7))},
-     ("the bias table covers 7 of 8 keys", "`bias[key]` of [7]", "8 entries or more along that axis",
-      "extend the array, or repeat its last entry in words: clip(key, 0, 6)")),
+    (
+        {"query_start": [[1], [1, 2]]},
+        (
+            "query_start is not a position",
+            "[[1], [1, 2]]",
+            "an integer, or one per batch entry (2)",
+            "leave it out to align the last query with the last key",
+        ),
+    ),
+    (
+        {"sinks": [[1.0], [1.0, 2.0]]},
+        (
+            "sinks do not fit the heads",
+            "object ()",
+            "floats (4,) or (4, n)",
+            "give one logit per query head, or several",
+        ),
+    ),
+    (
+        {"mask": "causal"},
+        (
+            "a mask is a rule, not a name",
+            "'causal'",
+            "an expression, a callable, or an array",
+            "write mask=regard.causal(…)",
+        ),
+    ),
+    (
+        {"score": True},
+        (
+            "a score must be a number",
+            "`True`, which is a condition",
+            "a rule that gives the new logit",
+            "pass it as mask=",
+        ),
+    ),
+    (
+        {"mask": rg.documents(lengths=[3, 4]), "k": zeros(B, G, 40, D), "v": zeros(B, G, 40, E), "query_start": 0},
+        (
+            "the document table covers 7 of 40 keys",
+            "`document[key]` of [7]",
+            "40 entries or more along that axis",
+            "extend the array, or repeat its last entry in words: clip(key, 0, 6)",
+        ),
+    ),
+    (
+        {"mask": rg.lengths([3, 4, 5])},
+        (
+            "the keys table has 3 entries for 2 batch entries",
+            "`keys[batch]` of [3]",
+            "2 along that axis",
+            "check the array, or index it with clip(batch, …)",
+        ),
+    ),
+    (
+        {"score": rg.alibi(8)},
+        (
+            "the slope table has 8 entries for 4 heads",
+            "`slope[head]` of [8]",
+            "4 along that axis",
+            "check the array, or index it with clip(head, …)",
+        ),
+    ),
+    (
+        {"score": rg.bias(zeros(7))},
+        (
+            "the bias table covers 7 of 8 keys",
+            "`bias[key]` of [7]",
+            "8 entries or more along that axis",
+            "extend the array, or repeat its last entry in words: clip(key, 0, 6)",
+        ),
+    ),
     ({"scale": "big"}, ("scale is not a number", "'big'", "a finite number", "leave it out for 1/√D")),
-    ({"sinks": zeros(3)},
-     ("sinks do not fit the heads", "float32 (3)", "floats (4,) or (4, n)", "give one logit per query head, or several")),
-    ({"sinks": np.arange(H)},
-     ("sinks do not fit the heads", "int64 (4)", "floats (4,) or (4, n)", "give one logit per query head, or several")),
-    ({"mask": np.ones((5, K), bool)},
-     ("the mask array does not fit", "(5, 8)", "something that broadcasts to (B, H, Q, K) = (2, 4, 3, 8)",
-      "index it yourself: table(array)[query, key] in a mask expression")),
-    ({"score": zeros(3, Q, K)},
-     ("the score array does not fit", "(3, 3, 8)", "something that broadcasts to (B, H, Q, K) = (2, 4, 3, 8)",
-      "index it yourself: table(array)[query, key] in a score expression")),
-    ({"mask": np.ones((Q, K), bool), "query_start": [0, 5]},
-     ("a bare mask array cannot follow query_start", "query_start [0, 5]", "one start for all batch entries",
-      "index it yourself in a mask expression")),
-    ({"mask": score > 0},
-     ("a mask cannot depend on the score", "`score > 0`", "a rule over positions",
-      "use score=where(condition, score, float('-inf'))")),
-    ({"mask": query - key},
-     ("a mask must be a condition", "`query - key`, which is int", "true where a query may attend",
-      "compare it with something, or pass it as score=")),
-    ({"score": key <= query},
-     ("a score must be a number", "`key <= query`, which is a condition", "a rule that gives the new logit", "pass it as mask=")),
-    ({"mask": zeros(Q, K)},
-     ("not an array of conditions", "float32 [3, 8]", "booleans with one to four axes: …, heads, rows, keys",
-      "compare it first (array != 0), or pass numbers that are added to scores as score=")),
-]  # fmt: skip
+    (
+        {"sinks": zeros(3)},
+        (
+            "sinks do not fit the heads",
+            "float32 (3)",
+            "floats (4,) or (4, n)",
+            "give one logit per query head, or several",
+        ),
+    ),
+    (
+        {"sinks": np.arange(H)},
+        (
+            "sinks do not fit the heads",
+            "int64 (4)",
+            "floats (4,) or (4, n)",
+            "give one logit per query head, or several",
+        ),
+    ),
+    (
+        {"mask": np.ones((5, K), bool)},
+        (
+            "the mask array does not fit",
+            "(5, 8)",
+            "something that broadcasts to (B, H, Q, K) = (2, 4, 3, 8)",
+            "index it yourself: table(array)[query, key] in a mask expression",
+        ),
+    ),
+    (
+        {"score": zeros(3, Q, K)},
+        (
+            "the score array does not fit",
+            "(3, 3, 8)",
+            "something that broadcasts to (B, H, Q, K) = (2, 4, 3, 8)",
+            "index it yourself: table(array)[query, key] in a score expression",
+        ),
+    ),
+    (
+        {"mask": np.ones((Q, K), bool), "query_start": [0, 5]},
+        (
+            "a bare mask array cannot follow query_start",
+            "query_start [0, 5]",
+            "one start for all batch entries",
+            "index it yourself in a mask expression",
+        ),
+    ),
+    (
+        {"mask": score > 0},
+        (
+            "a mask cannot depend on the score",
+            "`score > 0`",
+            "a rule over positions",
+            "use score=where(condition, score, float('-inf'))",
+        ),
+    ),
+    (
+        {"mask": query - key},
+        (
+            "a mask must be a condition",
+            "`query - key`, which is int",
+            "true where a query may attend",
+            "compare it with something, or pass it as score=",
+        ),
+    ),
+    (
+        {"score": key <= query},
+        (
+            "a score must be a number",
+            "`key <= query`, which is a condition",
+            "a rule that gives the new logit",
+            "pass it as mask=",
+        ),
+    ),
+    (
+        {"mask": zeros(Q, K)},
+        (
+            "not an array of conditions",
+            "float32 [3, 8]",
+            "booleans with one to four axes: …, heads, rows, keys",
+            "compare it first (array != 0), or pass numbers that are added to scores as score=",
+        ),
+    ),
+]
 
 
 @pytest.mark.parametrize(("changed", "words"), REFUSED, ids=[f"{words[0]}, {words[1]}" for _, words in REFUSED])
@@ -214,12 +389,17 @@ def test_refusals(changed, words):
 def test_all_reasons_at_once():
     """A call with five mistakes is told about five."""
     with pytest.raises(rg.Refused) as caught:
-        Problem.of(q, k, v, mask=query, score=key <= query, scale="x", query_start="y", sinks=zeros(3), where="attention")
+        Problem.of(
+            q, k, v, mask=query, score=key <= query, scale="x", query_start="y", sinks=zeros(3), where="attention"
+        )
 
     assert [reason.what for reason in caught.value.reasons] == [
-        "query_start is not a position", "scale is not a number", "sinks do not fit the heads", "a mask must be a condition",
+        "query_start is not a position",
+        "scale is not a number",
+        "sinks do not fit the heads",
+        "a mask must be a condition",
         "a score must be a number",
-    ]  # fmt: skip
+    ]
     assert str(caught.value).count("attention: ") == 5
 
 
@@ -235,17 +415,21 @@ def test_tensors_that_cannot_be_read_are_refused():
         Problem.of(*tensors)
 
     assert [(reason.what, reason.given) for reason in caught.value.reasons] == [
-        ("q wants gradients", "q.requires_grad is True"), ("k cannot be read", "torch.float8_e4m3fn on cpu"),
+        ("q wants gradients", "q.requires_grad is True"),
+        ("k cannot be read", "torch.float8_e4m3fn on cpu"),
         ("v cannot be read", "torch.float32 on meta"),
-    ]  # fmt: skip
+    ]
     with pytest.raises(rg.Refused, match="sinks do not fit the heads"):
         Problem.of(q, k, v, sinks=torch.zeros(H, dtype=torch.float8_e4m3fn))
     assert Problem.of(q, k, v, sinks=torch.zeros(H).bfloat16()).sinks.shape == (H, 1)
 
 
 UNREADABLE = {
-    "ragged": [[1.0], [1.0, 2.0]], "masked": np.ma.masked_array(q, q == 0), "words": "q", "objects": [[object()]],
-}  # fmt: skip
+    "ragged": [[1.0], [1.0, 2.0]],
+    "masked": np.ma.masked_array(q, q == 0),
+    "words": "q",
+    "objects": [[object()]],
+}
 
 
 @pytest.mark.parametrize("given", UNREADABLE.values(), ids=UNREADABLE)
@@ -268,9 +452,12 @@ def test_tensors_of_every_layout_are_read_or_refused():
     with FakeTensorMode():
         fake = torch.zeros(B, H, Q, D)
     strange = [
-        plain.to_sparse(), plain.to_mkldnn(), torch.view_as_complex(torch.zeros(B, H, Q, D, 2)).conj().imag,
-        torch.nested.nested_tensor([plain[0], plain[1]]), fake,
-    ]  # fmt: skip
+        plain.to_sparse(),
+        plain.to_mkldnn(),
+        torch.view_as_complex(torch.zeros(B, H, Q, D, 2)).conj().imag,
+        torch.nested.nested_tensor([plain[0], plain[1]]),
+        fake,
+    ]
     for tensor in strange:
         with pytest.raises(rg.Refused):
             Problem.of(tensor, k, v)
@@ -322,8 +509,10 @@ def test_gradients_are_not_lost_in_silence():
         Problem.of(q, k, v, **call)
 
     assert [reason.what for reason in caught.value.reasons] == [
-        "scale wants gradients", "sinks wants gradients", "table 'table' wants gradients",
-    ]  # fmt: skip
+        "scale wants gradients",
+        "sinks wants gradients",
+        "table 'table' wants gradients",
+    ]
     with torch.no_grad():
         assert Problem.of(q, k, v, **call).scale == 0.5
     with pytest.raises(rg.Refused, match="a number wants gradients"):

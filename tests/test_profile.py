@@ -1,4 +1,6 @@
-"""Profile: operations as torch counts them, times that contain what was planted, memory that is really held, traces that open."""
+"""Profile: operations as torch counts them, times that contain what was planted, memory that is really held, traces
+that open.
+"""
 
 import gzip
 import json
@@ -103,14 +105,19 @@ def causal_mask(n):
     return torch.ones(n, n, dtype=torch.bool).tril()
 
 
-@pytest.mark.parametrize("attend", [
-    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, causal_mask(6)),
-    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.zeros(6, 6).masked_fill(~causal_mask(6), -torch.inf)),
-    lambda q, k, v: (q @ k.mT).masked_fill(~causal_mask(6), -torch.inf).softmax(-1) @ v,
-    lambda q, k, v: rg.attention(q, k, v, mask=rg.causal()),
-    lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: j <= i),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, causal_mask(6)),
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, torch.zeros(6, 6).masked_fill(~causal_mask(6), -torch.inf)
+        ),
+        lambda q, k, v: (q @ k.mT).masked_fill(~causal_mask(6), -torch.inf).softmax(-1) @ v,
+        lambda q, k, v: rg.attention(q, k, v, mask=rg.causal()),
+        lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: j <= i),
+    ],
+)
 def test_only_allowed_pairs_are_counted(attend):
     """A causal mask halves the operations, however it was said: 21 of 36 pairs, 2 · (D + E) each."""
     (call,) = profile(Rows(attend), rows(), **ONCE).calls
@@ -125,20 +132,30 @@ def test_the_kernel_that_ran_is_named():
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return F.scaled_dot_product_attention(q, k, v)
 
-    ways = {"jit": rg.attention, "reference": lambda q, k, v: rg.attention(q, k, v, engine="reference"),
-            "SDPA flash": F.scaled_dot_product_attention, "SDPA math": math_only,
-            "written out": lambda q, k, v: (q @ k.mT).softmax(-1) @ v}  # fmt: skip
+    ways = {
+        "jit": rg.attention,
+        "reference": lambda q, k, v: rg.attention(q, k, v, engine="reference"),
+        "SDPA flash": F.scaled_dot_product_attention,
+        "SDPA math": math_only,
+        "written out": lambda q, k, v: (q @ k.mT).softmax(-1) @ v,
+    }
     found = {engine: profile(Rows(attend), rows(64), **ONCE).calls[0] for engine, attend in ways.items()}
     assert {engine: call.engine for engine, call in found.items()} == {engine: engine for engine in ways}
     assert found["reference"].why == "asked for by name"
     out, matrix = 2 * 2 * 64 * 8 * 4, 2 * 2 * 64 * 64 * 4
     assert {engine: call.modelled >= out + matrix for engine, call in found.items()} == {
-        "jit": False, "reference": True, "SDPA flash": False, "SDPA math": True, "written out": True
-    }  # fmt: skip
+        "jit": False,
+        "reference": True,
+        "SDPA flash": False,
+        "SDPA math": True,
+        "written out": True,
+    }
 
 
 def test_memory_is_what_was_held():
-    """What torch and NumPy held during a call: at least the output; a kernel that builds the matrix holds it, one that streams not."""
+    """What torch and NumPy held during a call: at least the output; a kernel that builds the matrix holds it, one that
+    streams not.
+    """
 
     def math_only(q, k, v):
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -232,8 +249,12 @@ def test_a_cache_is_made_anew_for_every_run():
         cache.append(x, x)
         return cache.attend(x, mask=rg.causal())
 
-    found = profile(step, lambda: (rg.KVCache(heads=2, depth=8), torch.randn(1, 2, 5, 8)), repeats=2, warmup=1, peak=1.0)
-    assert [(call.kind, call.dims["K"], call.flops) for call in found.calls] == [("regard.KVCache.attend", 5, 2 * 16 * 2 * 15)]
+    found = profile(
+        step, lambda: (rg.KVCache(heads=2, depth=8), torch.randn(1, 2, 5, 8)), repeats=2, warmup=1, peak=1.0
+    )
+    assert [(call.kind, call.dims["K"], call.flops) for call in found.calls] == [
+        ("regard.KVCache.attend", 5, 2 * 16 * 2 * 15)
+    ]
 
 
 def test_other_threads_are_not_watched():
@@ -249,7 +270,7 @@ def test_other_threads_are_not_watched():
     assert len(profile(attend, (q, q, q), **ONCE).calls) == 1
 
 
-# The text and the timeline --------------------------------------------------------------------------------------------------------
+# The text and the timeline --------------------------------------------------------------------------------------------
 
 
 def test_the_text():
@@ -258,7 +279,8 @@ def test_the_text():
     found = profile(encoder, rows(), **ONCE)
     lines = str(found).splitlines()
     assert re.fullmatch(
-        r"TransformerEncoder: [\d.]+ [µm]s a run forward \([\d.]+ [µm]s watched\), median of 1; \d+ threads of torch", lines[0]
+        r"TransformerEncoder: [\d.]+ [µm]s a run forward \([\d.]+ [µm]s watched\), median of 1; \d+ threads of torch",
+        lines[0],
     )
     heading = " ".join(lines[2].split())
     assert heading == "# layer engine q · keys dtype time GFLOP GFLOP/s of peak memory modelled of the run"
@@ -279,7 +301,9 @@ def test_a_long_table_lists_the_longest_calls():
 
 
 def test_the_trace_holds_layers_and_calls(tmp_path):
-    """Every layer and call is a named range of the Chrome trace: a call lies within its layer, and all within the run."""
+    """Every layer and call is a named range of the Chrome trace: a call lies within its layer, and all within the
+    run.
+    """
     model = nn.Sequential(Rows(F.scaled_dot_product_attention), Rows(rg.attention))
     begin = time.perf_counter()
     found = profile(model, rows(), **ONCE)
@@ -309,7 +333,9 @@ def test_tensorboard_finds_its_file(tmp_path):
         rows().sum()
     (theirs,) = tmp_path.glob("*.json")
     assert re.sub(r"\d{5,}", "n", theirs.name) == re.sub(r"\d{5,}", "n", file.name)
-    assert json.loads(file.read_text()).keys() >= {"traceEvents", "schemaVersion"} & json.loads(theirs.read_text()).keys()
+    assert (
+        json.loads(file.read_text()).keys() >= {"traceEvents", "schemaVersion"} & json.loads(theirs.read_text()).keys()
+    )
 
 
 def test_what_cannot_be_saved(tmp_path):
@@ -325,11 +351,13 @@ def test_what_cannot_be_saved(tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-# Ranges of any torch profile ------------------------------------------------------------------------------------------------------
+# Ranges of any torch profile ------------------------------------------------------------------------------------------
 
 
 def test_any_torch_profile_shows_regards_calls():
-    """Under torch.profiler every call of regard is a range with the sizes of q, k and v, without anybody asking for it."""
+    """Under torch.profiler every call of regard is a range with the sizes of q, k and v, without anybody asking for
+    it.
+    """
     q, k = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 9, 8)
     cache = rg.KVCache(heads=2, depth=8, batch=2)
     cache.append(k, k)
@@ -338,7 +366,9 @@ def test_any_torch_profile_shows_regards_calls():
         rg.attention(q=q, k=k, v=k, mask=rg.causal())
         cache.attend(q, query_start=0)
     names = [event.name for event in profiler.events() if event.name.startswith("regard")]
-    assert names == ["regard.attention (2, 4, 6, 8) (2, 2, 9, 8) (2, 2, 9, 8)"] * 2 + ["regard.KVCache.attend (2, 4, 6, 8)"]
+    assert names == ["regard.attention (2, 4, 6, 8) (2, 2, 9, 8) (2, 2, 9, 8)"] * 2 + [
+        "regard.KVCache.attend (2, 4, 6, 8)"
+    ]
 
 
 def test_ranges_cost_nothing_without_a_profiler():
@@ -357,7 +387,7 @@ def test_ranges_cost_nothing_without_a_profiler():
     assert min(seconds(told) for _ in range(5)) - min(seconds(plain) for _ in range(5)) < 1e-6
 
 
-# The model ------------------------------------------------------------------------------------------------------------------------
+# The model ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_model_is_left_as_it_was():
@@ -386,8 +416,11 @@ def test_what_cannot_be_profiled():
     with pytest.raises(Refused) as caught:
         profile(3, rows(), repeats=0, warmup=-1, peak=math.nan)
     assert [reason.what for reason in caught.value.reasons] == [
-        "no model", "repeats is no number of runs", "warmup is no number of runs", "peak is no speed"
-    ]  # fmt: skip
+        "no model",
+        "repeats is no number of runs",
+        "warmup is no number of runs",
+        "peak is no speed",
+    ]
     with pytest.raises(Refused, match="a compiled model hides its calls\n  given     OptimizedModule"):
         profile(torch.compile(Rows(rg.attention)), rows())
     with pytest.raises(Refused, match="there is no way back"):
@@ -416,7 +449,9 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
 
 def test_a_compiled_call_shows_under_the_operators_name():
     """Inside a compiled graph a call is one operator of torch's trace."""
-    attend = torch.compile(lambda q: regard.torch.attention(q, q, q, mask=rg.causal()), fullgraph=True, backend="aot_eager")
+    attend = torch.compile(
+        lambda q: regard.torch.attention(q, q, q, mask=rg.causal()), fullgraph=True, backend="aot_eager"
+    )
     q = torch.randn(1, 2, 8, 16)
     attend(q)
     with torch.profiler.profile() as profiler:

@@ -33,7 +33,9 @@ def test_reads_clamp():
 
 
 def test_kinds_of_values():
-    """A float expression has a float value, an integer one an integer value, a mask a truth value, whatever it reads."""
+    """A float expression has a float value, an integer one an integer value, a mask a truth value, whatever it
+    reads.
+    """
     values = {"key": np.arange(3), "score": np.zeros(3), "query": np.arange(3)}
 
     for expression in (rg.floor(key), rg.to_float(key), key / 2, score, rg.sign(score), table(np.float32([1]))[0] * 2):
@@ -68,7 +70,7 @@ BOUNDS = [
     (rg.where(key > 3, 1, -1) < 0, {"key": (0, 3)}, (1, 1)),
     ((key < 4) ^ (key < 4), {"key": (0, 3)}, (0, 0)),
     (score <= score, {"score": (0, 1)}, (0, 1)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("mask", "ends", "verdict"), BOUNDS, ids=[f"{mask} in {ends}" for mask, ends, _ in BOUNDS])
@@ -85,10 +87,19 @@ def test_verdicts_are_sound(q0, qn, k0, kn, data):
     """No verdict contradicts a point of its tile, for affine comparisons, congruences and reads."""
     a, b, c, d = (data.draw(st.integers(-4, 4)) for _ in range(4))
     step = data.draw(st.sampled_from([-3, -1, 1, 2, 5]))
-    mask = data.draw(st.sampled_from([
-        a * query + b * key <= c * key + d, (a * query - key) % step == d, (query - key) // step < d, TABLE[query - a] > TABLE[key],
-        abs(query - key) % step >= abs(d), rg.minimum(query, a * key) != d, TABLE[TABLE[key] + a] == d,
-    ]))  # fmt: skip
+    mask = data.draw(
+        st.sampled_from(
+            [
+                a * query + b * key <= c * key + d,
+                (a * query - key) % step == d,
+                (query - key) // step < d,
+                TABLE[query - a] > TABLE[key],
+                abs(query - key) % step >= abs(d),
+                rg.minimum(query, a * key) != d,
+                TABLE[TABLE[key] + a] == d,
+            ]
+        )
+    )
     q, k = np.ix_(range(q0, q0 + qn + 1), range(k0, k0 + kn + 1))
 
     value = evaluate(mask, {"query": q, "key": k})
@@ -152,7 +163,7 @@ DERIVATIVES = [
     (score * score, score, None),
     (rg.where(query >= key, score, -1.0), score, "where(query >= key, 1.0, 0.0)"),
     (rg.exp(score) * rg.sigmoid(score) / (1 + score * score), score, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +179,9 @@ def test_derivatives_of_the_score(expression, leaf, text):
 
 
 def test_derivatives_of_tables():
-    """Every float read is a leaf of its own; a leaf that stands in several places gets the sum; integers get nothing."""
+    """Every float read is a leaf of its own; a leaf that stands in several places gets the sum; integers get
+    nothing.
+    """
     slope, bias = table(np.array([2.0, 3.0]), "slope"), table(np.zeros(4), "bias")
     found = adjoints(score * slope[head] + slope[head] * bias[key] + TABLE[query])
 

@@ -1,4 +1,6 @@
-"""What the documents say is true: their code runs, their examples print what they show, their tables match the source."""
+"""What the documents say is true: their code runs, their examples print what they show, their tables match the
+source.
+"""
 
 import ast
 import doctest
@@ -14,7 +16,9 @@ from regard.language.operators import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MODULES = [info.name for info in pkgutil.walk_packages(regard.__path__, "regard.") if not info.name.endswith("__main__")]
+MODULES = [
+    info.name for info in pkgutil.walk_packages(regard.__path__, "regard.") if not info.name.endswith("__main__")
+]
 PEERS = {"jax", "onnx", "onnxruntime", "openvino"}  # what `regard bench` compares with, where it is installed
 
 
@@ -22,7 +26,8 @@ def blocks(path: Path, language: str) -> list[str]:
     """The fenced blocks of a language, each moved down to its own line so that a failure names the right one."""
     text = path.read_text()
     return [
-        "\n" * text[: found.start(1)].count("\n") + found[1] for found in re.finditer(rf"```{language}\n(.*?)```", text, re.S)
+        "\n" * text[: found.start(1)].count("\n") + found[1]
+        for found in re.finditer(rf"```{language}\n(.*?)```", text, re.S)
     ]
 
 
@@ -63,7 +68,9 @@ def test_the_table_of_operators_is_the_table_of_operators():
         written = f"{row.text}({arguments})" if row.text.isidentifier() else infix.replace("|", "\\|")
         slope = "–" if row.derivative is None else "yes"
         gives = {"promote": "int or float", "bool": "condition"}.get(row.gives, row.gives)
-        rows.append(f"| `{written}` | {', '.join(kinds[letter] for letter in row.takes)} | {gives} | {slope} | {row.cost} |")
+        rows.append(
+            f"| `{written}` | {', '.join(kinds[letter] for letter in row.takes)} | {gives} | {slope} | {row.cost} |"
+        )
 
     assert "\n".join(rows) in (ROOT / "docs" / "language.md").read_text()
 
@@ -79,8 +86,12 @@ def test_every_law_names_tests_that_exist():
     """docs/laws.md points at tests by name, and each is there."""
     text = (ROOT / "docs" / "laws.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", text)) - {path.stem for path in (ROOT / "tests").glob("test_*.py")}
-    defined = {node.name for path in (ROOT / "tests").glob("test_*.py") for node in ast.parse(path.read_text()).body
-               if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    defined = {
+        node.name
+        for path in (ROOT / "tests").glob("test_*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
 
     assert named and named - defined == set()
     assert re.findall(r"^## (\d+)\. ", text, re.M) == [str(number) for number in range(1, 14)]

@@ -133,7 +133,9 @@ def test_generation_with_a_cache(name, cache):
     out = model.generate(IDS, **options, output_attentions=True, return_dict_in_generate=True)
     steps = out.decoder_attentions if model.config.is_encoder_decoder else out.attentions
     own = [
-        call for call in calls if call.name.endswith("self_attn") or ("decoder" in call.name and "SelfAttention" in call.name)
+        call
+        for call in calls
+        if call.name.endswith("self_attn") or ("decoder" in call.name and "SelfAttention" in call.name)
     ]
     assert len(own) == 12 and len(steps) == 6
     for call, theirs in zip(own, (layer.numpy() for step in steps for layer in step), strict=True):

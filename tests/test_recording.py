@@ -18,10 +18,20 @@ from regard.torch.hf.tiny_models import inputs, tiny_model  # noqa: E402
 ALL = MODELS | {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
     "bloom": lambda: T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)),
-    "gptj": lambda: T.GPTJForCausalLM(T.GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4)),
-    "vit": lambda: T.ViTModel(T.ViTConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                          image_size=32, patch_size=8)),
-}  # fmt: skip
+    "gptj": lambda: T.GPTJForCausalLM(
+        T.GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4)
+    ),
+    "vit": lambda: T.ViTModel(
+        T.ViTConfig(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=32,
+            patch_size=8,
+        )
+    ),
+}
 IDS = torch.randint(3, 64, (2, 7), generator=torch.Generator().manual_seed(5))
 LEFT = torch.ones_like(IDS)
 LEFT[1, :2] = 0
@@ -67,14 +77,24 @@ def eager_weights(name: str, double: bool = False) -> list[np.ndarray]:
 
 
 def agree(call, exact, usual: float):
-    """Equal within ten times the usual error, but for rows that may attend nothing: 0 here, an average in the models' own code."""
+    """Equal within ten times the usual error, but for rows that may attend nothing: 0 here, an average in the models'
+    own code.
+    """
     seeing = call.allowed().any(-1, keepdims=True)
-    np.testing.assert_allclose(np.where(seeing, call.weights(), 0), np.where(seeing, exact, 0), rtol=0, atol=10 * usual + 1e-7)
+    np.testing.assert_allclose(
+        np.where(seeing, call.weights(), 0), np.where(seeing, exact, 0), rtol=0, atol=10 * usual + 1e-7
+    )
     assert seeing.any()
 
 
 def implementations(name: str) -> list[str]:
-    return ["eager"] if name in OWN else ["regard", "eager"] if name in ("gemma2", "gpt-oss") else ["regard", "sdpa", "eager"]
+    return (
+        ["eager"]
+        if name in OWN
+        else ["regard", "eager"]
+        if name in ("gemma2", "gpt-oss")
+        else ["regard", "sdpa", "eager"]
+    )
 
 
 @pytest.mark.parametrize(("name", "implementation"), [(name, each) for name in ALL for each in implementations(name)])
@@ -102,7 +122,9 @@ class Toy(torch.nn.Module):
         self.projections = torch.nn.Linear(width, 3 * width)
 
     def forward(self, x):
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.projections(x).chunk(3, -1))
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.projections(x).chunk(3, -1)
+        )
         return self.attend(q, k, v).transpose(1, 2).flatten(2)
 
 
@@ -168,7 +190,9 @@ def weights_of(attend, module, x) -> np.ndarray:
 
     def _unit(q, k):
         n, D = q.shape[2:]
-        return torch.cat([attend(q, k, torch.eye(n)[:, i : i + D].expand(*k.shape[:2], n, D)) for i in range(0, n, D)], -1)
+        return torch.cat(
+            [attend(q, k, torch.eye(n)[:, i : i + D].expand(*k.shape[:2], n, D)) for i in range(0, n, D)], -1
+        )
 
     with torch.no_grad():
         q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in module.projections(x).chunk(3, -1))
@@ -190,7 +214,9 @@ RULES = {
 
 @pytest.mark.parametrize("attend", RULES, ids=lambda attend: attend.__name__)
 def test_any_module_is_recorded_with_its_rules(attend):
-    """However a module attends, its run has the weights that it used: by its rules, or as they are where a step has no rule."""
+    """However a module attends, its run has the weights that it used: by its rules, or as they are where a step has no
+    rule.
+    """
     module, x = Toy(attend), torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(2)) * 3
     exact = weights_of(attend, module, x)
     for entry in (0, 2):
@@ -213,20 +239,31 @@ def test_models_of_16_bits(dtype):
             assert 0 < call.notes["difference"] < 4 * torch.finfo(dtype).eps
 
 
-# What a model writes ------------------------------------------------------------------------------------------------------------
+# What a model writes --------------------------------------------------------------------------------------------------
 
-PROMPTED = [("llama", "sdpa"), ("mistral", "regard"), ("gemma2", "eager"), ("gpt-oss", "regard"), ("t5", "regard"), ("bart", "sdpa"),
-            ("bloom", "eager")]  # fmt: skip
+PROMPTED = [
+    ("llama", "sdpa"),
+    ("mistral", "regard"),
+    ("gemma2", "eager"),
+    ("gpt-oss", "regard"),
+    ("t5", "regard"),
+    ("bart", "sdpa"),
+    ("bloom", "eager"),
+]
 
 
 @pytest.mark.parametrize(("name", "implementation"), PROMPTED)
 def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
-    """The weights of every pass, with a cache, in a batch with padding on the left, are rows of one call over all keys."""
+    """The weights of every pass, with a cache, in a batch with padding on the left, are rows of one call over all
+    keys.
+    """
     model, theirs = built(name, implementation), built(name, "eager")
     prompt = {"input_ids": IDS, "attention_mask": LEFT}
     for each in (model, theirs):
         each.generation_config.eos_token_id = each.generation_config.forced_eos_token_id = None
-    out = theirs.generate(**prompt, max_new_tokens=5, do_sample=False, output_attentions=True, return_dict_in_generate=True)
+    out = theirs.generate(
+        **prompt, max_new_tokens=5, do_sample=False, output_attentions=True, return_dict_in_generate=True
+    )
     run = look(model, inputs=prompt, entry=1, generate=4)
     assert len(run.steps) == 4
     if model.config.is_encoder_decoder:
@@ -253,7 +290,7 @@ def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
             assert call.notes["difference"] < 1e-5
 
 
-# Modules that are not transformers' ---------------------------------------------------------------------------------------------
+# Modules that are not transformers' -----------------------------------------------------------------------------------
 
 
 def test_layers_of_torch():
@@ -269,8 +306,10 @@ def test_layers_of_torch():
     model = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True).eval()
     run = look(model, inputs=(torch.randn(2, 6, 16), torch.randn(2, 4, 16)), entry=1)
     assert [(call.name, call.shape) for call in run.calls] == [
-        ("encoder.layers.0.self_attn", (2, 6, 6)), ("decoder.layers.0.self_attn", (2, 4, 4)), ("decoder.layers.0.multihead_attn", (2, 4, 6))
-    ]  # fmt: skip
+        ("encoder.layers.0.self_attn", (2, 6, 6)),
+        ("decoder.layers.0.self_attn", (2, 4, 4)),
+        ("decoder.layers.0.multihead_attn", (2, 4, 6)),
+    ]
     assert all(call.notes["difference"] < 1e-5 for call in run.calls)
     assert run.calls[2].keys == "6 positions"
 
@@ -331,14 +370,16 @@ def test_texts_that_see_pictures():
     """A model that reads a picture beside its text has both axes, and attention from the words to the patches."""
     torch.manual_seed(0)
     model = tiny_model("blip")
-    run = look(model, inputs=next(given for given in inputs(model) if {"input_ids", "pixel_values"} <= given.keys()), entry=1)
+    run = look(
+        model, inputs=next(given for given in inputs(model) if {"input_ids", "pixel_values"} <= given.keys()), entry=1
+    )
     kinds = {(call.queries, call.keys) for call in run.calls}
     assert kinds == {("patches", "patches"), ("text", "text"), ("text", "patches")}
     assert run.axes["patches"].grid == (4, 4) and len(run.axes["text"]) == 9
     assert all(call.notes["difference"] < 1e-5 for call in run.calls)
 
 
-# What is left as it was ---------------------------------------------------------------------------------------------------------
+# What is left as it was -----------------------------------------------------------------------------------------------
 
 
 def test_a_loaded_model_is_left_as_it_was():
@@ -384,7 +425,9 @@ def test_calls_that_cannot_be_kept_are_named():
 
 
 def test_what_falls_out_is_told():
-    """A model that is left in training drops weights: the rate is noted where it is told, else the weights that were left are kept."""
+    """A model that is left in training drops weights: the rate is noted where it is told, else the weights that were
+    left are kept.
+    """
     fused, written = (built("gpt2", implementation).train() for implementation in ("sdpa", "eager"))
     (first, *_) = look(fused, inputs=inputs_of(fused)).calls
     assert first.notes["dropout"] == 0.1 and first.notes["training"] and "difference" not in first.notes
@@ -401,11 +444,15 @@ def test_a_model_that_stops_is_refused():
 
 
 def test_rows_that_attend_nothing_are_told():
-    """What a model gives for rows that may attend nothing is noted: 0, NaN, an average of values where it is one, or something else."""
+    """What a model gives for rows that may attend nothing is noted: 0, NaN, an average of values where it is one, or
+    something else.
+    """
     found = {}
     for name, implementation in (("llama", "eager"), ("llama", "regard")):
         model = built(name, implementation)
-        found[implementation] = look(model, inputs={"input_ids": IDS, "attention_mask": LEFT}, entry=1).calls[0].notes["empty"]
+        found[implementation] = (
+            look(model, inputs={"input_ids": IDS, "attention_mask": LEFT}, entry=1).calls[0].notes["empty"]
+        )
     assert found == {"eager": "an average of values", "regard": "0"}
 
     def plain_nan(x):

@@ -12,18 +12,25 @@ from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
 from regard.lens.recording.pictures import png
 from regard.lens.recording.recorded_call import Taken
+from regard.lens.recording.rules import one_entry as rules
 from regard.lens.recording.rules.generation import Growing
-from regard.lens.recording.rules.one_entry import one_entry as rules
 
 
 def value(rule, heads, Q, K, start=0, entry=0, score=0.0):
     """A rule for every pair, (heads, Q, K)."""
-    places = {"batch": entry, "head": np.arange(heads)[:, None, None], "query": start + np.arange(Q)[:, None], "key": np.arange(K),
-              "score": np.float64(score)}  # fmt: skip
+    places = {
+        "batch": entry,
+        "head": np.arange(heads)[:, None, None],
+        "query": start + np.arange(Q)[:, None],
+        "key": np.arange(K),
+        "score": np.float64(score),
+    }
     return np.broadcast_to(evaluate(rule, places), (heads, Q, K))
 
 
-sizes = st.tuples(st.integers(1, 3), st.integers(1, 7), st.integers(1, 7), st.integers(-3, 5), st.integers(0, 2**32 - 1))
+sizes = st.tuples(
+    st.integers(1, 3), st.integers(1, 7), st.integers(1, 7), st.integers(-3, 5), st.integers(0, 2**32 - 1)
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -33,8 +40,15 @@ def test_a_mask_is_said_exactly(drawn, kind):
     H, Q, K, start, seed = drawn
     random = np.random.default_rng(seed)
     away = (start + np.arange(Q))[:, None] - np.arange(K)
-    seen = {"random": random.random((H, Q, K)) < 0.5, "causal": away >= 0, "window": (away >= 0) & (away < 3), "band": abs(away) < 3,
-            "padded": (away >= 0) & (random.random(K) < 0.6), "all": True, "none": False}[kind]  # fmt: skip
+    seen = {
+        "random": random.random((H, Q, K)) < 0.5,
+        "causal": away >= 0,
+        "window": (away >= 0) & (away < 3),
+        "band": abs(away) < 3,
+        "padded": (away >= 0) & (random.random(K) < 0.6),
+        "all": True,
+        "none": False,
+    }[kind]
     whole = np.broadcast_to(seen, (H, Q, K)).copy()
     rule = rules.mask_of(whole, start)
     np.testing.assert_array_equal(whole, True if rule is None else value(rule, H, Q, K, start))
@@ -64,8 +78,13 @@ def test_a_bias_is_said_exactly(drawn, kind, causal):
     H, Q, K, start, seed = drawn
     random = np.random.default_rng(seed)
     away = np.arange(K) - np.arange(Q)[:, None] + Q - 1
-    bias = {"random": random.random((H, Q, K)), "relative": random.random((H, Q + K - 1))[:, away], "keys": random.random(K),
-            "heads": random.random((H, 1, 1)), "zero": 0.0}[kind]  # fmt: skip
+    bias = {
+        "random": random.random((H, Q, K)),
+        "relative": random.random((H, Q + K - 1))[:, away],
+        "keys": random.random(K),
+        "heads": random.random((H, 1, 1)),
+        "zero": 0.0,
+    }[kind]
     known = np.tri(Q, K, dtype=bool) if causal else np.ones((Q, K), bool)
     numbers = np.where(known, np.broadcast_to(bias, (H, Q, K)), 0).astype(np.float32)
     rule = rules.added(the_score, numbers, start, known if causal else None)
@@ -79,7 +98,9 @@ def test_a_bias_is_said_exactly(drawn, kind, causal):
 @pytest.mark.parametrize("low", [-9e3, -1e4, -1e9, -1e30])
 @pytest.mark.parametrize("largest", [5.0, 6e3])
 def test_what_is_added_to_hide_keys_is_a_mask(low, largest):
-    """Hidden or not, every weight is in float32 what it was; keys that may keep a weight, and rows of low keys alone, stay."""
+    """Hidden or not, every weight is in float32 what it was; keys that may keep a weight, and rows of low keys alone,
+    stay.
+    """
     rng = np.random.default_rng(0)
     numbers = np.where(rng.random((3, 7, 7)) < 0.5, low, rng.normal(size=(3, 7, 7))).astype(np.float32)
     numbers[:, 2] = low
@@ -99,7 +120,9 @@ def test_what_is_added_to_hide_keys_is_a_mask(low, largest):
 
 
 def test_the_batch_is_put_in():
-    """Rules for one entry say what the rules for all say of it, without its number, over tables that nobody else can change."""
+    """Rules for one entry say what the rules for all say of it, without its number, over tables that nobody else can
+    change.
+    """
     random = np.random.default_rng(0)
     padding, bias = random.random((3, 5)) < 0.7, random.random((3, 2, 4, 5))
     mask, score = (key <= query) & table(padding)[batch, key], the_score + table(bias)[batch, head, query - 1, key]

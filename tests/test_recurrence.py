@@ -91,7 +91,10 @@ def test_the_numbers_are_xlnets():
     waves = xlnet.XLNetModel(config).relative_positional_encoding(9, 14, bsz=2)
     hidden = torch.ones(9, 14).triu(6)[:, :, None, None].expand(-1, -1, 2, HEADS)
     expected = (
-        theirs(x.mT.permute(2, 0, 1), None, hidden, None, waves, None, mems=memory.mT.permute(2, 0, 1))[0].transpose(0, 1) - x
+        theirs(x.mT.permute(2, 0, 1), None, hidden, None, waves, None, mems=memory.mT.permute(2, 0, 1))[0].transpose(
+            0, 1
+        )
+        - x
     )
     exact = plainly(layer.double(), x.double(), memory.double(), torch.ones(9, 14).tril(5).bool())
 
@@ -118,7 +121,9 @@ def test_a_short_memory_is_a_mask():
     pieces = [layer(segment, mask=rg.causal(), cache=memory) for segment in x.split(10, dim=1)]
     start = rg.query // 10 * 10
 
-    assert torch.allclose(torch.cat(pieces, dim=1), layer(x, mask=rg.causal() & (rg.key >= start - 4)), rtol=1e-9, atol=1e-11)
+    assert torch.allclose(
+        torch.cat(pieces, dim=1), layer(x, mask=rg.causal() & (rg.key >= start - 4)), rtol=1e-9, atol=1e-11
+    )
     assert torch.equal(memory.rows, x[:, 26:])
 
 
@@ -132,7 +137,9 @@ def test_a_window_reaches_into_the_memory():
 
 
 def test_no_gradient_leaves_the_segment():
-    """What is remembered is a copy without a past: the first segment gets no gradient from the second, its own rows do."""
+    """What is remembered is a copy without a past: the first segment gets no gradient from the second, its own rows
+    do.
+    """
     layer, memory = made(), SegmentMemory(10)
     first, second = (rows(1, 5, WIDTH, seed=seed).requires_grad_() for seed in (1, 2))
     layer(first, mask=rg.causal(), cache=memory)
@@ -161,7 +168,7 @@ def test_nothing_of_size_n_by_n_is_handed_on():
     layer, seen = made(relative_dim=6), []
     layer.attend = lambda q, k, v, **rules: seen.append((q.shape, k.shape, rules)) or attention(q, k, v, **rules)
     layer(rows(1, 30, WIDTH), mask=rg.causal(), cache=remembering(rows(1, 12, WIDTH, seed=2)))
-    (q, k, rules), = seen  # fmt: skip
+    ((q, k, rules),) = seen
 
     assert (q, k) == ((1, HEADS, 30, DEPTH + 6), (1, HEADS, 42, DEPTH + 6))
     assert rules == {"mask": rg.causal(), "score": None, "scale": DEPTH**-0.5}
@@ -184,14 +191,19 @@ def test_a_score_and_dropout_are_applied():
 
 
 REFUSED = {
-    "sizes": (lambda: TransformerXL(15, 2, relative_dim=5, score=1.0),
-              "(?s)heads do not divide d_model.*sines and cosines come in pairs.*score is no expression"),
+    "sizes": (
+        lambda: TransformerXL(15, 2, relative_dim=5, score=1.0),
+        "(?s)heads do not divide d_model.*sines and cosines come in pairs.*score is no expression",
+    ),
     "width": (lambda: made()(rows(1, 5, 3)), "x does not fit the layer"),
     "positions": (lambda: made()(rows(1, 5, WIDTH), positions=torch.arange(5)), "no use for positions"),
     "another cache": (lambda: made()(rows(1, 5, WIDTH), cache=[1]), "not what this layer remembers"),
-    "another batch": (lambda: made()(rows(2, 5, WIDTH), cache=remembering(rows(1, 5, WIDTH))), "another batch than the one"),
+    "another batch": (
+        lambda: made()(rows(2, 5, WIDTH), cache=remembering(rows(1, 5, WIDTH))),
+        "another batch than the one",
+    ),
     "length": (lambda: SegmentMemory(-1), "length is negative"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)

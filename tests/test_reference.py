@@ -84,7 +84,9 @@ def test_backward_agrees_with_finite_differences(rule):
 
 
 def test_every_float_table_of_the_score_gets_a_gradient():
-    """Tables of numbers that the score reads have an entry, even one that is zero; tables of integers and of masks have none."""
+    """Tables of numbers that the score reads have an entry, even one that is zero; tables of integers and of masks have
+    none.
+    """
     step = rg.table(np.array([0.5, 1.5]), "step")
     number = rg.table(np.array([0, 1]), "number")
     score = rg.where(step[0] < 1, s, 0.0) + height[number[rg.key % 2]]
@@ -118,7 +120,9 @@ def test_backward_along_a_random_direction(case):
             gradient = gradient.sum(0)  # one entry of keys and values served the whole batch
         predicted += (gradient.reshape(step[name].shape) * step[name]).sum()
     h = 1e-6
-    assert predicted == pytest.approx((loss(at(h), dout, dlse) - loss(at(-h), dout, dlse)) / (2 * h), rel=1e-4, abs=1e-5)
+    assert predicted == pytest.approx(
+        (loss(at(h), dout, dlse) - loss(at(-h), dout, dlse)) / (2 * h), rel=1e-4, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
@@ -210,11 +214,15 @@ def test_torch_says_the_same(rule):
 
 @pytest.mark.parametrize("low", [-1e20, float(np.finfo(np.float32).min), 1e20, 1e300])
 def test_scores_of_any_size_have_weights_that_sum_to_one(low):
-    """A row whose scores are all huge and equal is a mean: its weights sum to 1, in the output and the gradients too."""
+    """A row whose scores are all huge and equal is a mean: its weights sum to 1, in the output and the gradients
+    too.
+    """
     problem = Problem.of(*arrays(), score=rg.bias(np.full((Q, K), low)))
     v_BHKE = np.repeat(problem.v, H // G, axis=1)
     np.testing.assert_allclose(every(problem).sum(-1), 1)
-    np.testing.assert_allclose(reference.forward(problem)[0], np.broadcast_to(v_BHKE.mean(2, keepdims=True), (B, H, Q, E)))
+    np.testing.assert_allclose(
+        reference.forward(problem)[0], np.broadcast_to(v_BHKE.mean(2, keepdims=True), (B, H, Q, E))
+    )
     found = reference.backward(problem, np.ones((B, H, Q, E)))
     np.testing.assert_allclose(found.v, Q / K * H / G)
 

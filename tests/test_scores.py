@@ -17,7 +17,9 @@ RELATIVE = rng.standard_normal((H, 7))
 
 
 def value(expression):
-    return np.broadcast_to(evaluate(expression, {"batch": b, "head": h, "query": q, "key": k, "score": S}), (B, H, Q, K))
+    return np.broadcast_to(
+        evaluate(expression, {"batch": b, "head": h, "query": q, "key": k, "score": S}), (B, H, Q, K)
+    )
 
 
 ROWS = {
@@ -35,8 +37,11 @@ ROWS = {
     "gate of integers": (rg.gate(np.arange(K)), lambda: S * np.arange(K)),
     "relative": (rg.relative(RELATIVE[0]), lambda: S + RELATIVE[0, np.clip(k - q, -3, 3) + 3]),
     "relative per head": (rg.relative(RELATIVE), lambda: S + RELATIVE[h, np.clip(k - q, -3, 3) + 3]),
-    "composed": (rg.softcap(5.0, rg.alibi(SLOPES, rg.bias(BIAS))), lambda: 5 * np.tanh((S + BIAS - SLOPES[h] * abs(q - k)) / 5)),
-}  # fmt: skip
+    "composed": (
+        rg.softcap(5.0, rg.alibi(SLOPES, rg.bias(BIAS))),
+        lambda: 5 * np.tanh((S + BIAS - SLOPES[h] * abs(q - k)) / 5),
+    ),
+}
 
 
 @pytest.mark.parametrize(("expression", "formula"), ROWS.values(), ids=ROWS)
@@ -48,7 +53,9 @@ def test_a_score_equals_its_formula(expression, formula):
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16, 20, 40])
 def test_alibi_slopes_are_those_of_the_paper(heads):
-    """Powers of 2**(-8/n), and for other head counts the interleaved ones that transformers' models were trained with."""
+    """Powers of 2**(-8/n), and for other head counts the interleaved ones that transformers' models were trained
+    with.
+    """
     pytest.importorskip("torch")
     bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
     import torch
@@ -69,7 +76,9 @@ def test_t5_buckets_are_those_of_transformers(bidirectional, buckets, max_distan
 
     theirs = t5.T5Attention._relative_position_bucket(distance, bidirectional, buckets, max_distance).numpy()
     numbers = np.arange(float(buckets))[:, None]
-    rule = rg.t5_buckets(numbers, bidirectional=bidirectional, max_distance=max_distance, score=rg.where(True, 0.0, 0.0))
+    rule = rg.t5_buckets(
+        numbers, bidirectional=bidirectional, max_distance=max_distance, score=rg.where(True, 0.0, 0.0)
+    )
     ours = evaluate(rule, {"head": 0, "query": np.full(2 * reach + 1, reach), "key": np.arange(2 * reach + 1)})
 
     assert ours.tolist() == theirs.tolist()
@@ -90,7 +99,10 @@ REFUSED = [
     (lambda: rg.alibi(0), "the number of heads is too small"),
     (lambda: rg.alibi(-3), "the number of heads is negative"),
     (lambda: rg.alibi_slopes(2.5), "the number of heads is not a whole number"),
-    (lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=True, max_distance="a"), "max_distance is not a whole number"),
+    (
+        lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=True, max_distance="a"),
+        "max_distance is not a whole number",
+    ),
     (lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=True, max_distance=10**12), "fewer than 2**31 positions"),
     (lambda: rg.t5_buckets(np.ones((33, 1)), bidirectional=True), "both directions share the buckets"),
     (lambda: rg.bias([[1.0], [1.0, 2.0]]), "the array cannot be read"),
@@ -102,7 +114,7 @@ REFUSED = [
     (lambda: rg.t5_buckets(np.ones(3), bidirectional=True), "numbers with 2 axes"),
     (lambda: rg.t5_buckets(np.ones((2, 1)), bidirectional=True), "at least 4 buckets"),
     (lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=False, max_distance=16), "beyond the 16 exact ones"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("build", "words"), REFUSED, ids=[words for _, words in REFUSED])

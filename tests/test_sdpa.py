@@ -65,12 +65,15 @@ def test_strides_that_torch_does_not_take():
     )
 
 
-@pytest.mark.parametrize(("rule", "reason"), [
-    ({"score": rg.softcap(5.0)}, "only add"),
-    ({"score": 1.0 - rg.score}, "only add"),
-    ({"score": rg.score + rg.floor(rg.score)}, "only add"),
-    ({"sinks": np.zeros(4, np.float32)}, "no sinks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"score": rg.softcap(5.0)}, "only add"),
+        ({"score": 1.0 - rg.score}, "only add"),
+        ({"score": rg.score + rg.floor(rg.score)}, "only add"),
+        ({"sinks": np.zeros(4, np.float32)}, "no sinks"),
+    ],
+)
 def test_what_sdpa_cannot_say_is_refused(rule, reason):
     """A named engine runs or refuses with its reasons; it computes nothing else in silence."""
     with pytest.raises(rg.Refused, match=reason):

@@ -1,4 +1,6 @@
-"""The server of a page: numbers that are those of attention, for this machine and for who knows the secret, whatever clients do."""
+"""The server of a page: numbers that are those of attention, for this machine and for who knows the secret, whatever
+clients do.
+"""
 
 import dataclasses
 import http.client
@@ -77,7 +79,7 @@ def served():
         yield running, Client(running), (run, other), (exact, exact_too)
 
 
-# ---- the numbers -------------------------------------------------------------------------------------------------------------
+# ---- the numbers -----------------------------------------------------------------------------------------------------
 
 
 def shown(parts):
@@ -148,22 +150,35 @@ def test_tracks_walks_and_pictures_are_those_of_the_run(served):
     pooled = np.add.reduceat(np.add.reduceat(exact[0], cut[:-1], 2), cut[:-1], 1) / np.diff(cut)[:, None]
     np.testing.assert_allclose(codes.decode(parts["codes"]), pooled, rtol=codes.COARSE_ERROR * 1.01, atol=1.01e-6)
     (bare,) = [dataclasses.replace(call, overview=None) for call in run.calls[:1]]
-    assert unframed(desk.Desk([dataclasses.replace(run, calls=(bare,))]).answer("picture", "0", "0"))[1]["codes"].shape == (
+    assert unframed(desk.Desk([dataclasses.replace(run, calls=(bare,))]).answer("picture", "0", "0"))[1][
+        "codes"
+    ].shape == (
         4,
         128,
         128,
     )
 
 
-# ---- who is let in -----------------------------------------------------------------------------------------------------------
+# ---- who is let in ---------------------------------------------------------------------------------------------------
 
 
 def test_only_who_knows_the_secret_is_answered(served):
     """Without the secret, or with a part of it, there is nothing; nor does the root or a path upwards lead anywhere."""
     _, client, _, _ = served
     assert len(client.begin) >= 2 + 32
-    wrong = ("/", "/favicon.ico", client.begin[:-2] + "/", client.begin[:-1], "/" + "a" * (len(client.begin) - 2) + "/",
-             "/../" + client.begin, "/row/0/0/0/0", client.begin.upper(), "/é/", "//", "/%2e%2e/")  # fmt: skip
+    wrong = (
+        "/",
+        "/favicon.ico",
+        client.begin[:-2] + "/",
+        client.begin[:-1],
+        "/" + "a" * (len(client.begin) - 2) + "/",
+        "/../" + client.begin,
+        "/row/0/0/0/0",
+        client.begin.upper(),
+        "/é/",
+        "//",
+        "/%2e%2e/",
+    )
     for begin in wrong:
         if begin != client.begin:
             assert client.error("", begin=urllib.parse.quote(begin, safe="/%")) == (404, "there is nothing here")
@@ -180,7 +195,9 @@ def test_secrets_differ_and_the_address_is_this_machine(served):
 
 
 def test_other_hosts_origins_and_sites_are_turned_away(served):
-    """A name that leads here from elsewhere (DNS rebinding), a page of another origin, a link on another site: none gets an answer."""
+    """A name that leads here from elsewhere (DNS rebinding), a page of another origin, a link on another site: none
+    gets an answer.
+    """
     _, client, _, _ = served
     here = f"127.0.0.1:{client.port}"
     for host in (
@@ -197,8 +214,13 @@ def test_other_hosts_origins_and_sites_are_turned_away(served):
         assert client.error("row/0/0/0/0", Origin=origin) == (403, "this was asked from another origin")
     for site in ("cross-site", "same-site", "?"):
         assert client.error("", Sec_Fetch_Site=site) == (403, "this was asked from another site")
-    for more in ({}, {"Host": f"localhost:{client.port}"}, {"Origin": f"http://{here}"}, {"Sec_Fetch_Site": "same-origin"},
-                 {"Sec_Fetch_Site": "none"}):  # fmt: skip
+    for more in (
+        {},
+        {"Host": f"localhost:{client.port}"},
+        {"Origin": f"http://{here}"},
+        {"Sec_Fetch_Site": "same-origin"},
+        {"Sec_Fetch_Site": "none"},
+    ):
         assert client.ask("row/0/0/0/0", **more)[0] == 200
 
 
@@ -211,7 +233,9 @@ def test_only_get_is_answered(served):
 
 
 def test_every_answer_says_that_it_is_to_be_kept_from_others(served):
-    """Pages, numbers, errors: not stored, not sniffed, not framed, not referred to, not shared; the page runs its own script alone."""
+    """Pages, numbers, errors: not stored, not sniffed, not framed, not referred to, not shared; the page runs its own
+    script alone.
+    """
     _, client, _, _ = served
     for path, more in (
         ("", {}),
@@ -234,18 +258,28 @@ def test_every_answer_says_that_it_is_to_be_kept_from_others(served):
     assert "'unsafe" not in policy and "connect-src 'self'" in policy and "script-src 'sha256-" in policy
 
 
-# ---- what is asked -----------------------------------------------------------------------------------------------------------
+# ---- what is asked ---------------------------------------------------------------------------------------------------
 
 WRONG = {
-    "row/0/0/0/300": "no such row: 300; expected 0 to 299", "row/0/0/4/0": "no such head: 4; expected 0 to 3",
-    "row/0/2/0/0": "no such call: 2; expected 0 to 1", "row/2/0/0/0": "no such run: 2; expected 0 to 1",
-    "row/0/0/0/-1": "no such row: -1", "row/0/0/0/1e2": "no such row: 1e2", "row/0/0/0/%D9%A3": "no such row: ٣",
+    "row/0/0/0/300": "no such row: 300; expected 0 to 299",
+    "row/0/0/4/0": "no such head: 4; expected 0 to 3",
+    "row/0/2/0/0": "no such call: 2; expected 0 to 1",
+    "row/2/0/0/0": "no such run: 2; expected 0 to 1",
+    "row/0/0/0/-1": "no such row: -1",
+    "row/0/0/0/1e2": "no such row: 1e2",
+    "row/0/0/0/%D9%A3": "no such row: ٣",
     "row/0/0/0/%20": "no such row",
-    "row/0/0/0/" + "9" * 5000: "no such row: " + "9" * 40 + ";", "column/0/0/0/300": "no such column",
-    "tile/0/0/0/share/11/0/0": "no such level", "tile/0/0/0/sum/0/0/0": "no such pool", "tile/0/0/0/share/0/2/0": "no such tile",
-    "picture/0/2": "no such call", "pair/0/text/nowhere/0/0": "no such axes",
-    "pair/0/text/text/0/300": "no such column", "walk/0/0/0/300": "no such row", "tracks/0/0/9": "no such head",
-}  # fmt: skip
+    "row/0/0/0/" + "9" * 5000: "no such row: " + "9" * 40 + ";",
+    "column/0/0/0/300": "no such column",
+    "tile/0/0/0/share/11/0/0": "no such level",
+    "tile/0/0/0/sum/0/0/0": "no such pool",
+    "tile/0/0/0/share/0/2/0": "no such tile",
+    "picture/0/2": "no such call",
+    "pair/0/text/nowhere/0/0": "no such axes",
+    "pair/0/text/text/0/300": "no such column",
+    "walk/0/0/0/300": "no such row",
+    "tracks/0/0/9": "no such head",
+}
 
 
 @pytest.mark.parametrize("path", WRONG, ids=[path[:30] for path in WRONG])
@@ -273,7 +307,9 @@ def test_a_fault_of_regards_own_tells_the_client_nothing(served, monkeypatch, ca
 
 
 def test_faults_of_the_model_reach_the_page(served):
-    """NaN, weight where the mask forbids it, and hostile tokens: the page is sent whole, and the codes say what is wrong."""
+    """NaN, weight where the mask forbids it, and hostile tokens: the page is sent whole, and the codes say what is
+    wrong.
+    """
     run, _ = example(6, 1, 2, rg.causal(), tokens=("</script>", "\ud800", "\x00", '"', "'", "a"))
     broken = run.calls[0].weights().copy()
     broken[0, 1, 3], broken[1, 2, 2] = 0.25, np.nan
@@ -291,7 +327,7 @@ def test_faults_of_the_model_reach_the_page(served):
         assert np.argwhere((picture == codes.LEAK) | (picture == codes.NAN)).tolist() == [[0, 1, 3], [1, 2, 2]]
 
 
-# ---- how much at once --------------------------------------------------------------------------------------------------------
+# ---- how much at once ------------------------------------------------------------------------------------------------
 
 
 class Slow:
@@ -363,7 +399,9 @@ def left(client, path, rude):
 
 
 def test_clients_that_go_away_do_no_harm(fresh, slow, capfd):
-    """Forty clients leave before they are answered, half of them with a reset: what still waited is never computed, the next is served."""
+    """Forty clients leave before they are answered, half of them with a reset: what still waited is never computed, the
+    next is served.
+    """
     gone = [left(fresh, f"tile/0/0/{i % 4}/share/{i % 9}/0/0", rude=i % 2 == 0) for i in range(40)]
     slow.reach(2)
     for one in gone:
@@ -378,9 +416,15 @@ def test_clients_that_go_away_do_no_harm(fresh, slow, capfd):
 def test_half_a_request_does_no_harm(fresh, capfd):
     """Clients that send half a request, rubbish, or far too much, and go: the server answers the next one."""
     host = f"Host: 127.0.0.1:{fresh.port}\r\n"
-    for said in ("", "GET ", "GET / HTTP/1.1\r\nHost: ", "\x16\x03\x01\x00" * 9, f"GET {fresh.begin}{'a' * 200_000} HTTP/1.1\r\n{host}\r\n",
-                 f"GET {fresh.begin} HTTP/1.1\r\n{host}" + "X: y\r\n" * 20_000,
-                 f"GET {fresh.begin} HTTP/1.1\r\n{host}{host}\r\n"):  # fmt: skip
+    for said in (
+        "",
+        "GET ",
+        "GET / HTTP/1.1\r\nHost: ",
+        "\x16\x03\x01\x00" * 9,
+        f"GET {fresh.begin}{'a' * 200_000} HTTP/1.1\r\n{host}\r\n",
+        f"GET {fresh.begin} HTTP/1.1\r\n{host}" + "X: y\r\n" * 20_000,
+        f"GET {fresh.begin} HTTP/1.1\r\n{host}{host}\r\n",
+    ):
         with socket.create_connection(("127.0.0.1", fresh.port)) as found:
             try:
                 found.sendall(said.encode("latin-1"))
@@ -393,7 +437,9 @@ def test_half_a_request_does_no_harm(fresh, capfd):
 
 
 def test_who_says_too_little_is_not_waited_for(fresh, monkeypatch):
-    """More clients than are let in, none of whom ever says what it wants, byte by byte: the server hangs up on them, and answers."""
+    """More clients than are let in, none of whom ever says what it wants, byte by byte: the server hangs up on them,
+    and answers.
+    """
     monkeypatch.setattr(connection, "PATIENCE", 0.5)
     idle = [socket.create_connection(("127.0.0.1", fresh.port)) for _ in range(server.CONNECTIONS + 6)]
     for found in idle[1:]:
@@ -413,7 +459,9 @@ def test_who_says_too_little_is_not_waited_for(fresh, monkeypatch):
 
 
 def test_who_asks_again_is_waited_for_anew(fresh, monkeypatch):
-    """The time that a question may take to be said begins when the last answer was given, and does not run while one is computed."""
+    """The time that a question may take to be said begins when the last answer was given, and does not run while one is
+    computed.
+    """
     monkeypatch.setattr(connection, "PATIENCE", 0.5)
     monkeypatch.setattr(desk.Desk, "_row", lambda self, **_: time.sleep(0.8) or b"late")
     client = http.client.HTTPConnection("127.0.0.1", fresh.port, timeout=5)
@@ -425,7 +473,9 @@ def test_who_asks_again_is_waited_for_anew(fresh, monkeypatch):
 
 
 def test_what_is_kept_is_bounded():
-    """Tiles are kept up to so many bytes, and those that were asked for last: what is asked for again and again is computed once."""
+    """Tiles are kept up to so many bytes, and those that were asked for last: what is asked for again and again is
+    computed once.
+    """
     share, largest = np.zeros((2, 8, 8), np.float32)
     made = desk.Tile(share, largest, np.zeros((8, 8), bool), np.zeros((8, 8), np.uint8), "exact")
     kept, computed = desk.Kept(5 * 640), []
@@ -454,8 +504,13 @@ print("ended")
 
 def test_ctrl_c_ends_it():
     """The address is told first; Ctrl-C ends the server at once and without a word, also while a connection is open."""
-    alone = subprocess.Popen([sys.executable, "-u", "-c", ALONE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env={**os.environ, "PYTHONPATH": os.pathsep.join([HERE, str(Path(HERE).parent / "src")])})  # fmt: skip
+    alone = subprocess.Popen(
+        [sys.executable, "-u", "-c", ALONE],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([HERE, str(Path(HERE).parent / "src")])},
+    )
     address = alone.stdout.readline().strip()
     parts = urllib.parse.urlsplit(address)
     held = socket.create_connection(("127.0.0.1", parts.port))
@@ -467,11 +522,13 @@ def test_ctrl_c_ends_it():
     assert (alone.returncode, out, err) == (0, "ended\n", "")
 
 
-# ---- in the browser ----------------------------------------------------------------------------------------------------------
+# ---- in the browser --------------------------------------------------------------------------------------------------
 
 
 def test_the_page_draws_itself_from_the_server(served, chromium):
-    """In Chromium the served page shows the exact weights, says nothing to the console, and asks its own server alone."""
+    """In Chromium the served page shows the exact weights, says nothing to the console, and asks its own server
+    alone.
+    """
     running, _, _, (exact, _) = served
     opened = Opened(chromium, running.address)
     opened.choose(call=1, head=2, query=150)

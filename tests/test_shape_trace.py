@@ -1,4 +1,6 @@
-"""Trace: every attention call is listed as torch itself lays it out, and planted faults are found where they were planted."""
+"""Trace: every attention call is listed as torch itself lays it out, and planted faults are found where they were
+planted.
+"""
 
 import re
 
@@ -84,8 +86,14 @@ def llama(implementation: str):
     from regard.torch.hf import attention as hf
 
     hf.register()
-    config = T.LlamaConfig(vocab_size=64, hidden_size=WIDE, intermediate_size=24, num_hidden_layers=2, num_attention_heads=H,
-                           num_key_value_heads=2)  # fmt: skip
+    config = T.LlamaConfig(
+        vocab_size=64,
+        hidden_size=WIDE,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=H,
+        num_key_value_heads=2,
+    )
     model = T.LlamaForCausalLM(config).eval()
     model.set_attn_implementation(implementation)
     return model
@@ -93,7 +101,9 @@ def llama(implementation: str):
 
 @pytest.mark.parametrize("kind", WAYS)
 def test_a_call_is_listed_as_it_was_made(kind):
-    """Sizes, dtypes and strides are those of the tensors that the function was given and gave, whichever function it is."""
+    """Sizes, dtypes and strides are those of the tensors that the function was given and gave, whichever function it
+    is.
+    """
     given = []
 
     def attend(q, k, v):
@@ -133,7 +143,11 @@ def test_multihead_attention_with_weights():
     """nn.MultiheadAttention that returns its weights makes no call of SDPA; it is seen all the same."""
     found = trace(nn.MultiheadAttention(WIDE, H, batch_first=True), (rows(), rows(), rows()))
     assert [(call.kind, call.q.shape, call.scores) for call in found.calls] == [
-        ("softmax(q kᵀ) v, written out", (B * H, N, WIDE // H), f"({B * H}, {N}, {N}) float32, strides ({N * N}, {N}, 1)")
+        (
+            "softmax(q kᵀ) v, written out",
+            (B * H, N, WIDE // H),
+            f"({B * H}, {N}, {N}) float32, strides ({N * N}, {N}, 1)",
+        )
     ]
 
 
@@ -146,7 +160,9 @@ def test_attention_in_einsum(formula):
 
 
 def test_heads_in_the_batch():
-    """Products over batch · heads, and a softmax over batch and heads apart, as in BLOOM, with an added bias in the product."""
+    """Products over batch · heads, and a softmax over batch and heads apart, as in BLOOM, with an added bias in the
+    product.
+    """
     T = pytest.importorskip("transformers", reason="the model comes from transformers")
     model = T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=WIDE, n_layer=2, n_head=H)).eval()
     found = trace(model, torch.arange(6)[None])
@@ -155,7 +171,9 @@ def test_heads_in_the_batch():
 
 
 def test_other_products_are_no_attention():
-    """A product without a softmax (linear attention), a softmax without a product after it (a classifier): no attention call."""
+    """A product without a softmax (linear attention), a softmax without a product after it (a classifier): no attention
+    call.
+    """
     x = rows()
     assert trace(lambda x: (x @ x.mT) @ x, x).calls == ()
     found = trace(nn.Sequential(nn.Linear(WIDE, 3), nn.Softmax(-1)), x)
@@ -174,11 +192,13 @@ def test_regards_own_cache():
 
     found = trace(steps, torch.randn(B, 2, N, 8))
     assert [(call.kind, call.q.shape, call.k) for call in found.calls] == [
-        ("regard.KVCache.attend", (B, 2, N, 8), None), ("regard.KVCache.attend", (B, 2, 1, 8), None)
-    ]  # fmt: skip
+        ("regard.KVCache.attend", (B, 2, N, 8), None),
+        ("regard.KVCache.attend", (B, 2, 1, 8), None),
+    ]
     assert [call.scores for call in found.calls] == [
-        f"0.353553 · q·k, over ({B}, 2, {N}, {N})", f"0.353553 · q·k, over ({B}, 2, 1, {N + 1})"
-    ]  # fmt: skip
+        f"0.353553 · q·k, over ({B}, 2, {N}, {N})",
+        f"0.353553 · q·k, over ({B}, 2, 1, {N + 1})",
+    ]
     assert "query - key < 4" in found.calls[1].mask
 
 
@@ -223,10 +243,14 @@ SAID = {
     "plain": {},
     "causal": {"is_causal": True},
     "booleans": {"attn_mask": TRUE.tril()},
-    "booleans per entry and head": {"attn_mask": torch.rand(B, H, N, N + 2, generator=torch.Generator().manual_seed(1)) > 0.4},
+    "booleans per entry and head": {
+        "attn_mask": torch.rand(B, H, N, N + 2, generator=torch.Generator().manual_seed(1)) > 0.4
+    },
     "floats": {"attn_mask": torch.linspace(-3, 3, N * (N + 2)).view(1, 1, N, N + 2)},
     "floats that mask": {"attn_mask": torch.zeros(N, N + 2).masked_fill(~TRUE.tril(), -torch.inf)},
-    "the smallest number": {"attn_mask": torch.ones(N, N + 2).masked_fill(~TRUE.tril(), torch.finfo(torch.float32).min)},
+    "the smallest number": {
+        "attn_mask": torch.ones(N, N + 2).masked_fill(~TRUE.tril(), torch.finfo(torch.float32).min)
+    },
     "scale": {"scale": 0.1},
 }
 
@@ -234,7 +258,9 @@ SAID = {
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 @pytest.mark.parametrize("groups", [H, 2])
 def test_torchs_words_are_understood(said, groups):
-    """The problem that a call of SDPA is described as has the output that SDPA gave: masks, bias, scale, grouped heads."""
+    """The problem that a call of SDPA is described as has the output that SDPA gave: masks, bias, scale, grouped
+    heads.
+    """
     q, k, v = (torch.randn(B, heads, rows, 8) for heads, rows in ((H, N), (groups, N + 2), (groups, N + 2)))
     assert solved(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=groups != H, **said)) == ["torch SDPA"]
 
@@ -242,12 +268,19 @@ def test_torchs_words_are_understood(said, groups):
 def test_regards_words_are_kept():
     """So has the problem of a call of regard, with rules, sinks, a start and dropout."""
     q, k = torch.randn(B, H, N, 8), torch.randn(B, 2, N, 8)
-    rules = {"mask": rg.causal(), "score": rg.softcap(2.0), "scale": 0.3, "query_start": 1, "sinks": torch.ones(H), "dropout": 0.5,
-             "seed": 7}  # fmt: skip
+    rules = {
+        "mask": rg.causal(),
+        "score": rg.softcap(2.0),
+        "scale": 0.3,
+        "query_start": 1,
+        "sinks": torch.ones(H),
+        "dropout": 0.5,
+        "seed": 7,
+    }
     assert solved(lambda: rg.attention(q, k, k, **rules)) == ["regard.attention"]
 
 
-# Numbers --------------------------------------------------------------------------------------------------------------------------
+# Numbers --------------------------------------------------------------------------------------------------------------
 
 
 def test_nan_in_a_weight():
@@ -257,8 +290,10 @@ def test_nan_in_a_weight():
         model.layers[1].linear1.weight[3, 5] = torch.nan
     found = trace(model, rows()).first("number")
     assert (found.call, found.layer) == (None, "layers.1.linear1")
-    assert found.text == ("the output of linear holds NaN in 10 of 320 numbers, first at [0, 0, 3]; "
-                          "layers.1.linear1.weight holds NaN in 1 of 512 numbers, first at [3, 5]")  # fmt: skip
+    assert found.text == (
+        "the output of linear holds NaN in 10 of 320 numbers, first at [0, 0, 3]; "
+        "layers.1.linear1.weight holds NaN in 1 of 512 numbers, first at [3, 5]"
+    )
 
 
 @pytest.mark.parametrize("implementation", ["regard", "sdpa", "eager"])
@@ -300,7 +335,10 @@ def test_scores_that_overflow():
     found = trace(lambda q: (q @ q.mT).softmax(-1) @ q, x)
     assert found.first("number").text.startswith("the output of matmul holds infinity in 9 of 9 numbers")
     assert [finding.text for finding in found.findings if finding.call == 0] == [
-        "the scores hold infinity in 9 of 9 numbers, first at [0, 0, 0, 0], of q and k that are finite: they leave the range of float16",
+        (
+            "the scores hold infinity in 9 of 9 numbers, first at [0, 0, 0, 0], of q and k that are finite: they "
+            "leave the range of float16"
+        ),
         "the output holds NaN in 192 of 192 numbers, first at [0, 0, 0, 0], though q, k and v are finite",
     ]
 
@@ -311,7 +349,7 @@ def test_masks_are_no_infinities():
     assert trace(Heads(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask + 0)), rows()).findings == ()
 
 
-# Rows -----------------------------------------------------------------------------------------------------------------------------
+# Rows -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["torch SDPA", "regard.attention"])
@@ -319,13 +357,18 @@ def test_rows_without_keys(kind):
     """A row that the mask leaves no key is counted and placed, in regard and in torch."""
     mask = torch.ones(N, N, dtype=torch.bool)
     mask[3] = False
-    attend = {"torch SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask),
-              "regard.attention": lambda q, k, v: rg.attention(q, k, v, mask=mask)}[kind]  # fmt: skip
+    attend = {
+        "torch SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask),
+        "regard.attention": lambda q, k, v: rg.attention(q, k, v, mask=mask),
+    }[kind]
     found = trace(Two(Heads(attend), Heads(attend)), rows())
     assert found.first("row").text == (
-        f"row 3 of batch entry 0, head 0, the first of {B * H} of {B * H * N} rows, attends nothing: the mask allows no key"
+        f"row 3 of batch entry 0, head 0, the first of {B * H} of {B * H * N} rows, attends nothing: the "
+        "mask allows no key"
     )
-    assert "the first row that attends nothing: call 0, layers.0: row 3" in str(found) and "(and 1 more below)" in str(found)
+    assert "the first row that attends nothing: call 0, layers.0: row 3" in str(found) and "(and 1 more below)" in str(
+        found
+    )
 
 
 def test_padding_of_a_llama():
@@ -333,9 +376,11 @@ def test_padding_of_a_llama():
     mask = torch.ones(2, 6, dtype=torch.long)
     mask[1, :2] = 0
     texts = {
-        implementation: trace(llama(implementation), {"input_ids": torch.arange(12).view(2, 6), "attention_mask": mask}).first("row").text
+        implementation: trace(llama(implementation), {"input_ids": torch.arange(12).view(2, 6), "attention_mask": mask})
+        .first("row")
+        .text
         for implementation in ("regard", "sdpa", "eager")
-    }  # fmt: skip
+    }
     assert set(texts.values()) == {
         "row 0 of batch entry 1, head 0, the first of 8 of 48 rows, attends nothing: the mask allows no key"
     }
@@ -351,11 +396,13 @@ def test_a_score_that_swallows():
     ]
 
 
-# Shapes ---------------------------------------------------------------------------------------------------------------------------
+# Shapes ---------------------------------------------------------------------------------------------------------------
 
 
 def test_heads_and_rows_changed_places():
-    """A head axis that was not transposed runs without an error, over the wrong axis; the layer's own head count tells."""
+    """A head axis that was not transposed runs without an error, over the wrong axis; the layer's own head count
+    tells.
+    """
     faulty = Heads(F.scaled_dot_product_attention, lambda x: x.view(B, N, H, WIDE // H))
     found = trace(Two(Heads(F.scaled_dot_product_attention), faulty), rows())
     assert (found.first("shape").call, found.first("shape").layer) == (1, "layers.1")
@@ -364,15 +411,19 @@ def test_heads_and_rows_changed_places():
 
 @pytest.mark.parametrize("kind", ["torch SDPA", "regard.attention"])
 def test_a_shape_that_stops_the_model(kind):
-    """The refusal names the call and its layer in three beats, with what the last good call had; the error is its cause."""
+    """The refusal names the call and its layer in three beats, with what the last good call had; the error is its
+    cause.
+    """
     faulty = Heads(lambda q, k, v: WAYS[kind](q, k.transpose(1, 2), v))
     with pytest.raises(Refused) as caught:
         trace(Two(Heads(WAYS[kind]), faulty), rows())
     text = str(caught.value)
-    assert text.startswith(f"regard.torch.trace: call 1 in layers.1 ({kind}): k and v differ in rows\n  given     q (2, 4, 5, 4), "
-                           "k (2, 5, 4, 4), v (2, 4, 5, 4)\n  expected  one value row per key row\n  to mend   check axis -2; "
-                           "the layout is (batch, heads, rows, depth); call 0 in layers.0 had q (2, 4, 5, 4), k (2, 4, 5, 4), "
-                           "v (2, 4, 5, 4)")  # fmt: skip
+    assert text.startswith(
+        f"regard.torch.trace: call 1 in layers.1 ({kind}): k and v differ in rows\n  given     q (2, 4, 5, 4), "
+        "k (2, 5, 4, 4), v (2, 4, 5, 4)\n  expected  one value row per key row\n  to mend   check axis -2; "
+        "the layout is (batch, heads, rows, depth); call 0 in layers.0 had q (2, 4, 5, 4), k (2, 4, 5, 4), "
+        "v (2, 4, 5, 4)"
+    )
     assert isinstance(caught.value.__cause__, Refused if kind == "regard.attention" else RuntimeError)
     (note,) = caught.value.__notes__
     assert "the first wrong shape: call 1, layers.1: k and v differ in rows" in note
@@ -382,8 +433,11 @@ def test_a_shape_that_stops_the_model(kind):
 def test_a_mask_that_does_not_fit():
     """A mask of the wrong sizes is named with the sizes it should broadcast to."""
     mask = torch.ones(N, N + 1, dtype=torch.bool)
-    with pytest.raises(Refused, match=r"call 0 in Heads \(torch SDPA\): the mask array does not fit\n  given     \(5, 6\)\n"
-                                      r"  expected  something that broadcasts to \(B, H, Q, K\) = \(2, 4, 5, 5\)"):  # fmt: skip
+    with pytest.raises(
+        Refused,
+        match=r"call 0 in Heads \(torch SDPA\): the mask array does not fit\n  given     \(5, 6\)\n"
+        r"  expected  something that broadcasts to \(B, H, Q, K\) = \(2, 4, 5, 5\)",
+    ):
         trace(Heads(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask)), rows())
 
 
@@ -430,7 +484,7 @@ def test_what_cannot_be_traced():
         trace(encoder(), 3)
 
 
-# The model ------------------------------------------------------------------------------------------------------------------------
+# The model ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_model_is_left_as_it_was():
@@ -455,10 +509,14 @@ def test_compiled_models_are_traced():
 
 def test_a_method_of_a_model():
     """A method is a run of its module: the layers of `model.generate` have their names, and every token its calls."""
-    found = trace(llama("regard").generate, {"input_ids": torch.arange(4)[None], "max_new_tokens": 3, "do_sample": False})
+    found = trace(
+        llama("regard").generate, {"input_ids": torch.arange(4)[None], "max_new_tokens": 3, "do_sample": False}
+    )
     assert [(call.layer[-11:], call.q.shape[2], call.k.shape[2]) for call in found.calls[::2]] == [
-        ("0.self_attn", 4, 4), ("0.self_attn", 1, 5), ("0.self_attn", 1, 6)
-    ]  # fmt: skip
+        ("0.self_attn", 4, 4),
+        ("0.self_attn", 1, 5),
+        ("0.self_attn", 1, 6),
+    ]
 
 
 def test_gradients_are_not_asked_for():

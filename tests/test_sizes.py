@@ -1,4 +1,6 @@
-"""Sizes near 2**31 and addresses far apart: right or refused, never wrapped. Arrays lie in files without content, or repeat one row."""
+"""Sizes near 2**31 and addresses far apart: right or refused, never wrapped. Arrays lie in files without content, or
+repeat one row.
+"""
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-# ---- rows ------------------------------------------------------------------------------------------------------------------------
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("many", ["q", "k"])
@@ -41,13 +43,19 @@ def test_2_to_the_31_rows_are_refused(many):
 
 @pytest.mark.parametrize("last", [LIMIT - 1, LIMIT - 7, LIMIT - 64, LIMIT - 1025])
 def test_the_last_rows_before_the_limit(tmp_path, last):
-    """Rows that stand just below 2**31, with lanes behind them that would stand beyond it, see their window and nothing else."""
+    """Rows that stand just below 2**31, with lanes behind them that would stand beyond it, see their window and nothing
+    else.
+    """
     k, v = (sparse(tmp_path / name, (last, 2)) for name in "kv")
     k[-80:], v[-80:] = normal(80, 2, seed=1), normal(80, 2, seed=2)
     q = normal(5, 2)
 
     # The same window, in words whose parts go beyond 32 bits.
-    for mask in (rg.window(50), rg.causal() & (rg.query * 3 - rg.key * 3 < 150), rg.window(50) & (rg.key * rg.query > 0)):
+    for mask in (
+        rg.window(50),
+        rg.causal() & (rg.query * 3 - rg.key * 3 < 150),
+        rg.window(50) & (rg.key * rg.query > 0),
+    ):
         found = rg.attention(q, k, v, mask=mask, engine="jit")
         expected = rg.attention(q, np.array(k[-80:]), np.array(v[-80:]), mask=rg.window(50), engine="reference")
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
@@ -66,7 +74,7 @@ def test_a_start_far_beyond_the_keys():
         rg.attention(q, k, k, query_start=LIMIT - 3)
 
 
-# ---- addresses -------------------------------------------------------------------------------------------------------------------
+# ---- addresses -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -90,12 +98,20 @@ def test_rows_gigabytes_apart(tmp_path, turned):
 def test_addresses_are_found_in_every_kind_of_array(tmp_path):
     """What is read from the array's own memory is what NumPy says."""
     base = np.zeros((5, 6, 7))
-    kinds = [base, base[1:, ::-2], base.T, base[:0], np.zeros(()), np.broadcast_to(1.0, (3, 4)), np.frombuffer(b"12345678", np.int8),
-             sparse(tmp_path / "map", (3, 4))]  # fmt: skip
+    kinds = [
+        base,
+        base[1:, ::-2],
+        base.T,
+        base[:0],
+        np.zeros(()),
+        np.broadcast_to(1.0, (3, 4)),
+        np.frombuffer(b"12345678", np.int8),
+        sparse(tmp_path / "map", (3, 4)),
+    ]
     assert [arguments.address(array) for array in kinds] == [array.ctypes.data for array in kinds]
 
 
-# ---- products --------------------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(2**29, 2**20, 2**10, 1), (2**40, 2**10, 2**9, 1), (2**59, 1, 1, 1)])
@@ -107,12 +123,16 @@ def test_a_result_that_nothing_could_hold_is_refused(shape):
 
 
 def test_a_plan_that_cannot_be_numbered_is_refused():
-    """Tiles of all heads and batch entries are numbered together with their keys in 64 bits; what does not fit is said so."""
+    """Tiles of all heads and batch entries are numbered together with their keys in 64 bits; what does not fit is said
+    so.
+    """
     row = np.zeros((1, 1, 1, 1), np.float32)
     q = np.broadcast_to(row, (1, 64, LIMIT - 64, 1))
     k = np.broadcast_to(row, (1, 64, LIMIT - 64, 1))
     problem = Problem.of(q, k, k, mask=masks.causal() & (rg.head < 3))
-    with pytest.raises(rg.Refused, match=r"the mask has too many tiles to plan\n.*64 heads.*\n.*\n  to mend   split the call"):
+    with pytest.raises(
+        rg.Refused, match=r"the mask has too many tiles to plan\n.*64 heads.*\n.*\n  to mend   split the call"
+    ):
         plan(problem, 16, 16)
 
 

@@ -1,4 +1,6 @@
-"""Statistics of the weights: what each measure means, in every engine, from the matrix that small problems can afford."""
+"""Statistics of the weights: what each measure means, in every engine, from the matrix that small problems can
+afford.
+"""
 
 import numpy as np
 import pytest
@@ -68,7 +70,9 @@ def test_entropy_in_nats(engine, rules):
 @engines
 @rules
 def test_distance_is_query_minus_key(engine, rules):
-    """Mean and variance of query − key, under weights that are scaled to a sum of 1 over the keys; 0 for an empty row."""
+    """Mean and variance of query − key, under weights that are scaled to a sum of 1 over the keys; 0 for an empty
+    row.
+    """
     q, k = pair()
     p = matrix(q, k, **rules)
     query, key = positions(q, k, **rules)
@@ -107,7 +111,9 @@ def test_counts_of_attended_keys(engine, rules):
 @engines
 @rules
 def test_mass_on_sets_of_keys(engine, rules):
-    """Σ p over any set that a mask can describe: an expression, a callable, an array; several at once, each by its name."""
+    """Σ p over any set that a mask can describe: an expression, a callable, an array; several at once, each by its
+    name.
+    """
     q, k = pair()
     p = matrix(q, k, **rules)
     query, key = positions(q, k, **rules)
@@ -154,11 +160,15 @@ def test_received_is_the_column_sum(engine, rules):
 @rules
 @pytest.mark.parametrize("cells", [(1, 1), (3, 4), (19, 37), (5, 37), (19, 2)])
 def test_pooled_maps(engine, rules, cells):
-    """Mean and maximum of the weights in each cell; cells differ by one row and one key at most, and cover everything once."""
+    """Mean and maximum of the weights in each cell; cells differ by one row and one key at most, and cover everything
+    once.
+    """
     q, k = pair()
     p = matrix(q, k, **rules)
-    rows, columns = (np.array_split(np.arange(size), np.arange(1, count) * size // count)
-                     for size, count in zip(p.shape[-2:], cells, strict=True))  # fmt: skip
+    rows, columns = (
+        np.array_split(np.arange(size), np.arange(1, count) * size // count)
+        for size, count in zip(p.shape[-2:], cells, strict=True)
+    )
     parts = [[p[..., row[0] : row[-1] + 1, column[0] : column[-1] + 1] for column in columns] for row in rows]
     found = rg.attention_stats(q, k, of=[rg.pooled(*cells)], engine=engine, **rules).pooled
     for name in ("mean", "max"):
@@ -166,7 +176,7 @@ def test_pooled_maps(engine, rules, cells):
         np.testing.assert_allclose(getattr(found, "maximum" if name == "max" else name), expected, **CLOSE)
 
 
-# ---- what is not a number, and what is not there ---------------------------------------------------------------------------------
+# ---- what is not a number, and what is not there ---------------------------------------------------------------------
 
 EVERYTHING = ["lse", "maximum", "entropy", "distance", "range", "counts", "received", rg.mass(rg.key < 4), rg.top(3),
               rg.pooled(2, 2)]  # fmt: skip
@@ -180,14 +190,24 @@ def test_a_row_that_attends_nothing(engine):
     assert np.isneginf(found.lse).all() and found.counts.empty.all()
     assert (found.maximum.key == -1).all() and (found.top.key == -1).all()
     assert np.isposinf(found.range.minimum).all() and np.isneginf(found.range.maximum).all()
-    zeros = (found.entropy, found.distance.mean, found.distance.variance, found.mass, found.maximum.weight, found.top.weight,
-             found.received, *found.pooled)  # fmt: skip
+    zeros = (
+        found.entropy,
+        found.distance.mean,
+        found.distance.variance,
+        found.mass,
+        found.maximum.weight,
+        found.top.weight,
+        found.received,
+        *found.pooled,
+    )
     assert not any(part.any() for part in zeros)
 
 
 @engines
 def test_a_row_that_attends_a_nan(engine):
-    """A NaN or infinite score makes its row NaN, is counted, and reaches the keys and cells that its row attends: nothing else."""
+    """A NaN or infinite score makes its row NaN, is counted, and reaches the keys and cells that its row attends:
+    nothing else.
+    """
     q, k = pair(H=1, B=1, Q=20, K=20)
     k[0, 0, 12] = np.nan
     k[0, 0, 15] = np.inf
@@ -211,7 +231,9 @@ def test_masked_nans_do_not_leak(engine):
     q, k = pair()
     poisoned = k.copy()
     poisoned[:, :, 30:] = np.nan
-    first, second = (rg.attention_stats(q, keys, of=EVERYTHING, mask=rg.key < 30, engine=engine) for keys in (k, poisoned))
+    first, second = (
+        rg.attention_stats(q, keys, of=EVERYTHING, mask=rg.key < 30, engine=engine) for keys in (k, poisoned)
+    )
     for name in first:
         for one, other in zip(leaves(first[name]), leaves(second[name]), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -235,7 +257,9 @@ def test_no_rows_or_no_keys(engine, Q, K):
     """Empty problems have empty answers; rows without keys attend nothing, keys without rows receive nothing."""
     q, k = np.ones((2, 3, Q, 4), np.float32), np.ones((2, 3, K, 4), np.float32)
     found = rg.attention_stats(q, k, of=EVERYTHING[:-1], engine=engine)
-    assert found.entropy.shape == found.distance.variance.shape == found.mass.shape == found.counts.nan.shape == (2, 3, Q)
+    assert (
+        found.entropy.shape == found.distance.variance.shape == found.mass.shape == found.counts.nan.shape == (2, 3, Q)
+    )
     assert found.top.weight.shape == (2, 3, Q, 3)
     np.testing.assert_array_equal(found.received, np.full((2, 3, K), Q if K == 1 else 0))
     assert (np.isneginf(found.lse) == (K == 0)).all()
@@ -245,7 +269,7 @@ def leaves(answer):
     return answer if isinstance(answer, tuple) else (answer,)
 
 
-# ---- the answer as an object -------------------------------------------------------------------------------------------------------
+# ---- the answer as an object -----------------------------------------------------------------------------------------
 
 
 @engines
@@ -285,48 +309,72 @@ def test_answers_by_attribute_name_and_measure():
 
 
 REFUSALS = [
-    (["entrpy"], """\
+    (
+        ["entrpy"],
+        """\
 attention_stats: no such measure
   given     'entrpy'
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
   to mend   did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', \
-'top', 'pooled'"""),
-    ([7], """\
+'top', 'pooled'""",
+    ),
+    (
+        [7],
+        """\
 attention_stats: no such measure
   given     7
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
-  to mend   choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', 'pooled'"""),
-    ("top", """\
+  to mend   choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', 'pooled'""",
+    ),
+    (
+        "top",
+        """\
 attention_stats: top needs arguments
   given     'top'
   expected  regard.top(…)
-  to mend   write regard.top(5)"""),
-    ([], """\
+  to mend   write regard.top(5)""",
+    ),
+    (
+        [],
+        """\
 attention_stats: nothing is asked
   given     of=[]
   expected  at least one measure
-  to mend   choose from lse, maximum, entropy, distance, received, counts, range, mass, top, pooled"""),
-    (["entropy", "lse", "entropy"], """\
+  to mend   choose from lse, maximum, entropy, distance, received, counts, range, mass, top, pooled""",
+    ),
+    (
+        ["entropy", "lse", "entropy"],
+        """\
 attention_stats: two measures are called 'entropy'
   given     entropy, lse, entropy
   expected  one name for each
-  to mend   ask for it once"""),
-    ([rg.mass(rg.key < 1), rg.mass(rg.key < 2)], """\
+  to mend   ask for it once""",
+    ),
+    (
+        [rg.mass(rg.key < 1), rg.mass(rg.key < 2)],
+        """\
 attention_stats: two measures are called 'mass'
   given     mass, mass
   expected  one name for each
-  to mend   name them: mass(…, name='another')"""),
-    ([rg.pooled(20, 30)], """\
+  to mend   name them: mass(…, name='another')""",
+    ),
+    (
+        [rg.pooled(20, 30)],
+        """\
 attention_stats: pooled has more cells than the matrix
   given     20 × 30
   expected  at most Q × K = 19 × 37
-  to mend   pooled(19, 30)"""),
-    ([rg.mass(rg.key + 1, name="later")], """\
+  to mend   pooled(19, 30)""",
+    ),
+    (
+        [rg.mass(rg.key + 1, name="later")],
+        """\
 attention_stats: later: a mask must be a condition
   given     `key + 1`, which is int
   expected  true where a query may attend
-  to mend   compare it with something, or pass it as score="""),
-]  # fmt: skip
+  to mend   compare it with something, or pass it as score=""",
+    ),
+]
 
 
 @pytest.mark.parametrize(("of", "message"), REFUSALS)
@@ -346,12 +394,21 @@ def test_all_reasons_at_once():
     assert told == ["no such measure", "pooled needs arguments", "q and k differ in depth"]
 
 
-@pytest.mark.parametrize(("build", "message"), [
-    (lambda: rg.top(0), "top: count is not a number of them\n  given     count=0\n  expected  a whole number, 1 … 1024"),
-    (lambda: rg.top(True), "top: count is not a number of them\n  given     count=True"),
-    (lambda: rg.pooled(2, 1.5), "pooled: columns is not a number of them\n  given     columns=1.5"),
-    (lambda: rg.mass(rg.key < 4, name="first tokens"), "mass: a measure's name is not a name\n  given     name='first tokens'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: rg.top(0),
+            "top: count is not a number of them\n  given     count=0\n  expected  a whole number, 1 … 1024",
+        ),
+        (lambda: rg.top(True), "top: count is not a number of them\n  given     count=True"),
+        (lambda: rg.pooled(2, 1.5), "pooled: columns is not a number of them\n  given     columns=1.5"),
+        (
+            lambda: rg.mass(rg.key < 4, name="first tokens"),
+            "mass: a measure's name is not a name\n  given     name='first tokens'",
+        ),
+    ],
+)
 def test_measures_check_their_arguments(build, message):
     """A measure that cannot be meant is refused where it is written."""
     with pytest.raises(rg.Refused) as refused:
@@ -361,5 +418,7 @@ def test_measures_check_their_arguments(build, message):
 
 def test_a_named_engine_runs_or_refuses():
     """An engine that has no statistics is named as such."""
-    with pytest.raises(rg.Refused, match="no such engine\n  given     engine='sdpa'\n  expected  one of auto, jit, reference"):
+    with pytest.raises(
+        rg.Refused, match="no such engine\n  given     engine='sdpa'\n  expected  one of auto, jit, reference"
+    ):
         rg.attention_stats(*pair(), of=["entropy"], engine="sdpa")

@@ -1,7 +1,7 @@
 """Statistics from the compiled engine against their law, over random problems; their memory, threads and vector units.
 
-The error budget of a measure comes from the case: what the usual computation (NumPy, the whole matrix, in the dtype of its sums)
-makes on the same input, and what rounding the inputs' last bits does to the exact answer.
+The error budget of a measure comes from the case: what the usual computation (NumPy, the whole matrix, in the dtype of
+its sums) makes on the same input, and what rounding the inputs' last bits does to the exact answer.
 """
 
 import numpy as np
@@ -20,7 +20,17 @@ from regard.language import analysis as readings
 from regard.language.measures import Asked, Mass, asked, edges
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-EVERYTHING = ["lse", "maximum", "entropy", "distance", "range", "counts", "received", rg.mass(rg.key % 3 == 0), rg.top(4)]
+EVERYTHING = [
+    "lse",
+    "maximum",
+    "entropy",
+    "distance",
+    "range",
+    "counts",
+    "received",
+    rg.mass(rg.key % 3 == 0),
+    rg.top(4),
+]
 
 
 def usual(question: Asked) -> dict:
@@ -29,10 +39,12 @@ def usual(question: Asked) -> dict:
     B, H, G, Q, K = (problem.dims[letter] for letter in "BHGQK")
     q, k = problem.q.astype(real), np.repeat(problem.k.astype(real), H // max(G, 1), axis=1)
     positions = {
-        "batch": np.arange(B)[:, None, None, None], "head": np.arange(H)[:, None, None], "key": np.arange(K),
+        "batch": np.arange(B)[:, None, None, None],
+        "head": np.arange(H)[:, None, None],
+        "key": np.arange(K),
         "query": problem.query_start[:, None, None, None] + np.arange(Q)[:, None],
         "score": (q @ k.swapaxes(-1, -2)) * real(problem.scale),
-    }  # fmt: skip
+    }
     with np.errstate(all="ignore"):
         s = positions["score"] if problem.score is None else readings.evaluate(problem.score, positions)
         s = np.broadcast_to(s, (B, H, Q, K)).astype(real)
@@ -50,12 +62,14 @@ def usual(question: Asked) -> dict:
         share = np.maximum(alone.sum(-1), np.finfo(real).tiny)
         mean = (alone * away).sum(-1) / share
         found = {
-            "lse": [(top + np.log(total))[..., 0]], "maximum": [p.max(-1, initial=0)], "received": [p.sum(-2)],
+            "lse": [(top + np.log(total))[..., 0]],
+            "maximum": [p.max(-1, initial=0)],
+            "received": [p.sum(-2)],
             "entropy": [-(p * np.log(np.where(p > 0, p, 1))).sum(-1)],
             "distance": [mean, (alone * (away - mean[..., None]) ** 2).sum(-1) / share],
             "range": [np.where(np.isneginf(s), np.inf, s).min(-1, initial=np.inf), s.max(-1, initial=-np.inf)],
             "top": [np.pad(-np.sort(-p, -1), [(0, 0)] * 3 + [(0, 4)])[..., :4]],
-        }  # fmt: skip
+        }
         for measure in question.measures:
             if isinstance(measure, Mass):
                 found[measure.name] = [np.where(readings.evaluate(measure.keys, positions), p, 0).sum(-1)]
@@ -104,8 +118,11 @@ def judge(kwargs, of) -> None:
             others = [plain[name][part], *(numbers(kind, other[name])[part] for other in shaken), value]
             made, *moves, error = (np.abs(other[finite] - right[finite]).max(initial=0) for other in others)
             moved = max(moves)
-            # The sums of squared distances are float64: one as large as the largest distance squared is rounded like it.
-            squares = 1e-15 * (question.problem.dims["Q"] + question.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
+            # The sums of squared distances are float64: one as large as the largest distance squared is rounded like
+            # it.
+            squares = (
+                1e-15 * (question.problem.dims["Q"] + question.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
+            )
             budget = 4 * (made + moved) + eps * size + squares
             assert error <= budget, (
                 f"{name} {part}: error {error:.2e}, usual {made:.2e}, input rounding {moved:.2e}, size {size:.2e}"
@@ -116,8 +133,11 @@ def judge(kwargs, of) -> None:
 
 def check_keys(question: Asked, keys, exact, budget: float) -> None:
     """At every key stands the weight that was told, up to the budget; −1 where there is no weight."""
-    p = rg.attention_weights(question.problem.q.astype(np.float64), question.problem.k.astype(np.float64), **{
-        name: getattr(question.problem, name) for name in ("mask", "score", "scale", "query_start", "sinks")})  # fmt: skip
+    p = rg.attention_weights(
+        question.problem.q.astype(np.float64),
+        question.problem.k.astype(np.float64),
+        **{name: getattr(question.problem, name) for name in ("mask", "score", "scale", "query_start", "sinks")},
+    )
     keys, weight = keys.reshape(exact.key.shape), exact.weight
     if keys.ndim == 3:
         keys, weight = keys[..., None], weight[..., None]
@@ -168,10 +188,15 @@ MASKS = {
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 129), (300, 513)])
 def test_many_tiles(mask, Q, K):
-    """Rows and keys of several tiles and blocks, and edges inside them; maps whose cells are smaller and larger than a block."""
+    """Rows and keys of several tiles and blocks, and edges inside them; maps whose cells are smaller and larger than a
+    block.
+    """
     q, k, _ = arrays(Q=Q, K=K, D=24, H=2, G=1, B=1)
     maps = (1, 1), (Q, 3), (min(Q, 7), K), (min(Q, 50), 31)
-    judge({"q": q, "k": k, "mask": mask}, [*EVERYTHING, *(rg.pooled(*cells, name=f"map{at}") for at, cells in enumerate(maps))])
+    judge(
+        {"q": q, "k": k, "mask": mask},
+        [*EVERYTHING, *(rg.pooled(*cells, name=f"map{at}") for at, cells in enumerate(maps))],
+    )
 
 
 def test_the_columns_of_a_coarse_map():
@@ -189,8 +214,13 @@ def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
     q, k = (guarded(array.astype(dtype), at_end) for array in arrays(Q, K, D)[:2])
     document = rg.table(guarded(np.arange(K) // 9, at_end))
     height = rg.table(guarded(np.linspace(-1, 1, 7, dtype=np.float32), at_end))
-    kwargs = {"q": q, "k": k, "mask": document[rg.query] >= document[rg.key + 5], "score": rg.score + height[rg.key - rg.query],
-              "sinks": guarded(np.ones(4, np.float32), at_end)}  # fmt: skip
+    kwargs = {
+        "q": q,
+        "k": k,
+        "mask": document[rg.query] >= document[rg.key + 5],
+        "score": rg.score + height[rg.key - rg.query],
+        "sinks": guarded(np.ones(4, np.float32), at_end),
+    }
     with limited(isa):
         judge(kwargs, [*EVERYTHING[:-2], rg.mass(document[rg.query] == document[rg.key]), rg.top(4), rg.pooled(1, 1)])
 
@@ -200,7 +230,9 @@ def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
 @pytest.mark.parametrize("mask", [rg.causal(), rg.key % 3 != rg.query % 3], ids=["causal", "thirds"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_goes_where_the_law_sends_it(dtype, mask, bad):
-    """A query and a key that are not finite: NaN and infinities stand in the same places of every answer, and nowhere else."""
+    """A query and a key that are not finite: NaN and infinities stand in the same places of every answer, and nowhere
+    else.
+    """
     q, k = (array.astype(dtype) for array in arrays(Q=70, K=150, D=9, B=1)[:2])
     q[0, 1, 30, 4] = k[0, 0, 140, 2] = k[0, 1, 20, 8] = bad
     judge({"q": q, "k": k, "mask": mask, "sinks": np.ones(4, np.float32)}, [*EVERYTHING, rg.pooled(7, 15)])
@@ -218,7 +250,7 @@ def test_scores_of_any_size(dtype, scale, sinks):
     )
 
 
-# ---- law 11 ------------------------------------------------------------------------------------------------------------------
+# ---- law 11 ----------------------------------------------------------------------------------------------------------
 
 ALL = [*EVERYTHING, rg.pooled(9, 11)]
 RULES = {
@@ -283,7 +315,7 @@ def test_law_11_rows_in_chunks(rules, chunk):
         same(whole, part, rows)
 
 
-# ---- size --------------------------------------------------------------------------------------------------------------------
+# ---- size ------------------------------------------------------------------------------------------------------------
 
 
 def test_memory_grows_with_rows_only():

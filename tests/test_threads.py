@@ -1,4 +1,6 @@
-"""Threads: what they may not change, who may call, and what an interrupt, a fork or the end of the process leaves behind."""
+"""Threads: what they may not change, who may call, and what an interrupt, a fork or the end of the process leaves
+behind.
+"""
 
 import concurrent.futures
 import os
@@ -30,13 +32,18 @@ def arrays(H=4, Q=400, K=500, D=32, seed=0):
 
 def fresh(script: str, timeout: float = 60, **environment) -> str:
     """What a new process prints; it must end by itself, and without an error."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env={**os.environ, **environment}, text=True,
-                          capture_output=True, timeout=timeout)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, **environment},
+        text=True,
+        capture_output=True,
+        timeout=timeout,
+    )
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}"
     return done.stdout.strip()
 
 
-# ---- law 11 --------------------------------------------------------------------------------------------------------------------
+# ---- law 11 ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
@@ -51,13 +58,14 @@ def test_law_11_threads_change_no_bit(rules):
         np.testing.assert_array_equal(results[0], other)
 
 
-# ---- tasks -----------------------------------------------------------------------------------------------------------------------
+# ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
 def counting(name: str = "counting", nap: int = 0) -> build.Kernel:
     """A kernel that adds one to ticks[task], after a nap of so many turns, and keeps to its budget.
 
-    Block: counter, tasks, ticks. Its working memory holds the number of its own tasks, to be seen by others if it were shared.
+    Block: counter, tasks, ticks. Its working memory holds the number of its own tasks, to be seen by others if it were
+    shared.
     """
     from llvmlite import ir
 
@@ -72,7 +80,9 @@ def counting(name: str = "counting", nap: int = 0) -> build.Kernel:
         ticks = code.get(code.at(block, 16), PTR, 8)
 
         def take(left):
-            return code.atomic_rmw("add", counter, code.zext(code.icmp_signed(">", left, code.index(0)), I64), "monotonic")
+            return code.atomic_rmw(
+                "add", counter, code.zext(code.icmp_signed(">", left, code.index(0)), I64), "monotonic"
+            )
 
         def goes_on(number, left):
             return code.and_(code.icmp_signed("<", number, tasks), code.icmp_signed(">", left, code.index(0)))
@@ -130,7 +140,9 @@ def test_callers_share_the_workers():
 @pytest.mark.parametrize("sleep", pool.SLEEPS)
 @pytest.mark.skipif(pool.sleep_here() != "futex", reason="this machine has one way to sleep")
 def test_both_ways_to_sleep(sleep, monkeypatch):
-    """Linux sleeps by futex, other systems by condition: both wake for work, from a spin and from a sleep, and end every call."""
+    """Linux sleeps by futex, other systems by condition: both wake for work, from a spin and from a sleep, and end
+    every call.
+    """
     crew = threads.Crew(sleep)
     crew.grow(2)
     monkeypatch.setattr(threads, "crew", lambda wanted: crew)
@@ -151,11 +163,13 @@ def test_several_python_threads_may_call_at_once():
     assert all(np.array_equal(expected, other) for other in found)
 
 
-# ---- torch -----------------------------------------------------------------------------------------------------------------------
+# ---- torch -----------------------------------------------------------------------------------------------------------
 
 
 def test_torch_lends_its_threads():
-    """Where torch has threads running they do the work: the same bits as with one thread; in a child they are not there."""
+    """Where torch has threads running they do the work: the same bits as with one thread; in a child they are not
+    there.
+    """
     script = """
         import os, threading, numpy as np, torch, regard as rg
         from regard.engines.jit.run import threads
@@ -204,7 +218,7 @@ def test_a_team_does_every_task_once(workers):
         torch.set_num_threads(before)
 
 
-# ---- interrupts ------------------------------------------------------------------------------------------------------------------
+# ---- interrupts ------------------------------------------------------------------------------------------------------
 
 
 def test_an_interrupted_call_leaves_the_next_one_alone():
@@ -293,7 +307,7 @@ def test_a_handler_may_call_attention():
     assert int(fresh(script)) > 0
 
 
-# ---- fork ------------------------------------------------------------------------------------------------------------------------
+# ---- fork ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_forked_child_computes():
@@ -347,7 +361,7 @@ def test_a_fork_while_another_thread_computes():
     assert fresh(script) == "{0}"
 
 
-# ---- the end of the process --------------------------------------------------------------------------------------------------------
+# ---- the end of the process ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
@@ -383,7 +397,7 @@ def test_the_process_ends_whatever_workers_do(moment, before):
     assert fresh(script, timeout=30) == "done"
 
 
-# ---- limits ----------------------------------------------------------------------------------------------------------------------
+# ---- limits ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_limit_is_kept():

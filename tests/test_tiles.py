@@ -1,7 +1,7 @@
 """Tiles: whatever part of a matrix is asked, at whatever level, it is the matrix pooled by hand.
 
-The error budget of a case comes from the case: what the usual float32 computation makes of the same q, k and lse, and what rounding
-the inputs' last bits does to the exact weights.
+The error budget of a case comes from the case: what the usual float32 computation makes of the same q, k and lse, and
+what rounding the inputs' last bits does to the exact weights.
 """
 
 import tracemalloc
@@ -33,10 +33,24 @@ EPS = 8 * float(np.finfo(np.float32).eps)
 def recorded(q, k, entry=0, engine="reference", **rules) -> Call:
     """One batch entry of a call, as a run keeps it."""
     problem = Problem.of(q, k, None, **rules)
-    mask, score = (None if rule is None else substituted(rule, {batch: lift(entry)}) for rule in (problem.mask, problem.score))
+    mask, score = (
+        None if rule is None else substituted(rule, {batch: lift(entry)}) for rule in (problem.mask, problem.score)
+    )
     lse = rg.attention_stats(q, k, of="lse", engine=engine, **rules).lse.reshape(problem.q.shape[:3])[entry]
-    return Call("a", 0, "rows", "keys", lse, problem.q[entry], problem.k[entry], mask, score, problem.scale,
-                int(problem.query_start[entry]), problem.sinks)  # fmt: skip
+    return Call(
+        "a",
+        0,
+        "rows",
+        "keys",
+        lse,
+        problem.q[entry],
+        problem.k[entry],
+        mask,
+        score,
+        problem.scale,
+        int(problem.query_start[entry]),
+        problem.sinks,
+    )
 
 
 def exact(call: Call, seed=None) -> np.ndarray:
@@ -79,7 +93,9 @@ def whole(call, head, level, size, **more) -> tiles.Tile:
         [tiles.tile(call, head, level, row, column, size, **more) for column in range(-(-K // step))]
         for row in range(-(-Q // step))
     ]
-    return tiles.Tile(*(np.block([[tile[part] for tile in line] for line in found]) for part in range(4)), found[0][0].exact)
+    return tiles.Tile(
+        *(np.block([[tile[part] for tile in line] for line in found]) for part in range(4)), found[0][0].exact
+    )
 
 
 def judge(call: Call, head: int, level: int, size: int = 8) -> None:
@@ -137,7 +153,9 @@ def test_streamed_tiles_of_usual_rules(rules, monkeypatch):
     """Grouped heads, several tiles along both sides, and cells that reach beyond the matrix."""
     monkeypatch.setattr(tiles, "SMALL", 0)
     rng = np.random.default_rng(1)
-    call = recorded(rng.standard_normal((4, 150, 24), np.float32), rng.standard_normal((2, 190, 24), np.float32), **rules)
+    call = recorded(
+        rng.standard_normal((4, 150, 24), np.float32), rng.standard_normal((2, 190, 24), np.float32), **rules
+    )
     for head, level, size in ((0, 0, 100), (3, 2, 16), (1, 6, 2)):
         judge(call, head, level, size)
 
@@ -180,7 +198,9 @@ def given_weights(n=48, **change):
 
 
 def test_a_leak_shows_at_every_level(monkeypatch):
-    """Given weights are pooled as they are, and a cell with weight where the mask forbids it is never taken for an allowed one."""
+    """Given weights are pooled as they are, and a cell with weight where the mask forbids it is never taken for an
+    allowed one.
+    """
     monkeypatch.setattr(tiles, "BLOCK", 100)
     call, p = given_weights()
     call.given[1, 10, 11] = 0.25
@@ -195,15 +215,21 @@ def test_a_leak_shows_at_every_level(monkeypatch):
             np.testing.assert_array_equal(found.wrong == codes.LEAK, cells(leaks, level, SOME))
 
 
-@pytest.mark.parametrize(("bad", "code"), [(-0.5, codes.OUT), (1.2, codes.OUT), (-np.inf, codes.OUT), (np.nan, codes.NAN)])
+@pytest.mark.parametrize(
+    ("bad", "code"), [(-0.5, codes.OUT), (1.2, codes.OUT), (-np.inf, codes.OUT), (np.nan, codes.NAN)]
+)
 def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, monkeypatch):
-    """One weight below 0, above 1 or not a number among 2,000: in tiles, regions, pictures of paper, page and server alike."""
+    """One weight below 0, above 1 or not a number among 2,000: in tiles, regions, pictures of paper, page and server
+    alike.
+    """
     monkeypatch.setattr(tiles, "BLOCK", 100)
     call, _ = given_weights()
     call.given[1, 40, 5] = bad
     for level in range(6):
         shown = codes.encode(*(lambda tile: (tile.share, tile.allowed, tile.wrong))(whole(call, 1, level, 8)))[0]
-        assert shown[40 >> level, 5 >> level] == code and (np.isin(shown, (codes.OUT, codes.NAN, codes.LEAK))).sum() == 1
+        assert (
+            shown[40 >> level, 5 >> level] == code and (np.isin(shown, (codes.OUT, codes.NAN, codes.LEAK))).sum() == 1
+        )
     found = picture(call, 1, range(48), range(48), 6).codes
     assert found[5, 0] == code and (found != code).sum() == 35
     for head, count in ((0, 0), (1, 1)):
@@ -262,7 +288,9 @@ def test_heads_that_share_keys_unevenly_are_refused(heads, monkeypatch):
 
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
 def test_a_sampled_picture_says_so(small, monkeypatch):
-    """What would take too long comes from some rows, evenly, with their true weights; and the answer says which share of them."""
+    """What would take too long comes from some rows, evenly, with their true weights; and the answer says which share
+    of them.
+    """
     monkeypatch.setattr(tiles, "SMALL", small)
     monkeypatch.setattr(tiles, "PATIENCE", 16 * 100 * 100 * (8 + 64) // 100)
     monkeypatch.setattr(tiles, "GIVEN", 1600)
@@ -299,7 +327,9 @@ def test_a_region_is_any_part_of_a_head(small, monkeypatch):
     found = tiles.region(call, 1, range(7, 50), range(3, 44), 5, 6)
     rows, keys = (np.arange(cells + 1) * size // cells for cells, size in ((5, 43), (6, 41)))
     boxes = [[p[i:j, m:n] for m, n in pairwise(keys)] for i, j in pairwise(rows)]
-    np.testing.assert_allclose(found.share, [[box.sum(1).mean() for box in line] for line in boxes], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        found.share, [[box.sum(1).mean() for box in line] for line in boxes], rtol=1e-4, atol=1e-6
+    )
     np.testing.assert_allclose(found.largest, [[box.max() for box in line] for line in boxes], rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(found.allowed, [[box.any() for box in line] for line in boxes])
     assert found.exact == "exact"
@@ -339,7 +369,9 @@ def test_a_tile_outside_is_refused(where):
 
 
 def test_a_long_call_is_never_unfolded():
-    """Tiles of any level and a sampled overview of 20,000 tokens need a few megabytes, where the matrix would be 1.6 GB."""
+    """Tiles of any level and a sampled overview of 20,000 tokens need a few megabytes, where the matrix would be 1.6
+    GB.
+    """
     n = 20_000
     q, k = np.random.default_rng(0).standard_normal((2, 1, n, 8), np.float32).astype(ml_dtypes.bfloat16)
     mask = rg.causal() & rg.window(500)
@@ -357,7 +389,9 @@ def test_a_long_call_is_never_unfolded():
 
 
 def test_sixteen_bit_weights_of_a_row_may_round_to_more_than_one():
-    """A row of 255 even weights in bfloat16 sums to 1.004: no cell of sums is out of range for that; a weight above 1 still is."""
+    """A row of 255 even weights in bfloat16 sums to 1.004: no cell of sums is out of range for that; a weight above 1
+    still is.
+    """
     weights = np.full((255, 255), 1 / 255, ml_dtypes.bfloat16).astype(np.float32)
     assert weights[0].sum() > codes.ABOVE
     call = of_weights(weights).calls[0]

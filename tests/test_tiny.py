@@ -17,7 +17,9 @@ def test_tiny():
 
     told = rg.explain(q, k, v, mask=mask, score=score)
     out = rg.attention(q, k, v, mask=mask, score=score, engine="jit")
-    assert told.engine == "jit" and told.cost.allowed == 2 * (820 + 820 + 210)  # pairs in documents of 40, 40 and 20 rows
+    assert told.engine == "jit" and told.cost.allowed == 2 * (
+        820 + 820 + 210
+    )  # pairs in documents of 40, 40 and 20 rows
 
     row, column = np.arange(100)[:, None], np.arange(100)
     logits = 20 * np.tanh(q.astype(np.float64) @ k.swapaxes(1, 2) / 4 / 20) - abs(row - column) / 8

@@ -93,11 +93,17 @@ def per_head(b, h, q_idx, kv_idx):
 
 
 def logical(b, h, q_idx, kv_idx):
-    return torch.logical_and(q_idx >= kv_idx, torch.logical_not(torch.logical_or(kv_idx == 2, kv_idx.eq(5)))).logical_xor(h > 1)
+    return torch.logical_and(
+        q_idx >= kv_idx, torch.logical_not(torch.logical_or(kv_idx == 2, kv_idx.eq(5)))
+    ).logical_xor(h > 1)
 
 
 def new_ones(b, h, q_idx, kv_idx):
-    return q_idx.new_ones((), dtype=torch.bool) & (kv_idx <= q_idx).to(q_idx.device) & torch.ones_like(kv_idx, dtype=torch.bool)
+    return (
+        q_idx.new_ones((), dtype=torch.bool)
+        & (kv_idx <= q_idx).to(q_idx.device)
+        & torch.ones_like(kv_idx, dtype=torch.bool)
+    )
 
 
 def with_numpy(b, h, q_idx, kv_idx):
@@ -147,20 +153,40 @@ def from_flex():
 def from_transformers():
     masking = pytest.importorskip("transformers.masking_utils")
     sliding = masking.sliding_window_causal_mask_function(4)
-    return masking.and_masks(sliding, masking.padding_mask_function(allowed), masking.packed_sequence_mask_function(document))
+    return masking.and_masks(
+        sliding, masking.padding_mask_function(allowed), masking.packed_sequence_mask_function(document)
+    )
 
 
 MASKS = {
-    "causal": causal, "sliding window": sliding_window, "prefix LM": make_prefix(lengths), "documents": same_document,
-    "documents per batch": document_of_batch, "causal inside documents": within_document(causal), "2-D neighbourhood": natten,
-    "dilated": dilated, "padding": padded, "per head": per_head, "torch logic": logical, "new_ones": new_ones,
-    "NumPy functions": with_numpy, "NumPy scalars": numpy_scalar, "constant": constant, "method": Rules().mask,
-    "callable object": Rules(), "defaults": keyword_defaults, "nested functions": nested, "FlexAttention and_masks": from_flex,
+    "causal": causal,
+    "sliding window": sliding_window,
+    "prefix LM": make_prefix(lengths),
+    "documents": same_document,
+    "documents per batch": document_of_batch,
+    "causal inside documents": within_document(causal),
+    "2-D neighbourhood": natten,
+    "dilated": dilated,
+    "padding": padded,
+    "per head": per_head,
+    "torch logic": logical,
+    "new_ones": new_ones,
+    "NumPy functions": with_numpy,
+    "NumPy scalars": numpy_scalar,
+    "constant": constant,
+    "method": Rules().mask,
+    "callable object": Rules(),
+    "defaults": keyword_defaults,
+    "nested functions": nested,
+    "FlexAttention and_masks": from_flex,
     "transformers and_masks": from_transformers,
     "partial": functools.partial(lambda limits, b, h, q, kv: kv < limits[b], lengths),
-    "partial of a closure": functools.partial(make_prefix(lengths)), "lambda": lambda b, h, q, kv: (q - kv) ** 2 < 10,
-    "containers": lambda b, h, q, kv, held=({"ids": ids}, [offsets]): (held[0]["ids"][q] == held[0]["ids"][kv]) | (kv < held[1][0][1]),
-}  # fmt: skip
+    "partial of a closure": functools.partial(make_prefix(lengths)),
+    "lambda": lambda b, h, q, kv: (q - kv) ** 2 < 10,
+    "containers": lambda b, h, q, kv, held=({"ids": ids}, [offsets]): (
+        (held[0]["ids"][q] == held[0]["ids"][kv]) | (kv < held[1][0][1])
+    ),
+}
 
 
 @pytest.mark.parametrize("rule", MASKS.values(), ids=MASKS)
@@ -193,17 +219,28 @@ SCORES = {
     "method tanh": lambda s, b, h, q, kv: (s / 30).tanh() * 30,
     "relative table": lambda s, b, h, q, kv: s + relative[h, q - kv + Q - 1],
     "relative table of one axis": lambda s, b, h, q, kv: s + table_2d[q - kv + (Q - 1)] / 8,
-    "dense bias": transformers_score, "T5 buckets": t5,
+    "dense bias": transformers_score,
+    "T5 buckets": t5,
     "causal by where": lambda s, b, h, q, kv: torch.where(q >= kv, s, -float("inf")),
     "trigonometry": lambda s, b, h, q, kv: s + torch.sin(q * 0.1) * torch.cos(0.1 * kv) + torch.tan(s.atan() / 4),
-    "exponentials": lambda s, b, h, q, kv: torch.exp(-s.abs()) + torch.log1p(s * s) + torch.expm1(s / 9) + torch.log2(s**2 + 1),
+    "exponentials": lambda s, b, h, q, kv: (
+        torch.exp(-s.abs()) + torch.log1p(s * s) + torch.expm1(s / 9) + torch.log2(s**2 + 1)
+    ),
     "roots": lambda s, b, h, q, kv: torch.sqrt(s.abs() + 1) + torch.rsqrt(s.square() + 1) + (s.abs() + 1).pow(0.3),
-    "activations": lambda s, b, h, q, kv: torch.sigmoid(s) + torch.relu(s) + torch.nn.functional.softplus(s) + torch.erf(s),
-    "rounding": lambda s, b, h, q, kv: torch.floor(s) + torch.ceil(s) * 2 + torch.round(s) * 3 + torch.trunc(s) * 5 + s.sign(),
+    "activations": lambda s, b, h, q, kv: (
+        torch.sigmoid(s) + torch.relu(s) + torch.nn.functional.softplus(s) + torch.erf(s)
+    ),
+    "rounding": lambda s, b, h, q, kv: (
+        torch.floor(s) + torch.ceil(s) * 2 + torch.round(s) * 3 + torch.trunc(s) * 5 + s.sign()
+    ),
     "extremes": lambda s, b, h, q, kv: torch.maximum(s, torch.minimum(q, kv)) + torch.clamp(s, -1, 1),
-    "conversions": lambda s, b, h, q, kv: s + kv.float() * 0.5 + (q > kv).to(torch.float32) + (q == kv).int() + s.to(torch.int32),
+    "conversions": lambda s, b, h, q, kv: (
+        s + kv.float() * 0.5 + (q > kv).to(torch.float32) + (q == kv).int() + s.to(torch.int32)
+    ),
     "checkerboard": lambda s, b, h, q, kv: torch.where(torch.abs(kv - q) % 2 == 1, s * 0.5, s),
-    "division": lambda s, b, h, q, kv: s + torch.div(q, kv + 1, rounding_mode="floor") + q / (kv + 1) + (-q) // 5 + (-q) % 5,
+    "division": lambda s, b, h, q, kv: (
+        s + torch.div(q, kv + 1, rounding_mode="floor") + q / (kv + 1) + (-q) // 5 + (-q) % 5
+    ),
     "NumPy": lambda s, b, h, q, kv: np.tanh(s) + np.float64(0.5) * s + np.maximum(q, kv) - np.clip(s, -1, None),
     "scalar tensors": lambda s, b, h, q, kv: torch.tensor(2.0) * s + s * torch.tensor(3),
     "unchanged": lambda s, b, h, q, kv: s,
@@ -216,8 +253,10 @@ SCORES = {
     "silu": lambda s, b, h, q, kv: torch.nn.functional.silu(s) + torch.nn.functional.relu(s),
     "softplus": lambda s, b, h, q, kv: torch.nn.functional.softplus(s) + torch.nn.functional.softplus(s, beta=2),
     "shifts": lambda s, b, h, q, kv: s + (q >> 2) + (kv << 1),
-    "a number of a captured array": lambda s, b, h, q, kv: s * slopes[0].item() + document.max() + len(ids) + document.shape[1],
-}  # fmt: skip
+    "a number of a captured array": lambda s, b, h, q, kv: (
+        s * slopes[0].item() + document.max() + len(ids) + document.shape[1]
+    ),
+}
 
 
 @pytest.mark.parametrize("rule", SCORES.values(), ids=SCORES)
@@ -226,7 +265,9 @@ def test_a_traced_score_means_what_it_means_on_tensors(rule):
     logits = torch.from_numpy(LOGITS).ravel()
 
     expected = [float(rule(logit, *position)) for logit, position in zip(logits, positions(), strict=True)]
-    found = evaluate(as_score(rule), dict(zip(("batch", "head", "query", "key"), GRID, strict=True)) | {"score": LOGITS})
+    found = evaluate(
+        as_score(rule), dict(zip(("batch", "head", "query", "key"), GRID, strict=True)) | {"score": LOGITS}
+    )
 
     assert np.allclose(np.broadcast_to(found, (B, H, Q, K)).ravel(), expected, rtol=2e-6, atol=2e-6)
 
@@ -294,7 +335,7 @@ REFUSED = [
     (lambda b, h, q, kv: kv.to("f4") > 0, "not a dtype"),
     (lambda b, h, q, kv: kv > 1 / 0, "ZeroDivisionError while it ran on symbols: division by zero"),
     (lambda b, h, q, kv: kv > int("a"), "ValueError while it ran on symbols"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("rule", "words"), REFUSED, ids=[words for _, words in REFUSED])

@@ -53,7 +53,9 @@ def log(folder) -> list[dict]:
 
 
 def test_half_a_run_and_the_other_half_are_the_whole(rhyme, tmp_path):
-    """Three steps, a fresh start from the folder and three more give the weights, moments, random states and losses of six."""
+    """Three steps, a fresh start from the folder and three more give the weights, moments, random states and losses of
+    six.
+    """
     wishes = {**TINY, "eval_every": 3, "accumulate": 2}
     list(run.begin(tmp_path / "whole", [rhyme], {**wishes, "steps": 6}))
     for line in run.begin(tmp_path / "halves", [rhyme], {**wishes, "steps": 6}):
@@ -68,12 +70,16 @@ def test_half_a_run_and_the_other_half_are_the_whole(rhyme, tmp_path):
 
 
 def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
-    """kill -9 at any moment, twice: the run that is taken up again ends with the bits and the log of one that was left alone."""
+    """kill -9 at any moment, twice: the run that is taken up again ends with the bits and the log of one that was left
+    alone.
+    """
     environment = {**os.environ, "PYTHONPATH": SRC, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "regard", "train", "--steps", "30", "--eval-every", "2"]
 
     def start(*arguments):
-        return subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            [*command, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
 
     whole = start(str(rhyme), "--out", str(tmp_path / "whole"), *FLAGS)
     first = start(str(rhyme), "--out", str(tmp_path / "killed"), *FLAGS)
@@ -93,9 +99,14 @@ def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
 
 def test_ctrl_c_saves_and_says_how_to_go_on(rhyme, tmp_path):
     """The step is finished, the checkpoint written, and the last lines hold the command that goes on."""
-    process = subprocess.Popen([sys.executable, "-m", "regard", "train", str(rhyme), "--out", "kept", "--steps", "100000", *FLAGS],
-                               env={**os.environ, "PYTHONPATH": SRC, "OMP_NUM_THREADS": "1"}, cwd=tmp_path, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "train", str(rhyme), "--out", "kept", "--steps", "100000", *FLAGS],
+        env={**os.environ, "PYTHONPATH": SRC, "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     metrics = tmp_path / "kept" / run.LOG
     while process.poll() is None and not (metrics.is_file() and metrics.read_bytes()):
         time.sleep(0.01)
@@ -111,8 +122,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(rhyme, tmp_path):
 
 
 def test_generate_writes(rhyme, tmp_path, capsys):
-    """Continuations stand behind the prompt; greedy ones are equal, a seed repeats itself, a stop ends the text behind its words."""
-    found = run.begin(tmp_path / "run", [rhyme], {**TINY, "dropout": 0.0, "steps": 60, "learning_rate": 0.02, "batch": 8})
+    """Continuations stand behind the prompt; greedy ones are equal, a seed repeats itself, a stop ends the text behind
+    its words.
+    """
+    found = run.begin(
+        tmp_path / "run", [rhyme], {**TINY, "dropout": 0.0, "steps": 60, "learning_rate": 0.02, "batch": 8}
+    )
     list(found)
 
     def written(prompt: str | None = "Round and ", **wishes) -> str:
@@ -127,12 +142,16 @@ def test_generate_writes(rhyme, tmp_path, capsys):
 
 
 def test_training_learns(rhyme, tmp_path):
-    """On a text that repeats itself the held-out loss falls far below that of guessing, in both styles and with byte pairs."""
+    """On a text that repeats itself the held-out loss falls far below that of guessing, in both styles and with byte
+    pairs.
+    """
     for number, wishes in enumerate(
         ({"style": "gpt"}, {"style": "llama", "tokenizer": "bpe", "vocabulary": 270, "kv_heads": 1})
     ):
         folder = tmp_path / str(number)
-        found = run.begin(folder, [rhyme], {**TINY, **wishes, "dropout": 0.0, "steps": 60, "learning_rate": 0.02, "batch": 8})
+        found = run.begin(
+            folder, [rhyme], {**TINY, **wishes, "dropout": 0.0, "steps": 60, "learning_rate": 0.02, "batch": 8}
+        )
         last = list(found)[-1]
         assert last["held_out"] < 0.5 * math.log(found.vocabulary.size)
         assert last["bits_per_byte"] == pytest.approx(
@@ -161,7 +180,9 @@ def test_accumulated_batches_are_one_large_batch(rhyme, tmp_path):
 
 
 def test_a_step_is_one_of_torchs_own():
-    """The weights after three steps are those of AdamW written out: decay for matrices only, bias-corrected moments, clipping."""
+    """The weights after three steps are those of AdamW written out: decay for matrices only, bias-corrected moments,
+    clipping.
+    """
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 2).double()
     x, y = torch.randn(5, 3).double(), torch.randn(5, 2).double()
@@ -180,13 +201,17 @@ def test_a_step_is_one_of_torchs_own():
             g = g * min(1.0, 0.7 / (norm + 1e-6))
             m, v = moments[name] = 0.9 * moments[name][0] + 0.1 * g, 0.95 * moments[name][1] + 0.05 * g**2
             decay = 0.5 if name == "weight" else 0.0
-            weights[name] = weights[name] * (1 - rate * decay) - rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-8)
+            weights[name] = weights[name] * (1 - rate * decay) - rate * (m / (1 - 0.9**t)) / (
+                (v / (1 - 0.95**t)).sqrt() + 1e-8
+            )
     for name, weight in model.named_parameters():
         assert torch.allclose(weight, weights[name], rtol=1e-9)
 
 
 def test_every_epoch_sees_every_token_once():
-    """The windows of an epoch lie side by side, in another order and cut elsewhere in the next; targets are the next tokens."""
+    """The windows of an epoch lie side by side, in another order and cut elsewhere in the next; targets are the next
+    tokens.
+    """
     windows = Windows(torch.arange(103), context=10, size=5, seed=3)
     seen = [windows.batch(number) for number in range(4)]  # two epochs of ten windows
     for tokens, targets in seen:
@@ -199,7 +224,9 @@ def test_every_epoch_sees_every_token_once():
 
 
 def test_nothing_held_out_is_learned(tmp_path):
-    """Whole documents are held out where there are enough, else the end of each; together the parts are the text, a tenth is held."""
+    """Whole documents are held out where there are enough, else the end of each; together the parts are the text, a
+    tenth is held.
+    """
     many = [text.Document(str(number), f"{number:02} " * 100) for number in range(40)]
     learn, held = text.split(many, seed=1)
     assert {one.name for one in learn} | {one.name for one in held} == {one.name for one in many} and len(held) == 4
@@ -215,15 +242,23 @@ def test_nothing_held_out_is_learned(tmp_path):
 def test_texts_are_found(tmp_path):
     """Files, folders and patterns give each text once; in a folder what is hidden or no text is passed over."""
     (tmp_path / "in").mkdir()
-    for name, content in {"a.txt": b"one", "in/b.md": b"\xef\xbb\xbftwo", "in/c.bin": b"\0\1", "in/d.txt": b"caf\xe9", ".e.txt": b"no",
-                          "in/f.txt": b" \n"}.items():  # fmt: skip
+    for name, content in {
+        "a.txt": b"one",
+        "in/b.md": b"\xef\xbb\xbftwo",
+        "in/c.bin": b"\0\1",
+        "in/d.txt": b"caf\xe9",
+        ".e.txt": b"no",
+        "in/f.txt": b" \n",
+    }.items():
         (tmp_path / name).write_bytes(content)
     assert [one.text for one in text.read([tmp_path, tmp_path / "a.txt"])] == ["one", "two"]
     assert [one.text for one in text.read([tmp_path / "in" / "*.md"])] == ["two"]
 
 
 def test_every_text_comes_back_byte_for_byte():
-    """Both vocabularies spell what they were given, letters that they never saw included, and the end of a document spells nothing."""
+    """Both vocabularies spell what they were given, letters that they never saw included, and the end of a document
+    spells nothing.
+    """
     pairs = Pairs.train(["the theme of the thesis " * 20], size=280)
     for vocabulary in (Bytes(), pairs):
         for words in ("the thesis", "naïve ☃ 𝄞\r\n\t\x00<end>", ""):
@@ -238,7 +273,9 @@ def test_every_text_comes_back_byte_for_byte():
 
 
 def test_the_curve_shows_the_losses():
-    """The highest loss stands at the top on the left, evaluations are dots, no line is wider than asked, and ASCII stays ASCII."""
+    """The highest loss stands at the top on the left, evaluations are dots, no line is wider than asked, and ASCII
+    stays ASCII.
+    """
     learned = [(step, 5 / step**0.5) for step in range(1, 301)]
     held = [(step, 5 / step**0.5 + 0.1) for step in (100, 200, 300)]
     for width in (30, 72):
@@ -263,22 +300,31 @@ def test_the_picture_is_drawn(tmp_path):
 
 
 def test_what_cannot_train_is_refused(tmp_path, rhyme):
-    """Empty, binary, missing and short texts, a vocabulary too small, settings that cannot work: each a sentence, and no folder."""
+    """Empty, binary, missing and short texts, a vocabulary too small, settings that cannot work: each a sentence, and
+    no folder.
+    """
     (tmp_path / "empty.txt").write_text(" \n")
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     (tmp_path / "none").mkdir()
     out = tmp_path / "out"
     for files, wishes, wording in (
-        ([tmp_path / "empty.txt"], {}, "an empty file"), ([tmp_path / "binary"], {}, "not a text file.*\n.*zero bytes"),
-        ([tmp_path / "latin"], {}, "not a text file.*\n.*byte 3"), ([tmp_path / "nowhere.txt"], {}, "no such file"),
-        ([tmp_path / "none"], {}, "no text in the folder"), ([], {}, "no text"), ([rhyme], {"context": 4000}, "too little text"),
+        ([tmp_path / "empty.txt"], {}, "an empty file"),
+        ([tmp_path / "binary"], {}, "not a text file.*\n.*zero bytes"),
+        ([tmp_path / "latin"], {}, "not a text file.*\n.*byte 3"),
+        ([tmp_path / "nowhere.txt"], {}, "no such file"),
+        ([tmp_path / "none"], {}, "no text in the folder"),
+        ([], {}, "no text"),
+        ([rhyme], {"context": 4000}, "too little text"),
         ([rhyme], {"context": 300}, "the tenth of the text that is held out is 221 tokens"),
         ([rhyme], {"tokenizer": "bpe", "vocabulary": 100}, "a vocabulary that is too small"),
-        ([rhyme], {"tokenizer": "words"}, "no such tokenizer"), ([rhyme], {"steps": 0}, "steps is too small"),
-        ([rhyme], {"learning_rate": math.nan}, "learning_rate cannot work"), ([rhyme], {"precision": "half"}, "no such precision"),
-        ([rhyme], {"width": 30, "heads": 4}, "heads do not divide d_model"), ([rhyme], {"device": "tpu"}, "no such device"),
-    ):  # fmt: skip
+        ([rhyme], {"tokenizer": "words"}, "no such tokenizer"),
+        ([rhyme], {"steps": 0}, "steps is too small"),
+        ([rhyme], {"learning_rate": math.nan}, "learning_rate cannot work"),
+        ([rhyme], {"precision": "half"}, "no such precision"),
+        ([rhyme], {"width": 30, "heads": 4}, "heads do not divide d_model"),
+        ([rhyme], {"device": "tpu"}, "no such device"),
+    ):
         with pytest.raises(Refused, match=wording):
             run.begin(out, files, {**TINY, **wishes})
         assert not out.exists()
@@ -300,8 +346,11 @@ def test_nothing_is_written_over(tmp_path, rhyme):
     before = (tmp_path / "run" / checkpoint.NAME).read_bytes()
     with pytest.raises(Refused, match="a model is in the way"):
         run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4})
-    for wishes, wording in (({"width": 32}, "--width cannot change on the way"), ({"seed": 5}, "--seed cannot"),
-                            ({"steps": 0}, "steps is too small")):  # fmt: skip
+    for wishes, wording in (
+        ({"width": 32}, "--width cannot change on the way"),
+        ({"seed": 5}, "--seed cannot"),
+        ({"steps": 0}, "steps is too small"),
+    ):
         with pytest.raises(Refused, match=wording):
             run.resume(tmp_path / "run", [], wishes)
     rhyme.write_text(RHYME[1:])
@@ -324,7 +373,9 @@ def test_nothing_is_written_over(tmp_path, rhyme):
 
 
 def test_a_training_that_diverges_stops_before_it_spoils_the_weights(rhyme, tmp_path):
-    """A loss that is no number any more is refused; the weights are still finite and the checkpoint is the last good one."""
+    """A loss that is no number any more is refused; the weights are still finite and the checkpoint is the last good
+    one.
+    """
     found = run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4, "eval_every": 2})
     steps = iter(found)
     next(steps), next(steps)
@@ -342,7 +393,9 @@ def test_a_training_that_diverges_stops_before_it_spoils_the_weights(rhyme, tmp_
 
 
 def test_one_process_trains_in_a_folder(rhyme, tmp_path):
-    """While a run takes steps no other may; one that has fallen behind is refused; a run that was left is free again."""
+    """While a run takes steps no other may; one that has fallen behind is refused; a run that was left is free
+    again.
+    """
     found = run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4, "eval_every": 1})
     steps = iter(found)
     next(steps)
@@ -368,9 +421,15 @@ def test_a_full_disk_is_told_with_what_is_safe(rhyme, tmp_path, monkeypatch):
 
 
 def test_generate_refuses_what_it_cannot_write(tmp_path):
-    """No folder, a model that does not write, numbers that cannot work, and a prompt that is not text: one sentence each."""
-    for wishes, wording in (({}, "no model in the folder"), ({"n": 0}, "no continuations"), ({"device": "tpu"}, "no such device"),
-                            ({"prompt": "a\udcff"}, r"not UTF-8\n.*byte 1 of the prompt")):  # fmt: skip
+    """No folder, a model that does not write, numbers that cannot work, and a prompt that is not text: one sentence
+    each.
+    """
+    for wishes, wording in (
+        ({}, "no model in the folder"),
+        ({"n": 0}, "no continuations"),
+        ({"device": "tpu"}, "no such device"),
+        ({"prompt": "a\udcff"}, r"not UTF-8\n.*byte 1 of the prompt"),
+    ):
         with pytest.raises(Refused, match=wording):
             generate(**{"folder": tmp_path, "prompt": "x", **wishes})
     from regard.models import VisionConfig, VisionTransformer

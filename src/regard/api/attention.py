@@ -26,21 +26,27 @@ def attention(
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
 
-    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E), NumPy arrays or torch tensors, H a multiple of G -> out (…, H, Q, E) in
-    their dtype: float32, float64, float16 or bfloat16 (torch's, or ml_dtypes'). Sums and lse are float32, for float64 float64.
-    mask: an expression, a callable mask(b, h, q, kv), or booleans that broadcast to (B, H, Q, K); true means "may attend".
+    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E), NumPy arrays or torch tensors, H a multiple of G -> out (…, H, Q,
+    E) in
+    their dtype: float32, float64, float16 or bfloat16 (torch's, or ml_dtypes'). Sums and lse are float32, for float64
+    float64.
+    mask: an expression, a callable mask(b, h, q, kv), or booleans that broadcast to (B, H, Q, K); true means "may
+    attend".
     score: an expression, a callable score(s, b, h, q, kv), or floats that are added to the logits.
     scale: of q·k, by default 1/√D. query_start: the position of the first row on the key axis, by default K - Q.
     sinks: extra logits in the denominator, (H,) or (H, n). engine: "auto", "jit", "reference" or "sdpa"; for tensors
     on a graphics card "auto", "sdpa", "flex" or "tiles".
-    dropout: the share of weights that fall out, the others growing by 1 / (1 - dropout); seed alone decides which (0 … 2**64 - 1).
+    dropout: the share of weights that fall out, the others growing by 1 / (1 - dropout); seed alone decides which (0 …
+    2**64 - 1).
 
-    Tensors that want gradients get them: q, k, v, sinks, and what the score reads (once: a second derivative is refused).
+    Tensors that want gradients get them: q, k, v, sinks, and what the score reads (once: a second derivative is
+    refused).
 
-    Refused, with all reasons at once: shapes that do not fit, dtypes that are no floats, rules of the wrong kind. A row that may
-    attend nothing gives 0.
+    Refused, with all reasons at once: shapes that do not fit, dtypes that are no floats, rules of the wrong kind. A row
+    that may attend nothing gives 0.
 
-    Source: Vaswani et al. 2017 (the formula); Dao et al. 2022 (computed in tiles, so that memory grows with Q, not Q·K).
+    Source: Vaswani et al. 2017 (the formula); Dao et al. 2022 (computed in tiles, so that memory grows with Q, not
+    Q·K).
 
     >>> import numpy as np, regard as rg
     >>> q = k = v = np.eye(3, dtype=np.float32)
@@ -68,23 +74,42 @@ def attention_with_lse(
 
 
 def attention_weights(
-    q, k, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, rows=None, keys=None
+    q,
+    k,
+    *,
+    mask=None,
+    score=None,
+    scale=None,
+    query_start=None,
+    sinks=None,
+    dropout=0.0,
+    seed=None,
+    rows=None,
+    keys=None,
 ):
     """The exact weights of a chosen rectangle of the attention matrix, without the rest.
 
-    weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see nothing;
-    on average 1 with dropout).
+    weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see
+    nothing; on average 1 with dropout).
 
-    q (…, H, Q, D) · k (…, G, K, D) -> (…, H, rows, keys) in q's dtype. rows, keys: anything that indexes an axis (slice, list,
-    boolean array; an integer drops its axis); None is all. Memory grows with the chosen rows and keys.
+    q (…, H, Q, D) · k (…, G, K, D) -> (…, H, rows, keys) in q's dtype. rows, keys: anything that indexes an axis
+    (slice, list, boolean array; an integer drops its axis); None is all. Memory grows with the chosen rows and keys.
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((100_000, 8), np.float32)
     >>> round(float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0)), 6)
     0.1
     """
-    given = {"mask": mask, "score": score, "scale": scale, "query_start": query_start, "sinks": sinks, "dropout": dropout, "seed": seed,
-             "where": "attention_weights"}  # fmt: skip
+    given = {
+        "mask": mask,
+        "score": score,
+        "scale": scale,
+        "query_start": query_start,
+        "sinks": sinks,
+        "dropout": dropout,
+        "seed": seed,
+        "where": "attention_weights",
+    }
     call: Any = None
     if elsewhere(q):
         from ..engines import gpu
@@ -99,8 +124,13 @@ def attention_weights(
                 raise IndexError("it gives more than one axis")
             chosen.append(part)
         except (IndexError, TypeError, ValueError) as error:
-            raise refuse("attention_weights", f"{name} outside the matrix", f"{name}={picked!r}: {error}",
-                         f"positions among {size}", "count from 0, or from the end with negative numbers") from error  # fmt: skip
+            raise refuse(
+                "attention_weights",
+                f"{name} outside the matrix",
+                given=f"{name}={picked!r}: {error}",
+                expected=f"positions among {size}",
+                fix="count from 0, or from the end with negative numbers",
+            ) from error
     some = [np.atleast_1d(part) for part in chosen]
     if call is None:
         from ..engines.reference import attention as reference
@@ -118,15 +148,38 @@ def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine
     if elsewhere(q):
         from ..engines import gpu
 
-        return gpu.attention(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
-                             seed=seed, engine=engine, wanted=wanted)  # fmt: skip
+        return gpu.attention(
+            q,
+            k,
+            v,
+            mask=mask,
+            score=score,
+            scale=scale,
+            query_start=query_start,
+            sinks=sinks,
+            dropout=dropout,
+            seed=seed,
+            engine=engine,
+            wanted=wanted,
+        )
     learning = _learning(q, k, v, sinks, score)
     if not learning and sinks is None and seed is None and not dropout:
         found = again.attend(q, k, v, mask, score, scale, query_start, engine, wanted)
         if found is not None:
             return found
-    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
-                         seed=seed, gradients=True)  # fmt: skip
+    problem = Problem.of(
+        q,
+        k,
+        v,
+        mask=mask,
+        score=score,
+        scale=scale,
+        query_start=query_start,
+        sinks=sinks,
+        dropout=dropout,
+        seed=seed,
+        gradients=True,
+    )
     if learning or _learning(problem.score):
         from . import torch_operator as autograd
 

@@ -17,7 +17,9 @@ TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What `explain` found; print it, or read its parts. why: the reasons for the engine; whole: it visits all pairs, not the plan."""
+    """What `explain` found; print it, or read its parts. why: the reasons for the engine; whole: it visits all pairs,
+    not the plan.
+    """
 
     problem: Problem
     plan: Plan
@@ -30,7 +32,13 @@ class Explanation:
         asked = self.problem
         B, H, G, Q, K, D, E = (asked.dims[name] for name in "BHGQKDE")
         starts = sorted(set(asked.query_start.tolist()))
-        place = f"{starts[0]:,}" if len(starts) == 1 else f"{starts[0]:,} … {starts[-1]:,}, by batch entry" if starts else "0"
+        place = (
+            f"{starts[0]:,}"
+            if len(starts) == 1
+            else f"{starts[0]:,} … {starts[-1]:,}, by batch entry"
+            if starts
+            else "0"
+        )
         dropped = (
             ""
             if asked.dropout is None
@@ -38,16 +46,21 @@ class Explanation:
         )
         sinks = "" if asked.sinks is None else f", {asked.sinks.shape[1]} in the denominator besides (sinks)"
         whole = " (it visits the whole matrix; the plan is what the compiled engine would visit)" if self.whole else ""
-        return "\n".join([
-            f"asked   q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {asked.dtype}; "
-            f"row 0 at position {place}",
-            f"mask    {'everything' if asked.mask is None else asked.mask}",
-            f"score   {'score' if asked.score is None else asked.score}, where score = {asked.scale:.6g} · q·k{sinks}{dropped}",
-            f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
-            str(self.plan),
-            str(self.cost),
-            *self._picture(),
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"asked   q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {asked.dtype}; "
+                f"row 0 at position {place}",
+                f"mask    {'everything' if asked.mask is None else asked.mask}",
+                (
+                    f"score   {'score' if asked.score is None else asked.score}, where score = {asked.scale:.6g} "
+                    f"· q·k{sinks}{dropped}"
+                ),
+                f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
+                str(self.plan),
+                str(self.cost),
+                *self._picture(),
+            ]
+        )
 
     def _picture(self) -> list[str]:
         drawn = self.plan.picture()
@@ -60,7 +73,8 @@ class Explanation:
 def explain(
     q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
 ) -> Explanation:
-    """What `attention` with the same arguments would do: its plan, its engine and why, tiles, FLOPs and bytes; nothing is computed.
+    """What `attention` with the same arguments would do: its plan, its engine and why, tiles, FLOPs and bytes; nothing
+    is computed.
 
     Arguments and refusals as for `attention`; q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E).
 
@@ -69,8 +83,16 @@ def explain(
     >>> explain(q, k, v, mask=rg.causal()).cost.allowed
     500500
     """
-    given = {"mask": mask, "score": score, "scale": scale, "query_start": query_start, "sinks": sinks, "dropout": dropout, "seed": seed,
-             "where": "explain"}  # fmt: skip
+    given = {
+        "mask": mask,
+        "score": score,
+        "scale": scale,
+        "query_start": query_start,
+        "sinks": sinks,
+        "dropout": dropout,
+        "seed": seed,
+        "where": "explain",
+    }
     rows, keys = TILE
     if elsewhere(q):
         from ..engines import gpu

@@ -1,7 +1,7 @@
 """Again: a call like one before. What was checked and planned then stays true, and only where the arrays lie is new.
 
-In a model the same few calls come back for ever, each after work that has emptied the caches of the processor; then the checks of a
-call, which are Python, would take longer than a small kernel.
+In a model the same few calls come back for ever, each after work that has emptied the caches of the processor; then the
+checks of a call, which are Python, would take longer than a small kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ __all__ = ["attend"]
 
 
 class Kind(NamedTuple):
-    """A kind of call: its recipe (None if it takes the long way), the shapes of out and lse, and of the kernel's sums in `real`."""
+    """A kind of call: its recipe (None if it takes the long way), the shapes of out and lse, and of the kernel's sums
+    in `real`.
+    """
 
     recipe: Any
     out: tuple[int, ...]
@@ -64,7 +66,9 @@ def attend(q, k, v, mask, score, scale, query_start, engine: str, wanted: int = 
 
 
 def _looks(arrays) -> tuple | None:
-    """What arrays look like; None for all but plain arrays, or plain tensors whose numbers lie on the CPU as they are."""
+    """What arrays look like; None for all but plain arrays, or plain tensors whose numbers lie on the CPU as they
+    are.
+    """
     first = type(arrays[0])
     if first is np.ndarray:
         if any(type(array) is not np.ndarray for array in arrays):
@@ -91,7 +95,9 @@ def _kind(q, k, v, mask, score, scale, query_start, engine, out) -> Kind:
     problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, gradients=True)
     B, H, Q, _ = problem.q.shape
     E = problem.v.shape[3]
-    copied = [_address(array) for array in (q, k, v)] != [array.ctypes.data for array in (problem.q, problem.k, problem.v)]
+    copied = [_address(array) for array in (q, k, v)] != [
+        array.ctypes.data for array in (problem.q, problem.k, problem.v)
+    ]
     known = engines.choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
     room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
     recipe = jit.recipe_of(problem, room, 0) if known else None

@@ -18,16 +18,17 @@ def merge(parts: Iterable[tuple[Any, Any]]) -> tuple[Any, Any]:
 
     lse = ln Σ exp(lseᵢ),  out = Σ exp(lseᵢ - lse) · outᵢ
 
-    parts: pairs of out (…, H, Q, E) and lse (…, H, Q) in nats, as `attention_with_lse` gives them -> one such pair, in the
-    dtypes of the parts. The sums are kept in float64. A part that saw no key (lse −∞) changes nothing, whatever stands in its
-    out; a NaN or infinity that was attended shows. The order of the parts, and merging some of them first, changes the rounding
-    only. NumPy arrays or torch tensors; gradients of tensors flow through.
+    parts: pairs of out (…, H, Q, E) and lse (…, H, Q) in nats, as `attention_with_lse` gives them -> one such pair, in
+    the dtypes of the parts. The sums are kept in float64. A part that saw no key (lse −∞) changes nothing, whatever
+    stands in its out; a NaN or infinity that was attended shows. The order of the parts, and merging some of them
+    first, changes the rounding only. NumPy arrays or torch tensors; gradients of tensors flow through.
 
     Give sinks to one part only: each part's lse holds the sinks that it was given, and merging would count them again.
 
     Refused, with all reasons at once: no parts, parts that differ in shape, dtype or kind of array.
 
-    Source: Milakov and Gimelshein 2018 (the softmax of parts); Dao et al. 2023 (parts of the keys side by side in decoding).
+    Source: Milakov and Gimelshein 2018 (the softmax of parts); Dao et al. 2023 (parts of the keys side by side in
+    decoding).
 
     >>> import numpy as np, regard as rg
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 64, 16))
@@ -72,30 +73,70 @@ def _merged(library, parts) -> tuple[Any, Any]:
 def _check(parts: list) -> None:
     """Every reason why the parts cannot be merged."""
     if not parts:
-        raise Refused("merge", [Reason("there are no parts", "an empty list", "one or more pairs (out, lse)",
-                                       "merge what attention_with_lse gave")])  # fmt: skip
+        raise Refused(
+            "merge",
+            [
+                Reason(
+                    "there are no parts",
+                    given="an empty list",
+                    expected="one or more pairs (out, lse)",
+                    fix="merge what attention_with_lse gave",
+                )
+            ],
+        )
     reasons = []
     kinds = set()
     for number, part in enumerate(parts):
         pair = isinstance(part, tuple | list) and len(part) == 2
         if not pair or not all(hasattr(array, "shape") and hasattr(array, "dtype") for array in part):
-            reasons.append(Reason(f"part {number} is not a pair of arrays", type(part).__name__, "(out, lse)",
-                                  "merge what attention_with_lse gave"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"part {number} is not a pair of arrays",
+                    given=type(part).__name__,
+                    expected="(out, lse)",
+                    fix="merge what attention_with_lse gave",
+                )
+            )
             continue
         out, lse = part
         kinds.add(tuple(f"{'a tensor' if is_tensor(array) else 'an array'} of {array.dtype}" for array in part))
         if any("float" not in str(array.dtype) for array in part):
-            reasons.append(Reason(f"part {number} is not made of floats", f"out {out.dtype}, lse {lse.dtype}", "floats",
-                                  "merge what attention_with_lse gave"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"part {number} is not made of floats",
+                    given=f"out {out.dtype}, lse {lse.dtype}",
+                    expected="floats",
+                    fix="merge what attention_with_lse gave",
+                )
+            )
         if tuple(out.shape[:-1]) != tuple(lse.shape) or not out.shape:
-            reasons.append(Reason(f"part {number}: lse does not fit out", f"out {tuple(out.shape)}, lse {tuple(lse.shape)}",
-                                  f"lse {tuple(out.shape[:-1])}: one number per row", "pass both as they came"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"part {number}: lse does not fit out",
+                    given=f"out {tuple(out.shape)}, lse {tuple(lse.shape)}",
+                    expected=f"lse {tuple(out.shape[:-1])}: one number per row",
+                    fix="pass both as they came",
+                )
+            )
     shapes = {tuple(part[0].shape) for part in parts} if not reasons else set()
     if len(shapes) > 1:
-        reasons.append(Reason("the parts differ in shape", ", ".join(map(str, sorted(shapes))), "the same rows of the same heads",
-                              "repeat what is shared: np.broadcast_to(out, …)"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "the parts differ in shape",
+                given=", ".join(map(str, sorted(shapes))),
+                expected="the same rows of the same heads",
+                fix="repeat what is shared: np.broadcast_to(out, …)",
+            )
+        )
     if len(kinds) > 1:
         shown = "; ".join(sorted(f"out {out}, lse {lse}" for out, lse in kinds))
-        reasons.append(Reason("the parts differ in dtype or kind", shown, "the same for all parts", "convert them first"))
+        reasons.append(
+            Reason(
+                "the parts differ in dtype or kind",
+                given=shown,
+                expected="the same for all parts",
+                fix="convert them first",
+            )
+        )
     if reasons:
         raise Refused("merge", reasons)

@@ -56,35 +56,41 @@ def _shown(answer) -> str:
     return str(list(answer.shape))
 
 
-def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto") -> Statistics:
+def attention_stats(
+    q, k, *, of, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"
+) -> Statistics:
     """Exact statistics of the attention weights, in memory that grows with the rows and not with the matrix.
 
     P = softmax(score(scale · q kᵀ) where mask), and what `of` asks about it.
 
-    q (…, H, Q, D) · k (…, G, K, D), NumPy arrays or torch tensors; mask, score, scale, query_start and sinks as for `attention`.
+    q (…, H, Q, D) · k (…, G, K, D), NumPy arrays or torch tensors; mask, score, scale, query_start and sinks as for
+    `attention`.
     of: one measure or several:
 
-    ==================== ============================================================= ============================================
-    "lse"                ln Σ exp(score), as `attention_with_lse` gives it             (…, H, Q), nats
-    "entropy"            −Σ p ln p                                                     (…, H, Q), nats
-    "maximum"            the largest weight and its key, the first if several          weight, key (…, H, Q)
-    "distance"           mean and variance of query − key under the weights            mean, variance (…, H, Q), positions
-    "range"              smallest and largest score that the row attends               minimum, maximum (…, H, Q)
-    "counts"             keys that the row attends; those with a NaN, a +inf score     attended, nan, inf (…, H, Q) int64
-    "received"           attention that each key receives, Σ p over the rows           (…, H, K)
-    mass(keys)           weight on a set of keys, Σ p over it                          (…, H, Q)
-    top(n)               the n largest weights and their keys                          weight, key (…, H, Q, n)
-    pooled(rows, cols)   mean and maximum of P in each cell of a map                   mean, maximum (…, H, rows, cols)
-    ==================== ============================================================= ============================================
+    ================== ===================================================== ===================================
+    "lse"              ln Σ exp(score), as `attention_with_lse` gives it     (…, H, Q), nats
+    "entropy"          −Σ p ln p                                             (…, H, Q), nats
+    "maximum"          the largest weight and its key, the first if several  weight, key (…, H, Q)
+    "distance"         mean and variance of query − key under the weights    mean, variance (…, H, Q), positions
+    "range"            smallest and largest score that the row attends       minimum, maximum (…, H, Q)
+    "counts"           attended keys; those with a NaN, with a +inf score    attended, nan, inf (…, H, Q) int64
+    "received"         attention that each key receives, Σ p over the rows   (…, H, K)
+    mass(keys)         weight on a set of keys, Σ p over it                  (…, H, Q)
+    top(n)             the n largest weights and their keys                  weight, key (…, H, Q, n)
+    pooled(rows, cols) mean and maximum of P in each cell of a map           mean, maximum (…, H, rows, cols)
+    ================== ===================================================== ===================================
 
-    Sinks count in the denominator, so the weights of a row sum to less than 1, and so do masses. The entropy is −Σ p ln p of these
-    weights, over the keys; distances are what they would be without sinks. A row that attends nothing has lse −inf, key −1, range
-    (inf, −inf) and otherwise 0. A row that attends a NaN or +inf is NaN except in range and counts, with key −1.
+    Sinks count in the denominator, so the weights of a row sum to less than 1, and so do masses. The entropy is −Σ p ln
+    p of these weights, over the keys; distances are what they would be without sinks. A row that attends nothing has
+    lse −inf, key −1, range (inf, −inf) and otherwise 0. A row that attends a NaN or +inf is NaN except in range and
+    counts, with key −1.
 
-    `received` and `pooled` read q and k a second time; everything else takes one pass together. Several maps take a pass each.
-    Refused, with all reasons at once: measures that are not known, maps finer than the matrix, and what `attention` refuses.
+    `received` and `pooled` read q and k a second time; everything else takes one pass together. Several maps take a
+    pass each. Refused, with all reasons at once: measures that are not known, maps finer than the matrix, and what
+    `attention` refuses.
 
-    Source: Clark et al. 2019 (entropy, distance and mass of heads); the streaming sums are those of Dao et al. 2022 with more terms.
+    Source: Clark et al. 2019 (entropy, distance and mass of heads); the streaming sums are those of Dao et al. 2022
+    with more terms.
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((2, 100, 8), np.float32)  # equal scores: every row looks at all it may see, evenly
@@ -97,7 +103,9 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
         from ..engines import gpu
 
         return Statistics(
-            gpu.stats(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, engine=engine)
+            gpu.stats(
+                q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, engine=engine
+            )
         )
     question = asked(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
     if _chosen(question, engine) == "jit":
@@ -118,12 +126,27 @@ def attention_stats(q, k, *, of, mask=None, score=None, scale=None, query_start=
 def _chosen(question: Asked, engine) -> str:
     """The engine that will run; a named engine that cannot is refused with all its reasons."""
     if engine not in ENGINES:
-        raise refuse("attention_stats", "no such engine", f"engine={engine!r}", f"one of {', '.join(ENGINES)}",
-                     did_you_mean(str(engine), ENGINES))  # fmt: skip
+        raise refuse(
+            "attention_stats",
+            "no such engine",
+            given=f"engine={engine!r}",
+            expected=f"one of {', '.join(ENGINES)}",
+            fix=did_you_mean(str(engine), ENGINES),
+        )
     if engine == "reference":
         return engine
     against = why_not(question.problem, "jit")
     if against and engine == "jit":
-        raise Refused("attention_stats", [Reason("engine 'jit' cannot do this", reason, "a problem that this engine takes",
-                                                 'use engine="auto"') for reason in against])  # fmt: skip
+        raise Refused(
+            "attention_stats",
+            [
+                Reason(
+                    "engine 'jit' cannot do this",
+                    given=reason,
+                    expected="a problem that this engine takes",
+                    fix='use engine="auto"',
+                )
+                for reason in against
+            ],
+        )
     return "reference" if against else "jit"

@@ -1,7 +1,8 @@
-"""Attention as an operator of torch: forward and backward with their shapes, for autograd, torch.func and torch.compile.
+"""Attention as an operator of torch: forward and backward with their shapes, for autograd, torch.func and
+torch.compile.
 
-The operators are `torch.ops.regard.attention` and `torch.ops.regard.attention_backward`. A rule travels as its digest; the tensors
-that it reads travel beside it, so that torch sees them.
+The operators are `torch.ops.regard.attention` and `torch.ops.regard.attention_backward`. A rule travels as its digest;
+the tensors that it reads travel beside it, so that torch sees them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ nodes.traced = torch.compiler.is_dynamo_compiling
 
 _library = torch.library.Library("regard", "DEF")
 _ARGUMENTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, str score, float? scale, "
+    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, "
+    "str score, float? scale, "
     "float dropout, str engine"
 )
 _library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums)")
@@ -102,7 +104,9 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         start, seed, *ctx.rest = inputs[:7]
-        ctx.rules = [known(name) for name in ctx.rest[:2] if name not in ("", ARRAY)]  # which then stay until the way back
+        ctx.rules = [
+            known(name) for name in ctx.rest[:2] if name not in ("", ARRAY)
+        ]  # which then stay until the way back
         ctx.save_for_backward(start, seed, *inputs[7:], *output)
         ctx.set_materialize_grads(False)
 
@@ -132,8 +136,13 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *_):
-        raise refuse("attention", "a second derivative", "the gradient of a gradient of attention",
-                     "first derivatives", "differentiate once (create_graph=False), or use torch's own attention for this step")  # fmt: skip
+        raise refuse(
+            "attention",
+            "a second derivative",
+            given="the gradient of a gradient of attention",
+            expected="first derivatives",
+            fix="differentiate once (create_graph=False), or use torch's own attention for this step",
+        )
 
     @staticmethod
     def vmap(info, dims, *given):
@@ -187,7 +196,9 @@ def _back_on_cpu(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
 def _kept(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, sums) as the caller's tensors lie."""
     _, out, sums = engines.keep(problem, engine)
-    return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(sums.reshape(3, *problem.lead, out.shape[2]))
+    return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(
+        sums.reshape(3, *problem.lead, out.shape[2])
+    )
 
 
 def _pulled(problem: Problem, engine: str, masking: int, needs, dout, dsums, out, sums, q, k, v, sinks, *tables):
@@ -228,8 +239,10 @@ def _elsewhere(q, k, v, *rest):
 
 def _back_elsewhere(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
     """The forward pass once more, with torch's autograd, and back."""
-    given = [None if tensor is None else tensor.detach().requires_grad_(needed)
-             for tensor, needed in zip((q, k, v, sinks, *tables), needs, strict=True)]  # fmt: skip
+    given = [
+        None if tensor is None else tensor.detach().requires_grad_(needed)
+        for tensor, needed in zip((q, k, v, sinks, *tables), needs, strict=True)
+    ]
     wanted = [tensor for tensor, needed in zip(given, needs, strict=True) if needed]
     if dout is None and dsums is None:
         return [torch.zeros_like(tensor) for tensor in wanted]
@@ -256,10 +269,19 @@ def _asked(sinks, tables, start, seed, mask, score, scale, dropout, engine) -> t
         own = [rest.pop(0) for _ in range(len(rule.sources) if rule is not None else name == ARRAY)]
         rules.append(_over(rule, own) if rule is not None else own[0] if own else None)
         counts.append(len(own))
-    return {
-        "mask": rules[0], "score": rules[1], "scale": scale, "query_start": None if start is None else start.cpu().numpy(), "sinks": sinks,
-        "dropout": dropout, "seed": None if seed is None else int(seed) % 2**64,
-    }, engine, counts[0]  # fmt: skip
+    return (
+        {
+            "mask": rules[0],
+            "score": rules[1],
+            "scale": scale,
+            "query_start": None if start is None else start.cpu().numpy(),
+            "sinks": sinks,
+            "dropout": dropout,
+            "seed": None if seed is None else int(seed) % 2**64,
+        },
+        engine,
+        counts[0],
+    )
 
 
 def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:

@@ -27,7 +27,9 @@ NAMES = ("training-mode", *CHECKS, *recorded.CHECKS)
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit of `model` found; findings: faults first · passed: checks that ran and found nothing · skipped: and why."""
+    """What an audit of `model` found; findings: faults first · passed: checks that ran and found nothing · skipped: and
+    why.
+    """
 
     model: str
     findings: tuple[Finding, ...]
@@ -41,12 +43,20 @@ class Audit:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
-        return {"model": self.model, "healthy": self.healthy, "findings": [finding.to_json() for finding in self.findings],
-                "passed": [dict(vars(each)) for each in self.passed], "skipped": [dict(vars(each)) for each in self.skipped]}  # fmt: skip
+        return {
+            "model": self.model,
+            "healthy": self.healthy,
+            "findings": [finding.to_json() for finding in self.findings],
+            "passed": [dict(vars(each)) for each in self.passed],
+            "skipped": [dict(vars(each)) for each in self.skipped],
+        }
 
     def __str__(self) -> str:
-        counts = [f"{number} {name}{'s' * (number != 1)}" for name in SEVERITIES
-                  if (number := sum(finding.severity == name for finding in self.findings))]  # fmt: skip
+        counts = [
+            f"{number} {name}{'s' * (number != 1)}"
+            for name in SEVERITIES
+            if (number := sum(finding.severity == name for finding in self.findings))
+        ]
         lines = [f"{self.model}: {', '.join(counts) or 'healthy'}", *map(str, self.findings)]
         lines += [f"passed: {each.check}: {each.measured}" for each in self.passed]
         lines += [f"did not apply: {each.check}: {each.reason}" for each in self.skipped]
@@ -54,25 +64,32 @@ class Audit:
 
 
 def audit(
-    what: Any = None, text: str | None = None, *, inputs: Any = None, tokenizer: Any = None, causal: bool | None = None,
+    what: Any = None,
+    text: str | None = None,
+    *,
+    inputs: Any = None,
+    tokenizer: Any = None,
+    causal: bool | None = None,
     checks: Iterable[str] | None = None,
-) -> Audit:  # fmt: skip
+) -> Audit:
     """What is wrong with the attention of a model: each finding measured, named, with the likely cause and what to do.
 
     A fault is a difference beyond 8 × what the model's outputs move when every sum in it is rounded another way.
 
-    what: a loaded model of transformers, or the name of one (a folder, a hub id, None for MiniLM), with a text, with inputs, or with
-    tokens drawn at random · any torch module or function with its inputs, tensors, batch first, one entry · a Run, or the folder of
-    one. A named model is audited in float32, on the attention that transformers chooses for it; a loaded one as it is.
+    what: a loaded model of transformers, or the name of one (a folder, a hub id, None for MiniLM), with a text, with
+    inputs, or with tokens drawn at random · any torch module or function with its inputs, tensors, batch first, one
+    entry · a Run, or the folder of one. A named model is audited in float32, on the attention that transformers chooses
+    for it; a loaded one as it is.
 
-    text: read by `tokenizer`, or by the model's own · inputs: a tensor, several in order, or by name · causal: whether outputs may
-    depend on earlier positions only, where the model does not say so itself · checks: names of those to carry out
+    text: read by `tokenizer`, or by the model's own · inputs: a tensor, several in order, or by name · causal: whether
+    outputs may depend on earlier positions only, where the model does not say so itself · checks: names of those to
+    carry out
 
-    The model runs some fifty times in evaluation mode, without gradients, and is left as it was. Random numbers are those of fixed
-    seeds, and the caller's are not used up.
+    The model runs some fifty times in evaluation mode, without gradients, and is left as it was. Random numbers are
+    those of fixed seeds, and the caller's are not used up.
 
-    Refused: names that are no model, checks that are not known, a text without a tokenizer, inputs that the model does not take,
-    arguments that have no meaning for what is given.
+    Refused: names that are no model, checks that are not known, a text without a tokenizer, inputs that the model does
+    not take, arguments that have no meaning for what is given.
 
     >>> import torch
     >>> layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
@@ -90,7 +107,11 @@ def audit(
         from . import make_subject as given
     except ImportError as error:
         raise refuse(
-            "audit", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"
+            "audit",
+            "models cannot be run",
+            given=f"{error}",
+            expected="torch and transformers",
+            fix="pip install 'regard[hf]'",
         ) from error
     if what is None or named:
         _without("a model that is opened here", inputs=inputs, tokenizer=tokenizer)
@@ -118,8 +139,14 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
     for name in chosen:
         if name not in NAMES:
             close = difflib.get_close_matches(str(name), NAMES, 1)
-            reasons.append(Reason("no such check", repr(name), f"one of {', '.join(NAMES)}",
-                                  f"write {close[0]!r}" if close else "leave checks out, and all that apply are carried out"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "no such check",
+                    given=repr(name),
+                    expected=f"one of {', '.join(NAMES)}",
+                    fix=f"write {close[0]!r}" if close else "leave checks out, and all that apply are carried out",
+                )
+            )
     if reasons:
         raise Refused("audit", reasons)
     return tuple(name for name in NAMES if name in chosen)
@@ -127,8 +154,16 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
 
 def _without(what: str, **given) -> None:
     """Refuses arguments that have no meaning for what is audited."""
-    reasons = [Reason(f"{name}= has no meaning for {what}", f"{name}={type(value).__name__}", "it is left out", "leave it out")
-               for name, value in given.items() if value is not None]  # fmt: skip
+    reasons = [
+        Reason(
+            f"{name}= has no meaning for {what}",
+            given=f"{name}={type(value).__name__}",
+            expected="it is left out",
+            fix="leave it out",
+        )
+        for name, value in given.items()
+        if value is not None
+    ]
     if reasons:
         raise Refused("audit", reasons)
 
@@ -144,12 +179,19 @@ def _results(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
         try:
             subject.run(subject.given)
         except Raised as error:
-            raise refuse("audit", "the model does not run", f"{subject.name}: {error}", "inputs that its forward takes",
-                         "give inputs=, tensors by name, batch first") from error  # fmt: skip
+            raise refuse(
+                "audit",
+                "the model does not run",
+                given=f"{subject.name}: {error}",
+                expected="inputs that its forward takes",
+                fix="give inputs=, tensors by name, batch first",
+            ) from error
         found: set[str] = set()
         for name in (name for name in CHECKS if name in names):
             spoiled = [need for need in NEEDS.get(name, ()) if need in found]
-            results = [Skipped(name, f"{spoiled[0]} spoils it: mend that first")] if spoiled else _carried_out(name, subject)
+            results = (
+                [Skipped(name, f"{spoiled[0]} spoils it: mend that first")] if spoiled else _carried_out(name, subject)
+            )
             found |= {each.check for each in results if isinstance(each, Finding) and each.severity == "fault"}
             yield from results
         yield from _recorded(subject, [name for name in names if name in recorded.CHECKS])
@@ -164,12 +206,19 @@ def _carried_out(name: str, subject: Subject) -> list[Result]:
     except Incomparable as error:
         return [Skipped(name, str(error))]
     except Raised as error:  # what a model of transformers needs besides is guessed
-        return [Finding(
-            name, "note" if subject.whole else "warning", subject.name,
-            f"the model raised {error} (threshold: it runs with the inputs that were given)",
-            "this check runs it in a way that it was not written for: other content, padding with its mask, several entries, or a cache",
-            "if it is to be used so, mend that; otherwise leave this check out",
-        )]  # fmt: skip
+        return [
+            Finding(
+                check=name,
+                severity="note" if subject.whole else "warning",
+                where=subject.name,
+                measured=f"the model raised {error} (threshold: it runs with the inputs that were given)",
+                cause=(
+                    "this check runs it in a way that it was not written for: other content, padding with "
+                    "its mask, several entries, or a cache"
+                ),
+                mend="if it is to be used so, mend that; otherwise leave this check out",
+            )
+        ]
 
 
 def _recorded(subject: Subject, names: list[str]) -> Iterator[Result]:

@@ -11,10 +11,12 @@ TOLD = "the caller (causal=)"
 
 # They have a head that writes, and all the same let tokens of the prompt see what follows.
 BOTH_WAYS = {
-    "xlnet": "it attends in both directions unless perm_mask is given", "xlm": "its configuration (causal is False)",
-    "flaubert": "its configuration (causal is False)", "cpmant": "it attends in both directions within the prompt",
+    "xlnet": "it attends in both directions unless perm_mask is given",
+    "xlm": "its configuration (causal is False)",
+    "flaubert": "its configuration (causal is False)",
+    "cpmant": "it attends in both directions within the prompt",
     "paligemma": "it attends in both directions within the prompt",
-}  # fmt: skip
+}
 
 
 def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
@@ -30,7 +32,11 @@ def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
         return True, "its configuration (is_decoder)"
     kind = getattr(config, "model_type", "")
     if kind in BOTH_WAYS:
-        return (True, "its configuration (causal)") if getattr(config, "causal", False) is True else (False, BOTH_WAYS[kind])
+        return (
+            (True, "its configuration (causal)")
+            if getattr(config, "causal", False) is True
+            else (False, BOTH_WAYS[kind])
+        )
     if bool(getattr(model, "can_generate", bool)()):
         return True, f"it can generate ({type(model).__name__})"
     flags = {flag for module in _modules(model) if isinstance(flag := getattr(module, "is_causal", None), bool)}

@@ -21,7 +21,8 @@ class Incomparable(Exception):
 
 @dataclass(frozen=True)
 class Gap:
-    """The output that differs most for what rounding allows it. size: the largest difference of a number · allowed: the threshold
+    """The output that differs most for what rounding allows it. size: the largest difference of a number · allowed: the
+    threshold
     rows: the positions that are beyond it, in order."""
 
     output: str
@@ -46,8 +47,8 @@ class Gap:
 def gap(subject: Subject, found: Outputs, wanted: Outputs) -> Gap:
     """The largest gap between outputs of the same names and shapes, beside `ALLOWED` times the subject's rounding.
 
-    NaN and infinity agree with themselves, and lie infinitely far from anything else. An output that is in one run only, or of another
-    shape there, is not compared.
+    NaN and infinity agree with themselves, and lie infinitely far from anything else. An output that is in one run
+    only, or of another shape there, is not compared.
     """
     wanted = {name: part for name, part in wanted.items() if name in found and found[name].shape == part.shape}
     if not wanted:

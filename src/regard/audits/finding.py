@@ -15,9 +15,9 @@ SEVERITIES = ("fault", "warning", "note")
 class Finding:
     """One thing that is wrong, or worth knowing.
 
-    check: the short name of the check, such as "future-leak" · severity: "fault" (the numbers are wrong), "warning" (they may be, or
-    soon will be) or "note" (no harm by itself) · where: the place, in words · measured: the number and the threshold that it is
-    held against · cause: the likely one · mend: what to do
+    check: the short name of the check, such as "future-leak" · severity: "fault" (the numbers are wrong), "warning"
+    (they may be, or soon will be) or "note" (no harm by itself) · where: the place, in words · measured: the number and
+    the threshold that it is held against · cause: the likely one · mend: what to do
     call: number of the call in the run · head, row: within it · None: all, or not about a call
     numbers: what was measured, as plain JSON
     """
@@ -41,8 +41,10 @@ class Finding:
         return dict(vars(self)) | {"numbers": dict(self.numbers)}
 
     def __str__(self) -> str:
-        return (f"{self.severity}: {self.check}, {self.where}\n  measured  {self.measured}\n  cause     {self.cause}\n"
-                f"  to mend   {self.mend}")  # fmt: skip
+        return (
+            f"{self.severity}: {self.check}, {self.where}\n  measured  {self.measured}\n  cause     {self.cause}\n"
+            f"  to mend   {self.mend}"
+        )
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,17 @@ DRAWN, WRITTEN = 23, 19  # tokens that are drawn where no text is given: primes,
 
 # Inputs that say which positions count, by name: (seen, padding).
 MASKS: dict[str, tuple[bool | int, bool | int]] = {
-    "attention_mask": (1, 0), "padding_mask": (True, False), "key_padding_mask": (False, True),
+    "attention_mask": (1, 0),
+    "padding_mask": (True, False),
+    "key_padding_mask": (False, True),
     "src_key_padding_mask": (False, True),
-}  # fmt: skip
+}
 
 
 def of_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
-    """The model in a folder or on the hub, with the head that it was saved with, on the attention that transformers chooses."""
+    """The model in a folder or on the hub, with the head that it was saved with, on the attention that transformers
+    chooses.
+    """
     from ..torch.hf.load_model import opened
 
     found = opened(name, writes=None, reads=text is not None)
@@ -55,10 +59,21 @@ def of_transformers(
         "pad": _pad(model, tokenizer),
     }
     if text is not None and inputs is not None:
-        raise refuse("audit", "a text and inputs", f"{text[:20]!r} and {type(inputs).__name__}", "one of them", "leave one out")
+        raise refuse(
+            "audit",
+            "a text and inputs",
+            given=f"{text[:20]!r} and {type(inputs).__name__}",
+            expected="one of them",
+            fix="leave one out",
+        )
     if text is not None and tokenizer is None:
-        raise refuse("audit", "a text without a tokenizer", f"{text[:20]!r} for {type(model).__name__}", "a tokenizer that goes with it",
-                     "give tokenizer=, or inputs= as the model's forward takes them")  # fmt: skip
+        raise refuse(
+            "audit",
+            "a text without a tokenizer",
+            given=f"{text[:20]!r} for {type(model).__name__}",
+            expected="a tokenizer that goes with it",
+            fix="give tokenizer=, or inputs= as the model's forward takes them",
+        )
     tried: Iterable[dict[str, Any]] = [_named(inputs)] if inputs is not None else _drawn(model, takes, ids)
     if text is not None:
         tried = [_tokenized(tokenizer, text, takes, ids)]
@@ -77,14 +92,21 @@ def of_transformers(
             failed = failed or error
         else:
             return made
-    raise refuse("audit", "the model does not run", f"{type(model).__name__}: {_first_line(failed)}", "inputs that its forward takes",
-                 "give inputs=, tensors by name, batch first") from failed  # fmt: skip
+    raise refuse(
+        "audit",
+        "the model does not run",
+        given=f"{type(model).__name__}: {_first_line(failed)}",
+        expected="inputs that its forward takes",
+        fix="give inputs=, tensors by name, batch first",
+    ) from failed
 
 
 def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Subject:
-    """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name; batch first.
+    """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name;
+    batch first.
 
-    The sequence is the first tensor of the shape (1, positions, …). A function of q, k, v (1, heads, positions, depth) is asked about
+    The sequence is the first tensor of the shape (1, positions, …). A function of q, k, v (1, heads, positions, depth)
+    is asked about
     their positions. Refused: no tensor, no input of one entry, and q and k of different lengths.
     """
     import torch
@@ -93,8 +115,13 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
     name = name or getattr(module, "__name__", type(module).__name__)
     tensors = {key: part for key, part in given.items() if isinstance(part, torch.Tensor)}
     if not tensors:
-        raise refuse("audit", "no inputs", f"{type(inputs).__name__} for {name}", "tensors, batch first",
-                     "give inputs=x, inputs=(x, y) or inputs={'x': x}")  # fmt: skip
+        raise refuse(
+            "audit",
+            "no inputs",
+            given=f"{type(inputs).__name__} for {name}",
+            expected="tensors, batch first",
+            fix="give inputs=x, inputs=(x, y) or inputs={'x': x}",
+        )
     if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
         module = OfPositions(module, tensors)
         tensors = {"x": module.joined}
@@ -115,29 +142,43 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
 
 
 class OfPositions:
-    """A function of q, k, v as one of x (1, positions, width), which holds all three side by side, as a projection makes them."""
+    """A function of q, k, v as one of x (1, positions, width), which holds all three side by side, as a projection
+    makes them.
+    """
 
     def __init__(self, function, parts: Mapping[str, Any]):
         import torch
 
         if len({part.shape[2] for part in parts.values()}) > 1:
-            raise refuse("audit", "q, k and v of different lengths", str([tuple(part.shape) for part in parts.values()]),
-                         "(1, heads, positions, depth) with the same positions", "audit a call in which every token asks")  # fmt: skip
+            raise refuse(
+                "audit",
+                "q, k and v of different lengths",
+                given=str([tuple(part.shape) for part in parts.values()]),
+                expected="(1, heads, positions, depth) with the same positions",
+                fix="audit a call in which every token asks",
+            )
         self.function, self.names, self.heads = function, list(parts), [part.shape[1] for part in parts.values()]
         self.joined = torch.cat([part.transpose(1, 2).flatten(2) for part in parts.values()], -1)
         self.widths = [part.shape[1] * part.shape[3] for part in parts.values()]
 
     def __call__(self, x):
-        pieces = [part.unflatten(2, (heads, -1)).transpose(1, 2)
-                  for part, heads in zip(x.split(self.widths, -1), self.heads, strict=True)]  # fmt: skip
+        pieces = [
+            part.unflatten(2, (heads, -1)).transpose(1, 2)
+            for part, heads in zip(x.split(self.widths, -1), self.heads, strict=True)
+        ]
         by_place = self.names == ["0", "1", "2"]
         out = self.function(*pieces) if by_place else self.function(**dict(zip(self.names, pieces, strict=True)))
         return out.transpose(1, 2).flatten(2)
 
 
 def _several(name: str, part) -> Refused:
-    return refuse("audit", "several batch entries", f"{name} of shape {tuple(part.shape)}", "one entry: (1, positions, …)",
-                  "cut the inputs: x[:1]; others are drawn beside it")  # fmt: skip
+    return refuse(
+        "audit",
+        "several batch entries",
+        given=f"{name} of shape {tuple(part.shape)}",
+        expected="one entry: (1, positions, …)",
+        fix="cut the inputs: x[:1]; others are drawn beside it",
+    )
 
 
 def _named(inputs) -> dict[str, Any]:
@@ -152,7 +193,13 @@ def _tokenized(tokenizer, text: str, takes: frozenset[str], ids) -> dict[str, An
     encoded = tokenizer(text, return_tensors="pt")
     given = {key: part for key, part in encoded.items() if key in takes}
     if not given or not given["input_ids"].numel():
-        raise refuse("audit", "no text", f"{text[:20]!r}, in which the tokenizer finds no token", "a text", "give some words")
+        raise refuse(
+            "audit",
+            "no text",
+            given=f"{text[:20]!r}, in which the tokenizer finds no token",
+            expected="a text",
+            fix="give some words",
+        )
     if "decoder_input_ids" in takes:
         given["decoder_input_ids"] = _tokens(ids, WRITTEN)
     return given
@@ -191,7 +238,9 @@ def _ordinary(model, tokenizer):
     size = getattr(config, "vocab_size", None) or 50
     size = min(size, getattr(_table(model), "num_embeddings", size))
     special = set(getattr(tokenizer, "all_special_ids", ())) | set(_marks(model.config.to_dict()))
-    return torch.tensor([number for number in range(min(3, size - 2), size) if number not in special] or list(range(size)))
+    return torch.tensor(
+        [number for number in range(min(3, size - 2), size) if number not in special] or list(range(size))
+    )
 
 
 def _table(model):
@@ -209,7 +258,9 @@ def _marks(config: Mapping[str, Any]) -> list[int]:
         if isinstance(value, Mapping):
             found += _marks(value)
         elif isinstance(key, str) and key.endswith(("token_id", "token_index", "token_ids")):
-            found += [number for number in (value if isinstance(value, list | tuple) else [value]) if isinstance(number, int)]
+            found += [
+                number for number in (value if isinstance(value, list | tuple) else [value]) if isinstance(number, int)
+            ]
     return found
 
 

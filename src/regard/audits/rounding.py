@@ -28,7 +28,8 @@ ROUNDED = (
 
 
 class Otherwise(TorchDispatchMode):
-    """Inside, the results of sums are moved by one unit in the last place of their row's largest number, up or down by chance.
+    """Inside, the results of sums are moved by one unit in the last place of their row's largest number, up or down by
+    chance.
 
     A sum taken in another order errs by about that: the partial sums are as large as the largest results.
     """
@@ -56,7 +57,9 @@ class Otherwise(TorchDispatchMode):
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Inside, torch runs its own layers operator by operator: a whole layer in one, as in evaluation mode, hides its sums."""
+    """Inside, torch runs its own layers operator by operator: a whole layer in one, as in evaluation mode, hides its
+    sums.
+    """
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -66,7 +69,9 @@ def apart() -> Iterator[None]:
 
 
 def measure(subject: Subject, runs: int) -> dict[str, float]:
-    """The largest difference of each output from what it is, over so many runs; at least one unit in its own last place."""
+    """The largest difference of each output from what it is, over so many runs; at least one unit in its own last
+    place.
+    """
     found = {name: torch.finfo(part.dtype).eps * _usual(part) for name, part in subject.outputs.items()}
     with apart():
         still = subject.run(subject.given)

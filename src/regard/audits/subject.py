@@ -34,10 +34,12 @@ class Mask:
 class Subject:
     """A torch module with inputs of one batch entry, and what is known about both.
 
-    given: the inputs, tensors by name, batch first; the model is called with them, by place where a name is a number, and with
-    `fixed`, arguments that never change · sequence: the input whose positions (axis 1) come one after another, or None
+    given: the inputs, tensors by name, batch first; the model is called with them, by place where a name is a number,
+    and with `fixed`, arguments that never change · sequence: the input whose positions (axis 1) come one after another,
+    or None
     mask: how padding is told, or None · ids (N,): what other tokens are drawn from · pad: the token of padding
-    causal: whether an output may depend on earlier positions only; None: nothing is declared · why: who declares it, in words
+    causal: whether an output may depend on earlier positions only; None: nothing is declared · why: who declares it, in
+    words
     takes: the names of the arguments · whole: a model of transformers, which decodes over a cache and generates
     """
 
@@ -82,7 +84,9 @@ class Subject:
         """(what the model is called with by place, and by name)."""
         whole = {**self.fixed, **given}
         by_place = sorted((name for name in whole if name.isdigit()), key=int)
-        return tuple(whole[name] for name in by_place), {name: part for name, part in whole.items() if not name.isdigit()}
+        return tuple(whole[name] for name in by_place), {
+            name: part for name, part in whole.items() if not name.isdigit()
+        }
 
     def call(self, given: Mapping[str, Any], seed: int = 0) -> Any:
         """What the model returns, without gradients; the same seed gives the same random numbers."""
@@ -102,7 +106,9 @@ class Subject:
         return {name: part for name, part in outputs.items() if part.ndim > 1 and part.shape[1] == length}
 
     def redrawn(self, part, turn: int = 0, like=None):
-        """Other content of the same shape, different everywhere: tokens for tokens, numbers as large as in `like` for numbers."""
+        """Other content of the same shape, different everywhere: tokens for tokens, numbers as large as in `like` for
+        numbers.
+        """
         import torch
 
         generator = torch.Generator().manual_seed(7919 * turn + 1)
@@ -116,7 +122,9 @@ class Subject:
         return self.ids[found].to(part)
 
     def lengthened(self, left: int = 0, right: int = 0, turn: int | None = None) -> dict[str, Any]:
-        """The inputs with padding that the mask rules out, holding the padding token, or other content where a turn is given."""
+        """The inputs with padding that the mask rules out, holding the padding token, or other content where a turn is
+        given.
+        """
         import torch
 
         assert self.mask is not None
@@ -130,7 +138,8 @@ class Subject:
                 continue
             value = self.mask.padding if name == self.mask.name else self.pad if name == self.mask.of else 0
             ends = [
-                torch.full((1, count, *part.shape[2:]), value, dtype=part.dtype, device=part.device) for count in (left, right)
+                torch.full((1, count, *part.shape[2:]), value, dtype=part.dtype, device=part.device)
+                for count in (left, right)
             ]
             if name == self.mask.of and turn is not None:
                 ends = [self.redrawn(end, turn, part) for end in ends]

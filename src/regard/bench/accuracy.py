@@ -15,7 +15,8 @@ from .cases import CELLS, Inputs
 __all__ = ["TOLERANCE", "Truth"]
 
 ROWS = 64  # checked per head; all rows of smaller cases
-# float32 errs by about 1e-6 here, a single wrong key by 1e-3 or more; 16 bits are rounded by more than a key of thousands weighs.
+# float32 errs by about 1e-6 here, a single wrong key by 1e-3 or more; 16 bits are rounded by more than a key of
+# thousands weighs.
 TOLERANCE = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 SUMS = 5  # times as much for gradients and statistics, which are sums of more
 
@@ -31,8 +32,8 @@ class Check(NamedTuple):
 class Truth:
     """The float64 answer where it is checked.
 
-    Of a forward, and of entropies and distances, some rows of every head: the first, the last, and random ones between. Of
-    gradients all of the first and of the last head. What keys receive, and what a row of the map holds, must add up.
+    Of a forward, and of entropies and distances, some rows of every head: the first, the last, and random ones between.
+    Of gradients all of the first and of the last head. What keys receive, and what a row of the map holds, must add up.
     """
 
     def __init__(self, inputs: Inputs):
@@ -58,7 +59,9 @@ class Truth:
         for checks in self.answers:  # of statistics, and of the forward that they are compared with
             if [array.shape for array in found] == [check.shape for check in checks] and all(map(finite, found)):
                 return float(
-                    max(abs(array[check.place] - check.answer).max() for array, check in zip(found, checks, strict=True))
+                    max(
+                        abs(array[check.place] - check.answer).max() for array, check in zip(found, checks, strict=True)
+                    )
                 )
         return math.inf
 

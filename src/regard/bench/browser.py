@@ -1,4 +1,6 @@
-"""Browser: a page in Chromium, as a reader has it: how long it takes to open, to go to another head, and to draw while it is moved."""
+"""Browser: a page in Chromium, as a reader has it: how long it takes to open, to go to another head, and to draw while
+it is moved.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ def measure(html: str) -> list[Figure]:
     return [
         Figure("opening it", statistics.median(opened) / 1e3, "s", f"{version}, until everything is drawn"),
         Figure(
-            "another head", statistics.median(first) / 1e3, "s", f"until the next frame; the slowest took {max(first):.0f} ms"
+            "another head",
+            statistics.median(first) / 1e3,
+            "s",
+            f"until the next frame; the slowest took {max(first):.0f} ms",
         ),
         Figure("the same head again", statistics.median(again) / 1e3, "s", f"the slowest took {max(again):.0f} ms"),
         Figure(

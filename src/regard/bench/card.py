@@ -1,4 +1,5 @@
-"""The check on a graphics card: `python -m regard.bench.card`. Right first, then planning, then speed; one JSON file on request.
+"""The check on a graphics card: `python -m regard.bench.card`. Right first, then planning, then speed; one JSON file on
+request.
 
     python -m regard.bench.card --json card.json
 
@@ -55,22 +56,34 @@ def problems(heads: int, rows: int) -> dict[str, dict[str, Any]]:
         for name, shape in (("relative", (heads, 65)), ("t5", (32, heads)), ("bias", (heads, rows, rows)))
     }
     return {
-        "plain": {}, "causal": {"mask": causal()}, "scale": {"mask": causal(), "scale": 0.3}, "window": {"mask": window(70)},
-        "both sides": {"mask": window(40, 30)}, "prefix": {"mask": prefix([50, 90])}, "strided": {"mask": strided(9)},
+        "plain": {},
+        "causal": {"mask": causal()},
+        "scale": {"mask": causal(), "scale": 0.3},
+        "window": {"mask": window(70)},
+        "both sides": {"mask": window(40, 30)},
+        "prefix": {"mask": prefix([50, 90])},
+        "strided": {"mask": strided(9)},
         "documents": {"mask": causal() & documents(lengths=[rows // 3, rows // 5, rows])},
         "lengths": {"mask": lengths([rows // 2, rows - 3])},
-        "empty rows": {"mask": causal() & (query % 3 != 0)}, "nothing": {"mask": query < 0},
-        "chunk": {"mask": causal(), "query_start": [-20, 17]}, "softcap": {"mask": causal(), "score": softcap(5.0)},
-        "alibi": {"mask": causal(), "score": alibi(heads)}, "relative": {"score": relative(near["relative"])},
-        "t5": {"score": t5_buckets(near["t5"], bidirectional=True)}, "bias": {"score": bias(near["bias"])},
+        "empty rows": {"mask": causal() & (query % 3 != 0)},
+        "nothing": {"mask": query < 0},
+        "chunk": {"mask": causal(), "query_start": [-20, 17]},
+        "softcap": {"mask": causal(), "score": softcap(5.0)},
+        "alibi": {"mask": causal(), "score": alibi(heads)},
+        "relative": {"score": relative(near["relative"])},
+        "t5": {"score": t5_buckets(near["t5"], bidirectional=True)},
+        "bias": {"score": bias(near["bias"])},
         "read twice": {"score": softcap(9.0, relative(near["relative"], relative(near["relative"])))},
-        "sinks": {"mask": window(70), "sinks": noise(heads, seed=6)}, "several sinks": {"mask": causal(), "sinks": noise(heads, 3, seed=7)},
+        "sinks": {"mask": window(70), "sinks": noise(heads, seed=6)},
+        "several sinks": {"mask": causal(), "sinks": noise(heads, 3, seed=7)},
         "dropout": {"mask": causal(), "dropout": 0.2, "seed": 11},
-    }  # fmt: skip
+    }
 
 
 def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> Iterator[dict[str, Any]]:
-    """One line for each problem, dtype and engine that takes it: the largest errors of out, lse and gradients against float64."""
+    """One line for each problem, dtype and engine that takes it: the largest errors of out, lse and gradients against
+    float64.
+    """
     heads = 4
     for dtype in dtypes:
         kind = DTYPES[dtype]
@@ -105,7 +118,9 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
                     gradients = torch.autograd.grad(loss, given)
                     line["gradients"] = max(map(_error, gradients, expected[:3]))
                     limit = TOLERANCE[dtype]
-                    line["right"] = line["out"] <= limit and line.get("lse", 0) <= limit and line["gradients"] <= SUMS * limit
+                    line["right"] = (
+                        line["out"] <= limit and line.get("lse", 0) <= limit and line["gradients"] <= SUMS * limit
+                    )
                     yield line
 
 
@@ -125,10 +140,14 @@ def timed_cases(n: int, heads: int) -> dict[str, tuple[dict[str, Any], Callable 
         "causal": ({"mask": causal()}, _causal, None),
         "window": ({"mask": window(WIDTH)}, lambda b, h, q, kv: (q >= kv) & (q - kv < WIDTH), None),
         "documents": ({"mask": causal() & documents(ids)}, _in_document(ids), None),
-        "softcap": ({"mask": causal(), "score": softcap(30.0)}, _causal, lambda s, b, h, q, kv: 30 * torch.tanh(s / 30)),
+        "softcap": (
+            {"mask": causal(), "score": softcap(30.0)},
+            _causal,
+            lambda s, b, h, q, kv: 30 * torch.tanh(s / 30),
+        ),
         "alibi": ({"mask": causal(), "score": alibi(heads)}, _causal, _sloped(heads)),
         "sinks": ({"mask": causal(), "sinks": torch.zeros(heads)}, None, None),
-    }  # fmt: skip
+    }
 
 
 def _causal(b, h, q, kv):
@@ -154,7 +173,9 @@ def _sloped(heads: int) -> Callable:
 
 
 def planning(device: str, sizes: tuple[int, ...] = LONG) -> Iterator[dict[str, Any]]:
-    """Seconds to the blocks of a mask: ours from the plan, torch's from every pair, eager and compiled. None where it is too large."""
+    """Seconds to the blocks of a mask: ours from the plan, torch's from every pair, eager and compiled. None where it
+    is too large.
+    """
     compiled = torch.compile(create_block_mask)
     for n in sizes:
         q = torch.zeros(1, 1, 1, 64, device=device).expand(1, 1, n, 64)
@@ -174,18 +195,26 @@ def planning(device: str, sizes: tuple[int, ...] = LONG) -> Iterator[dict[str, A
                 return make(mask, None, None, n, n, device=device)
 
             yield {
-                "case": name, "rows": n, "ours": _seconds(device, ours),
+                "case": name,
+                "rows": n,
+                "ours": _seconds(device, ours),
                 "create_block_mask": _seconds(device, lambda: theirs(create_block_mask)) if n * n < TOO_LARGE else None,
                 "compiled": _seconds(device, lambda: theirs(compiled)) if device != "cpu" else None,
-            }  # fmt: skip
+            }
 
 
 def speed(device: str, sizes: tuple[int, ...] = LONG, heads: int = 16, depth: int = 128) -> Iterator[dict[str, Any]]:
-    """Seconds of a call in bfloat16, forward and forward with backward, ours beside SDPA's and FlexAttention's by hand."""
+    """Seconds of a call in bfloat16, forward and forward with backward, ours beside SDPA's and FlexAttention's by
+    hand.
+    """
     for n in sizes:
-        tensors = [torch.randn(1, heads, n, depth, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+        tensors = [
+            torch.randn(1, heads, n, depth, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
+        ]
         for name, (asked, mask, score) in timed_cases(n, heads).items():
-            on_card = {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in asked.items()}
+            on_card = {
+                key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in asked.items()
+            }
             engine = gpu.choose(gpu.Call.of(*tensors, gradients=True, **on_card))[0]
             line: dict[str, Any] = {"case": name, "rows": n, "engine": engine}
             for peer, run in _runs(tensors, on_card, mask, score, engine).items():
@@ -196,7 +225,9 @@ def speed(device: str, sizes: tuple[int, ...] = LONG, heads: int = 16, depth: in
 
 
 def _runs(tensors: list[torch.Tensor], asked: dict[str, Any], mask, score, engine: str) -> dict[str, Callable]:
-    """Who computes a case: regard, regard by the engine's name (which does not look for NaN), SDPA, FlexAttention by hand."""
+    """Who computes a case: regard, regard by the engine's name (which does not look for NaN), SDPA, FlexAttention by
+    hand.
+    """
     q, k, v = tensors
     n, device = q.shape[2], q.device
     runs: dict[str, Callable] = {
@@ -246,13 +277,20 @@ def _device() -> str:
 
 def main(arguments: list[str]) -> int:
     """0 if everything was right."""
-    asked = argparse.ArgumentParser(prog="python -m regard.bench.card", description="Check and time regard on a graphics card.")
+    asked = argparse.ArgumentParser(
+        prog="python -m regard.bench.card", description="Check and time regard on a graphics card."
+    )
     asked.add_argument("--json", type=Path, help="write everything that was measured to this file")
     asked.add_argument("--quick", action="store_true", help="whether everything works: few rows, no figures")
     given = asked.parse_args(arguments)
     if not torch.cuda.is_available():
-        raise refuse("bench", "there is no graphics card", f"torch {torch.__version__} without CUDA devices",
-                     "a card that torch can use", "run it on a machine that has one, with torch built for CUDA")  # fmt: skip
+        raise refuse(
+            "bench",
+            "there is no graphics card",
+            given=f"torch {torch.__version__} without CUDA devices",
+            expected="a card that torch can use",
+            fix="run it on a machine that has one, with torch built for CUDA",
+        )
     sizes = (512,) if given.quick else LONG
     found: dict[str, Any] = {"card": torch.cuda.get_device_name(), "torch": torch.__version__}
     for name, lines in (
@@ -265,7 +303,10 @@ def main(arguments: list[str]) -> int:
             found[name].append(line)
             print(
                 name,
-                *(f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in line.items()),
+                *(
+                    f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}"
+                    for key, value in line.items()
+                ),
                 flush=True,
             )
         if given.json:

@@ -24,11 +24,13 @@ CHUNK = 1 << 22  # pairs per step while a dense mask is made
 
 @dataclass(frozen=True)
 class Case:
-    """One call of attention: B entries, H query heads over G key heads, Q rows over as many keys (unless `keys` says), depth D = E.
+    """One call of attention: B entries, H query heads over G key heads, Q rows over as many keys (unless `keys` says),
+    depth D = E.
 
     pattern: full, causal, window, documents or prefix. reach: the window, the prefix, or the mean length of a document.
     twist: what becomes of the scores, softcap or alibi. dtype: float32, float16 or bfloat16.
-    task: forward; gradients (forward and backward); decode (a forward that reading keys and values limits); statistics (of the
+    task: forward; gradients (forward and backward); decode (a forward that reading keys and values limits); statistics
+    (of the
     weights: entropy, distance, what each key receives, and a map of CELLS × CELLS).
     """
 
@@ -70,7 +72,9 @@ class Case:
         return f"{batch}{heads}, {rows}{over}, depth {self.D}, {self.dtype}, {self.pattern}{reach}{twist}{task}"
 
     def allows(self, query: Any, key: Any, document: Any) -> Any:
-        """True where `query` may attend `key`; positions may be NumPy arrays or torch tensors. Not for the full pattern."""
+        """True where `query` may attend `key`; positions may be NumPy arrays or torch tensors. Not for the full
+        pattern.
+        """
         rule = key <= query
         if self.pattern == "window":
             return rule & (query - key < self.reach)
@@ -93,7 +97,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arrays of a case, q, dout (B, H, Q, D) · k, v (B, G, K, D), and its rule in the forms that engines understand."""
+    """The arrays of a case, q, dout (B, H, Q, D) · k, v (B, G, K, D), and its rule in the forms that engines
+    understand.
+    """
 
     case: Case
     q: np.ndarray
@@ -147,8 +153,8 @@ class Inputs:
 
     @cached_property
     def work(self) -> int:
-        """Useful operations: two products for every allowed pair of row and key (seven with gradients), none for the others; when
-        decoding, the bytes of keys and values. Statistics form the scores twice: two products as well.
+        """Useful operations: two products for every allowed pair of row and key (seven with gradients), none for the
+        others; when decoding, the bytes of keys and values. Statistics form the scores twice: two products as well.
         """
         case = self.case
         if case.task == "decode":
@@ -177,13 +183,20 @@ CASES = (
     Case("prefix", 4096, pattern="prefix", reach=512),
     Case("short", 64),
     Case("batch", 128, B=16, H=12, G=12),
-    *(Case(f"train-{name}", 2048, depth, pattern, dtype=dtype, task="gradients")
-      for name, pattern in (("dense", "full"), ("causal", "causal")) for dtype in ("float32", "bfloat16") for depth in (64, 128)),
+    *(
+        Case(f"train-{name}", 2048, depth, pattern, dtype=dtype, task="gradients")
+        for name, pattern in (("dense", "full"), ("causal", "causal"))
+        for dtype in ("float32", "bfloat16")
+        for depth in (64, 128)
+    ),
     Case("train-window", 4096, pattern="window", reach=256, task="gradients"),
-    *(Case(f"decode-{entries}", 1, 128, B=entries, H=32, G=8, keys=8192, dtype=dtype, task="decode")
-      for entries in (1, 8) for dtype in ("float32", "bfloat16")),
+    *(
+        Case(f"decode-{entries}", 1, 128, B=entries, H=32, G=8, keys=8192, dtype=dtype, task="decode")
+        for entries in (1, 8)
+        for dtype in ("float32", "bfloat16")
+    ),
     Case("statistics", 32768, pattern="causal", H=1, G=1, task="statistics"),
-)  # fmt: skip
+)
 
 
 def shrunk(case: Case, rows: int) -> Case:
@@ -196,13 +209,20 @@ def shrunk(case: Case, rows: int) -> Case:
 
 
 def choose(patterns: list[str], known: list[str], what: str) -> list[str]:
-    """The known names that a list of names, kinds or shell-style patterns asks for, in the known order; all for an empty list."""
+    """The known names that a list of names, kinds or shell-style patterns asks for, in the known order; all for an
+    empty list.
+    """
     asked = set()
     for pattern in patterns:
         found = [name for name in known if fnmatch(name, pattern) or name.split("-")[0] == pattern]
         if not found:
             kinds = dict.fromkeys(name.split("-")[0] for name in known)
-            raise refuse("bench", f"no such {what}", given=repr(pattern), expected="a kind, a name, or a pattern with *",
-                         mend=did_you_mean(pattern, kinds))  # fmt: skip
+            raise refuse(
+                "bench",
+                f"no such {what}",
+                given=repr(pattern),
+                expected="a kind, a name, or a pattern with *",
+                fix=did_you_mean(pattern, kinds),
+            )
         asked.update(found)
     return [name for name in known if name in asked or not patterns]

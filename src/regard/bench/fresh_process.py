@@ -1,4 +1,5 @@
-"""Fresh: what can only be measured in a process of its own. `python -m regard.bench.fresh_process compile causal` prints JSON.
+"""Fresh: what can only be measured in a process of its own. `python -m regard.bench.fresh_process compile causal`
+prints JSON.
 
 compile RULE   the first call of a kernel and the next one, after another kernel has loaded the compiler
 memory         what a call on 100,000 rows and one head takes beyond its inputs and its output

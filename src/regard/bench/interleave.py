@@ -1,7 +1,8 @@
-"""Turns: engines run one after the other in short bursts, with pauses, so that none is favoured by the weather of the machine.
+"""Turns: engines run one after the other in short bursts, with pauses, so that none is favoured by the weather of the
+machine.
 
-A thread pool that has just worked keeps spinning for a while, and freeing gigabytes takes a while too; either slows whoever comes
-next. So there is a pause before each burst, and it lasts until the process is quiet.
+A thread pool that has just worked keeps spinning for a while, and freeing gigabytes takes a while too; either slows
+whoever comes next. So there is a pause before each burst, and it lasts until the process is quiet.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def take_turns(runs: Mapping[str, Callable[[], object]], pace: Pace) -> dict[str
 
 
 def settle(pause: float, patience: float = 3.0) -> None:
-    """Waits for the pause, and then until this process has used next to no processor for a moment (a spinner may never rest)."""
+    """Waits for the pause, and then until this process has used next to no processor for a moment (a spinner may never
+    rest).
+    """
     time.sleep(pause)
     end = time.perf_counter() + patience
     while time.perf_counter() < end:
@@ -60,7 +63,9 @@ def settle(pause: float, patience: float = 3.0) -> None:
 
 
 def burst(run: Callable[[], object], length: float) -> Burst:
-    """One burst: a call that warms the caches, then calls until the time is up. A call longer than a burst needs no warming."""
+    """One burst: a call that warms the caches, then calls until the time is up. A call longer than a burst needs no
+    warming.
+    """
     first = timed(run)
     calls = [first] if first > length else []
     end = time.perf_counter() + length

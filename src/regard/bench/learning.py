@@ -1,4 +1,5 @@
-"""Learning: a small language model on the source of Python's standard library, on regard and on torch's SDPA, step by step in turns.
+"""Learning: a small language model on the source of Python's standard library, on regard and on torch's SDPA, step by
+step in turns.
 
 The third model is the second from other random numbers: how far it ends from its twin says what a difference is worth.
 """
@@ -17,14 +18,23 @@ from typing import Any
 __all__ = ["Learned", "measure"]
 
 SETTINGS: dict[str, Any] = {
-    "tokenizer": "bytes", "layers": 4, "width": 256, "heads": 4, "context": 256, "batch": 8, "learning_rate": 2e-3, "warmup": 20,
-}  # fmt: skip
+    "tokenizer": "bytes",
+    "layers": 4,
+    "width": 256,
+    "heads": 4,
+    "context": 256,
+    "batch": 8,
+    "learning_rate": 2e-3,
+    "warmup": 20,
+}
 NAMES = {"regard": 1, "sdpa": 1, "sdpa, another seed": 2}
 
 
 @dataclass(frozen=True)
 class Learned:
-    """One model: tokens per second (by the median step), and the losses (nats) at the end, on what it saw and on what it did not."""
+    """One model: tokens per second (by the median step), and the losses (nats) at the end, on what it saw and on what
+    it did not.
+    """
 
     name: str
     tokens: float
@@ -38,8 +48,12 @@ def measure(steps: int, progress: Callable[[str], None]) -> list[Learned]:
 
     source = Path(sysconfig.get_path("stdlib")) / "*.py"
     with tempfile.TemporaryDirectory() as folder:
-        runs = {name: run.begin(Path(folder, str(place)), [source], SETTINGS | {"seed": seed, "steps": steps, "eval_every": steps})
-                for place, (name, seed) in enumerate(NAMES.items())}  # fmt: skip
+        runs = {
+            name: run.begin(
+                Path(folder, str(place)), [source], SETTINGS | {"seed": seed, "steps": steps, "eval_every": steps}
+            )
+            for place, (name, seed) in enumerate(NAMES.items())
+        }
         for name, learning in runs.items():
             if name != "regard":
                 _on_sdpa(learning.model)
@@ -69,7 +83,9 @@ def _on_sdpa(model) -> None:
     from ..torch.layers import Attention
 
     def attend(q, k, v, *, mask, score, sinks):
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
+        )
 
     for module in model.modules():
         if isinstance(module, Attention):

@@ -1,4 +1,6 @@
-"""Lens: what it costs to look: the figures of a long head beside its forward pass, tiles and overviews of it, and a page."""
+"""Lens: what it costs to look: the figures of a long head beside its forward pass, tiles and overviews of it, and a
+page.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ TOLERANCE = 1e-4  # of a weight; float32 sums and scores of a few units
 
 
 def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> list[Figure]:
-    """Every figure, checked against float64 weights first; shrink divides the sizes, to see whether everything works."""
+    """Every figure, checked against float64 weights first; shrink divides the sizes, to see whether everything
+    works.
+    """
     tokens = TOKENS // shrink
     progress(f"lens: {tokens:,} tokens")
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, tokens, DEPTH), dtype=np.float32)
@@ -46,23 +50,34 @@ def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> lis
     found = measured(q, k, np.arange(tokens) == 0, **rules)
     extra = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    call = Call("attention", 0, "text", "text", found["lse"], q, k, **rules, rows=found["rows"], received=found["received"])
+    call = Call(
+        "attention", 0, "text", "text", found["lse"], q, k, **rules, rows=found["rows"], received=found["received"]
+    )
     check(call)
     whole = f"{tokens:,} tokens, one causal head of depth {DEPTH}"
-    spans = take_turns({
-        "forward": lambda: attention(q, k, v, **rules), "figures": lambda: measured(q, k, np.arange(tokens) == 0, **rules),
-    }, pace)  # fmt: skip
+    spans = take_turns(
+        {
+            "forward": lambda: attention(q, k, v, **rules),
+            "figures": lambda: measured(q, k, np.arange(tokens) == 0, **rules),
+        },
+        pace,
+    )
     forward, figures = (seconds(spans[name]) for name in ("forward", "figures"))
     listed = [
-        Figure("forward", forward, "s", whole), Figure("everything a run records", figures, "s", "lse, figures, received, overview"),
-        Figure("the same beside the forward pass", figures / forward, "×"), Figure("memory of that", extra, "bytes", "results included"),
-    ]  # fmt: skip
+        Figure("forward", forward, "s", whole),
+        Figure("everything a run records", figures, "s", "lse, figures, received, overview"),
+        Figure("the same beside the forward pass", figures / forward, "×"),
+        Figure("memory of that", extra, "bytes", "results included"),
+    ]
     asked: dict[str, Callable[[], Any]] = {}
     for level in range(max(1, (tokens - 1).bit_length() - 7)):  # up to the one whose only tile is the whole matrix
         place = (tokens >> level) // 512
         asked[f"tile at level {level}"] = partial(tile, call, 0, level, place, place)
-    asked |= {"row": partial(row, call, 0, tokens - 1), "overview, exact": partial(overview, call),
-              "overview, sampled": partial(overview, call, sample=16)}  # fmt: skip
+    asked |= {
+        "row": partial(row, call, 0, tokens - 1),
+        "overview, exact": partial(overview, call),
+        "overview, sampled": partial(overview, call, sample=16),
+    }
     for name, question in asked.items():
         progress(f"lens: {name}")
         exact = getattr(question(), "exact", "exact")
@@ -74,13 +89,15 @@ def check(call: Call) -> None:
     """What is measured is right: some rows against weights in float64 that know nothing of lse."""
     assert call.q is not None and call.k is not None
     last = call.shape[1] - 1
-    right = attention_weights(call.q.astype(float), call.k.astype(float), mask=call.mask, scale=call.scale, rows=[last])[0, 0]
+    right = attention_weights(
+        call.q.astype(float), call.k.astype(float), mask=call.mask, scale=call.scale, rows=[last]
+    )[0, 0]
     wrong = {
         "the largest weight": abs(call.rows["maximum"][0, last] / right.max() - 1),
         "a row": np.abs(decode(*row(call, 0, last))[right > 1e-6] / right[right > 1e-6] - 1).max() - FINE_ERROR,
         "a tile": np.abs(tile(call, 0, 0, last // 256, 0).share[last % 256] / right[:256] - 1).max(),
         "a line of the overview": abs(overview(call, sample=16).share[0, -1].sum() - 1),
-    }  # fmt: skip
+    }
     for name, error in wrong.items():
         if not error < TOLERANCE:
             raise ArithmeticError(f"lens: {name} differs from float64 by {error:.1e}")
@@ -95,7 +112,16 @@ def a_page(pace: Pace, progress: Callable[[str], None], shrink: int) -> list[Fig
     for layer in range(layers):
         q, k = random.standard_normal((2, HEADS, tokens, DEPTH), dtype=np.float32)
         calls.append(
-            Call(f"layers.{layer}", layer, "text", "text", q=q, k=k, **rules, **measured(q, k, np.arange(tokens) == 0, **rules))
+            Call(
+                f"layers.{layer}",
+                layer,
+                "text",
+                "text",
+                q=q,
+                k=k,
+                **rules,
+                **measured(q, k, np.arange(tokens) == 0, **rules),
+            )
         )
     run = Run("bench", "", {"text": Axis.of(tokens)}, tuple(calls))
     note = f"{layers} layers × {HEADS} heads × {tokens} tokens"
@@ -124,9 +150,18 @@ def a_first_look(progress: Callable[[str], None]) -> list[Figure]:
             spent.append(time.perf_counter() - begin)
             if ran.returncode:
                 why = ran.stderr.decode(errors="replace").strip().splitlines()
-                return [Figure("regard look, one sentence", math.nan, "s", why[-1] if why else f"exit status {ran.returncode}")]
+                return [
+                    Figure(
+                        "regard look, one sentence", math.nan, "s", why[-1] if why else f"exit status {ran.returncode}"
+                    )
+                ]
         bytes_ = float(file.stat().st_size)
     return [
-        Figure("regard look, one sentence", statistics.median(spent), "s", "the default model, from the start of the command"),
+        Figure(
+            "regard look, one sentence",
+            statistics.median(spent),
+            "s",
+            "the default model, from the start of the command",
+        ),
         Figure("its page", bytes_, "bytes"),
     ]

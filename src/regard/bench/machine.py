@@ -16,7 +16,9 @@ def cores() -> int:
 
 
 def describe() -> dict[str, Any]:
-    """The processor, its cores, system and interpreter, and how busy it already is; nothing that names machine or owner."""
+    """The processor, its cores, system and interpreter, and how busy it already is; nothing that names machine or
+    owner.
+    """
     return {
         "cpu": processor(),
         "architecture": platform.machine(),

@@ -46,10 +46,15 @@ def case_table(case: Case, results: Iterable[Result], peak: Peak) -> Group:
         table.add_column(heading, justify="right")
     for result in sorted((result for result in results if result.status == "timed"), key=lambda result: result.seconds):
         table.add_row(
-            ENGINES[result.engine].title, result.form, duration(result.seconds), amount(result.rate),
-            f"{result.rate / limit(case, peak):.0%}", f"{result.error:.1e}", ratio(result.ratio),
+            ENGINES[result.engine].title,
+            result.form,
+            duration(result.seconds),
+            amount(result.rate),
+            f"{result.rate / limit(case, peak):.0%}",
+            f"{result.error:.1e}",
+            ratio(result.ratio),
             style="bold cyan" if result.engine == "regard" else None,
-        )  # fmt: skip
+        )
     notes = [
         Text(
             f"{ENGINES[result.engine].title}: {result.status}: {result.note}",
@@ -142,7 +147,9 @@ def blank(title: str) -> Table:
 
 
 def as_json(document: Any) -> Any:
-    """The same with dataclasses as dictionaries and numbers that do not exist as null, which JSON has no other word for."""
+    """The same with dataclasses as dictionaries and numbers that do not exist as null, which JSON has no other word
+    for.
+    """
     if is_dataclass(document) and not isinstance(document, type):
         return as_json(asdict(document))
     if isinstance(document, Mapping):

@@ -14,8 +14,9 @@ __all__ = ["Result"]
 class Result:
     """One line of the report.
 
-    status: timed; wrong (the result differs from float64: not timed, not ranked); refused (cannot express the case); failed.
-    note says why. rate counts useful work, in the case's unit; ratio is the time of the best peer over this time.
+    status: timed; wrong (the result differs from float64: not timed, not ranked); refused (cannot express the case);
+    failed. note says why. rate counts useful work, in the case's unit; ratio is the time of the best peer over this
+    time.
     """
 
     case: str

@@ -30,15 +30,24 @@ QUICK_ROWS = 512  # of a case under --quick
 FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportError, MemoryError)
 
 
-def run(cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Measure the named cases (kinds, patterns, model, learning, lens, system; all for an empty list); print, return it."""
+def run(
+    cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure the named cases (kinds, patterns, model, learning, lens, system; all for an empty list); print, return
+    it.
+    """
     pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
     picked = choose(cases, [*pool, "model", "learning", "lens", "system"], "case")
     chosen = [pool[name] for name in picked if name in pool]
     taking_part = installed(choose(engines, list(ENGINES), "engine"), asked=bool(engines), console=console)
     machine = describe()
     versions = {engine.name: engine.version() for engine in taking_part}
-    found: dict[str, Any] = {"machine": machine, "versions": versions, "quick": quick, "pace": asdict(QUICK if quick else FULL)}
+    found: dict[str, Any] = {
+        "machine": machine,
+        "versions": versions,
+        "quick": quick,
+        "pace": asdict(QUICK if quick else FULL),
+    }
     results: list[Result] = []
     if chosen:
         progress("measuring the peak of this machine")
@@ -78,8 +87,13 @@ def installed(names: list[str], asked: bool, console: Console) -> list[Engine]:
     missing = {name: ENGINES[name].missing() for name in names if ENGINES[name].missing()}
     if missing and asked:
         packages = " ".join(package for some in missing.values() for package in some)
-        raise refuse("bench", "not installed", given=", ".join(missing), expected=f"{packages} to be importable",
-                     mend=f"pip install {packages}")  # fmt: skip
+        raise refuse(
+            "bench",
+            "not installed",
+            given=", ".join(missing),
+            expected=f"{packages} to be importable",
+            fix=f"pip install {packages}",
+        )
     for name, absent in missing.items():
         console.print(f"{ENGINES[name].title} takes no part: {', '.join(absent)} not installed", style="dim")
     return [ENGINES[name] for name in names if name not in missing]
@@ -98,7 +112,7 @@ def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callab
         try:
             chosen, error = fastest(engine.forms(inputs), truth)
         except Refused as refused:
-            note = "; ".join(f"{reason.what} (it takes {reason.expected}; {reason.mend})" for reason in refused.reasons)
+            note = "; ".join(f"{reason.what} (it takes {reason.expected}; {reason.fix})" for reason in refused.reasons)
             results[engine.name] = Result(case.name, engine.name, "refused", note)
         except FAILURES as failure:
             note = f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0]}"
@@ -130,7 +144,8 @@ def fastest(forms: list[Form], truth: Truth) -> tuple[Form, float]:
         error, place = min((error, place) for place, error in enumerate(errors))
         return forms[place], error
     spans = [
-        min(timed(form.run), timed(form.run)) if error <= truth.tolerance else math.inf for form, error in zip(forms, errors)
+        min(timed(form.run), timed(form.run)) if error <= truth.tolerance else math.inf
+        for form, error in zip(forms, errors)
     ]
     place = spans.index(min(spans))
     return forms[place], errors[place]

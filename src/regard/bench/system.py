@@ -22,7 +22,8 @@ IMPORT = """
 import json, sys, time
 start = time.perf_counter()
 import regard
-print(json.dumps({"seconds": time.perf_counter() - start, "loaded": [m for m in ("torch", "llvmlite") if m in sys.modules]}))
+loaded = [name for name in ("torch", "llvmlite") if name in sys.modules]
+print(json.dumps({"seconds": time.perf_counter() - start, "loaded": loaded}))
 """
 IMPORTS = 5  # fresh processes; the median counts
 
@@ -59,11 +60,15 @@ def import_time() -> Figure:
 def compile_time(rule: str) -> list[Figure]:
     """A kernel's first call less a later one: with an empty cache, then from the disk cache that this left behind."""
     with tempfile.TemporaryDirectory() as folder:
-        cold, cached = (child(["-m", "regard.bench.fresh_process", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2))
+        cold, cached = (
+            child(["-m", "regard.bench.fresh_process", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2)
+        )
     return [
         Figure(f"compile {rule}, cold", cold["first"] - cold["again"], "s"),
         Figure(f"compile {rule}, from disk", cached["first"] - cached["again"], "s"),
-        Figure(f"first call of a process, {rule} cached", cached["very_first"], "s", "another kernel; loads the compiler"),
+        Figure(
+            f"first call of a process, {rule} cached", cached["very_first"], "s", "another kernel; loads the compiler"
+        ),
     ][: 3 if rule == next(iter(RULES)) else 2]
 
 
@@ -79,10 +84,18 @@ def child(arguments: list[str], **environment: str) -> Any:
     """What a fresh interpreter prints as JSON; it finds the same regard as this one."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise refuse("bench", "a fresh process failed", given=last, expected="a figure as JSON",
-                     mend=f"run it by hand: python {' '.join(arguments)}")  # fmt: skip
+        raise refuse(
+            "bench",
+            "a fresh process failed",
+            given=last,
+            expected="a figure as JSON",
+            fix=f"run it by hand: python {' '.join(arguments)}",
+        )
     return json.loads(done.stdout)

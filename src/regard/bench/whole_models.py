@@ -1,7 +1,8 @@
-"""Whole models: the same transformers model with the same weights on regard and on torch's SDPA, checked, then timed in turns.
+"""Whole models: the same transformers model with the same weights on regard and on torch's SDPA, checked, then timed in
+turns.
 
-The shape is Llama's: 8 layers, 512 wide, 8 heads of 64, a feed-forward of 1376, and a vocabulary of 1000, so that what is measured
-is the layers and not the table of words.
+The shape is Llama's: 8 layers, 512 wide, 8 heads of 64, a feed-forward of 1376, and a vocabulary of 1000, so that what
+is measured is the layers and not the table of words.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def missing() -> list[str]:
     return [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
 
 
-def measure(pace: Pace, progress: Callable[[str], None], tasks: list[str] | None = None, shrink: int = 1) -> list[Timed]:
+def measure(
+    pace: Pace, progress: Callable[[str], None], tasks: list[str] | None = None, shrink: int = 1
+) -> list[Timed]:
     """Every task on both; shrink divides the number of tokens, to see whether everything works."""
     found = []
     for name in tasks or TASKS:
@@ -61,14 +64,18 @@ def measure(pace: Pace, progress: Callable[[str], None], tasks: list[str] | None
 
 
 def overhead(pace: Pace) -> float:
-    """Seconds that a call of regard.torch.attention takes whose kernel has next to nothing to do: one row, one key, depth 8."""
+    """Seconds that a call of regard.torch.attention takes whose kernel has next to nothing to do: one row, one key,
+    depth 8.
+    """
     import torch
 
     from ..language.masks import causal
     from ..torch import attention
 
     q, mask = torch.zeros(1, 1, 1, 8), causal()
-    return seconds(take_turns({"call": lambda: [attention(q, q, q, mask=mask) for _ in range(100)]}, pace)["call"]) / 100
+    return (
+        seconds(take_turns({"call": lambda: [attention(q, q, q, mask=mask) for _ in range(100)]}, pace)["call"]) / 100
+    )
 
 
 def _task(name: str, tokens: int, window: int | None, kind: str, pace: Pace) -> Timed:
@@ -94,8 +101,15 @@ def _model(window: int | None, implementation: str):
     from ..torch.hf import attention as hf
 
     hf.register()
-    shape = {"vocab_size": 1000, "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8, "num_attention_heads": 8,
-             "num_key_value_heads": 8, "max_position_embeddings": 8192}  # fmt: skip
+    shape = {
+        "vocab_size": 1000,
+        "hidden_size": 512,
+        "intermediate_size": 1376,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 8192,
+    }
     config = LlamaConfig(**shape) if window is None else MistralConfig(**shape, sliding_window=window)
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config, attn_implementation=implementation)

@@ -1,4 +1,4 @@
-"""The command line: `regard look` and its sisters, one file each."""
+"""The command line: one file per command."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def main() -> None:
         from ..lens.runs.labels import words
 
         for reason in refused.reasons:
-            told = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; to mend: {reason.mend}."
+            told = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; to mend: {reason.fix}."
             print("\n".join(map(words, told.split("\n"))), file=sys.stderr)  # names out of foreign files are among it
         sys.exit(2)

@@ -1,4 +1,6 @@
-"""`regard audit`: what is wrong with the attention of a model or of a recorded run; the exit code says whether something is."""
+"""`regard audit`: what is wrong with the attention of a model or of a recorded run; the exit code says whether
+something is.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,16 @@ COLOURS = {"fault": "bold red", "warning": "yellow", "note": "cyan"}
 def audit(
     model: Annotated[
         str | None,
-        typer.Argument(help="A model folder, a hub id, or the folder of a recorded run.", show_default="MiniLM, offline"),
+        typer.Argument(
+            help="A model folder, a hub id, or the folder of a recorded run.", show_default="MiniLM, offline"
+        ),
     ] = None,
-    text: Annotated[str | None, typer.Argument(help="The text to audit it with.", show_default="tokens at random")] = None,
-    checks: Annotated[str | None, typer.Option(help="Only these checks, as a,b,c.", show_default="all that apply")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The text to audit it with.", show_default="tokens at random")
+    ] = None,
+    checks: Annotated[
+        str | None, typer.Option(help="Only these checks, as a,b,c.", show_default="all that apply")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Notes count as findings, too.")] = False,
 ) -> None:
@@ -64,8 +72,10 @@ def _show(found: Audit) -> None:
         table.add_row(Text("cause", "dim"), Text(_plain(cause)))
         table.add_row(Text("to mend", "dim"), Text(_plain(mend)))
         console.print(Padding(table, (0, 0, 0, 2)))
-    for title, rows in (("passed", [(each.check, each.measured) for each in found.passed]),
-                        ("did not apply", [(each.check, each.reason) for each in found.skipped])):  # fmt: skip
+    for title, rows in (
+        ("passed", [(each.check, each.measured) for each in found.passed]),
+        ("did not apply", [(each.check, each.reason) for each in found.skipped]),
+    ):
         if rows:
             table = Table(box=None, show_header=False, pad_edge=False)
             for name, words in rows:

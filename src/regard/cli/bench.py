@@ -15,13 +15,21 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help="Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); model, learning, lens and system are four more."
+            help=(
+                "Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); model, learning, "
+                "lens and system are four more."
+            )
         ),
     ] = "",
     engines: Annotated[
-        str, typer.Option(help="Which engines, with commas: regard, forward, sdpa, eager, flex, onnxruntime, openvino, jax.")
+        str,
+        typer.Option(
+            help="Which engines, with commas: regard, forward, sdpa, eager, flex, onnxruntime, openvino, jax."
+        ),
     ] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="At most 512 rows and short bursts: does everything work?")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At most 512 rows and short bursts: does everything work?")
+    ] = False,
     save: Annotated[
         Path | None, typer.Option("--json", dir_okay=False, help="Write everything that was measured to this file.")
     ] = None,
@@ -33,7 +41,13 @@ def bench(
     from ..common.errors import refuse
 
     if save and not save.parent.is_dir():
-        raise refuse("bench", "no such folder", str(save.parent), "a folder for the JSON file", "create it first")
+        raise refuse(
+            "bench",
+            "no such folder",
+            given=str(save.parent),
+            expected="a folder for the JSON file",
+            fix="create it first",
+        )
     with Console(stderr=True).status("starting") as status:
         found = run(listed(cases), listed(engines), quick, Console(), status.update)
     if save:

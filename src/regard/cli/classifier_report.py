@@ -16,7 +16,9 @@ SQUARE = 12  # classes that a matrix shows; of more, the most frequent mistakes 
 def show(console: Console, report: Report, rows: str) -> None:
     """Accuracy beside the baseline, a line per class, and the confusions."""
     console.print(f"accuracy {report.accuracy:.1%} of {report.count} {rows}", markup=False)
-    console.print(f"always answering {report.classes[report.majority]!r} would give {report.baseline:.1%}", markup=False)
+    console.print(
+        f"always answering {report.classes[report.majority]!r} would give {report.baseline:.1%}", markup=False
+    )
     console.print()
     table = Table("class", box=None, header_style="", pad_edge=False)
     for name in ("precision", "recall", "F1", "rows"):
@@ -25,7 +27,10 @@ def show(console: Console, report: Report, rows: str) -> None:
         figures = (report.precision[number], report.recall[number], report.f1[number])
         table.add_row(_plain(name), *map(_share, figures), str(report.support[number]))
     table.add_row(
-        "mean", *map(_share, (_mean(report.precision), _mean(report.recall), report.macro_f1)), str(report.count), style="dim"
+        "mean",
+        *map(_share, (_mean(report.precision), _mean(report.recall), report.macro_f1)),
+        str(report.count),
+        style="dim",
     )
     console.print(table)
     console.print()
@@ -38,8 +43,10 @@ def _matrix(report: Report) -> Table:
     for name in report.classes:
         table.add_column(_plain(name), justify="right")
     for number, name in enumerate(report.classes):
-        cells = [f"[bold]{count}[/]" if place == number else str(count) if count else "[dim]·[/]"
-                 for place, count in enumerate(report.confusion[number])]  # fmt: skip
+        cells = [
+            f"[bold]{count}[/]" if place == number else str(count) if count else "[dim]·[/]"
+            for place, count in enumerate(report.confusion[number])
+        ]
         table.add_row(_plain(name), *cells)
     return table
 

@@ -16,7 +16,10 @@ __all__ = ["classify"]
 
 def classify(
     source: Annotated[
-        str, typer.Argument(help="A table (.csv, .tsv, .jsonl); with --model also a text, or - for lines.", show_default=False)
+        str,
+        typer.Argument(
+            help="A table (.csv, .tsv, .jsonl); with --model also a text, or - for lines.", show_default=False
+        ),
     ],
     text: Annotated[str | None, option("The column of the texts.", "found")] = None,
     label: Annotated[str | None, option("The column of the labels.", "found")] = None,
@@ -39,14 +42,21 @@ def classify(
 ) -> None:
     """Train a classifier on a table of texts and labels and judge it, or ask one: --model FOLDER "a text"."""
     given = {name: value for name, value in locals().items() if value is not None}
-    wishes = {name: value for name, value in given.items() if name not in ("source", "text", "label", "test", "out", "model")}
+    wishes = {
+        name: value for name, value in given.items() if name not in ("source", "text", "label", "test", "out", "model")
+    }
     from .progress import needs
 
     if model is not None:
         learns = [f"--{name.replace('_', '-')}" for name in given if name in {"test", "out", *wishes} - {"device"}]
         if learns:
-            raise refuse("classify", "a finished classifier does not learn", f"--model and {', '.join(learns)}", "one of them",
-                         "leave out --model to train, or the others to ask")  # fmt: skip
+            raise refuse(
+                "classify",
+                "a finished classifier does not learn",
+                given=f"--model and {', '.join(learns)}",
+                expected="one of them",
+                fix="leave out --model to train, or the others to ask",
+            )
         needs("classify", "torch", "safetensors")
         _ask(model, source, text, label, device or "cpu")
     else:
@@ -54,7 +64,9 @@ def classify(
         _learn(Path(source), text, label, test, out or Path("classifier"), wishes)
 
 
-def _learn(source: Path, text: str | None, label: str | None, test: Path | None, out: Path, wishes: dict[str, Any]) -> None:
+def _learn(
+    source: Path, text: str | None, label: str | None, test: Path | None, out: Path, wishes: dict[str, Any]
+) -> None:
     """Trains, judges, and saves both."""
     from rich.console import Console
 
@@ -72,14 +84,18 @@ def _learn(source: Path, text: str | None, label: str | None, test: Path | None,
 
     learning = Classification(table, judged, wishes)
     console.print(f"columns  text {table.columns[0]!r}, label {table.columns[1]!r}", markup=False)
-    console.print(f"rows     {len(learning.learned.texts):,} to learn from, {len(learning.held.texts):,} to judge by, "
-                  f"{len(learning.classes)} classes")  # fmt: skip
+    console.print(
+        f"rows     {len(learning.learned.texts):,} to learn from, {len(learning.held.texts):,} to judge by, "
+        f"{len(learning.classes)} classes"
+    )
     if learning.cut:
         console.print(
             f"         {learning.cut:,} texts are longer than {learning.settings.context} tokens: only these are read"
         )
-    console.print(f"model    {sum(weight.numel() for weight in learning.model.parameters()):,} weights, "
-                  f"vocabulary {learning.vocabulary.size}")  # fmt: skip
+    console.print(
+        f"model    {sum(weight.numel() for weight in learning.model.parameters()):,} weights, "
+        f"vocabulary {learning.vocabulary.size}"
+    )
     console.print()
     loss = None
     with interruptible() as interrupt, bar(console, ("loss",), learning.recipe.steps, 0) as move:
@@ -106,16 +122,26 @@ def _ask(folder: Path, source: str, text: str | None, label: str | None, device:
     check(device, "classify")
     saved = checkpoint.load(folder, "classify", device)
     if saved.kind != "SequenceClassifier":
-        raise refuse("classify", "the model does not classify", f"{folder} holds a {saved.kind}", "a classifier",
-                     "train one with regard classify FILE")  # fmt: skip
+        raise refuse(
+            "classify",
+            "the model does not classify",
+            given=f"{folder} holds a {saved.kind}",
+            expected="a classifier",
+            fix="train one with regard classify FILE",
+        )
     from ..models.training.classification import judge, predict
 
     table = None
     if Path(source).suffix in tables.KINDS:
         table = tables.read(Path(source), text, label, labelled=label is not None)
     elif text is not None or label is not None:
-        raise refuse("classify", "columns without a table", f"--text or --label, and {source!r:.40}", "a table, or no columns",
-                     f"give a file that ends in {', '.join(tables.KINDS)}, or leave them out")  # fmt: skip
+        raise refuse(
+            "classify",
+            "columns without a table",
+            given=f"--text or --label, and {source!r:.40}",
+            expected="a table, or no columns",
+            fix=f"give a file that ends in {', '.join(tables.KINDS)}, or leave them out",
+        )
     if table is not None and label is not None:
         from rich.console import Console
 
@@ -136,9 +162,13 @@ def _lines(source: str) -> list[str]:
         texts = raw.decode("utf-8").splitlines() if source == "-" else [raw.decode("utf-8")]
     except UnicodeDecodeError as error:
         raise refuse(
-            "classify", "the text is not UTF-8", f"byte {error.start}", "UTF-8", "convert it, with iconv for example"
+            "classify",
+            "the text is not UTF-8",
+            given=f"byte {error.start}",
+            expected="UTF-8",
+            fix="convert it, with iconv for example",
         ) from error
     texts = [words for words in texts if words.strip()]
     if not texts:
-        raise refuse("classify", "no text", "nothing but blanks", "a text", "give some words")
+        raise refuse("classify", "no text", given="nothing but blanks", expected="a text", fix="give some words")
     return texts

@@ -16,7 +16,8 @@ __all__ = ["generate"]
 def generate(
     folder: Annotated[Path, typer.Argument(help="The folder of a model that regard train made.", show_default=False)],
     prompt: Annotated[
-        str | None, typer.Argument(help="The text to go on from; - reads it from standard input.", show_default="a new text")
+        str | None,
+        typer.Argument(help="The text to go on from; - reads it from standard input.", show_default="a new text"),
     ] = None,
     tokens: Annotated[int, typer.Option(help="At most so many new tokens.")] = 200,
     n: Annotated[int, typer.Option("-n", "--batch", help="So many continuations of the prompt.")] = 1,
@@ -38,7 +39,7 @@ def generate(
     """Write with a trained model."""
     given = _prompt(prompt)
     if n < 1:
-        raise refuse("generate", "no continuations", f"-n {n}", "1 or more", "raise it")
+        raise refuse("generate", "no continuations", given=f"-n {n}", expected="1 or more", fix="raise it")
     from .progress import needs
 
     needs("generate", "torch", "safetensors")
@@ -50,13 +51,28 @@ def generate(
     check(device, "generate")
     saved = checkpoint.load(folder, "generate", device)
     if saved.kind != "LanguageModel":
-        raise refuse("generate", "the model does not write", f"{folder} holds a {saved.kind}", "a language model",
-                     "train one with regard train")  # fmt: skip
+        raise refuse(
+            "generate",
+            "the model does not write",
+            given=f"{folder} holds a {saved.kind}",
+            expected="a language model",
+            fix="train one with regard train",
+        )
     vocabulary = saved.vocabulary
     begin = vocabulary.encode(given).tolist() or [vocabulary.end]
-    written = stream(saved.model, [begin] * n, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-                     greedy=greedy, seed=seed, stop=[*(stop or []), [vocabulary.end]],
-                     decode=lambda some: vocabulary.spell(some).decode(errors="replace"))  # fmt: skip
+    written = stream(
+        saved.model,
+        [begin] * n,
+        tokens=tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        greedy=greedy,
+        seed=seed,
+        stop=[*(stop or []), [vocabulary.end]],
+        decode=lambda some: vocabulary.spell(some).decode(errors="replace"),
+    )
     decoders = [Decoder(vocabulary) for _ in range(n)]
     texts = [given] * n
     _show(_title(1, n) + given)
@@ -90,5 +106,10 @@ def _prompt(prompt: str | None) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise refuse("generate", "the prompt is not UTF-8", f"byte {error.start} of {source}", "UTF-8",
-                     "convert it, with iconv for example") from error  # fmt: skip
+        raise refuse(
+            "generate",
+            "the prompt is not UTF-8",
+            given=f"byte {error.start} of {source}",
+            expected="UTF-8",
+            fix="convert it, with iconv for example",
+        ) from error

@@ -1,4 +1,6 @@
-"""`regard look`: a model runs once, and its attention is shown in the terminal, on a page, or by a server of this machine."""
+"""`regard look`: a model runs once, and its attention is shown in the terminal, on a page, or by a server of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -33,29 +35,45 @@ def look(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL] TEXT | FILE | - | RUN", show_default=False,
-            help="A model (folder or hub id; MiniLM, offline, if there is none), then a text, a text file, or - for standard input. "
+            metavar="[MODEL] TEXT | FILE | - | RUN",
+            show_default=False,
+            help="A model (folder or hub id; MiniLM, offline, if there is none), then a text, a text file, "
+            "or - for standard input. "
             "Or the folder of a recorded run.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where the page is written.", show_default=str(PAGE))] = None,
-    save: Annotated[Path | None, typer.Option(help="Record the run into this folder, call by call.", show_default=False)] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Record the run into this folder, call by call.", show_default=False)
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="With --save: write over a recorded run.")] = False,
-    serve: Annotated[bool, typer.Option("--serve", help="Serve the page to this machine instead, for runs of any length.")] = False,
-    port: Annotated[int | None, typer.Option(help="The port of --serve.", min=0, max=65535, show_default="a free one")] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the page to this machine instead, for runs of any length.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(help="The port of --serve.", min=0, max=65535, show_default="a free one")
+    ] = None,
     compare: Annotated[Path | None, typer.Option(help="Show a recorded run beside it.", show_default=False)] = None,
-    layers: Annotated[str | None, typer.Option(help="Record only these: 0,3-5 or '*.attn'.", show_default="all")] = None,
-    generate: Annotated[int | None, typer.Option(help="Let the model write so many tokens.", min=1, show_default=False)] = None,
-    target: Annotated[str | None, typer.Option(help="The text that an encoder–decoder should write.", show_default=False)] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Record only these: 0,3-5 or '*.attn'.", show_default="all")
+    ] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="Let the model write so many tokens.", min=1, show_default=False)
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The text that an encoder–decoder should write.", show_default=False)
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="A picture, for models that see.", show_default=False)] = None,
     limit: Annotated[str | None, typer.Option(help="Record no more than this.", show_default=LIMIT)] = None,
-    layer: Annotated[int | None, typer.Option(help="Show this attention call first.", show_default="the most telling")] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="Show this attention call first.", show_default="the most telling")
+    ] = None,
     head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="the most telling")] = None,
     token: Annotated[
         str | None, typer.Option(help="Show this token first: position or word.", show_default="the most telling")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run a text through a trained model and look at its attention."""
     from ..lens.storage import folder as container
     from ..lens.storage.byte_sizes import size_of
@@ -69,7 +87,9 @@ def look(
         "--picture": picture,
         "--limit": limit,
     }
-    _together(given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save)
+    _together(
+        given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save
+    )
     size_of(limit or LIMIT, "look")
     chosen = _layers(layers)
     if not serve:
@@ -77,7 +97,7 @@ def look(
     if save:
         container.check_free(save, force)
     if picture and not picture.is_file():
-        raise refuse("look", "no such picture", str(picture), "an image file", "check the path")
+        raise refuse("look", "no such picture", given=str(picture), expected="an image file", fix="check the path")
     other = None if compare is None else container.open_run(compare)
     run = None if given.run is None else container.open_run(given.run)
 
@@ -87,8 +107,17 @@ def look(
         with Console(stderr=True).status("running the model"):
             from ..lens.look import look as recorded
 
-            run = recorded(given.model, given.text, target=target, picture=picture, generate=generate or 0, layers=chosen,
-                           limit=limit or LIMIT, into=save, overwrite=force)  # fmt: skip
+            run = recorded(
+                given.model,
+                given.text,
+                target=target,
+                picture=picture,
+                generate=generate or 0,
+                layers=chosen,
+                limit=limit or LIMIT,
+                into=save,
+                overwrite=force,
+            )
     from ..audits import audit
     from ..lens.drawing.terminal import summary
     from ..lens.runs.first_view import choose
@@ -110,8 +139,15 @@ def look(
     if serve:
         from ..lens.viewer.server import serve as serves
 
-        serves(run, other, port=port or 0, findings=findings, start=start, open_browser=open_page,
-               tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."))  # fmt: skip
+        serves(
+            run,
+            other,
+            port=port or 0,
+            findings=findings,
+            start=start,
+            open_browser=open_page,
+            tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."),
+        )
         return
     page = _page(run, other, findings, start, out, save or given.run, tell)
     if open_page and page:
@@ -128,7 +164,9 @@ def _tell_findings(console, found: Audit) -> None:
 
     for finding in found.findings:
         if finding.severity != "note":
-            console.print(Text("\n".join(" ".join(map(visible, line.split())) for line in str(finding).splitlines()), "red"))
+            console.print(
+                Text("\n".join(" ".join(map(visible, line.split())) for line in str(finding).splitlines()), "red")
+            )
             console.print()
     notes = sum(finding.severity == "note" for finding in found.findings)
     if notes:
@@ -145,8 +183,13 @@ def _page(run, other, findings, start: dict[str, int], out: Path | None, folder:
         beside = () if other is None else ("--compare", other.facts["folder"])
         mend = f"serve it: {_command(folder, *beside, '--serve')}" if folder else "serve it: say the same with --serve"
         if folder is None or out is not None:
-            raise refuse("look", "the run is too long for one page", f"{max(max(call.shape[1:]) for call in run.calls)} tokens, "
-                         f"{len(run.calls)} layers", "a shorter one, or a server", mend)  # fmt: skip
+            raise refuse(
+                "look",
+                "the run is too long for one page",
+                given=f"{max(max(call.shape[1:]) for call in run.calls)} tokens, {len(run.calls)} layers",
+                expected="a shorter one, or a server",
+                fix=mend,
+            )
         tell(f"It is too long for one page; {mend}")
         return None
     path = out or PAGE
@@ -154,8 +197,13 @@ def _page(run, other, findings, start: dict[str, int], out: Path | None, folder:
     try:
         path.write_text(made, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise refuse("look", "the page cannot be written", f"{path}: {error.strerror}", "a place that can be written",
-                     "choose another with --out") from error  # fmt: skip
+        raise refuse(
+            "look",
+            "the page cannot be written",
+            given=f"{path}: {error.strerror}",
+            expected="a place that can be written",
+            fix="choose another with --out",
+        ) from error
     tell(f"The page is in {path} ({shown(len(made.encode(errors='replace')))}): open it in a browser.")
     return path
 
@@ -169,7 +217,13 @@ def _given(words: list[str], picture: Path | None) -> Given:
     from ..lens.storage.reader import is_run
 
     if len(words) > 2:
-        raise refuse("look", "too many words", f"{len(words)} arguments", "a model and a text", "put the text in quotes")
+        raise refuse(
+            "look",
+            "too many words",
+            given=f"{len(words)} arguments",
+            expected="a model and a text",
+            fix="put the text in quotes",
+        )
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
     if picture is not None:
@@ -181,13 +235,28 @@ def _given(words: list[str], picture: Path | None) -> Given:
 
 def _together(given: Given, recording: dict[str, Any], astray: dict[str, Any], forced: bool) -> None:
     """Refuses options that would change nothing."""
-    reasons = [Reason(f"{name} has nothing to act on", f"the recorded run {given.run}", "a model and a text", "leave it out")
-               for name, value in recording.items() if value is not None and given.run is not None]  # fmt: skip
+    reasons = [
+        Reason(
+            f"{name} has nothing to act on",
+            given=f"the recorded run {given.run}",
+            expected="a model and a text",
+            fix="leave it out",
+        )
+        for name, value in recording.items()
+        if value is not None and given.run is not None
+    ]
     wants = {"--port": "--serve", "--out": "no --serve"}
-    reasons += [Reason(f"{name} has nothing to act on", f"{name} {value}", wants[name], "leave it out")
-                for name, value in astray.items() if value is not None]  # fmt: skip
+    reasons += [
+        Reason(f"{name} has nothing to act on", given=f"{name} {value}", expected=wants[name], fix="leave it out")
+        for name, value in astray.items()
+        if value is not None
+    ]
     if forced:
-        reasons.append(Reason("--force has nothing to act on", "no --save", "a run that is saved", "leave it out"))
+        reasons.append(
+            Reason(
+                "--force has nothing to act on", given="no --save", expected="a run that is saved", fix="leave it out"
+            )
+        )
     if reasons:
         raise Refused("look", reasons)
 
@@ -205,7 +274,11 @@ def _layers(text: str | None) -> list[int | str] | None:
         first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (1, 0)
         if first > last:
             raise refuse(
-                "look", "no layers", f"--layers {text}", "numbers, first-last, or names, with commas between", "write 0,3-5"
+                "look",
+                "no layers",
+                given=f"--layers {text}",
+                expected="numbers, first-last, or names, with commas between",
+                fix="write 0,3-5",
             )
         found += range(first, last + 1)
     return found
@@ -214,7 +287,13 @@ def _layers(text: str | None) -> list[int | str] | None:
 def _text(word: str | None) -> str:
     """The text that was asked for: written out, in a file, or from standard input."""
     if word is None and sys.stdin.isatty():
-        raise refuse("look", "no text", "nothing", "a text", "write it behind the command in quotes, or name a file")
+        raise refuse(
+            "look",
+            "no text",
+            given="nothing",
+            expected="a text",
+            fix="write it behind the command in quotes, or name a file",
+        )
     path = Path(word or "-")
     if word is None or word == "-":
         raw, source = sys.stdin.buffer.read(), "standard input"
@@ -222,20 +301,32 @@ def _text(word: str | None) -> str:
         try:
             raw, source = path.read_bytes(), word
         except OSError as error:
-            mend = "behind it write the text that the model should read" if path.is_dir() else \
-                "check the path; a text that looks like one comes through standard input: regard look -"  # fmt: skip
+            mend = (
+                "behind it write the text that the model should read"
+                if path.is_dir()
+                else "check the path; a text that looks like one comes through standard input: regard look -"
+            )
             raise refuse(
-                "look", "the file cannot be read", f"{word}: {error.strerror}", "a text file, or a text", mend
+                "look",
+                "the file cannot be read",
+                given=f"{word}: {error.strerror}",
+                expected="a text file, or a text",
+                fix=mend,
             ) from error
     else:
         raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
     try:
         words = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise refuse("look", "the text is not UTF-8", f"byte {error.start} of {source}", "UTF-8",
-                     "convert it, with iconv for example") from error  # fmt: skip
+        raise refuse(
+            "look",
+            "the text is not UTF-8",
+            given=f"byte {error.start} of {source}",
+            expected="UTF-8",
+            fix="convert it, with iconv for example",
+        ) from error
     if not words.strip():
-        raise refuse("look", "no text", f"{source} holds no words", "a text", "give some words")
+        raise refuse("look", "no text", given=f"{source} holds no words", expected="a text", fix="give some words")
     return words
 
 
@@ -255,13 +346,29 @@ def _is_there(word: str) -> bool:
 def _check_out(out: Path) -> None:
     """Pages are written over without asking; anything else is not."""
     if out.is_dir():
-        raise refuse("look", "the page cannot be written", f"{out} is a folder", "the name of a file",
-                     f"use --out {out / 'attention.html'}")  # fmt: skip
+        raise refuse(
+            "look",
+            "the page cannot be written",
+            given=f"{out} is a folder",
+            expected="the name of a file",
+            fix=f"use --out {out / 'attention.html'}",
+        )
     if not out.parent.is_dir():
-        raise refuse("look", "the page cannot be written", f"no folder {out.parent}", "a folder that is there", "make it first")
+        raise refuse(
+            "look",
+            "the page cannot be written",
+            given=f"no folder {out.parent}",
+            expected="a folder that is there",
+            fix="make it first",
+        )
     if out.exists() and not (out.is_file() and _is_page(out)):
-        raise refuse("look", "a file is in the way", f"{out} is not a page of regard's", "a new name, or a page of regard's",
-                     "choose another name with --out, or remove the file")  # fmt: skip
+        raise refuse(
+            "look",
+            "a file is in the way",
+            given=f"{out} is not a page of regard's",
+            expected="a new name, or a page of regard's",
+            fix="choose another name with --out, or remove the file",
+        )
 
 
 def _is_page(path: Path) -> bool:

@@ -15,7 +15,8 @@ def models(
         list[str] | None, typer.Argument(help="Architectures by model_type, such as llama.", show_default="all")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", dir_okay=False, help="Write the table into this file, between its two marks.")
+        Path | None,
+        typer.Option("--save", dir_okay=False, help="Write the table into this file, between its two marks."),
     ] = None,
 ) -> None:
     """Try each architecture of transformers, tiny and random, beside its own attention: outputs, gradients, tokens."""
@@ -28,8 +29,13 @@ def models(
     from ..torch.hf import architectures
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):
-        raise refuse("models", "no place for the table", str(save), f"a file with the lines {architectures.FIRST} and {architectures.LAST}",
-                     "add these two lines where the table should stand")  # fmt: skip
+        raise refuse(
+            "models",
+            "no place for the table",
+            given=str(save),
+            expected=f"a file with the lines {architectures.FIRST} and {architectures.LAST}",
+            fix="add these two lines where the table should stand",
+        )
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     console, rows = Console(highlight=False), []
@@ -39,6 +45,8 @@ def models(
     counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in architectures.VERDICTS}
     console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), markup=False)
     if save:
-        save.write_text(architectures.placed(save.read_text(encoding="utf-8"), architectures.table(rows)), encoding="utf-8")
+        save.write_text(
+            architectures.placed(save.read_text(encoding="utf-8"), architectures.table(rows)), encoding="utf-8"
+        )
     if counts["differs"]:
         raise typer.Exit(1)

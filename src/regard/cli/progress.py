@@ -17,8 +17,18 @@ def needs(where: str, *names: str) -> None:
     """Refuses before any work what could not be finished for want of a library."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        raise Refused(where, [Reason(f"{name} is not installed", f"no package {name}", "the libraries that training needs",
-                                     "pip install 'regard[train]'") for name in missing])  # fmt: skip
+        raise Refused(
+            where,
+            [
+                Reason(
+                    f"{name} is not installed",
+                    given=f"no package {name}",
+                    expected="the libraries that training needs",
+                    fix="pip install 'regard[train]'",
+                )
+                for name in missing
+            ],
+        )
 
 
 class Interrupt:
@@ -53,8 +63,14 @@ def bar(console, columns: Iterable[str], total: int, done: int):
     fields = [TextColumn(f"{{task.fields[{name}]}}") for name in columns]
     blank: dict[str, Any] = dict.fromkeys(columns, "")
     with Progress(
-        BarColumn(24), MofNCompleteColumn(), *fields, TimeRemainingColumn(compact=True), TextColumn("left"),
-        console=console, transient=True, disable=not console.is_terminal,
-    ) as progress:  # fmt: skip
+        BarColumn(24),
+        MofNCompleteColumn(),
+        *fields,
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
         task = progress.add_task("", total=total, completed=done, **blank)
         yield lambda now, **values: progress.update(task, completed=now, **values)

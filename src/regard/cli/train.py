@@ -17,7 +17,8 @@ def option(help: str, default: str):
 
 def train(
     files: Annotated[
-        list[str] | None, typer.Argument(help="Texts in UTF-8: files, folders, or patterns in quotes.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Texts in UTF-8: files, folders, or patterns in quotes.", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("run"),
     resume: Annotated[
@@ -50,7 +51,9 @@ def train(
     eval_every: Annotated[int | None, option("Steps between evaluations; each also saves.", "100")] = None,
 ) -> None:
     """Train a language model on your text. Ctrl-C saves; --resume goes on."""
-    wishes = {name: value for name, value in locals().items() if name not in ("files", "out", "resume") and value is not None}
+    wishes = {
+        name: value for name, value in locals().items() if name not in ("files", "out", "resume") and value is not None
+    }
 
     from rich.console import Console  # here and below: what is heavy loads after the arguments are known
 
@@ -74,8 +77,10 @@ def train(
             show(line["step"], loss=f"loss {loss:.3f}", speed=f"{speed:,.0f} tokens/s")
             if "held_out" in line:
                 show(line["step"], held=f"held out {line['held_out']:.3f}")
-                console.print(f"step {line['step']:>6}   loss {loss:.3f}   held out {line['held_out']:.3f} "
-                              f"({line['bits_per_byte']:.3f} bits per byte)   {speed:,.0f} tokens/s")  # fmt: skip
+                console.print(
+                    f"step {line['step']:>6}   loss {loss:.3f}   held out {line['held_out']:.3f} "
+                    f"({line['bits_per_byte']:.3f} bits per byte)   {speed:,.0f} tokens/s"
+                )
             if interrupt.asked:
                 run.save()
                 break
@@ -85,8 +90,11 @@ def train(
 def _introduce(console, run) -> None:
     """What is trained on what."""
     weights = sum(weight.numel() for weight in run.model.parameters())
-    console.print(f"text    {len(run.files)} {'file' if len(run.files) == 1 else 'files'}, {len(run.learned):,} tokens to learn from, "
-                  f"{len(run.held):,} held out")  # fmt: skip
+    console.print(
+        f"text    {len(run.files)} {'file' if len(run.files) == 1 else 'files'}, {len(run.learned):,} tokens "
+        "to learn from, "
+        f"{len(run.held):,} held out"
+    )
     console.print(f"model   {weights:,} weights, {run.settings.layers} layers, vocabulary {run.vocabulary.size}")
     console.print(f"folder  {run.folder}" + (f", from step {run.done} on" if run.done else ""))
     console.print()
@@ -107,10 +115,16 @@ def _conclude(console, run, out: Path) -> None:
         picture(run.folder / "loss.png", learned, held)
         console.print(f"The same as a picture: {run.folder / 'loss.png'}", markup=False)
     except ImportError as error:
-        console.print(f"No picture of it: {error}. It is drawn by matplotlib: pip install 'regard[train]'.", markup=False)
+        console.print(
+            f"No picture of it: {error}. It is drawn by matplotlib: pip install 'regard[train]'.", markup=False
+        )
     best = min(held, key=lambda point: point[1], default=None)
     if best and best[0] < held[-1][0]:
-        console.print(f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): more text or fewer steps would help.")
+        console.print(
+            f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): more text or fewer steps would help."
+        )
     if run.done < run.settings.recipe.steps:
-        console.print(f"Saved at step {run.done} of {run.settings.recipe.steps}. To go on: regard train --resume --out {out}")
+        console.print(
+            f"Saved at step {run.done} of {run.settings.recipe.steps}. To go on: regard train --resume --out {out}"
+        )
     console.print(f'To write: regard generate {out} "…"', markup=False)

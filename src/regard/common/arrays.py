@@ -18,14 +18,27 @@ def read_array(array, where: str) -> np.ndarray:
     if type(array) is np.ndarray:
         return array
     if isinstance(array, np.ma.MaskedArray):
-        raise refuse(where, "a masked array's own mask would be ignored", given=f"{type(array).__name__} {list(array.shape)}",
-                     expected="a plain array", mend="fill it with array.filled(…), and pass what is hidden as mask=")  # fmt: skip
+        raise refuse(
+            where,
+            "a masked array's own mask would be ignored",
+            given=f"{type(array).__name__} {list(array.shape)}",
+            expected="a plain array",
+            fix="fill it with array.filled(…), and pass what is hidden as mask=",
+        )
     try:
         return _of_tensor(array.detach()) if is_tensor(array) else np.asarray(array)
-    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, other devices and layouts; lists of uneven length
-        raise refuse(where, "the array cannot be read", given=str(error).split("\n")[0],
-                     expected="numbers in CPU memory that NumPy knows",
-                     mend="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length") from error  # fmt: skip
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # bfloat16, other devices and layouts; lists of uneven length
+        raise refuse(
+            where,
+            "the array cannot be read",
+            given=str(error).split("\n")[0],
+            expected="numbers in CPU memory that NumPy knows",
+            fix="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length",
+        ) from error
 
 
 def _of_tensor(tensor) -> np.ndarray:
@@ -40,7 +53,9 @@ def _of_tensor(tensor) -> np.ndarray:
 
 
 def outline(array, where: str) -> np.ndarray:
-    """The array as rules need it: floats on another device stay there and stand as NaN here, because nothing is known of them."""
+    """The array as rules need it: floats on another device stay there and stand as NaN here, because nothing is known
+    of them.
+    """
     if device_of(array) == "cpu" or not array.dtype.is_floating_point:
         return read_array(array, where)
     import torch
@@ -65,7 +80,9 @@ def elsewhere(value) -> bool:
 
 
 def address(array: np.ndarray) -> int:
-    """array.ctypes.data, read where NumPy's public headers put it: it is an array's first field. This takes a fifth of the time."""
+    """array.ctypes.data, read where NumPy's public headers put it: it is an array's first field. This takes a fifth of
+    the time.
+    """
     return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value
 
 

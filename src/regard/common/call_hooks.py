@@ -12,15 +12,17 @@ __all__ = ["Watcher", "watched", "watchers"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Watcher = Callable[[str, Callable[..., Any], tuple, dict[str, Any]], Any]
 
-# Each is called with (label, function, args, kwargs) instead of the function; the newest is told and passes the call on.
+# Each is called with (label, function, args, kwargs) instead of the function; the newest is told and passes the call
+# on.
 watchers: list[Watcher] = []
 
 
 def watched(label: str) -> Callable[[Function], Function]:
-    """A function of attention whose calls are seen: by who watches, or as a range named `label` and the shapes in a torch profile.
+    """A function of attention whose calls are seen: by who watches, or as a range named `label` and the shapes in a
+    torch profile.
 
-    Where nobody watches, a call costs two looks more. A range is seen by whatever reads torch's: `torch.profiler`, and NVTX under
-    `torch.autograd.profiler.emit_nvtx`.
+    Where nobody watches, a call costs two looks more. A range is seen by whatever reads torch's: `torch.profiler`, and
+    NVTX under `torch.autograd.profiler.emit_nvtx`.
     """
 
     def seen(function: Function) -> Function:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 __all__ = ["Reason", "Refused", "did_you_mean", "refuse"]
 
@@ -14,12 +14,18 @@ class Reason:
     """One thing that is wrong, in three beats."""
 
     what: str
+    _: KW_ONLY
     given: str
     expected: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  to mend   {self.mend}"
+        return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  to mend   {self.fix}"
+
+    @property
+    def mend(self) -> str:
+        """The older name of `fix`."""
+        return self.fix
 
 
 class Refused(ValueError):
@@ -34,9 +40,9 @@ class Refused(ValueError):
         return Refused, (self.where, self.reasons)
 
 
-def refuse(where: str, what: str, given: str, expected: str, mend: str) -> Refused:
+def refuse(where: str, what: str, *, given: str, expected: str, fix: str) -> Refused:
     """The refusal for a single reason, ready to be raised."""
-    return Refused(where, [Reason(what, given, expected, mend)])
+    return Refused(where, [Reason(what, given=given, expected=expected, fix=fix)])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -16,8 +16,9 @@ T = TypeVar("T")
 class Memo(Generic[T]):
     """The last `kept` results, by rules (expressions) and whatever else they depend on.
 
-    Rules that read arrays which somebody may still change are worked out anew each time. Rules that read other arrays are held
-    weakly, so that the arrays can go; a rule without arrays stays, because `causal()` is written anew in every call.
+    Rules that read arrays which somebody may still change are worked out anew each time. Rules that read other arrays
+    are held weakly, so that the arrays can go; a rule without arrays stays, because `causal()` is written anew in every
+    call.
     """
 
     def __init__(self, kept: int):
@@ -42,7 +43,8 @@ class Memo(Generic[T]):
                 self.results.pop(identity, None)
 
             held = tuple(
-                weakref.ref(rule, forget) if read else lambda rule=rule: rule for rule, read in zip(rules, tables, strict=True)
+                weakref.ref(rule, forget) if read else lambda rule=rule: rule
+                for rule, read in zip(rules, tables, strict=True)
             )
             with self.lock:
                 self.results[identity] = held, found

@@ -20,11 +20,12 @@ CHUNK = 1 << 18  # pairs per look
 class Cost:
     """What a call computes and touches, over all batch entries and heads.
 
-    visited: pairs of query and key in the tiles that the plan visits. allowed: pairs that the mask allows; where `exact` is
+    visited: pairs of query and key in the tiles that the plan visits. allowed: pairs that the mask allows; where
+    `exact` is
     False, an upper bound. matrix: all Q · K pairs. flops, useful: floating-point operations of the two matrix products,
-    2 · (D + E) per visited and per allowed pair. exponentials: one per visited pair. read, written: bytes of q, k, v and of
-    the output, each counted once. extra: bytes of the plan and of lse, which no array of the caller holds. weights: bytes that
-    the whole matrix of weights would take, and that are never needed.
+    2 · (D + E) per visited and per allowed pair. exponentials: one per visited pair. read, written: bytes of q, k, v
+    and of the output, each counted once. extra: bytes of the plan and of lse, which no array of the caller holds.
+    weights: bytes that the whole matrix of weights would take, and that are never needed.
     """
 
     matrix: int
@@ -48,7 +49,8 @@ class Cost:
             f"pairs   {most}{self.allowed:,} allowed ({share} of the matrix), {self.visited:,} visited\n"
             f"work    {_unit(self.flops, 'FLOP')} in the two products, {efficiency} of it useful; "
             f"{_unit(self.exponentials, '').strip()} exponentials\n"
-            f"bytes   {arrays} · extra {_unit(self.extra, 'B')} (the matrix of weights would take {_unit(self.weights, 'B')})"
+            f"bytes   {arrays} · extra {_unit(self.extra, 'B')} (the matrix of weights would take "
+            f"{_unit(self.weights, 'B')})"
         )
 
 
@@ -71,13 +73,18 @@ def cost(problem: Problem, plan: Plan) -> Cost:
     allowed = pairs["full"] + _allowed_in_mixed(problem, plan) if exact else visited
     itemsize = problem.dtype.itemsize
     return Cost(
-        matrix=B * H * Q * K, visited=visited, allowed=allowed, exact=exact,
-        flops=2 * (D + E) * visited, useful=2 * (D + E) * allowed, exponentials=visited,
+        matrix=B * H * Q * K,
+        visited=visited,
+        allowed=allowed,
+        exact=exact,
+        flops=2 * (D + E) * visited,
+        useful=2 * (D + E) * allowed,
+        exponentials=visited,
         read={name: _touched(array) for name, array in (("q", problem.q), ("k", problem.k), ("v", problem.v))},
         written=B * H * Q * E * itemsize,
         extra=plan.offsets.nbytes + plan.runs.nbytes + plan.order.nbytes + B * H * Q * itemsize,
         weights=B * H * Q * K * itemsize,
-    )  # fmt: skip
+    )
 
 
 def _allowed_in_mixed(problem: Problem, plan: Plan) -> int:
@@ -102,9 +109,11 @@ def _allowed_in_mixed(problem: Problem, plan: Plan) -> int:
         row = tile[part, None, None] * plan.rows + np.arange(plan.rows)[:, None]
         key = left[part, None, None] + np.arange(plan.keys)
         values = {
-            "batch": batch[part, None, None], "head": head[part, None, None], "key": key,
+            "batch": batch[part, None, None],
+            "head": head[part, None, None],
+            "key": key,
             "query": row + problem.query_start[batch[part], None, None],
-        }  # fmt: skip
+        }
         total += int(np.count_nonzero(evaluate(mask, values) & (row < Q) & (key < last[part, None, None])))
     return total * plan.copies
 

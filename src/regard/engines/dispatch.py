@@ -30,14 +30,29 @@ class Saved(NamedTuple):
 def choose(problem: Problem, engine: str = "auto") -> tuple[str, list[str]]:
     """The engine that will run and why; a named engine that cannot is refused with all its reasons."""
     if not isinstance(engine, str) or engine not in ("auto", *ENGINES):
-        raise refuse("attention", "no such engine", f"engine={engine!r}", f"one of auto, {', '.join(ENGINES)}",
-                     did_you_mean(str(engine), ("auto", *ENGINES)))  # fmt: skip
+        raise refuse(
+            "attention",
+            "no such engine",
+            given=f"engine={engine!r}",
+            expected=f"one of auto, {', '.join(ENGINES)}",
+            fix=did_you_mean(str(engine), ("auto", *ENGINES)),
+        )
     against = why_not(problem, "jit" if engine == "auto" else engine)
     if engine == "auto":
         return ("reference", against) if against else ("jit", ["the compiled engine takes every part of this problem"])
     if against:
-        raise Refused("attention", [Reason(f"engine {engine!r} cannot do this", reason, "a problem that this engine takes",
-                                           'use engine="auto"') for reason in against])  # fmt: skip
+        raise Refused(
+            "attention",
+            [
+                Reason(
+                    f"engine {engine!r} cannot do this",
+                    given=reason,
+                    expected="a problem that this engine takes",
+                    fix='use engine="auto"',
+                )
+                for reason in against
+            ],
+        )
     return engine, ["asked for by name"]
 
 
@@ -78,11 +93,17 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
 
 
 def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.ndarray] | None = None) -> Saved:
-    """`solve`, for a backward pass to follow; `found` is (out, lse) of an earlier one, which is then not computed again."""
+    """`solve`, for a backward pass to follow; `found` is (out, lse) of an earlier one, which is then not computed
+    again.
+    """
     name, _ = choose(problem, engine)
     if name == "sdpa":
         raise refuse(
-            "attention", "engine 'sdpa' has no backward pass", 'engine="sdpa"', "jit or reference", 'use engine="auto"'
+            "attention",
+            "engine 'sdpa' has no backward pass",
+            given='engine="sdpa"',
+            expected="jit or reference",
+            fix='use engine="auto"',
         )
     if name == "jit":
         from . import jit
@@ -92,7 +113,9 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
     return Saved(name, out, np.stack([lse] * 3))
 
 
-def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
+def pull_back(
+    problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
+) -> Gradients:
     """The gradients of Σ out · dout + Σ lse · dlse by the engine that went forward; of tables, the wanted ones."""
     if saved.engine == "jit":
         from . import jit

@@ -1,6 +1,8 @@
-"""Peak: what this machine can do at most, measured: fused multiply-adds and dot products in registers, and reading from memory.
+"""Peak: what this machine can do at most, measured: fused multiply-adds and dot products in registers, and reading from
+memory.
 
-The loops are generated for the widest vectors of this CPU, so that the share an engine reaches does not rest on a data sheet.
+The loops are generated for the widest vectors of this CPU, so that the share an engine reaches does not rest on a data
+sheet.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ TRIES = 5  # the best counts, because a peak is a limit
 
 @dataclass(frozen=True)
 class Peak:
-    """GFLOP/s of float32 with one thread and with all, and of bfloat16 dot products with all (NaN where there is no instruction for
-    them); GB/s of reading with all. An FMA counts as two operations.
+    """GFLOP/s of float32 with one thread and with all, and of bfloat16 dot products with all (NaN where there is no
+    instruction for them); GB/s of reading with all. An FMA counts as two operations.
     """
 
     one: float
@@ -39,14 +41,18 @@ class Peak:
     threads: int
 
     def of(self, dtype: str) -> float:
-        """GFLOP/s with all threads for numbers of a dtype: half for float64, dot products for bfloat16 where there are any."""
+        """GFLOP/s with all threads for numbers of a dtype: half for float64, dot products for bfloat16 where there are
+        any.
+        """
         if dtype == "float64":
             return self.all / 2
         return self.dot if dtype == "bfloat16" and not math.isnan(self.dot) else self.all
 
 
 def measure(memory: bool = True) -> Peak:
-    """All peaks of this machine, in about two seconds; without reading from memory, which is then NaN, in half of one."""
+    """All peaks of this machine, in about two seconds; without reading from memory, which is then NaN, in half of
+    one.
+    """
     lanes, chains = shape()
     threads = count()
     fma, _, dot, _ = loops()
@@ -57,7 +63,9 @@ def measure(memory: bool = True) -> Peak:
 
     one, every = best(fma, 1), best(fma, threads)
     pairs = 2 * best(dot, threads) if dot else math.nan
-    return Peak(one / 1e9, every / 1e9, pairs / 1e9, reading(threads, lanes) / 1e9 if memory else math.nan, lanes, threads)
+    return Peak(
+        one / 1e9, every / 1e9, pairs / 1e9, reading(threads, lanes) / 1e9 if memory else math.nan, lanes, threads
+    )
 
 
 def reading(threads: int, lanes: int) -> float:
@@ -66,11 +74,15 @@ def reading(threads: int, lanes: int) -> float:
     data = np.ones(BYTES // 4, np.float32)
     share = len(data) // threads // (8 * lanes) * (8 * lanes)
     parts = [data[share * n : share * (n + 1)] for n in range(threads)]
-    return max(4 * share * threads / together(lambda n: read(parts[n].ctypes.data, share), threads) for _ in range(TRIES))
+    return max(
+        4 * share * threads / together(lambda n: read(parts[n].ctypes.data, share), threads) for _ in range(TRIES)
+    )
 
 
 def together(work: Callable[[int], object], threads: int) -> float:
-    """Seconds from the first start to the last end of `work(n)` on so many threads; ctypes lets go of the interpreter lock."""
+    """Seconds from the first start to the last end of `work(n)` on so many threads; ctypes lets go of the interpreter
+    lock.
+    """
     gate = threading.Barrier(threads)
     spans: list[tuple[float, float]] = []
 
@@ -102,8 +114,8 @@ def shape() -> tuple[int, int]:
 
 @cache
 def loops() -> tuple[Callable[..., float], Callable[..., float], Callable[..., float] | None, Any]:
-    """The loops as functions, fma(steps), read(address, floats) and, where there is an instruction for it, dot(steps); and what
-    keeps their code alive.
+    """The loops as functions, fma(steps), read(address, floats) and, where there is an instruction for it, dot(steps);
+    and what keeps their code alive.
     """
     from llvmlite import binding
 
@@ -111,7 +123,9 @@ def loops() -> tuple[Callable[..., float], Callable[..., float], Callable[..., f
     binding.initialize_native_asmprinter()
     lanes, chains = shape()
     pairs = binding.get_host_cpu_features().get("avx512bf16")
-    module = binding.parse_assembly(fma_text(lanes, chains) + read_text(lanes) + (dot_text(lanes, chains) if pairs else ""))
+    module = binding.parse_assembly(
+        fma_text(lanes, chains) + read_text(lanes) + (dot_text(lanes, chains) if pairs else "")
+    )
     module.verify()
     target = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
@@ -133,10 +147,14 @@ def fma_text(lanes: int, chains: int) -> str:
     vector = f"<{lanes} x float>"
     half = f"<{', '.join(['float 5.0e-1'] * lanes)}>"
     phis = [f"%x{c} = phi {vector} [ {start(lanes, c)}, %entry ], [ %y{c}, %loop ]" for c in range(chains)]
-    work = [f"%y{c} = call {vector} @llvm.fmuladd({vector} %x{c}, {vector} {half}, {vector} {half})" for c in range(chains)]
+    work = [
+        f"%y{c} = call {vector} @llvm.fmuladd({vector} %x{c}, {vector} {half}, {vector} {half})" for c in range(chains)
+    ]
     body = loop("%steps", 1, phis, work, [f"%y{c}" for c in range(chains)], vector)
     intrinsic = f"@llvm.fmuladd.v{lanes}f32"
-    text = f"define float @fma(i64 %steps) #0 {{\n{body}}}\ndeclare {vector} {intrinsic}({vector}, {vector}, {vector})\n"
+    text = (
+        f"define float @fma(i64 %steps) #0 {{\n{body}}}\ndeclare {vector} {intrinsic}({vector}, {vector}, {vector})\n"
+    )
     return text.replace("@llvm.fmuladd(", f"{intrinsic}(") + f"attributes #0 = {WIDE}\n"
 
 
@@ -177,9 +195,18 @@ def loop(count: str, step: int, phis: list[str], work: list[str], results: list[
     sums = [f"%s0 = fadd {vector} {results[0]}, {results[0]}"]
     sums += [f"%s{n} = fadd {vector} %s{n - 1}, {result}" for n, result in enumerate(results[1:], 1)]
     lines = [
-        "entry:", "br label %loop",
-        "loop:", "%i = phi i64 [ 0, %entry ], [ %next, %loop ]", *phis, *work,
-        f"%next = add i64 %i, {step}", f"%more = icmp slt i64 %next, {count}", "br i1 %more, label %loop, label %done",
-        "done:", *sums, f"%result = extractelement {vector} %s{len(results) - 1}, i32 0", "ret float %result",
-    ]  # fmt: skip
+        "entry:",
+        "br label %loop",
+        "loop:",
+        "%i = phi i64 [ 0, %entry ], [ %next, %loop ]",
+        *phis,
+        *work,
+        f"%next = add i64 %i, {step}",
+        f"%more = icmp slt i64 %next, {count}",
+        "br i1 %more, label %loop, label %done",
+        "done:",
+        *sums,
+        f"%result = extractelement {vector} %s{len(results) - 1}, i32 0",
+        "ret float %result",
+    ]
     return "\n".join(lines) + "\n"

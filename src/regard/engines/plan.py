@@ -1,7 +1,7 @@
 """Plan: which tiles of the attention matrix are empty, full or mixed, found without visiting the matrix.
 
-Start from a few big boxes, ask the bounds of the mask over each, keep what is mixed, split it, ask again: the work follows the
-boundary of the mask. A verdict may err towards "mixed" only, which costs speed and never correctness.
+Start from a few big boxes, ask the bounds of the mask over each, keep what is mixed, split it, ask again: the work
+follows the boundary of the mask. A verdict may err towards "mixed" only, which costs speed and never correctness.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from ..language.problem import Problem
 
 __all__ = ["Plan", "plan", "plan_step"]
 
-FINE = 4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
+FINE = (
+    4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
+)
 COARSE = 64  # otherwise the descent begins with at most this many boxes
-LIMIT = 1 << 23  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
+LIMIT = (
+    1 << 23
+)  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
 STEP = 64  # positions that share a plan in decoding, and keys that may be looked at for nothing at each edge of a mask
 CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
 
@@ -35,10 +39,12 @@ _plans: Memo[Plan] = Memo(64)
 class Plan:
     """Per tile of query rows, the runs of keys that it visits; shared by batch entries and heads that do not differ.
 
-    rows, keys: the size of a tile. per_batch, per_head: whether the mask makes batch entries or heads differ. offsets, runs: the
-    runs of tile t of group g are runs[offsets[g·T + t] : offsets[g·T + t + 1]], where T = ⌈Q / rows⌉ and
-    g = (b if per_batch else 0) · (H if per_head else 1) + (h if per_head else 0); a run is (first key, last key (exclusive), mixed).
-    order (groups, T): the tiles of each group, most keys first. dims: the sizes B, H, G, Q, K, D, E that were planned for.
+    rows, keys: the size of a tile. per_batch, per_head: whether the mask makes batch entries or heads differ. offsets,
+    runs: the runs of tile t of group g are runs[offsets[g·T + t] : offsets[g·T + t + 1]], where T = ⌈Q / rows⌉ and g =
+    (b if per_batch else 0) · (H if per_head else 1) + (h if per_head else 0); a run is (first key, last key
+    (exclusive), mixed).
+    order (groups, T): the tiles of each group, most keys first. dims: the sizes B, H, G, Q, K, D, E that were planned
+    for.
     """
 
     rows: int
@@ -86,7 +92,9 @@ class Plan:
         return int(self.runs[:, 0].max(initial=-1))
 
     def until(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """runs and offsets where batch entries have fewer keys than were planned for, (B,): what lies beyond is left out."""
+        """runs and offsets where batch entries have fewer keys than were planned for, (B,): what lies beyond is left
+        out.
+        """
         runs, offsets = self.runs.copy(), self.offsets
         end = ends[self.entry_of]
         if len(end) and end.min() <= self.latest:
@@ -122,7 +130,8 @@ class Plan:
         return (
             f"plan    {B} batch × {H} heads × {Q:,} rows × {K:,} keys in tiles of {self.rows} × {self.keys}, {shared}\n"
             f"tiles   {shown}\n"
-            f"visits  {_percent(sum(self.pairs.values()), B * H * Q * K)} of the matrix, in {len(self.runs):,} runs of keys"
+            f"visits  {_percent(sum(self.pairs.values()), B * H * Q * K)} of the matrix, in "
+            f"{len(self.runs):,} runs of keys"
         )
 
     def picture(self, width: int = 32, group: int = 0) -> str:
@@ -147,7 +156,9 @@ class Plan:
 
         def area(kinds) -> np.ndarray:
             """Pairs per cell that runs of these kinds hold: what lies left of each edge, differenced."""
-            left = [np.bincount(line, kinds * heights * np.clip(edge - first, 0, last - first), lines) for edge in edges]
+            left = [
+                np.bincount(line, kinds * heights * np.clip(edge - first, 0, last - first), lines) for edge in edges
+            ]
             return np.diff(left, axis=0).T
 
         drawn = np.where(area(mixed == 0) == cell, "█", np.where(area(mixed >= 0) > 0, "▒", "·"))
@@ -167,7 +178,8 @@ class Boxes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """What is planned: the mask, the sizes, and what `batch`, `head`, the first position and the end of the keys are in each group.
+    """What is planned: the mask, the sizes, and what `batch`, `head`, the first position and the end of the keys are in
+    each group.
 
     A row stands somewhere from its position to `ahead` beyond it.
     """
@@ -202,8 +214,9 @@ def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None,
 
     A tile is full where the mask surely holds for all its pairs, empty where surely for none, mixed otherwise.
 
-    ends (B,): how many keys each batch entry has, by default all of them. ahead: the plan stays true while entries get up to so many
-    keys more and their rows move on by as many positions, for decoding; runs then reach to where the keys will be.
+    ends (B,): how many keys each batch entry has, by default all of them. ahead: the plan stays true while entries get
+    up to so many keys more and their rows move on by as many positions, for decoding; runs then reach to where the keys
+    will be.
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((256, 8), np.float32)
@@ -213,7 +226,14 @@ def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None,
     ████▒▒··
     ██████▒▒
     """
-    rest = (*problem.dims.values(), problem.query_start.tobytes(), rows, keys, None if ends is None else ends.tobytes(), ahead)
+    rest = (
+        *problem.dims.values(),
+        problem.query_start.tobytes(),
+        rows,
+        keys,
+        None if ends is None else ends.tobytes(),
+        ahead,
+    )
     return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead))
 
 
@@ -256,12 +276,20 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
         first, last, mixed = np.zeros_like(tile), -(-np.repeat(end, tiles)[tile] // keys), np.zeros_like(tile)
     elif H and Q and end.any():
         floats = {"batch": batch, "head": head, "start": start[batch], "end": end}
-        grid = Grid(mask, rows, keys, Q, **{name: part.astype(float) for name, part in floats.items()}, ahead=ahead, tables={})
+        grid = Grid(
+            mask, rows, keys, Q, **{name: part.astype(float) for name, part in floats.items()}, ahead=ahead, tables={}
+        )
         if len(batch) * tiles << (grid.shift + 7) >= 1 << 63:  # `_entries` numbers them all
-            raise refuse("plan", "the mask has too many tiles to plan",
-                         f"{batches} batch entries × {heads} heads that differ, {tiles:,} × {grid.units:,} tiles of {rows} × {keys}",
-                         f"at most {(1 << 63) >> (grid.shift + 7):,} tiles of rows, over all that differ",
-                         "split the call by batch entries, heads or rows")  # fmt: skip
+            raise refuse(
+                "plan",
+                "the mask has too many tiles to plan",
+                given=(
+                    f"{batches} batch entries × {heads} heads that differ, {tiles:,} × {grid.units:,} "
+                    f"tiles of {rows} × {keys}"
+                ),
+                expected=f"at most {(1 << 63) >> (grid.shift + 7):,} tiles of rows, over all that differ",
+                fix="split the call by batch entries, heads or rows",
+            )
         tile, first, last, mixed = _merged(grid, _descend(grid))
     offsets = np.zeros(batches * heads * tiles + 1, np.int64)
     np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
@@ -330,7 +358,9 @@ def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarra
 
 
 def _entries(grid: Grid, boxes: Boxes, chosen, high: int, wide: int, mixed: int) -> np.ndarray:
-    """The chosen boxes, one entry per tile that they cover: (tile, first unit, log2 of the units, mixed) in one integer."""
+    """The chosen boxes, one entry per tile that they cover: (tile, first unit, log2 of the units, mixed) in one
+    integer.
+    """
     group, row, column = (part[chosen] for part in boxes)
     top = row * high
     count = np.minimum(top + high, grid.tiles) - top
@@ -340,7 +370,9 @@ def _entries(grid: Grid, boxes: Boxes, chosen, high: int, wide: int, mixed: int)
 
 
 def _merged(grid: Grid, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The entries in order, neighbours of one kind joined: tile, first unit, last unit (past the edge, perhaps), mixed."""
+    """The entries in order, neighbours of one kind joined: tile, first unit, last unit (past the edge, perhaps),
+    mixed.
+    """
     entries = np.sort(entries)
     place, mixed = entries >> 7, entries & 1
     end = place + (1 << (entries >> 1 & 63))

@@ -33,14 +33,18 @@ def why_not(problem: Problem) -> list[str]:
 
 
 def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """softmax(scale · q kᵀ + bias where mask) v by torch -> out (B, H, Q, E), lse (B, H, Q), in the dtype of the problem."""
+    """softmax(scale · q kᵀ + bias where mask) v by torch -> out (B, H, Q, E), lse (B, H, Q), in the dtype of the
+    problem.
+    """
     B, H, G, Q, K, E = (problem.dims[name] for name in "BHGQKE")
     if 0 in (B, H, Q, K):
         return np.zeros((B, H, Q, E), problem.dtype), np.full((B, H, Q), -np.inf, problem.real)
     q, k, v = (_tensor(array) for array in (problem.q, problem.k, problem.v))
     allowed, added = _dense(problem)
     given = allowed if added is None else added if allowed is None else added.masked_fill(~allowed, -torch.inf)
-    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=given, scale=problem.scale, enable_gqa=H != G)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=given, scale=problem.scale, enable_gqa=H != G
+    )
     real = as_tensor(np.zeros(0, problem.real)).dtype
     logits = problem.scale * q.to(real) @ k.repeat_interleave(H // G, dim=1).mT.to(real)
     if added is not None:

@@ -39,8 +39,10 @@ def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
 
     def op(node, *given):
         row = OPERATORS[node.name]
-        args = [arg.astype(np.int64) if arg.dtype == np.bool_ and letter == "n" else arg
-                   for letter, arg in zip(row.takes, given, strict=True)]  # fmt: skip
+        args = [
+            arg.astype(np.int64) if arg.dtype == np.bool_ and letter == "n" else arg
+            for letter, arg in zip(row.takes, given, strict=True)
+        ]
         found = np.asarray(row.value(*args))
         return found.astype(np.float64) if node.kind == "float" and found.dtype.kind == "i" else found
 
@@ -55,8 +57,13 @@ def substituted(root: Expr, values: Mapping[Expr, Expr]) -> Expr:
     >>> substituted(key <= query, {key: key + 4})
     key + 4 <= query
     """
-    return fold(root, lambda node: node, lambda node: values.get(node, node), lambda node, *index: Read(node.table, *index),
-                lambda node, *args: Op(node.name, *args))  # fmt: skip
+    return fold(
+        root,
+        lambda node: node,
+        lambda node: values.get(node, node),
+        lambda node, *index: Read(node.table, *index),
+        lambda node, *args: Op(node.name, *args),
+    )
 
 
 def bounds(root: Expr, ranges: Mapping[str, intervals.Interval], tables: dict | None = None) -> intervals.Interval:
@@ -93,7 +100,9 @@ def ranges_of(
         return found
 
     with np.errstate(all="ignore"):
-        return fold_all(roots, lambda node: intervals.point(node.value), lambda node: ranges[node.name], read, op, meaning)
+        return fold_all(
+            roots, lambda node: intervals.point(node.value), lambda node: ranges[node.name], read, op, meaning
+        )
 
 
 def affine(node: Expr, forms: Mapping[int, Form]) -> Form:
@@ -152,8 +161,8 @@ def _difference(x: Form, y: Form, meaning: Mapping[int, intervals.Interval]) -> 
 def adjoints(root: Expr) -> dict[Expr, Expr]:
     """∂root/∂leaf for the score and every table read, as expressions (reverse mode over the tree).
 
-    A leaf that stands in several places gets the sum over them. Conditions, indices and steps carry no derivative. What a
-    condition did not choose passes nothing on, however steep it is there: 0 is chosen, not multiplied by.
+    A leaf that stands in several places gets the sum over them. Conditions, indices and steps carry no derivative. What
+    a condition did not choose passes nothing on, however steep it is there: 0 is chosen, not multiplied by.
     """
     reached: dict[Expr, Guarded] = {root: (None, ONE)}
     for node in reversed(list(walk(root))):
@@ -203,8 +212,9 @@ def _times(x: Expr, y: Expr) -> Expr:
 
 
 def deciding(root: Expr | None) -> frozenset[int]:
-    """The float parts of a score that decide something by a hair: they feed a comparison, a step or an index, and come from
-    positions and tables alone. They are computed in float64, as in the law; what follows the score is float32 anyway.
+    """The float parts of a score that decide something by a hair: they feed a comparison, a step or an index, and come
+    from positions and tables alone. They are computed in float64, as in the law; what follows the score is float32
+    anyway.
     """
     if root is None:
         return frozenset()

@@ -1,8 +1,8 @@
 """Callables in the form other libraries use, `mask(b, h, q, kv)` and `score(s, b, h, q, kv)`, traced into expressions.
 
-The callable runs once, on symbols. Arrays that it captures (closures, defaults, globals, partial arguments, attributes of the object
-that a method belongs to) are handed to it as tables, so that `ids[q] == ids[kv]` reads inside the kernel. The callable itself is
-not changed.
+The callable runs once, on symbols. Arrays that it captures (closures, defaults, globals, partial arguments, attributes
+of the object that a method belongs to) are handed to it as tables, so that `ids[q] == ids[kv]` reads inside the kernel.
+The callable itself is not changed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,21 @@ def as_mask(rule) -> Expr | None:
 
         found = dense(rule)
     if found is not None and found.kind != "bool":
-        raise refuse("mask", "a mask must be a condition", given=f"`{found!r}`, which is {found.kind}",
-                     expected="true where a query may attend", mend="compare it with something, or pass it as score=")  # fmt: skip
+        raise refuse(
+            "mask",
+            "a mask must be a condition",
+            given=f"`{found!r}`, which is {found.kind}",
+            expected="true where a query may attend",
+            fix="compare it with something, or pass it as score=",
+        )
     if found is not None and found.scored:
-        raise refuse("mask", "a mask cannot depend on the score", given=f"`{found!r}`", expected="a rule over positions",
-                     mend="use score=where(condition, score, float('-inf'))")  # fmt: skip
+        raise refuse(
+            "mask",
+            "a mask cannot depend on the score",
+            given=f"`{found!r}`",
+            expected="a rule over positions",
+            fix="use score=where(condition, score, float('-inf'))",
+        )
     return found
 
 
@@ -55,8 +65,13 @@ def as_score(rule) -> Expr | None:
 
         found = bias(rule)
     if found is not None and found.kind == "bool":
-        raise refuse("score", "a score must be a number", given=f"`{found!r}`, which is a condition",
-                     expected="a rule that gives the new logit", mend="pass it as mask=")  # fmt: skip
+        raise refuse(
+            "score",
+            "a score must be a number",
+            given=f"`{found!r}`, which is a condition",
+            expected="a rule that gives the new logit",
+            fix="pass it as mask=",
+        )
     return found
 
 
@@ -67,8 +82,13 @@ def _word(rule, what: str) -> Expr:
     from . import masks, scores
 
     known = (masks if what == "mask" else scores).__all__
-    raise refuse(what, f"a {what} is a rule, not a name", given=repr(rule), expected="an expression, a callable, or an array",
-                 mend=f"write {what}=regard.{rule}(…)" if rule in known else did_you_mean(rule, known))  # fmt: skip
+    raise refuse(
+        what,
+        f"a {what} is a rule, not a name",
+        given=repr(rule),
+        expected="an expression, a callable, or an array",
+        fix=f"write {what}=regard.{rule}(…)" if rule in known else did_you_mean(rule, known),
+    )
 
 
 def _called(rule, what: str, symbols) -> Expr:
@@ -78,9 +98,13 @@ def _called(rule, what: str, symbols) -> Expr:
         raise
     except Exception as error:  # somebody else's code is run, and may fail in any way
         names = ", ".join(repr(symbol) for symbol in symbols)
-        raise refuse(what, "the callable cannot be traced", given=f"{type(error).__name__} while it ran on symbols: {error}",
-                     expected=f"a function of ({names})",
-                     mend="index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if") from error  # fmt: skip
+        raise refuse(
+            what,
+            "the callable cannot be traced",
+            given=f"{type(error).__name__} while it ran on symbols: {error}",
+            expected=f"a function of ({names})",
+            fix="index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if",
+        ) from error
 
 
 def _with_tables(rule, seen: dict[int, Any]):

@@ -1,12 +1,13 @@
 """Dropout: which weights fall out, decided by counting: the same pairs in every engine, tiling, thread and pass.
 
-The number of a pair is a pure function of (seed, batch, head, query, key), so nothing is stored between forward and backward:
+The number of a pair is a pure function of (seed, batch, head, query, key), so nothing is stored between forward and
+backward:
 
-    words = philox(counter = (key // 4, query, head, batch), key = seed)      four words of 32 bits: one for each of four keys
+    words = philox(counter = (key // 4, query, head, batch), key = seed)   (four words of 32 bits, one per key)
     weight = p / (1 - rate) where words[key % 4] >= floor(rate · 2³²), else 0
 
-`query` and `key` are positions, so a prefill in chunks and decoding drop what the whole prefill drops. Integers decide: no engine
-can round a pair to the other side.
+`query` and `key` are positions, so a prefill in chunks and decoding drop what the whole prefill drops. Integers decide:
+no engine can round a pair to the other side.
 
 Source: Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (2011): Philox4x32 with ten rounds.
 

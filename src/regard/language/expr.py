@@ -1,9 +1,10 @@
 """The language: an attention is a small expression over batch, head, query, key and score.
 
-Four kinds of node, `Const · Var · Read · Op`, frozen and shared: writing the same expression twice gives the same object, so
-structural equality is identity (`a is b`) and `==` is free to build a mask. Everything else in regard is a reading of this
-tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative (`readings.adjoints`),
-its text (`repr`), and machine code (`regard.engines.jit`).
+Four kinds of node, `Const · Var · Read · Op`, frozen and shared: writing the same expression twice gives the same
+object, so structural equality is identity (`a is b`) and `==` is free to build a mask. Everything else in regard is a
+reading of this
+tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative
+(`readings.adjoints`), its text (`repr`), and machine code (`regard.engines.jit`).
 
     >>> from regard.language.expr import key, query
     >>> (key <= query) & (query - key < 256)
@@ -27,9 +28,27 @@ from .operators import CALL, COMPARE, MIRRORED, OPERATORS, UNARY
 from .syntax import Syntax
 
 __all__ = [
-    "Const", "Expr", "Op", "Read", "Table", "Var", "applied", "batch", "fold", "fold_all", "frozen_table", "head", "key", "lift", "query",
-    "score", "table", "tables_of", "text", "walk",
-]  # fmt: skip
+    "Const",
+    "Expr",
+    "Op",
+    "Read",
+    "Table",
+    "Var",
+    "applied",
+    "batch",
+    "fold",
+    "fold_all",
+    "frozen_table",
+    "head",
+    "key",
+    "lift",
+    "query",
+    "score",
+    "table",
+    "tables_of",
+    "text",
+    "walk",
+]
 
 SHOWN = 4000  # characters of an expression in a message: what shares its parts can be far longer as text than as a tree
 
@@ -39,7 +58,8 @@ _lock = lock()
 class Expr(Syntax):
     """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers).
 
-    What `nodes.share` adds: its digest, the tables that it reads, the tensors among them, whether it depends on the score.
+    What `nodes.share` adds: its digest, the tables that it reads, the tensors among them, whether it depends on the
+    score.
     """
 
     __slots__ = ("__weakref__", "digest", "kind", "scored", "sources", "tables")
@@ -84,8 +104,13 @@ class Const(Expr):
         kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
         value = {"bool": bool, "int": int, "float": float}[kind](value)  # not a subclass, such as np.float64
         if kind == "int" and not -(2**63) <= value < 2**63:
-            raise refuse("expression", "a whole number has more than 64 bits", given=f"{value}", expected="-2**63 … 2**63 - 1",
-                         mend="write it as a float")  # fmt: skip
+            raise refuse(
+                "expression",
+                "a whole number has more than 64 bits",
+                given=f"{value}",
+                expected="-2**63 … 2**63 - 1",
+                fix="write it as a float",
+            )
         # repr tells 0.0 from -0.0 and makes NaN equal to itself.
         return share(cls, (kind, repr(value)), value=value, kind=kind)
 
@@ -101,8 +126,13 @@ class Var(Expr):
 
     def __new__(cls, name):
         if name not in ("batch", "head", "query", "key", "score"):
-            raise refuse("expression", "unknown variable", given=repr(name),
-                         expected="batch, head, query, key or score", mend="use the symbols that regard exports")  # fmt: skip
+            raise refuse(
+                "expression",
+                "unknown variable",
+                given=repr(name),
+                expected="batch, head, query, key or score",
+                fix="use the symbols that regard exports",
+            )
         return share(cls, (name,), name=name, kind="float" if name == "score" else "int")
 
     def __reduce__(self):
@@ -113,7 +143,8 @@ class Table:
     """An array that expressions read: `table(a)[query, key]`. It is a view; later changes of the array are seen.
 
     Every index is clamped into the array: what lies below 0 reads element 0, what lies beyond the end reads the last.
-    `frozen` says that the numbers are a copy of regard's own, so that what was planned from them stays true. A read-only array of
+    `frozen` says that the numbers are a copy of regard's own, so that what was planned from them stays true. A
+    read-only array of
     somebody else is not: there may be an older view that writes, and its owner may make it writeable again.
     """
 
@@ -133,7 +164,9 @@ class Table:
         return Read(self, *index) if len(index) >= self.array.ndim else Partial(self, index)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's own."""
+        """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's
+        own.
+        """
         if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest", "scored"):
             raise AttributeError(name)
         return getattr(self.source, name)
@@ -182,10 +215,16 @@ def table(array, name: str = "table") -> Table:
             return known  # who computes on the device copies what is needed in each call
         numbers = _numbers(array)
         # A tensor may have been given other memory since: t.data = …
-        if known is not None and known.source is array and known.array.__array_interface__ == numbers.__array_interface__:
+        if (
+            known is not None
+            and known.source is array
+            and known.array.__array_interface__ == numbers.__array_interface__
+        ):
             return known
         made = Table(array, numbers, name)
-        if isinstance(array, np.ndarray) or hasattr(array, "detach"):  # a list is copied, so the next call reads it anew
+        if isinstance(array, np.ndarray) or hasattr(
+            array, "detach"
+        ):  # a list is copied, so the next call reads it anew
             _tables[id(array)] = made
         return made
 
@@ -205,11 +244,19 @@ def frozen_table(array, name: str = "table") -> Table:
 def _numbers(array) -> np.ndarray:
     """The array with one of the dtypes that kernels read."""
     numbers = outline(array, "table")
-    plain = (numbers.dtype.kind in "biu" or is_float(numbers.dtype)) and numbers.dtype.itemsize <= 8 and numbers.dtype.isnative
+    plain = (
+        (numbers.dtype.kind in "biu" or is_float(numbers.dtype))
+        and numbers.dtype.itemsize <= 8
+        and numbers.dtype.isnative
+    )
     if not plain or numbers.dtype == np.uint64 or numbers.size == 0:
-        raise refuse("table", "the array cannot be read", given=f"{numbers.dtype} {list(numbers.shape)}",
-                     expected="booleans, integers up to int64, or floats up to float64, and at least one element",
-                     mend="convert it with .astype(…), or leave out a table that has no element")  # fmt: skip
+        raise refuse(
+            "table",
+            "the array cannot be read",
+            given=f"{numbers.dtype} {list(numbers.shape)}",
+            expected="booleans, integers up to int64, or floats up to float64, and at least one element",
+            fix="convert it with .astype(…), or leave out a table that has no element",
+        )
     return numbers
 
 
@@ -222,16 +269,28 @@ class Read(Expr):
 
     def __new__(cls, table: Table, *index):
         if len(index) != table.array.ndim:
-            raise refuse("table", "wrong number of indices", given=f"{Partial(table, index)}", expected=f"{table.array.ndim} indices",
-                         mend="give one index per axis (slices are not supported)")  # fmt: skip
+            raise refuse(
+                "table",
+                "wrong number of indices",
+                given=f"{Partial(table, index)}",
+                expected=f"{table.array.ndim} indices",
+                fix="give one index per axis (slices are not supported)",
+            )
         # A constant -1 means the last element, as everywhere in Python; a computed index is clamped.
         lifted = tuple(
-            Const(max(part.value + size, 0)) if isinstance(part, Const) and part.kind == "int" and part.value < 0 else part
+            Const(max(part.value + size, 0))
+            if isinstance(part, Const) and part.kind == "int" and part.value < 0
+            else part
             for part, size in zip(map(lift, index), table.array.shape, strict=True)
         )
         if any(part.kind != "int" for part in lifted):
-            raise refuse("table", "an index is not an integer", given=f"{Partial(table, index)}", expected="integer expressions",
-                         mend="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition")  # fmt: skip
+            raise refuse(
+                "table",
+                "an index is not an integer",
+                given=f"{Partial(table, index)}",
+                expected="integer expressions",
+                fix="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
+            )
         return share(cls, (), table, *lifted, table=table, index=lifted, kind=table.kind)
 
     @property
@@ -254,15 +313,24 @@ class Op(Expr):
         lifted = tuple(map(lift, args))
         for letter, arg in zip(row.takes, lifted, strict=True):
             if letter == "b" and arg.kind != "bool":
-                raise refuse("expression", f"`{row.text}` needs conditions", given=f"`{arg}`, which is {arg.kind}",
-                             expected="a condition, such as key <= query",
-                             mend="compare it with something, or put parentheses around comparisons: (a < b) & (c < d)")  # fmt: skip
+                raise refuse(
+                    "expression",
+                    f"`{row.text}` needs conditions",
+                    given=f"`{arg}`, which is {arg.kind}",
+                    expected="a condition, such as key <= query",
+                    fix="compare it with something, or put parentheses around comparisons: (a < b) & (c < d)",
+                )
         if name in MIRRORED and isinstance(lifted[0], Const) and not isinstance(lifted[1], Const):
             return Op(MIRRORED[name], *reversed(lifted))  # 3 < key is how Python itself asks key > 3
         if name in ("floordiv", "mod") and isinstance(lifted[1], Const) and lifted[1].value == 0:
             left = f"({lifted[0]})" if _rank(lifted[0]) < row.precedence else f"{lifted[0]}"
-            raise refuse("expression", "division by zero", given=f"{left} {row.text} 0", expected="a divisor other than 0",
-                         mend="check the constant")  # fmt: skip
+            raise refuse(
+                "expression",
+                "division by zero",
+                given=f"{left} {row.text} 0",
+                expected="a divisor other than 0",
+                fix="check the constant",
+            )
         kind = row.gives
         if kind == "promote":
             kinds = {arg.kind for letter, arg in zip(row.takes, lifted, strict=True) if letter == "n"}
@@ -307,14 +375,22 @@ def lift(value) -> Expr:
         return getattr(nodes.compiled, _number(value)) if nodes.traced() else Const(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         if getattr(value, "requires_grad", False):
-            raise refuse("expression", "a number wants gradients", given=repr(value), expected="a number without: a constant",
-                         mend="pass value.item(), or read it as an array: table(value.reshape(1))[0]")  # fmt: skip
+            raise refuse(
+                "expression",
+                "a number wants gradients",
+                given=repr(value),
+                expected="a number without: a constant",
+                fix="pass value.item(), or read it as an array: table(value.reshape(1))[0]",
+            )
         return lift(value.item())
     shape = getattr(value, "shape", None)
     raise refuse(
-        "expression", "not a number", given=f"{type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else ""),
-        expected="an expression, a number, or a truth value", mend="to read an array, wrap and index it: table(array)[query, key]",
-    )  # fmt: skip
+        "expression",
+        "not a number",
+        given=f"{type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else ""),
+        expected="an expression, a number, or a truth value",
+        fix="to read an array, wrap and index it: table(array)[query, key]",
+    )
 
 
 def fold(root: Expr, const, var, read, op):
@@ -337,7 +413,9 @@ def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any
 
 
 def tables_of(*roots: Expr) -> dict[str, Table]:
-    """The tables an expression reads, under the names in which it prints: `eval(repr(e), names | tables_of(e)) is e`."""
+    """The tables an expression reads, under the names in which it prints:
+    `eval(repr(e), names | tables_of(e)) is e`.
+    """
     named: dict[str, Table] = {}
     for node in walk(*roots) if any(root.tables for root in roots) else ():
         if isinstance(node, Read) and not any(node.table is known for known in named.values()):
@@ -349,7 +427,9 @@ def tables_of(*roots: Expr) -> dict[str, Table]:
 
 
 def text(root: Expr, limit: float = float("inf")) -> str:
-    """The expression as Python that builds it again, with no more parentheses than it needs; past the limit it ends in …."""
+    """The expression as Python that builds it again, with no more parentheses than it needs; past the limit it ends in
+    ….
+    """
     names = {id(found): name for name, found in tables_of(root).items()}
     pieces: list[str] = []
     ahead: list[Any] = [root]  # what is still to be written, the next one last
@@ -390,7 +470,8 @@ def _parts(node: Expr, names: dict[int, str]) -> list[Any]:
     # Comparisons do not chain, and a right operand of equal rank needs its parentheses.
     left = ranks[0] < (row.precedence if len(args) == 2 else CALL) or ranks[0] == row.precedence == COMPARE
     first, *second = (
-        ["(", *arg, ")"] if loose else arg for arg, loose in zip(args, (left, ranks[-1] <= row.precedence), strict=False)
+        ["(", *arg, ")"] if loose else arg
+        for arg, loose in zip(args, (left, ranks[-1] <= row.precedence), strict=False)
     )
     return [*first, f" {row.text} ", *second[0]] if second else [row.text, *first]
 

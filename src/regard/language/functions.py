@@ -12,10 +12,37 @@ from .expr import Const, Expr, Read, applied, lift, table
 from .syntax import METHODS, SPELLINGS
 
 __all__ = [
-    "atan", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor", "log", "log1p", "log2", "maximum", "minimum", "pow",
-    "relu", "round_even", "rsqrt", "sigmoid", "sign", "sin", "softplus", "sqrt", "square", "tan", "tanh", "to_float", "to_int",
-    "trunc", "where",
-]  # fmt: skip
+    "atan",
+    "ceil",
+    "clip",
+    "cos",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "log",
+    "log1p",
+    "log2",
+    "maximum",
+    "minimum",
+    "pow",
+    "relu",
+    "round_even",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "softplus",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "to_float",
+    "to_int",
+    "trunc",
+    "where",
+]
 
 
 def _unary(name: str, sentence: str):
@@ -109,20 +136,32 @@ def as_kind(x: Expr, kind: str) -> Expr:
 
 
 def _kind_of(wanted) -> str | None:
-    """The kind that a dtype in anybody's spelling means; None for a device and for flags, which do not touch the number."""
+    """The kind that a dtype in anybody's spelling means; None for a device and for flags, which do not touch the
+    number.
+    """
     if isinstance(wanted, Expr):
         return wanted.kind
     name = str(wanted if isinstance(wanted, type) else getattr(wanted, "dtype", wanted))
     if any(narrow in name for narrow in ("int8", "int16", "uint")):
-        raise refuse("expression", "a number of so few bits would wrap around", given=repr(wanted),
-                     expected="int32 or int64", mend="leave the conversion out, or write x % 256 if wrapping is meant")  # fmt: skip
+        raise refuse(
+            "expression",
+            "a number of so few bits would wrap around",
+            given=repr(wanted),
+            expected="int32 or int64",
+            fix="leave the conversion out, or write x % 256 if wrapping is meant",
+        )
     for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
         if any(sign in name for sign in signs):
             return kind
     if wanted is None or isinstance(wanted, bool) or name.split(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
         return None
-    raise refuse("expression", "not a dtype", given=repr(wanted), expected="a dtype of NumPy or torch, or a device",
-                 mend="write it out: np.float32, torch.int64 …")  # fmt: skip
+    raise refuse(
+        "expression",
+        "not a dtype",
+        given=repr(wanted),
+        expected="a dtype of NumPy or torch, or a device",
+        fix="write it out: np.float32, torch.int64 …",
+    )
 
 
 def _cast(x: Expr, *wanted, **named) -> Expr:
@@ -137,8 +176,13 @@ def _made(value):
 
     def build(x, shape=(), dtype=None, **layout) -> Expr:
         if shape not in ((), []):
-            raise refuse("expression", "an array cannot be made inside a rule", given=f"shape {shape}",
-                         expected="a single number: shape ()", mend="make the array outside and read it with table(array)")  # fmt: skip
+            raise refuse(
+                "expression",
+                "an array cannot be made inside a rule",
+                given=f"shape {shape}",
+                expected="a single number: shape ()",
+                fix="make the array outside and read it with table(array)",
+            )
         kind = _kind_of(dtype) or x.kind
         return lift({"bool": bool, "int": int, "float": float}[kind](value))
 
@@ -147,8 +191,13 @@ def _made(value):
 
 def _divide(x, y, rounding_mode=None) -> Expr:
     if rounding_mode not in (None, "floor"):
-        raise refuse("expression", "no such rounding", given=f"rounding_mode={rounding_mode!r}", expected="None or 'floor'",
-                     mend="for division toward zero: trunc(x / y)")  # fmt: skip
+        raise refuse(
+            "expression",
+            "no such rounding",
+            given=f"rounding_mode={rounding_mode!r}",
+            expected="None or 'floor'",
+            fix="for division toward zero: trunc(x / y)",
+        )
     return lift(x) / y if rounding_mode is None else lift(x) // y
 
 
@@ -184,8 +233,13 @@ def _isinf(x) -> Expr:
 
 def _gelu(x, approximate="none") -> Expr:
     if approximate not in ("none", "tanh"):
-        raise refuse("expression", "no such gelu", given=f"approximate={approximate!r}", expected="'none' or 'tanh'",
-                     mend="leave it out for the exact one")  # fmt: skip
+        raise refuse(
+            "expression",
+            "no such gelu",
+            given=f"approximate={approximate!r}",
+            expected="'none' or 'tanh'",
+            fix="leave it out for the exact one",
+        )
     x = lift(x)
     if approximate == "tanh":
         return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -232,38 +286,146 @@ _INFIX: dict[str, Any] = {
 _COMPARE = {name: _lifted(getattr(operator, name)) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 
 # An alias of the language, not a new operator.
-SPELLINGS.update({
-    **{name: globals()[name] for name in __all__},
-    **_INFIX, **_COMPARE,
-    **{f"__{name}__": build for name, build in {**_INFIX, **_COMPARE}.items()},
-    **{f"__r{name}__": lambda x, y, build=build: build(y, x) for name, build in _INFIX.items()},
-    "subtract": _INFIX["sub"], "multiply": _INFIX["mul"], "divide": _divide, "true_divide": _divide,
-    "floor_divide": _INFIX["floordiv"], "remainder": _INFIX["mod"], "power": _power, "negative": operator.neg, "neg": operator.neg,
-    "rsub": lambda x, y: lift(y) - x, "abs": abs, "absolute": abs, "fabs": abs, "less": _COMPARE["lt"],
-    "less_equal": _COMPARE["le"], "greater": _COMPARE["gt"], "greater_equal": _COMPARE["ge"], "equal": _COMPARE["eq"],
-    "not_equal": _COMPARE["ne"], "logical_and": _INFIX["and"], "bitwise_and": _INFIX["and"], "logical_or": _INFIX["or"],
-    "bitwise_or": _INFIX["or"], "logical_xor": _INFIX["xor"], "bitwise_xor": _INFIX["xor"], "logical_not": operator.invert,
-    "bitwise_not": operator.invert, "invert": operator.invert, "clamp": _clamp, "clip": _clamp, "min": minimum, "max": maximum,
-    "fmod": _fmod, "isnan": _isnan, "isfinite": _isfinite, "isinf": _isinf, "gelu": _gelu, "silu": _silu, "softplus": _softplus,
-    "left_shift": _INFIX["lshift"], "right_shift": _INFIX["rshift"], "bitwise_left_shift": _INFIX["lshift"],
-    "bitwise_right_shift": _INFIX["rshift"], "round": round_even, "rint": round_even, "arctan": atan, "fix": trunc, "relu": _relu,
-    "ones_like": lambda x, **named: _made(1)(x, **named), "zeros_like": lambda x, **named: _made(0)(x, **named),
-    "full_like": lambda x, value, **named: _made(value)(x, **named),
-    "__getitem__": lambda array, index: table(array)[index],  # torch asks the index; NumPy does not
-})  # fmt: skip
+SPELLINGS.update(
+    {
+        **{name: globals()[name] for name in __all__},
+        **_INFIX,
+        **_COMPARE,
+        **{f"__{name}__": build for name, build in {**_INFIX, **_COMPARE}.items()},
+        **{f"__r{name}__": lambda x, y, build=build: build(y, x) for name, build in _INFIX.items()},
+        "subtract": _INFIX["sub"],
+        "multiply": _INFIX["mul"],
+        "divide": _divide,
+        "true_divide": _divide,
+        "floor_divide": _INFIX["floordiv"],
+        "remainder": _INFIX["mod"],
+        "power": _power,
+        "negative": operator.neg,
+        "neg": operator.neg,
+        "rsub": lambda x, y: lift(y) - x,
+        "abs": abs,
+        "absolute": abs,
+        "fabs": abs,
+        "less": _COMPARE["lt"],
+        "less_equal": _COMPARE["le"],
+        "greater": _COMPARE["gt"],
+        "greater_equal": _COMPARE["ge"],
+        "equal": _COMPARE["eq"],
+        "not_equal": _COMPARE["ne"],
+        "logical_and": _INFIX["and"],
+        "bitwise_and": _INFIX["and"],
+        "logical_or": _INFIX["or"],
+        "bitwise_or": _INFIX["or"],
+        "logical_xor": _INFIX["xor"],
+        "bitwise_xor": _INFIX["xor"],
+        "logical_not": operator.invert,
+        "bitwise_not": operator.invert,
+        "invert": operator.invert,
+        "clamp": _clamp,
+        "clip": _clamp,
+        "min": minimum,
+        "max": maximum,
+        "fmod": _fmod,
+        "isnan": _isnan,
+        "isfinite": _isfinite,
+        "isinf": _isinf,
+        "gelu": _gelu,
+        "silu": _silu,
+        "softplus": _softplus,
+        "left_shift": _INFIX["lshift"],
+        "right_shift": _INFIX["rshift"],
+        "bitwise_left_shift": _INFIX["lshift"],
+        "bitwise_right_shift": _INFIX["rshift"],
+        "round": round_even,
+        "rint": round_even,
+        "arctan": atan,
+        "fix": trunc,
+        "relu": _relu,
+        "ones_like": lambda x, **named: _made(1)(x, **named),
+        "zeros_like": lambda x, **named: _made(0)(x, **named),
+        "full_like": lambda x, value, **named: _made(value)(x, **named),
+        "__getitem__": lambda array, index: table(array)[index],  # torch asks the index; NumPy does not
+    }
+)
 
 # Methods that callables written for tensors use on their arguments.
-METHODS.update({
-    **{name: SPELLINGS[name] for name in (
-        "abs", "add", "atan", "ceil", "clamp", "clip", "cos", "div", "eq", "erf", "exp", "exp2", "expm1", "floor",
-        "floor_divide", "fmod", "ge", "gt", "isfinite", "isinf", "isnan", "le", "log", "log1p", "log2", "logical_and",
-        "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "ne", "neg",
-        "pow", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "tan", "tanh", "trunc",
-    )},
-    **{name: lambda x, kind=kind: as_kind(x, kind) for name, kind in {
-        "float": "float", "double": "float", "half": "float", "int": "int", "long": "int", "bool": "bool",
-    }.items()},
-    "to": _cast, "type": _cast, "type_as": _cast, "astype": _cast, "new_ones": _made(1), "new_zeros": _made(0),
-    "new_full": lambda x, shape, value, **named: _made(value)(x, shape, **named),
-    "item": _item, "contiguous": lambda x: x, "clone": lambda x: x, "detach": lambda x: x,
-})  # fmt: skip
+METHODS.update(
+    {
+        **{
+            name: SPELLINGS[name]
+            for name in (
+                "abs",
+                "add",
+                "atan",
+                "ceil",
+                "clamp",
+                "clip",
+                "cos",
+                "div",
+                "eq",
+                "erf",
+                "exp",
+                "exp2",
+                "expm1",
+                "floor",
+                "floor_divide",
+                "fmod",
+                "ge",
+                "gt",
+                "isfinite",
+                "isinf",
+                "isnan",
+                "le",
+                "log",
+                "log1p",
+                "log2",
+                "logical_and",
+                "logical_not",
+                "logical_or",
+                "logical_xor",
+                "lt",
+                "maximum",
+                "minimum",
+                "mul",
+                "ne",
+                "neg",
+                "pow",
+                "relu",
+                "remainder",
+                "round",
+                "rsqrt",
+                "sigmoid",
+                "sign",
+                "sin",
+                "sqrt",
+                "square",
+                "sub",
+                "tan",
+                "tanh",
+                "trunc",
+            )
+        },
+        **{
+            name: lambda x, kind=kind: as_kind(x, kind)
+            for name, kind in {
+                "float": "float",
+                "double": "float",
+                "half": "float",
+                "int": "int",
+                "long": "int",
+                "bool": "bool",
+            }.items()
+        },
+        "to": _cast,
+        "type": _cast,
+        "type_as": _cast,
+        "astype": _cast,
+        "new_ones": _made(1),
+        "new_zeros": _made(0),
+        "new_full": lambda x, shape, value, **named: _made(value)(x, shape, **named),
+        "item": _item,
+        "contiguous": lambda x: x,
+        "clone": lambda x: x,
+        "detach": lambda x: x,
+    }
+)

@@ -1,4 +1,6 @@
-"""One node for each structure: what is written twice is built once, and has a name that tells it from every other structure."""
+"""One node for each structure: what is written twice is built once, and has a name that tells it from every other
+structure.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ __all__ = ["compiled", "known", "name_of_array", "share", "traced", "walk"]
 
 HASHED = 1 << 16  # bytes of an array that are worth reading to name it by its content
 
-_nodes: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by identity: class, words, and the ids of the parts
+_nodes: weakref.WeakValueDictionary = (
+    weakref.WeakValueDictionary()
+)  # by identity: class, words, and the ids of the parts
 _named: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by digest
 _lock = lock()
 _process = f"{os.getpid()} {os.urandom(8).hex()}"
@@ -24,9 +28,9 @@ _count = itertools.count()
 def share(cls, words: tuple, *parts, **fields):
     """The node of this class, these words and these parts: the one that exists already, or a new one.
 
-    It gets `digest`, a name for the structure: the same in every process, unless the node reads an array that may change;
-    `tables`, which it reads; `sources`, the tensors among these; `scored`, whether it depends on the score. These are plain data,
-    so that torch.compile can read them off a rule.
+    It gets `digest`, a name for the structure: the same in every process, unless the node reads an array that may
+    change; `tables`, which it reads; `sources`, the tensors among these; `scored`, whether it depends on the score.
+    These are plain data, so that torch.compile can read them off a rule.
     """
     identity = (cls, *words, *map(id, parts))
     node = _nodes.get(identity)
@@ -77,12 +81,16 @@ def _hash(content: bytes) -> str:
 
 
 def traced() -> bool:
-    """Whether torch.compile is reading this code instead of running it; where torch is used, its own answer stands here."""
+    """Whether torch.compile is reading this code instead of running it; where torch is used, its own answer stands
+    here.
+    """
     return False
 
 
 class Compiled:
-    """The nodes of rules that are part of a compiled program, as attributes: there torch.compile finds what it has built."""
+    """The nodes of rules that are part of a compiled program, as attributes: there torch.compile finds what it has
+    built.
+    """
 
     def hold(self, node) -> str:
         setattr(self, node.digest, node)

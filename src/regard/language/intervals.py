@@ -2,7 +2,8 @@
 
 An `Interval` holds two float64 arrays, one entry per tile, and whether NaN is possible. Endpoints are computed by the
 operations that compute the values, so rounding (which is monotone) keeps them sound; integers beyond 2**53, where
-float64 stops being exact, become unbounded, and arithmetic on those may wrap around 64 bits (see `wrapped`). Truth is an
+float64 stops being exact, become unbounded, and arithmetic on those may wrap around 64 bits (see `wrapped`). Truth is
+an
 interval too: [1, 1] always, [0, 0] never, [0, 1] unknown.
 An interval may be wider than the truth. That costs speed, never correctness.
 """
@@ -108,7 +109,9 @@ def div(x, y):
 
 
 def floordiv(x, y):
-    """The floor of the quotient: both are monotone, so the corners hold; towards an infinite divisor -0 is meant as -1."""
+    """The floor of the quotient: both are monotone, so the corners hold; towards an infinite divisor -0 is meant as
+    -1.
+    """
     crosses = spans_zero(y)
     with np.errstate(all="ignore"):
         corners = [np.floor(a / b) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
@@ -240,9 +243,9 @@ def logical_xor(x, y):
 class RangeTable:
     """Minimum and maximum of an array over index ranges, many ranges at once.
 
-    One ranged axis: the ends of the range where the array rises along it (as document numbers do), else a sparse table (every
-    power of two) over cells of a few entries. Two ranged axes of a boolean array: counts by an integral image. Anything else:
-    the minimum and maximum of all.
+    One ranged axis: the ends of the range where the array rises along it (as document numbers do), else a sparse table
+    (every power of two) over cells of a few entries. Two ranged axes of a boolean array: counts by an integral image.
+    Anything else: the minimum and maximum of all.
     """
 
     CELLS = 1 << 17  # a sparse table has at most this many cells, so that a million entries cost a few milliseconds
@@ -333,7 +336,9 @@ class RangeTable:
 
 
 def _cell(entries: int, limit: int, axes: int) -> int:
-    """The smallest power of two such that cells of that size, along so many axes, number no more than about the limit."""
+    """The smallest power of two such that cells of that size, along so many axes, number no more than about the
+    limit.
+    """
     cell = 1
     while entries > limit * cell**axes:
         cell *= 2
@@ -341,13 +346,17 @@ def _cell(entries: int, limit: int, axes: int) -> int:
 
 
 def _doubling(smaller, cells: np.ndarray) -> np.ndarray:
-    """(powers, …, n): entry [p, …, i] is the extreme of the 2**p cells from i on; the tail of each power is never read."""
+    """(powers, …, n): entry [p, …, i] is the extreme of the 2**p cells from i on; the tail of each power is never
+    read.
+    """
     size = cells.shape[-1]
     found = np.empty((size.bit_length(), *cells.shape), cells.dtype)
     found[0] = cells
     for power in range(1, len(found)):
         half, count = 1 << (power - 1), size - (1 << power) + 1
-        smaller(found[power - 1, ..., :count], found[power - 1, ..., half : half + count], out=found[power, ..., :count])
+        smaller(
+            found[power - 1, ..., :count], found[power - 1, ..., half : half + count], out=found[power, ..., :count]
+        )
     return found
 
 

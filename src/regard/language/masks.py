@@ -12,8 +12,18 @@ from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, tabl
 from .functions import minimum
 
 __all__ = [
-    "blocks", "causal", "dense", "dilated", "documents", "everything", "global_tokens", "lengths", "prefix", "strided", "window",
-]  # fmt: skip
+    "blocks",
+    "causal",
+    "dense",
+    "dilated",
+    "documents",
+    "everything",
+    "global_tokens",
+    "lengths",
+    "prefix",
+    "strided",
+    "window",
+]
 
 LIMIT = 1 << 31  # positions are 32-bit in compiled code
 
@@ -39,8 +49,8 @@ def causal() -> Expr:
 def window(left: int | None, right: int | None = 0) -> Expr:
     """A query sees `left` keys up to and including itself, and `right` keys after it; None is no limit.
 
-    `window(256)` sees 256 keys. Flash attention's window_size=(l, r) counts the keys before the query, so there l = left - 1;
-    transformers' sliding_window equals `left`.
+    `window(256)` sees 256 keys. Flash attention's window_size=(l, r) counts the keys before the query, so there l =
+    left - 1; transformers' sliding_window equals `left`.
 
     >>> window(256)
     (query - key < 256) & (key - query <= 0)
@@ -62,21 +72,31 @@ def documents(ids=None, *, lengths=None) -> Expr:
     """Several documents packed in one row: a query attends its own document only.
 
     ids: the document of each position, (K,) or (B, K). lengths: instead, the lengths of consecutive documents, (N,).
-    Rows beyond the last belong to the last document. Refused: both or neither; negative lengths; with the call, fewer positions
-    than keys.
+    Rows beyond the last belong to the last document. Refused: both or neither; negative lengths; with the call, fewer
+    positions than keys.
 
     >>> documents(lengths=[3, 4, 5])
     document[query] == document[key]
     """
     if (ids is None) == (lengths is None):
-        raise refuse("documents", "one description is needed", given="both ids and lengths" if ids is not None else "neither",
-                     expected="ids=… or lengths=…", mend="give one of them")  # fmt: skip
+        raise refuse(
+            "documents",
+            "one description is needed",
+            given="both ids and lengths" if ids is not None else "neither",
+            expected="ids=… or lengths=…",
+            fix="give one of them",
+        )
     if ids is None:
         counts = _integers(lengths, "documents", (1,))
         _not_negative(counts, "documents", "length")
         if counts.astype(float).sum() >= LIMIT:
-            raise refuse("documents", "the documents are too long", given=f"{counts.astype(float).sum():.0f} positions",
-                         expected="fewer than 2**31 positions", mend="check lengths")  # fmt: skip
+            raise refuse(
+                "documents",
+                "the documents are too long",
+                given=f"{counts.astype(float).sum():.0f} positions",
+                expected="fewer than 2**31 positions",
+                fix="check lengths",
+            )
         ids = np.repeat(np.arange(len(counts)), counts)
     numbers = _integers(ids, "documents", (1, 2))
     document = _frozen(numbers, "document")
@@ -116,7 +136,8 @@ def strided(step: int) -> Expr:
 
 
 def global_tokens(which) -> Expr:
-    """Tokens that attend everything and are attended by everything, as in Longformer: the first n, or a list of positions.
+    """Tokens that attend everything and are attended by everything, as in Longformer: the first n, or a list of
+    positions.
 
     >>> global_tokens(1)
     (key < 1) | (query < 1)
@@ -129,8 +150,13 @@ def global_tokens(which) -> Expr:
         return lift(False)
     _not_negative(positions, "global_tokens", "position")
     if positions.max() >= LIMIT:
-        raise refuse("global_tokens", "a position is too large", given=f"{positions.max()}", expected="positions below 2**31",
-                     mend="check the list")  # fmt: skip
+        raise refuse(
+            "global_tokens",
+            "a position is too large",
+            given=f"{positions.max()}",
+            expected="positions below 2**31",
+            fix="check the list",
+        )
     # One entry beyond the last keeps later positions, which read it, out of the set.
     beyond = int(positions.max()) + 1
     chosen = np.zeros(beyond + 1, np.bool_)
@@ -142,16 +168,21 @@ def global_tokens(which) -> Expr:
 def blocks(pattern, size: int | tuple[int, int]) -> Expr:
     """A pattern of blocks: query block i may attend key block j where pattern[…, i, j] is true.
 
-    pattern: booleans, (rows, columns), with heads and then batch in front if they differ. size: of a block, one number or
-    (queries, keys). Positions beyond the pattern belong to its last block.
+    pattern: booleans, (rows, columns), with heads and then batch in front if they differ. size: of a block, one number
+    or (queries, keys). Positions beyond the pattern belong to its last block.
 
     >>> blocks(np.eye(4, dtype=bool), 64)
     pattern[query // 64, key // 64]
     """
     sizes = size if isinstance(size, tuple | list) else (size, size)
     if len(sizes) != 2:
-        raise refuse("blocks", "a block has two sides", given=f"size={size!r}", expected="one number, or (queries, keys)",
-                     mend="give both sides")  # fmt: skip
+        raise refuse(
+            "blocks",
+            "a block has two sides",
+            given=f"size={size!r}",
+            expected="one number, or (queries, keys)",
+            fix="give both sides",
+        )
     per_query, per_key = (count(part, "blocks", "the size", least=1) for part in sizes)
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
 
@@ -159,8 +190,8 @@ def blocks(pattern, size: int | tuple[int, int]) -> Expr:
 def dense(array, query_start: int | None = None) -> Expr:
     """Any boolean array that broadcasts to (B, H, Q, K), as rows over keys.
 
-    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard. Rows
-    beyond the array read its edge; with the call, fewer columns than keys are refused.
+    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard.
+    Rows beyond the array read its edge; with the call, fewer columns than keys are refused.
 
     >>> dense(np.ones((2, 8), bool))
     mask[query - 6, key]
@@ -172,8 +203,13 @@ def rows_and_keys(array: np.ndarray, name: str, query_start: int | None) -> tupl
     """The row and the column at which a position reads an array (…, rows, keys)."""
     rows, keys = (1, 1, *array.shape)[-2:]
     if query_start is None and keys == 1 < rows:
-        raise refuse(name, "one column does not tell where its rows stand", given=f"shape {array.shape}",
-                     expected="query_start=…, the position of row 0", mend="query_start=0 if row i stands at position i")  # fmt: skip
+        raise refuse(
+            name,
+            "one column does not tell where its rows stand",
+            given=f"shape {array.shape}",
+            expected="query_start=…, the position of row 0",
+            fix="query_start=0 if row i stands at position i",
+        )
     start = (keys - rows if rows > 1 else 0) if query_start is None else whole(query_start, name, "query_start")
     return query - start if start else query, key
 
@@ -187,9 +223,13 @@ def along(shown: Table, *position: Expr):
 def _boolean(array, name: str, *position: Expr) -> Expr:
     shown = table(array, name)
     if shown.kind != "bool" or not 1 <= shown.array.ndim <= 4:
-        raise refuse(name, "not an array of conditions", given=f"{shown.array.dtype} {list(shown.array.shape)}",
-                     expected="booleans with one to four axes: …, heads, rows, keys",
-                     mend="compare it first (array != 0), or pass numbers that are added to scores as score=")  # fmt: skip
+        raise refuse(
+            name,
+            "not an array of conditions",
+            given=f"{shown.array.dtype} {list(shown.array.shape)}",
+            expected="booleans with one to four axes: …, heads, rows, keys",
+            fix="compare it first (array != 0), or pass numbers that are added to scores as score=",
+        )
     return along(shown, *position)
 
 
@@ -200,8 +240,13 @@ def whole(value, where: str, what: str) -> int:
             raise TypeError("a truth value")
         return operator.index(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise refuse(where, f"{what} is not a whole number", given=f"{value!r}", expected="an integer",
-                     mend="round it with int(…)") from error  # fmt: skip
+        raise refuse(
+            where,
+            f"{what} is not a whole number",
+            given=f"{value!r}",
+            expected="an integer",
+            fix="round it with int(…)",
+        ) from error
 
 
 def count(value, where: str, what: str, least: int = 0):
@@ -210,8 +255,13 @@ def count(value, where: str, what: str, least: int = 0):
         return value
     number = whole(value, where, what)
     if number < least:
-        raise refuse(where, f"{what} is {'negative' if number < 0 else 'too small'}", given=f"{number}",
-                     expected=f"{least} or more", mend="check the number")  # fmt: skip
+        raise refuse(
+            where,
+            f"{what} is {'negative' if number < 0 else 'too small'}",
+            given=f"{number}",
+            expected=f"{least} or more",
+            fix="check the number",
+        )
     return number
 
 
@@ -226,15 +276,25 @@ def _per_batch(value, name: str):
 
 def _not_negative(numbers: np.ndarray, where: str, what: str) -> None:
     if (numbers < 0).any():
-        raise refuse(where, f"a {what} is negative", given=f"{numbers.min()}", expected=f"{what}s of 0 or more",
-                     mend="count from the start")  # fmt: skip
+        raise refuse(
+            where,
+            f"a {what} is negative",
+            given=f"{numbers.min()}",
+            expected=f"{what}s of 0 or more",
+            fix="count from the start",
+        )
 
 
 def _integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
     array = read_array(value, where)
     if array.ndim not in axes or (array.dtype.kind not in "iu" and array.size):
-        raise refuse(where, "not a list of integers", given=f"{array.dtype} {list(array.shape)}",
-                     expected=f"integers with {' or '.join(map(str, axes))} axes", mend="convert it with .astype(int)")  # fmt: skip
+        raise refuse(
+            where,
+            "not a list of integers",
+            given=f"{array.dtype} {list(array.shape)}",
+            expected=f"integers with {' or '.join(map(str, axes))} axes",
+            fix="convert it with .astype(int)",
+        )
     return array.astype(np.int64)
 
 

@@ -1,4 +1,5 @@
-"""What can be asked of the weights without building them: the measures, what each gives, and every check of the question.
+"""What can be asked of the weights without building them: the measures, what each gives, and every check of the
+question.
 
 P is the matrix of weights as `attention_weights` gives it, one row per query: with sinks a row sums to less than 1.
 """
@@ -15,21 +16,40 @@ from ..common.errors import Reason, Refused, did_you_mean, refuse
 from .masks import everything
 from .problem import Problem
 
-__all__ = ["Asked", "Counts", "Distance", "Mass", "Maximum", "Measure", "Pooled", "PooledMap", "Range", "Top", "asked", "edges",
-           "mass", "pooled", "top"]  # fmt: skip
+__all__ = [
+    "Asked",
+    "Counts",
+    "Distance",
+    "Mass",
+    "Maximum",
+    "Measure",
+    "Pooled",
+    "PooledMap",
+    "Range",
+    "Top",
+    "asked",
+    "edges",
+    "mass",
+    "pooled",
+    "top",
+]
 
 LARGEST_TOP = 1024  # keys per row: more would be a matrix again
 
 
 class Maximum(NamedTuple):
-    """The largest weight of each row and its key, (…, H, Q); the first key where several share it, -1 where there is none."""
+    """The largest weight of each row and its key, (…, H, Q); the first key where several share it, -1 where there is
+    none.
+    """
 
     weight: Any
     key: Any
 
 
 class Top(NamedTuple):
-    """The largest weights of each row, falling, and their keys, (…, H, Q, count); weight 0 and key -1 where keys run out."""
+    """The largest weights of each row, falling, and their keys, (…, H, Q, count); weight 0 and key -1 where keys run
+    out.
+    """
 
     weight: Any
     key: Any
@@ -43,7 +63,9 @@ class Distance(NamedTuple):
 
 
 class Range(NamedTuple):
-    """The smallest and largest score of each row over the keys it attends, (…, H, Q); inf and -inf where it attends none."""
+    """The smallest and largest score of each row over the keys it attends, (…, H, Q); inf and -inf where it attends
+    none.
+    """
 
     minimum: Any
     maximum: Any
@@ -114,7 +136,8 @@ WITH_ARGUMENTS = {"mass": "mass(key < 4)", "top": "top(5)", "pooled": "pooled(64
 def mass(keys, name: str = "mass") -> Mass:
     """The weight that each row puts on a set of keys, Σ p over the set -> (…, H, Q).
 
-    keys: whatever can be a mask: an expression, a callable, booleans. The mask of the call still decides what is attended.
+    keys: whatever can be a mask: an expression, a callable, booleans. The mask of the call still decides what is
+    attended.
 
     >>> from regard.language.expr import key, query
     >>> mass(key == query - 1, name="previous").name
@@ -131,10 +154,12 @@ def top(count: int, name: str = "top") -> TopKeys:
 def pooled(rows: int, columns: int, name: str = "pooled") -> PooledMap:
     """Mean and maximum of the weights in each cell of a map of rows × columns -> `Pooled`.
 
-    Cell (r, c) holds the query rows ⌊r·Q/rows⌋ … ⌊(r+1)·Q/rows⌋ − 1 and the keys ⌊c·K/columns⌋ … ⌊(c+1)·K/columns⌋ − 1, so cells
-    differ by one row and one key at most. Pairs that are not attended count as 0.
+    Cell (r, c) holds the query rows ⌊r·Q/rows⌋ … ⌊(r+1)·Q/rows⌋ − 1 and the keys ⌊c·K/columns⌋ … ⌊(c+1)·K/columns⌋ − 1,
+    so cells differ by one row and one key at most. Pairs that are not attended count as 0.
     """
-    return PooledMap("pooled", _name("pooled", name), _whole("pooled", "rows", rows), _whole("pooled", "columns", columns))
+    return PooledMap(
+        "pooled", _name("pooled", name), _whole("pooled", "rows", rows), _whole("pooled", "columns", columns)
+    )
 
 
 def edges(size: int, cells: int) -> np.ndarray:
@@ -144,15 +169,25 @@ def edges(size: int, cells: int) -> np.ndarray:
 
 def _name(where: str, name) -> str:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
-        raise refuse(where, "a measure's name is not a name", f"name={name!r}", "a Python identifier, such as 'first_tokens'",
-                     "choose another")  # fmt: skip
+        raise refuse(
+            where,
+            "a measure's name is not a name",
+            given=f"name={name!r}",
+            expected="a Python identifier, such as 'first_tokens'",
+            fix="choose another",
+        )
     return name
 
 
 def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
-        raise refuse(where, f"{name} is not a number of them", f"{name}={value!r}", f"a whole number, 1 … {most}",
-                     "give an integer")  # fmt: skip
+        raise refuse(
+            where,
+            f"{name} is not a number of them",
+            given=f"{name}={value!r}",
+            expected=f"a whole number, 1 … {most}",
+            fix="give an integer",
+        )
     return int(value)
 
 
@@ -166,15 +201,28 @@ class Asked(NamedTuple):
         return (measure for measure in self.measures if measure.kind in kinds)
 
 
-def asked(q, k, of, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention_stats",
-          device="cpu") -> Asked:  # fmt: skip
-    """The checked question, or `Refused` with all reasons at once; device: where it is answered, as for `Problem.of`."""
+def asked(
+    q, k, of, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention_stats", device="cpu"
+) -> Asked:
+    """The checked question, or `Refused` with all reasons at once; device: where it is answered, as for
+    `Problem.of`.
+    """
     reasons: list[Reason] = []
     measures = _measures(of, reasons)
     problem = None
     try:
-        problem = Problem.of(q, k, None, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where=where,
-                             device=device)  # fmt: skip
+        problem = Problem.of(
+            q,
+            k,
+            None,
+            mask=mask,
+            score=score,
+            scale=scale,
+            query_start=query_start,
+            sinks=sinks,
+            where=where,
+            device=device,
+        )
     except Refused as refused:
         reasons += refused.reasons
     if problem is not None:
@@ -189,7 +237,14 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
     known = (*PLAIN, *WITH_ARGUMENTS)
     listed = [of] if isinstance(of, str | Measure) else list(of) if hasattr(of, "__iter__") else [of]
     if not listed:
-        reasons.append(Reason("nothing is asked", f"of={of!r}", "at least one measure", f"choose from {', '.join(known)}"))
+        reasons.append(
+            Reason(
+                "nothing is asked",
+                given=f"of={of!r}",
+                expected="at least one measure",
+                fix=f"choose from {', '.join(known)}",
+            )
+        )
     found: list[Measure] = []
     for each in listed:
         if isinstance(each, Measure):
@@ -198,16 +253,34 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
             found.append(Measure(each, each))
         elif isinstance(each, str) and each in WITH_ARGUMENTS:
             reasons.append(
-                Reason(f"{each} needs arguments", f"{each!r}", f"regard.{each}(…)", f"write regard.{WITH_ARGUMENTS[each]}")
+                Reason(
+                    f"{each} needs arguments",
+                    given=f"{each!r}",
+                    expected=f"regard.{each}(…)",
+                    fix=f"write regard.{WITH_ARGUMENTS[each]}",
+                )
             )
         else:
             given = repr(each) if isinstance(each, str | int | float) else f"{type(each).__name__}"
-            reasons.append(Reason("no such measure", given, f"one of {', '.join(known)}", did_you_mean(str(each), known)))
+            reasons.append(
+                Reason(
+                    "no such measure",
+                    given=given,
+                    expected=f"one of {', '.join(known)}",
+                    fix=did_you_mean(str(each), known),
+                )
+            )
     names = [measure.name for measure in found]
     for name in sorted({name for name in names if names.count(name) > 1}):
         kind = next(measure.kind for measure in found if measure.name == name)
-        reasons.append(Reason(f"two measures are called {name!r}", ", ".join(names), "one name for each",
-                              "ask for it once" if kind in PLAIN else f"name them: {kind}(…, name='another')"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"two measures are called {name!r}",
+                given=", ".join(names),
+                expected="one name for each",
+                fix="ask for it once" if kind in PLAIN else f"name them: {kind}(…, name='another')",
+            )
+        )
     return tuple(found)
 
 
@@ -217,14 +290,18 @@ def _settled(measure: Measure, problem: Problem, q, k, query_start, device: str,
         try:
             keys = Problem.of(q, k, None, mask=measure.keys, query_start=query_start, device=device).mask
         except Refused as refused:
-            reasons += [
-                Reason(f"{measure.name}: {each.what}", each.given, each.expected, each.mend) for each in refused.reasons
-            ]
+            reasons += [replace(each, what=f"{measure.name}: {each.what}") for each in refused.reasons]
             return measure
         return replace(measure, keys=everything() if keys is None else keys)
     if isinstance(measure, PooledMap):
         Q, K = (problem.dims[name] for name in "QK")
         if measure.rows > Q or measure.columns > K:
-            reasons.append(Reason(f"{measure.name} has more cells than the matrix", f"{measure.rows} × {measure.columns}",
-                                  f"at most Q × K = {Q} × {K}", f"pooled({min(measure.rows, Q)}, {min(measure.columns, K)})"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"{measure.name} has more cells than the matrix",
+                    given=f"{measure.rows} × {measure.columns}",
+                    expected=f"at most Q × K = {Q} × {K}",
+                    fix=f"pooled({min(measure.rows, Q)}, {min(measure.columns, K)})",
+                )
+            )
     return measure

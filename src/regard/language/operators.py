@@ -1,7 +1,7 @@
 """The table of operators: one row says everything about an operator except how an engine emits it.
 
-A row holds what the operator takes and gives, its value (NumPy), its bounds over a tile (intervals), its partial derivatives
-(expressions, built through the namespace `f`), its spelling, and its cost in floating-point operations.
+A row holds what the operator takes and gives, its value (NumPy), its bounds over a tile (intervals), its partial
+derivatives (expressions, built through the namespace `f`), its spelling, and its cost in floating-point operations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Operator(NamedTuple):
 
 
 def floor_divide(x, y):
-    """floor(x / y), with the quotient of floats rounded first, as compiled code has it: 1.0 // 0.1 is 10. Integers by 0 give 0."""
+    """floor(x / y), with the quotient of floats rounded first, as compiled code has it: 1.0 // 0.1 is 10. Integers by 0
+    give 0.
+    """
     whole = x.dtype.kind == y.dtype.kind == "i"
     return np.floor_divide(x, y) if whole else np.floor(np.true_divide(x, y))
 
@@ -122,7 +124,8 @@ _ROWS = [
              lambda f, o, x: (o * (1 - o),), "sigmoid", CALL, 12),
     Operator("erf", "n", "float", erf, i.rising(erf),
              lambda f, o, x: (2 / math.sqrt(math.pi) * f.exp(-x * x),), "erf", CALL, 20),
-    Operator("atan", "n", "float", np.arctan, i.rising(np.arctan), lambda f, o, x: (1 / (1 + x * x),), "atan", CALL, 20),
+    Operator("atan", "n", "float", np.arctan, i.rising(np.arctan),
+             lambda f, o, x: (1 / (1 + x * x),), "atan", CALL, 20),
     Operator("sin", "n", "float", np.sin, i.within(-1.0, 1.0), lambda f, o, x: (f.cos(x),), "sin", CALL, 20),
     Operator("cos", "n", "float", np.cos, i.within(-1.0, 1.0), lambda f, o, x: (-f.sin(x),), "cos", CALL, 20),
     Operator("tan", "n", "float", np.tan, i.anything, lambda f, o, x: (1 + o * o,), "tan", CALL, 25),

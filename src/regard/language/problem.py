@@ -4,8 +4,8 @@ The dimension key, used in docstrings and as suffixes everywhere:
 
     B batch · H query heads · G key/value heads (H % G == 0) · Q query rows · K key rows · D score depth · E value depth
 
-Arrays are (…, heads, rows, depth); missing leading axes count as 1. The axes before the heads are the batch: those of k and v
-broadcast to those of q, axis by axis, as NumPy's do.
+Arrays are (…, heads, rows, depth); missing leading axes count as 1. The axes before the heads are the batch: those of k
+and v broadcast to those of q, axis by axis, as NumPy's do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,9 @@ FLOATS = "float32, float64, float16 or bfloat16"
 
 
 class Gradients(NamedTuple):
-    """What a backward pass gives: one array per input; `tables` has an entry for every table whose gradient was asked for."""
+    """What a backward pass gives: one array per input; `tables` has an entry for every table whose gradient was asked
+    for.
+    """
 
     q: np.ndarray
     k: np.ndarray
@@ -81,19 +83,39 @@ class Problem:
     def __repr__(self):
         sizes = " ".join(f"{letter}={size}" for letter, size in self.dims.items())
         starts = sorted(set(self.query_start.tolist()))
-        shown: dict[str, Any] = {"mask": self.mask, "score": self.score, "scale": round(self.scale, 6), "query_start": starts}
+        shown: dict[str, Any] = {
+            "mask": self.mask,
+            "score": self.score,
+            "scale": round(self.scale, 6),
+            "query_start": starts,
+        }
         shown |= {} if self.sinks is None else {"sinks": f"{self.sinks.shape[1]} per head"}
         shown |= {} if self.dropout is None else {"dropout": self.dropout.rate, "seed": self.dropout.seed}
         return f"Problem({sizes} {self.dtype}, {', '.join(f'{name}: {value}' for name, value in shown.items())})"
 
     @classmethod
-    def of(cls, q: Any, k: Any, v: Any, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None,
-           where="attention", gradients=False, device="cpu") -> Problem:  # fmt: skip
+    def of(
+        cls,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        mask=None,
+        score=None,
+        scale=None,
+        query_start=None,
+        sinks=None,
+        dropout=0.0,
+        seed=None,
+        where="attention",
+        gradients=False,
+        device="cpu",
+    ) -> Problem:
         """The checked problem, or `Refused` with all reasons at once.
 
-        v=None asks about weights only: the values then count as a single column of zeros. gradients: whether the caller gives
-        gradients to the tensors that want them; otherwise they are refused. device: where the call is computed; tensors that rules
-        read lie there, or on the CPU.
+        v=None asks about weights only: the values then count as a single column of zeros. gradients: whether the caller
+        gives gradients to the tensors that want them; otherwise they are refused. device: where the call is computed;
+        tensors that rules read lie there, or on the CPU.
         """
         reasons: list[Reason] = []
         if not gradients:
@@ -128,8 +150,14 @@ class Problem:
             _wants_gradients("sinks", sinks, reasons)
         for name, held in tables_of(*reading).items():
             if device_of(held.source) not in ("cpu", device):
-                reasons.append(Reason(f"table {name!r} lies on another device", device_of(held.source), f"{device}, or the CPU",
-                                      "move it to the device of q: tensor.to(q.device)"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        f"table {name!r} lies on another device",
+                        given=device_of(held.source),
+                        expected=f"{device}, or the CPU",
+                        fix="move it to the device of q: tensor.to(q.device)",
+                    )
+                )
             if held not in given:
                 _wants_gradients(f"table {name!r}", held.source, reasons)
         if reasons:
@@ -152,23 +180,39 @@ def _shape(array: np.ndarray) -> str:
 def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason added."""
     if is_tensor(value) and not (value.is_cpu and value.dtype in _torch_dtypes()):
-        reasons.append(Reason(f"{name} cannot be read", f"{value.dtype} on {value.device}", f"{FLOATS} on the CPU",
-                              f"convert it: {name}.float().cpu()"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} cannot be read",
+                given=f"{value.dtype} on {value.device}",
+                expected=f"{FLOATS} on the CPU",
+                fix=f"convert it: {name}.float().cpu()",
+            )
+        )
         return None
     try:
         array = read_array(value, name)
     except Refused as refused:
-        reasons.extend(
-            Reason(f"{name}: {reason.what}", reason.given, reason.expected, reason.mend) for reason in refused.reasons
-        )
+        reasons.extend(replace(reason, what=f"{name}: {reason.what}") for reason in refused.reasons)
         return None
     if not is_float(array.dtype) or array.dtype.itemsize > 8 or not array.dtype.isnative:
-        reasons.append(Reason(f"{name} has a dtype that attention does not take", f"{array.dtype} {_shape(array)}",
-                              FLOATS, f"convert it: {name}.astype(np.float32)"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} has a dtype that attention does not take",
+                given=f"{array.dtype} {_shape(array)}",
+                expected=FLOATS,
+                fix=f"convert it: {name}.astype(np.float32)",
+            )
+        )
         return None
     if array.ndim < 2:
-        reasons.append(Reason(f"{name} has too few axes", _shape(array), "(…, heads, rows, depth), at least (rows, depth)",
-                              f"add an axis: {name}[None, :]"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} has too few axes",
+                given=_shape(array),
+                expected="(…, heads, rows, depth), at least (rows, depth)",
+                fix=f"add an axis: {name}[None, :]",
+            )
+        )
         return None
     return array
 
@@ -187,9 +231,14 @@ def _wants_gradients(name: str, value, reasons: list[Reason]) -> None:
     import torch
 
     if torch.is_grad_enabled():
-        reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True",
-                              "a tensor without: there is no gradient for it here",
-                              "wrap the call in torch.no_grad(), or pass tensor.detach()"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} wants gradients",
+                given=f"{name}.requires_grad is True",
+                expected="a tensor without: there is no gradient for it here",
+                fix="wrap the call in torch.no_grad(), or pass tensor.detach()",
+            )
+        )
 
 
 def _heads(sizes: Sizes) -> int:
@@ -197,7 +246,9 @@ def _heads(sizes: Sizes) -> int:
 
 
 def _four_axes(array: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
-    """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the queries."""
+    """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the
+    queries.
+    """
     if array.ndim == 4 and array.shape[:1] == batch:
         return array
     if array.ndim == 3 and not batch:
@@ -223,21 +274,61 @@ def _disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], w
     shown = f"q {_sizes(q)}, k {_sizes(k)}" + (f", v {_sizes(v)}" if with_values else "")
     layout = "the layout is (batch, heads, rows, depth)"
     if len(set(dtypes)) > 1:
-        reasons.append(Reason("the arrays differ in dtype", ", ".join(sorted(map(str, set(dtypes)))), "one dtype for q, k and v",
-                              "convert them to the same dtype"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "the arrays differ in dtype",
+                given=", ".join(sorted(map(str, set(dtypes)))),
+                expected="one dtype for q, k and v",
+                fix="convert them to the same dtype",
+            )
+        )
     D = q[-1]
     if k[-1] != D:
-        reasons.append(Reason("q and k differ in depth", shown, f"D = {D} for both", f"check the last axis; {layout}"))
+        reasons.append(
+            Reason(
+                "q and k differ in depth",
+                given=shown,
+                expected=f"D = {D} for both",
+                fix=f"check the last axis; {layout}",
+            )
+        )
     if D == 0 or v[-1] == 0:
-        reasons.append(Reason("an array has no depth", shown, "a last axis of at least 1", f"check the last axis; {layout}"))
+        reasons.append(
+            Reason(
+                "an array has no depth",
+                given=shown,
+                expected="a last axis of at least 1",
+                fix=f"check the last axis; {layout}",
+            )
+        )
     if k[-2] != v[-2]:
-        reasons.append(Reason("k and v differ in rows", shown, "one value row per key row", f"check axis -2; {layout}"))
+        reasons.append(
+            Reason(
+                "k and v differ in rows",
+                given=shown,
+                expected="one value row per key row",
+                fix=f"check axis -2; {layout}",
+            )
+        )
     H, G = _heads(q), _heads(k)
     if _heads(v) != G:
-        reasons.append(Reason("k and v differ in heads", shown, "as many value heads as key heads", f"check axis -3; {layout}"))
+        reasons.append(
+            Reason(
+                "k and v differ in heads",
+                given=shown,
+                expected="as many value heads as key heads",
+                fix=f"check axis -3; {layout}",
+            )
+        )
     if bool(H) != bool(G) or (G and H % G):
-        reasons.append(Reason("key heads do not divide query heads", f"{shown}: H={H}, G={G}", "H to be a multiple of G",
-                              f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "key heads do not divide query heads",
+                given=f"{shown}: H={H}, G={G}",
+                expected="H to be a multiple of G",
+                fix=f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}",
+            )
+        )
     batch = q[:-3]
     for name, sizes in (("k", k), ("v", v)) if with_values else (("k", k),):
         if _broadcasts(sizes[:-3], batch):
@@ -247,12 +338,16 @@ def _disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], w
         else:
             expected = f"before the heads {batch}, or 1 in place of any of them"
             mend = f"check the axes before -3; {layout}, and batch may be several axes"
-        reasons.append(Reason(f"q and {name} differ in batch", shown, expected, mend))
+        reasons.append(Reason(f"q and {name} differ in batch", given=shown, expected=expected, fix=mend))
     for name, sizes in (("q", q), ("k", k)):
         if sizes[-2] >= LIMIT:
-            reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))
+            reasons.append(
+                Reason(f"{name} has too many rows", given=shown, expected="fewer than 2**31 rows", fix="split the call")
+            )
     if math.prod(q[:-1]) * v[-1] * 8 >= 2**63:
-        reasons.append(Reason("the result is too large", shown, "fewer than 2**63 bytes", "split the call"))
+        reasons.append(
+            Reason("the result is too large", given=shown, expected="fewer than 2**63 bytes", fix="split the call")
+        )
     return tuple(reasons)
 
 
@@ -269,11 +364,19 @@ def _query_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nda
     if value is None:
         return _last_rows(B, K - Q)
     array = _small(value)
-    array = array.astype(np.int64) if array.shape == (B,) == (0,) else array  # an empty list is a list of floats to NumPy
+    array = (
+        array.astype(np.int64) if array.shape == (B,) == (0,) else array
+    )  # an empty list is a list of floats to NumPy
     fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
     if not fits or np.any(np.abs(array.astype(object)) >= LIMIT - max(Q, 1)):
-        reasons.append(Reason("query_start is not a position", f"{value!r}", f"an integer, or one per batch entry ({B})",
-                              "leave it out to align the last query with the last key"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "query_start is not a position",
+                given=f"{value!r}",
+                expected=f"an integer, or one per batch entry ({B})",
+                fix="leave it out to align the last query with the last key",
+            )
+        )
         return np.zeros(B, np.int64)
     return np.broadcast_to(array.astype(np.int64), (B,)).copy()
 
@@ -291,10 +394,20 @@ def _scale(value, D: int, reasons: list[Reason]) -> float:
     given = _small(value)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
-        reasons.append(Reason("scale is not a number", _shortly(value), "a finite number", "leave it out for 1/√D"))
+        reasons.append(
+            Reason(
+                "scale is not a number", given=_shortly(value), expected="a finite number", fix="leave it out for 1/√D"
+            )
+        )
     elif abs(number) > float(np.finfo(np.float32).max):
-        reasons.append(Reason("scale is beyond float32", _shortly(value), f"at most {np.finfo(np.float32).max:.3g}",
-                              "leave it out for 1/√D"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "scale is beyond float32",
+                given=_shortly(value),
+                expected=f"at most {np.finfo(np.float32).max:.3g}",
+                fix="leave it out for 1/√D",
+            )
+        )
     return number
 
 
@@ -308,8 +421,14 @@ def _sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
         return None
     array = _small(value)
     if not is_float(array.dtype) or array.shape[:1] != (H,) or array.ndim > 2:
-        reasons.append(Reason("sinks do not fit the heads", f"{array.dtype} {_shape(array)}", f"floats ({H},) or ({H}, n)",
-                              "give one logit per query head, or several"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "sinks do not fit the heads",
+                given=f"{array.dtype} {_shape(array)}",
+                expected=f"floats ({H},) or ({H}, n)",
+                fix="give one logit per query head, or several",
+            )
+        )
         return None
     return array if array.ndim == 2 else array[:, None]
 
@@ -321,16 +440,33 @@ def _dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
     given = _small(rate)
     share = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not 0 <= share < 1:
-        reasons.append(Reason("dropout is not a share of the weights", _shortly(rate), "a number from 0 to below 1",
-                              "leave it out for no dropout"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "dropout is not a share of the weights",
+                given=_shortly(rate),
+                expected="a number from 0 to below 1",
+                fix="leave it out for no dropout",
+            )
+        )
     whole = _small(0 if seed is None else seed)
     if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
         reasons.append(
-            Reason("seed is not a seed", _shortly(seed), "an integer, 0 … 2**64 - 1", "give seed=0, and another in every step")
+            Reason(
+                "seed is not a seed",
+                given=_shortly(seed),
+                expected="an integer, 0 … 2**64 - 1",
+                fix="give seed=0, and another in every step",
+            )
         )
     elif seed is None and share > 0:
-        reasons.append(Reason("dropout needs a seed", f"dropout={rate!r}, seed=None", "a seed: it alone decides what falls out",
-                              "give seed=…, another in every training step"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "dropout needs a seed",
+                given=f"dropout={rate!r}, seed=None",
+                expected="a seed: it alone decides what falls out",
+                fix="give seed=…, another in every training step",
+            )
+        )
     elif share > 0:
         return Dropout(share, int(whole))
     return None
@@ -343,14 +479,26 @@ def _rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason
             return read(value)
         given = outline(value, name).shape
         if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
-            reasons.append(Reason(f"the {name} array does not fit", f"{given}", f"something that broadcasts to (B, H, Q, K) = {shape}",
-                                  f"index it yourself: table(array)[query, key] in a {name} expression"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"the {name} array does not fit",
+                    given=f"{given}",
+                    expected=f"something that broadcasts to (B, H, Q, K) = {shape}",
+                    fix=f"index it yourself: table(array)[query, key] in a {name} expression",
+                )
+            )
             return None
         if 0 in given:  # there is no pair of a row and a key to speak of
             return None
         if len(set(start.tolist())) > 1:
-            reasons.append(Reason(f"a bare {name} array cannot follow query_start", f"query_start {start.tolist()}",
-                                  "one start for all batch entries", f"index it yourself in a {name} expression"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"a bare {name} array cannot follow query_start",
+                    given=f"query_start {start.tolist()}",
+                    expected="one start for all batch entries",
+                    fix=f"index it yourself in a {name} expression",
+                )
+            )
             return None
         from . import masks, scores
 
@@ -369,17 +517,28 @@ def _follow(rules: list[Expr], reasons: list[Reason]) -> None:
                 continue
             now = as_table(source, held.name)
             if (now.kind, now.array.ndim) != (held.kind, held.array.ndim):
-                reasons.append(Reason(f"the {held.name} table became another kind of array", f"{now.array.dtype} {_shape(now.array)}",
-                                      f"{held.array.ndim} axes of {held.kind}", "build the rule anew"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        f"the {held.name} table became another kind of array",
+                        given=f"{now.array.dtype} {_shape(now.array)}",
+                        expected=f"{held.array.ndim} axes of {held.kind}",
+                        fix="build the rule anew",
+                    )
+                )
             else:
                 held.array = now.array
 
 
 def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
-    """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and meant."""
+    """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and
+    meant.
+    """
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
-    exact, least = {batch: (B, "batch entries"), head: (H, "heads")}, {key: (K, "keys"), query: (last, "query positions")}
+    exact, least = (
+        {batch: (B, "batch entries"), head: (H, "heads")},
+        {key: (K, "keys"), query: (last, "query positions")},
+    )
     for read in (node for node in walk(*rules) if isinstance(node, Read)):
         name, sizes = f"the {read.table.name} table", read.table.array.shape
         given = f"`{read}` of {list(sizes)}"
@@ -388,9 +547,21 @@ def _check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reas
                 continue
             if part in exact and size != exact[part][0]:
                 wanted, entries = exact[part]
-                reasons.append(Reason(f"{name} has {size} entries for {wanted} {entries}", given, f"{wanted} along that axis",
-                                      f"check the array, or index it with clip({part!r}, …)"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        f"{name} has {size} entries for {wanted} {entries}",
+                        given=given,
+                        expected=f"{wanted} along that axis",
+                        fix=f"check the array, or index it with clip({part!r}, …)",
+                    )
+                )
             if part in least and size < least[part][0]:
                 wanted, entries = least[part]
-                reasons.append(Reason(f"{name} covers {size} of {wanted} {entries}", given, f"{wanted} entries or more along that axis",
-                                      f"extend the array, or repeat its last entry in words: clip({part!r}, 0, {size - 1})"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        f"{name} covers {size} of {wanted} {entries}",
+                        given=given,
+                        expected=f"{wanted} entries or more along that axis",
+                        fix=f"extend the array, or repeat its last entry in words: clip({part!r}, 0, {size - 1})",
+                    )
+                )

@@ -24,13 +24,20 @@ def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
     """
     limit = lift(cap)
     if limit.kind == "bool" or (isinstance(limit, Const) and not 0 < limit.value < math.inf):
-        raise refuse("softcap", "the cap is not a limit", given=f"{cap!r}", expected="a finite number above 0",
-                     mend="leave softcap out for no limit")  # fmt: skip
+        raise refuse(
+            "softcap",
+            "the cap is not a limit",
+            given=f"{cap!r}",
+            expected="a finite number above 0",
+            fix="leave softcap out for no limit",
+        )
     return limit * tanh(score / limit)
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
-    """The slopes of Press et al. 2022: powers of 2**(-8/n); where heads is no power of two, every other slope of 2n fills up."""
+    """The slopes of Press et al. 2022: powers of 2**(-8/n); where heads is no power of two, every other slope of 2n
+    fills up.
+    """
     heads = count(heads, "alibi_slopes", "the number of heads", least=1)
     closest = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / closest) for i in range(closest)]
@@ -76,8 +83,13 @@ def relative(array, score: Expr = the_score) -> Expr:
     shown = _numbers(array, "relative", (1, 2))
     size = shown.array.shape[-1]
     if size % 2 == 0:
-        raise refuse("relative", "a relative table has a middle", given=f"{size} distances", expected="an odd number: -R … R",
-                     mend="give 2R + 1 entries")  # fmt: skip
+        raise refuse(
+            "relative",
+            "a relative table has a middle",
+            given=f"{size} distances",
+            expected="an odd number: -R … R",
+            fix="give 2R + 1 entries",
+        )
     reach = size // 2
     index = key - query + reach  # reads clamp
     return score + (shown[index] if shown.array.ndim == 1 else shown[head, index])
@@ -102,18 +114,32 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: int = 128) -> Ex
     bucket[query - key]
     """
     if bidirectional and total % 2:
-        raise refuse("t5_buckets", "both directions share the buckets", given=f"{total} buckets", expected="an even number",
-                     mend="give one row per bucket, half of them for keys after the query")  # fmt: skip
+        raise refuse(
+            "t5_buckets",
+            "both directions share the buckets",
+            given=f"{total} buckets",
+            expected="an even number",
+            fix="give one row per bucket, half of them for keys after the query",
+        )
     max_distance = count(max_distance, "t5_buckets", "max_distance")
     if max_distance >= LIMIT:
-        raise refuse("t5_buckets", "max_distance is too large", given=f"{max_distance}", expected="fewer than 2**31 positions",
-                     mend="check the number")  # fmt: skip
+        raise refuse(
+            "t5_buckets",
+            "max_distance is too large",
+            given=f"{max_distance}",
+            expected="fewer than 2**31 positions",
+            fix="check the number",
+        )
     buckets = total // 2 if bidirectional else total
     exact = buckets // 2
     if not 1 <= exact < max_distance:
-        raise refuse("t5_buckets", "the buckets do not reach", given=f"{total} buckets, max_distance={max_distance}",
-                     expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
-                     mend="check the table: (buckets, heads)")  # fmt: skip
+        raise refuse(
+            "t5_buckets",
+            "the buckets do not reach",
+            given=f"{total} buckets, max_distance={max_distance}",
+            expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
+            fix="check the table: (buckets, heads)",
+        )
     distance = np.arange(max_distance + 1)
     with np.errstate(divide="ignore"):
         growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(max_distance / exact))
@@ -133,6 +159,11 @@ def _by_position(array, name: str, query_start: int | None) -> Expr:
 def _numbers(array, name: str, axes: tuple[int, ...]) -> Table:
     shown = table(array, name)
     if shown.kind == "bool" or shown.array.ndim not in axes:
-        raise refuse(name, "not an array of numbers of the right shape", given=f"{shown.array.dtype} {list(shown.array.shape)}",
-                     expected=f"numbers with {' or '.join(map(str, axes))} axes", mend="reshape it; conditions go to mask=")  # fmt: skip
+        raise refuse(
+            name,
+            "not an array of numbers of the right shape",
+            given=f"{shown.array.dtype} {list(shown.array.shape)}",
+            expected=f"numbers with {' or '.join(map(str, axes))} axes",
+            fix="reshape it; conditions go to mask=",
+        )
     return shown

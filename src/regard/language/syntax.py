@@ -1,4 +1,6 @@
-"""What Python's own syntax means on an expression: operators build a larger one, whatever asks for a single number is refused."""
+"""What Python's own syntax means on an expression: operators build a larger one, whatever asks for a single number is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,22 @@ def shifted(name: str) -> Callable[[Syntax, Any], Any]:
     def build(self, bits):
         bits = getattr(bits, "value", bits)
         if self.kind != "int" or not isinstance(bits, int) or not 0 <= bits < 63:
-            raise refuse("expression", "a shift moves an integer by a constant", given=f"`{self!r}` by {bits!r}",
-                         expected="an integer expression and a number of bits, 0 … 62", mend="write it with * and //")  # fmt: skip
+            raise refuse(
+                "expression",
+                "a shift moves an integer by a constant",
+                given=f"`{self!r}` by {bits!r}",
+                expected="an integer expression and a number of bits, 0 … 62",
+                fix="write it with * and //",
+            )
         return self.apply(name, self, 1 << bits)
 
     return build
 
 
 class Syntax:
-    """The operators, protocols and methods of an expression; a subclass says how to `apply` an operator of the table."""
+    """The operators, protocols and methods of an expression; a subclass says how to `apply` an operator of the
+    table.
+    """
 
     __slots__ = ()
     kind: str
@@ -78,22 +87,34 @@ class Syntax:
         return self
 
     def __bool__(self):
-        raise refuse("expression", "a rule over positions has no truth value",
-                     given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self}`",
-                     expected="the operators that build expressions",
-                     mend="use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if")  # fmt: skip
+        raise refuse(
+            "expression",
+            "a rule over positions has no truth value",
+            given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self}`",
+            expected="the operators that build expressions",
+            fix="use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if",
+        )
 
     def __iter__(self):
         raise TypeError(f"an expression is one number per position and cannot be iterated: {self}")
 
     def __index__(self):
-        raise refuse("expression", "an array cannot be indexed by an expression directly", given=f"array[{self}]",
-                     expected="an array that regard can read inside the kernel", mend="wrap it: table(array)[…]")  # fmt: skip
+        raise refuse(
+            "expression",
+            "an array cannot be indexed by an expression directly",
+            given=f"array[{self}]",
+            expected="an array that regard can read inside the kernel",
+            fix="wrap it: table(array)[…]",
+        )
 
     def __float__(self):
-        raise refuse("expression", "a rule over positions is not one number", given=f"a function of one number, on `{self}`",
-                     expected="a function that builds expressions",
-                     mend="use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)")  # fmt: skip
+        raise refuse(
+            "expression",
+            "a rule over positions is not one number",
+            given=f"a function of one number, on `{self}`",
+            expected="a function that builds expressions",
+            fix="use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)",
+        )
 
     __int__ = __float__
 
@@ -122,6 +143,11 @@ def spelled(name: str, args, kwargs):
     """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
     if name not in SPELLINGS:
         known = [spelling for spelling in SPELLINGS if not spelling.startswith("_")]
-        raise refuse("expression", f"{name} cannot stand in an expression", given=f"{name}({', '.join(map(str, args))})",
-                     expected="a function of the language", mend=did_you_mean(name, known))  # fmt: skip
+        raise refuse(
+            "expression",
+            f"{name} cannot stand in an expression",
+            given=f"{name}({', '.join(map(str, args))})",
+            expected="a function of the language",
+            fix=did_you_mean(name, known),
+        )
     return SPELLINGS[name](*args, **kwargs)

@@ -1,11 +1,11 @@
 """The lens: attention as it was, at any length.
 
-axis · call · run            a recorded run as data
-look · recording             models, modules and arrays become runs
-storing                      runs in folders, mapped into memory
-figures · tiles · reach      what is computed from q, k and lse when it is asked for (precision: in which numbers)
-viewer                       the page of a run, as a file or served
-heatmap · terminal           the same in pictures for papers, and in the terminal
+look        what people call: models, modules and arrays become runs
+runs        a recorded run as data, and what is computed from it when it is asked for
+recording   how a run is made while a model computes
+storage     runs in folders, mapped into memory
+viewer      the page of a run, as a file or served
+drawing     the same in pictures for papers, and in the terminal
 """
 
 from .drawing.heatmap import heatmap

@@ -34,52 +34,96 @@ TAKES = {
 
 
 def look(
-    what: Any = None, text: str | Sequence[str] | None = None, *, target: str | Sequence[str] | None = None, picture: Any = None,
-    inputs: Any = None, tokenizer: Any = None, generate: int = 0, layers: Sequence[int | str] | int | str | None = None, entry: int = 0,
-    values: bool | None = None, limit: int | str = "2GB", into: str | Path | None = None, overwrite: bool = False,
-    k: Any = None, v: Any = None, weights: Any = None, mask: Any = None, score: Any = None, scale: float | None = None,
-    query_start: int | None = None, sinks: Any = None, tokens: Sequence[str] | None = None, special: Any = None,
-) -> Run:  # fmt: skip
+    what: Any = None,
+    text: str | Sequence[str] | None = None,
+    *,
+    target: str | Sequence[str] | None = None,
+    picture: Any = None,
+    inputs: Any = None,
+    tokenizer: Any = None,
+    generate: int = 0,
+    layers: Sequence[int | str] | int | str | None = None,
+    entry: int = 0,
+    values: bool | None = None,
+    limit: int | str = "2GB",
+    into: str | Path | None = None,
+    overwrite: bool = False,
+    k: Any = None,
+    v: Any = None,
+    weights: Any = None,
+    mask: Any = None,
+    score: Any = None,
+    scale: float | None = None,
+    query_start: int | None = None,
+    sinks: Any = None,
+    tokens: Sequence[str] | None = None,
+    special: Any = None,
+) -> Run:
     """Attention as it was, to be looked at: every attention call of a model that runs once, as a `Run`.
 
     p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows
 
-    what: a folder of a model, a hub id, or None for MiniLM; a loaded model of transformers; any torch module or function; the folder
-    of a recorded run; q (H, Q, D) with k (G, K, D); or None with weights (H, Q, K).
+    what: a folder of a model, a hub id, or None for MiniLM; a loaded model of transformers; any torch module or
+    function; the folder of a recorded run; q (H, Q, D) with k (G, K, D); or None with weights (H, Q, K).
 
-    =================== ==============================================================================================================
-    of a model          text, or several, of which `entry` is looked at · target, for the decoder of an encoder–decoder · picture:
-                        a path, an image or an array (rows, columns, 3) · inputs: its arguments by name instead · tokenizer: what
-                        reads texts or pictures for a loaded model · generate: how many tokens it writes greedily, each step a row
-    of a module         inputs: a tensor, a tuple, a dict, or a function that makes them · tokens: the words of the rows
-    of q and k          v, and the rules of `attention`: mask, score, scale, query_start, sinks · tokens and special: of the keys
-    of weights          one array or a list, one for each layer · mask: what they should keep to · tokens and special
-    =================== ==============================================================================================================
+    =============== ====================================================================================================
+    of a model      text, or several, of which `entry` is looked at · target, for the decoder of an encoder–decoder ·
+                    picture: a path, an image or an array (rows, columns, 3) · inputs: its arguments by name instead ·
+                    tokenizer: what reads texts or pictures for a loaded model · generate: how many tokens it writes
+                    greedily, each step a row
+    of a module     inputs: a tensor, a tuple, a dict, or a function that makes them · tokens: the words of the rows
+    of q and k      v, and the rules of `attention`: mask, score, scale, query_start, sinks · tokens and special: of
+                    the keys
+    of weights      one array or a list, one for each layer · mask: what they should keep to · tokens and special
+    =============== ====================================================================================================
 
-    layers: those to keep, by number or by name with wildcards: [0, 5], "*.attn" · values: whether what the layer was given (Q, d),
-    v (G, K, E) and what came out (H, Q, E) are kept as well; None keeps them where the whole stays below 64 MB · limit: the most
-    that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one, instead of memory, and with
-    overwrite in place of an older run.
+    layers: those to keep, by number or by name with wildcards: [0, 5], "*.attn" · values: whether what the layer was
+    given (Q, d), v (G, K, E) and what came out (H, Q, E) are kept as well; None keeps them where the whole stays below
+    64 MB · limit: the most that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one,
+    instead of memory, and with overwrite in place of an older run.
 
-    A model that is opened here runs on regard, in float32, from safetensors, and no code of its own is run. A loaded one runs as it
-    is, without gradients, and is left as it was. What comes out of every call is compared with its recorded numbers
-    (notes["difference"], a share of the largest). Attention that is written out is recorded as rules where every step is known
-    and they give the weights that the model used, otherwise as these weights. What cannot be kept stands in facts["left_out"].
+    A model that is opened here runs on regard, in float32, from safetensors, and no code of its own is run. A loaded
+    one runs as it is, without gradients, and is left as it was. What comes out of every call is compared with its
+    recorded numbers (notes["difference"], a share of the largest). Attention that is written out is recorded as rules
+    where every step is known and they give the weights that the model used, otherwise as these weights. What cannot be
+    kept stands in facts["left_out"].
 
-    Refused, with all reasons: arguments that do not belong to what is given, texts that are too long, files that are not there or not
-    safe, layers that are not there, runs beyond the limit, models in which no attention is seen.
+    Refused, with all reasons: arguments that do not belong to what is given, texts that are too long, files that are
+    not there or not safe, layers that are not there, runs beyond the limit, models in which no attention is seen.
 
     >>> import numpy as np, regard as rg
     >>> run = look(*np.random.default_rng(0).standard_normal((1, 2, 5, 8)), k=np.ones((2, 5, 8)), mask=rg.causal())
     >>> run.calls[0].weights(rows=[0]).round(2)[0]
     array([[1., 0., 0., 0., 0.]])
     """
-    given = {name: value for name, value in {
-        "text": text, "target": target, "picture": picture, "inputs": inputs, "tokenizer": tokenizer, "generate": generate or None,
-        "layers": layers, "entry": entry or None, "values": values, "limit": None if limit == "2GB" else limit, "into": into,
-        "overwrite": overwrite or None, "k": k, "v": v, "weights": weights, "mask": mask, "score": score, "scale": scale,
-        "query_start": query_start, "sinks": sinks, "tokens": tokens, "special": special,
-    }.items() if value is not None}  # fmt: skip
+    given = {
+        name: value
+        for name, value in {
+            "text": text,
+            "target": target,
+            "picture": picture,
+            "inputs": inputs,
+            "tokenizer": tokenizer,
+            "generate": generate or None,
+            "layers": layers,
+            "entry": entry or None,
+            "values": values,
+            "limit": None if limit == "2GB" else limit,
+            "into": into,
+            "overwrite": overwrite or None,
+            "k": k,
+            "v": v,
+            "weights": weights,
+            "mask": mask,
+            "score": score,
+            "scale": scale,
+            "query_start": query_start,
+            "sinks": sinks,
+            "tokens": tokens,
+            "special": special,
+        }.items()
+        if value is not None
+    }
     from .recording.keeper import Asked
 
     kind = _kind(what, given)
@@ -89,8 +133,18 @@ def look(
 
         return open_run(what)
     if kind == "q and k":
-        return of_arrays(what, k, v, tokens=tokens, special=special, mask=mask, score=score, scale=scale, query_start=query_start,
-                         sinks=sinks)  # fmt: skip
+        return of_arrays(
+            what,
+            k,
+            v,
+            tokens=tokens,
+            special=special,
+            mask=mask,
+            score=score,
+            scale=scale,
+            query_start=query_start,
+            sinks=sinks,
+        )
     if kind == "weights":
         return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
@@ -100,7 +154,9 @@ def look(
     try:
         from .recording import entry as doors
     except ImportError as error:
-        raise refuse("look", "models cannot be run", f"{error}", "torch", "pip install 'regard[hf]'") from error
+        raise refuse(
+            "look", "models cannot be run", given=f"{error}", expected="torch", fix="pip install 'regard[hf]'"
+        ) from error
     asked = Asked(_layers(layers), entry, values, limit, into, overwrite)
     if kind == "a module":
         return doors.of_module(what, inputs, tokens, asked)
@@ -119,32 +175,63 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
         return "q and k"
     if callable(what):
         return "a module"
-    raise refuse("look", "nothing that can be looked at", type(what).__name__,
-                 "a model, a folder or hub id, a torch module, a recorded run, or q with k=", "see help(regard.look)")  # fmt: skip
+    raise refuse(
+        "look",
+        "nothing that can be looked at",
+        given=type(what).__name__,
+        expected="a model, a folder or hub id, a torch module, a recorded run, or q with k=",
+        fix="see help(regard.look)",
+    )
 
 
 def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
     """Every argument that this kind does not take, and what it lacks."""
     takes = TAKES[kind]
-    reasons = [Reason(f"{name}= has no meaning for {kind}", f"{name}={_short(value)}", ", ".join(takes) or "the folder alone",
-                      "leave it out") for name, value in given.items() if name not in takes]  # fmt: skip
+    reasons = [
+        Reason(
+            f"{name}= has no meaning for {kind}",
+            given=f"{name}={_short(value)}",
+            expected=", ".join(takes) or "the folder alone",
+            fix="leave it out",
+        )
+        for name, value in given.items()
+        if name not in takes
+    ]
     if kind == "q and k" and "k" not in given:
         reasons.append(
-            Reason("q without k", type(what).__name__, "both", "pass k=, or weights= where only the weights are known")
+            Reason(
+                "q without k",
+                given=type(what).__name__,
+                expected="both",
+                fix="pass k=, or weights= where only the weights are known",
+            )
         )
     if kind == "a module" and "inputs" not in given:
         reasons.append(
-            Reason("nothing to run", f"{type(what).__name__} without inputs", "what it is called with", "pass inputs=")
+            Reason(
+                "nothing to run",
+                given=f"{type(what).__name__} without inputs",
+                expected="what it is called with",
+                fix="pass inputs=",
+            )
         )
     if kind == "a model":
         sources = [name for name in ("text", "picture", "inputs") if name in given]
         if not sources:
             as_text = isinstance(what, str) and " " in what.strip()
             mend = f"the first argument is the model: look(None, {_short(what)})" if as_text else "pass a text"
-            reasons.append(Reason("nothing to run", "no text, picture or inputs", "one of them", mend))
+            reasons.append(
+                Reason("nothing to run", given="no text, picture or inputs", expected="one of them", fix=mend)
+            )
         if "inputs" in given and len(sources) > 1:
-            reasons.append(Reason("two inputs", " and ".join(f"{name}=" for name in sources), "inputs, or what they are made of",
-                                  "leave one of them out"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "two inputs",
+                    given=" and ".join(f"{name}=" for name in sources),
+                    expected="inputs, or what they are made of",
+                    fix="leave one of them out",
+                )
+            )
     if reasons:
         raise Refused("look", reasons)
 
@@ -155,8 +242,13 @@ def _short(value: Any) -> str:
 
 
 def _signed(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
-    """The run with the arguments that make it again among its facts; one that lies in a folder, or that words cannot say, as it is."""
-    made = {name: list(value) if isinstance(value, list | tuple) else value for name, value in {"what": what, **given}.items()}
+    """The run with the arguments that make it again among its facts; one that lies in a folder, or that words cannot
+    say, as it is.
+    """
+    made = {
+        name: list(value) if isinstance(value, list | tuple) else value
+        for name, value in {"what": what, **given}.items()
+    }
     for name in ("what", "picture"):
         value = made.get(name)
         if isinstance(value, str | Path):
@@ -176,32 +268,67 @@ def _layers(layers) -> tuple[int | str, ...] | None:
     listed = (layers,) if isinstance(layers, int | str) else tuple(layers)
     wrong = [part for part in listed if isinstance(part, bool) or not isinstance(part, int | str)]
     if wrong or not listed:
-        raise refuse("look", "no choice of layers", f"layers={layers!r}", "numbers, names, or patterns such as '*.attn'",
-                     "leave it out for all layers")  # fmt: skip
+        raise refuse(
+            "look",
+            "no choice of layers",
+            given=f"layers={layers!r}",
+            expected="numbers, names, or patterns such as '*.attn'",
+            fix="leave it out for all layers",
+        )
     return listed
 
 
 def of_arrays(
-    q, k, v=None, *, tokens: Sequence[str] | None = None, special=None, mask=None, score=None, scale=None, query_start=None,
-    sinks=None, name: str = "attention",
-) -> Run:  # fmt: skip
+    q,
+    k,
+    v=None,
+    *,
+    tokens: Sequence[str] | None = None,
+    special=None,
+    mask=None,
+    score=None,
+    scale=None,
+    query_start=None,
+    sinks=None,
+    name: str = "attention",
+) -> Run:
     """A run of one call from its q (H, Q, D) and k (G, K, D), with the rules that `attention` takes.
 
     >>> import numpy as np
     >>> of_arrays(*np.zeros((2, 1, 4, 8))).calls[0].weights(rows=[0])
     array([[[0.25, 0.25, 0.25, 0.25]]])
     """
-    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where="look")
+    problem = Problem.of(
+        q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where="look"
+    )
     if len(problem.q) != 1:
         raise refuse(
-            "look", "several batch entries", f"q {list(np.shape(q))}", "one: (heads, rows, depth)", "pass q[0] and k[0]"
+            "look",
+            "several batch entries",
+            given=f"q {list(np.shape(q))}",
+            expected="one: (heads, rows, depth)",
+            fix="pass q[0] and k[0]",
         )
     axes = _axes(problem.dims["Q"], problem.dims["K"], int(problem.query_start[0]), tokens, special)
-    rules: dict[str, Any] = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": int(problem.query_start[0]),
-                             "sinks": problem.sinks}  # fmt: skip
+    rules: dict[str, Any] = {
+        "mask": problem.mask,
+        "score": problem.score,
+        "scale": problem.scale,
+        "start": int(problem.query_start[0]),
+        "sinks": problem.sinks,
+    }
     found = figures.measured(problem.q[0], problem.k[0], np.array(axes["keys"].special), **rules)
-    call = Call(name, 0, next(iter(axes)), "keys", q=problem.q[0], k=problem.k[0], **rules,
-                v=None if v is None else problem.v[0], **found)  # fmt: skip
+    call = Call(
+        name,
+        0,
+        next(iter(axes)),
+        "keys",
+        q=problem.q[0],
+        k=problem.k[0],
+        **rules,
+        v=None if v is None else problem.v[0],
+        **found,
+    )
     return Run("arrays", "", axes, (call,), facts=facts())
 
 
@@ -219,8 +346,13 @@ def of_weights(
     held = [_of_entry(read_array(each, "weights"), entry) for each in layers]
     sizes = {each.shape[1:] for each in held}
     if not held or len(sizes) != 1:
-        raise refuse("look", "weights of several sizes", ", ".join(map(str, sorted(sizes))) or "none",
-                     "the same rows and keys in all layers", "look at them one by one")  # fmt: skip
+        raise refuse(
+            "look",
+            "weights of several sizes",
+            given=", ".join(map(str, sorted(sizes))) or "none",
+            expected="the same rows and keys in all layers",
+            fix="look at them one by one",
+        )
     Q, K = sizes.pop()
     rules = [_rule(len(each), Q, K, mask, query_start) for each in held]
     start = int(rules[0].query_start[0])
@@ -246,8 +378,13 @@ def _of_entry(weights: np.ndarray, entry: int) -> np.ndarray:
         return weights[entry]
     if weights.ndim in (2, 3) and not entry:
         return weights.reshape(-1, *weights.shape[-2:])
-    raise refuse("look", "no weights", f"{list(weights.shape)} with entry={entry}", "(H, Q, K), or (B, H, Q, K) with an entry of it",
-                 "give one array for each layer, heads before rows before keys")  # fmt: skip
+    raise refuse(
+        "look",
+        "no weights",
+        given=f"{list(weights.shape)} with entry={entry}",
+        expected="(H, Q, K), or (B, H, Q, K) with an entry of it",
+        fix="give one array for each layer, heads before rows before keys",
+    )
 
 
 def _axes(Q: int, K: int, start: int, tokens: Sequence[str] | None, special) -> dict[str, Axis]:
@@ -255,7 +392,11 @@ def _axes(Q: int, K: int, start: int, tokens: Sequence[str] | None, special) -> 
     words = [str(i) for i in range(K)] if tokens is None else list(tokens)
     if len(words) != K:
         raise refuse(
-            "look", "words that do not fit the keys", f"{len(words)} tokens for {K} keys", "one for each", "check the tokens"
+            "look",
+            "words that do not fit the keys",
+            given=f"{len(words)} tokens for {K} keys",
+            expected="one for each",
+            fix="check the tokens",
         )
     keys = Axis.of(words, special, "keys")
     return {"keys": keys} if Q == K and start == 0 else {"queries": Axis.of(Q, None, "queries"), "keys": keys}

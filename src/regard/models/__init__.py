@@ -1,12 +1,14 @@
 """Small models that train on the user's own text, pictures and tables.
 
-config.py            what a model is made of, as data
-blocks.py            attention, feed-forward and norms, stacked
-language_model.py    GPT and Llama
-generation.py        writing, with sampling.py and stops.py
-encoder_decoder.py   one text to another
-classifier.py        a text to a label
-vision.py            a picture to a label
+config           what a model is made of, as data
+blocks           attention, feed-forward and norms, stacked
+language_model   GPT and Llama
+generation       writing text: how tokens are chosen, when to stop
+encoder_decoder  one text to another
+classifier       a text to a label
+vision           a picture to a label
+data             the user's own text and tables, vocabularies, batches
+training         the loop, runs, checkpoints, reports
 """
 
 from __future__ import annotations
@@ -15,15 +17,34 @@ import importlib
 
 # Names are loaded when they are asked for: a vocabulary needs no torch.
 ROOMS = {
-    "ClassifierConfig": "classifier", "Config": "config", "EncoderDecoder": "encoder_decoder", "LanguageModel": "language_model",
-    "SequenceClassifier": "classifier", "TranslationConfig": "encoder_decoder", "VisionConfig": "vision",
-    "VisionTransformer": "vision", "generate": "generation", "load": "training.checkpoint", "save": "training.checkpoint", "stream": "generation",
-}  # fmt: skip
+    "ClassifierConfig": "classifier",
+    "Config": "config",
+    "EncoderDecoder": "encoder_decoder",
+    "LanguageModel": "language_model",
+    "SequenceClassifier": "classifier",
+    "TranslationConfig": "encoder_decoder",
+    "VisionConfig": "vision",
+    "VisionTransformer": "vision",
+    "generate": "generation",
+    "load": "training.checkpoint",
+    "save": "training.checkpoint",
+    "stream": "generation",
+}
 
 __all__ = [
-    "ClassifierConfig", "Config", "EncoderDecoder", "LanguageModel", "SequenceClassifier", "TranslationConfig", "VisionConfig",
-    "VisionTransformer", "generate", "load", "save", "stream",
-]  # fmt: skip
+    "ClassifierConfig",
+    "Config",
+    "EncoderDecoder",
+    "LanguageModel",
+    "SequenceClassifier",
+    "TranslationConfig",
+    "VisionConfig",
+    "VisionTransformer",
+    "generate",
+    "load",
+    "save",
+    "stream",
+]
 
 
 def __getattr__(name: str):

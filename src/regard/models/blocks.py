@@ -1,4 +1,6 @@
-"""The blocks that models are stacked from: attention and a feed-forward, each with its norm, added to the rows they read."""
+"""The blocks that models are stacked from: attention and a feed-forward, each with its norm, added to the rows they
+read.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, hidden: int, activation: nn.Module, bias: bool = True):
         super().__init__()
-        self.up, self.activation, self.down = nn.Linear(d_model, hidden, bias), activation, nn.Linear(hidden, d_model, bias)
+        self.up, self.activation, self.down = (
+            nn.Linear(d_model, hidden, bias),
+            activation,
+            nn.Linear(hidden, d_model, bias),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.activation(self.up(x)))
@@ -73,8 +79,8 @@ class Residual(nn.Module):
 class Block(nn.Module):
     """One layer of a transformer: attention, attention to a memory (where there is `cross`), feed-forward.
 
-    An encoder's block lets every row see all, a decoder's is called with mask=rg.causal(), and a decoder over an encoder has
-    `cross`. norm: makes a norm, one for each part.
+    An encoder's block lets every row see all, a decoder's is called with mask=rg.causal(), and a decoder over an
+    encoder has `cross`. norm: makes a norm, one for each part.
 
     Source: Vaswani et al. 2017.
 
@@ -85,42 +91,58 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, attention: nn.Module, feed_forward: nn.Module, norm: Callable[[], nn.Module], *, cross: nn.Module | None = None,
-        norm_first: bool = True, dropout: float = 0.0,
-    ):  # fmt: skip
+        self,
+        attention: nn.Module,
+        feed_forward: nn.Module,
+        norm: Callable[[], nn.Module],
+        *,
+        cross: nn.Module | None = None,
+        norm_first: bool = True,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         residual = partial(Residual, norm_first=norm_first, dropout=dropout)
         self.attention = residual(attention, norm())
         self.cross = None if cross is None else residual(cross, norm())
         self.feed_forward = residual(feed_forward, norm())
 
-    def forward(self, x: torch.Tensor, memory=None, *, mask=None, memory_mask=None, cache=None, positions=None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, memory=None, *, mask=None, memory_mask=None, cache=None, positions=None
+    ) -> torch.Tensor:
         """x (B, n, d_model) -> (B, n, d_model).
 
-        memory: for `cross`, rows (B, m, …) or what `Attention.remember` made of them; memory_mask: which of them a row sees.
+        memory: for `cross`, rows (B, m, …) or what `Attention.remember` made of them; memory_mask: which of them a row
+        sees.
         mask, cache, positions: for the attention of the rows to themselves.
         """
         x = self.attention(x, mask=mask, cache=cache, positions=positions)
         if self.cross is not None:
             x = self.cross(x, memory, mask=memory_mask)
         elif memory is not None:
-            raise refuse("Block", "there is nothing that attends to a memory", "memory", "a block with cross-attention",
-                         "make the block with cross=Attention(…), or leave memory out")  # fmt: skip
+            raise refuse(
+                "Block",
+                "there is nothing that attends to a memory",
+                given="memory",
+                expected="a block with cross-attention",
+                fix="make the block with cross=Attention(…), or leave memory out",
+            )
         return self.feed_forward(x)
 
 
 class Stack(nn.Module):
     """Blocks one after the other, and the last norm (which post-norm blocks have had already).
 
-    memory: rows for the cross-attention of all blocks, or a list with what each block's `remember` made of them. cache: a list
-    with one cache per block.
+    memory: rows for the cross-attention of all blocks, or a list with what each block's `remember` made of them. cache:
+    a list with one cache per block.
     """
 
     def __init__(self, blocks: list[Block], norm: nn.Module):
         super().__init__()
         self.blocks, self.norm = nn.ModuleList(blocks), norm
 
-    def forward(self, x: torch.Tensor, memory=None, *, mask=None, memory_mask=None, cache=None, positions=None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, memory=None, *, mask=None, memory_mask=None, cache=None, positions=None
+    ) -> torch.Tensor:
         """x (B, n, d_model) -> (B, n, d_model)."""
         caches = [None] * len(self.blocks) if cache is None else cache
         memories = memory if isinstance(memory, list) else [memory] * len(self.blocks)
@@ -138,22 +160,37 @@ def feed_forward(config: BlockConfig) -> nn.Module:
 
 
 def stack(config: BlockConfig, *, positions: Position | None = None, memory_dim: int | None = None) -> Stack:
-    """The blocks that a config asks for, with fresh weights. positions: what all layers share. memory_dim: adds cross-attention."""
+    """The blocks that a config asks for, with fresh weights. positions: what all layers share. memory_dim: adds
+    cross-attention.
+    """
     kind = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm]
     norm = partial(kind, config.d_model, eps=config.epsilon)
-    attention = partial(Attention, config.d_model, config.heads, config.kv_heads, bias=config.bias, dropout=config.dropout,
-                        score=None if config.softcap is None else softcap(config.softcap))  # fmt: skip
+    attention = partial(
+        Attention,
+        config.d_model,
+        config.heads,
+        config.kv_heads,
+        bias=config.bias,
+        dropout=config.dropout,
+        score=None if config.softcap is None else softcap(config.softcap),
+    )
     blocks = [
-        Block(attention(positions=positions), feed_forward(config), norm, norm_first=config.norm_first, dropout=config.dropout,
-              cross=None if memory_dim is None else attention(memory_dim=memory_dim))
+        Block(
+            attention(positions=positions),
+            feed_forward(config),
+            norm,
+            norm_first=config.norm_first,
+            dropout=config.dropout,
+            cross=None if memory_dim is None else attention(memory_dim=memory_dim),
+        )
         for _ in range(config.layers)
-    ]  # fmt: skip
+    ]
     return initialise(Stack(blocks, norm() if config.norm_first else nn.Identity()))
 
 
 def initialise(made: Stack) -> Stack:
-    """Fresh weights, so that rows neither grow nor fade from layer to layer: N(0, 1/inputs), and the last matrix of every part
-    smaller by the root of how many parts are added up (Radford et al. 2019). Biases are 0.
+    """Fresh weights, so that rows neither grow nor fade from layer to layer: N(0, 1/inputs), and the last matrix of
+    every part smaller by the root of how many parts are added up (Radford et al. 2019). Biases are 0.
     """
     parts = [module for module in made.modules() if isinstance(module, Residual)]
     for module in made.modules():

@@ -20,7 +20,8 @@ POOLINGS = ("mean", "first")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(TextConfig):
-    """What `TextConfig` says, of the encoder. classes: labels, at least 2. pooling: the "mean" of a text's rows, or its "first" row.
+    """What `TextConfig` says, of the encoder. classes: labels, at least 2. pooling: the "mean" of a text's rows, or its
+    "first" row.
 
     >>> ClassifierConfig(vocabulary=256, classes=3).pooling
     'mean'
@@ -55,7 +56,9 @@ class SequenceClassifier(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, *, lengths=None):
-        """tokens (B, n) -> logits (B, classes); with targets (B,), (logits, loss). lengths (B,): of texts that are padded."""
+        """tokens (B, n) -> logits (B, classes); with targets (B,), (logits, loss). lengths (B,): of texts that are
+        padded.
+        """
         rows = self.encoder(tokens, lengths=lengths)
         if self.config.pooling == "first":
             pooled = rows[:, 0]
@@ -68,12 +71,20 @@ class SequenceClassifier(nn.Module):
         return self._judged(pooled, targets)
 
     def packed(self, tokens: torch.Tensor, lengths, targets: torch.Tensor | None = None):
-        """Texts side by side without padding, tokens (total,), lengths (N,) -> logits (N, classes), or (logits, loss)."""
+        """Texts side by side without padding, tokens (total,), lengths (N,) -> logits (N, classes), or (logits,
+        loss).
+        """
         reasons: list[Reason] = []
         counts = real_lengths(lengths, (len(lengths), len(tokens)), reasons)
         if not reasons and counts.sum() != len(tokens):
-            reasons.append(Reason("lengths and tokens differ", f"{counts.sum()} and {len(tokens)} tokens", "texts that fill the row",
-                                  "cut the tokens, or the last length"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "lengths and tokens differ",
+                    given=f"{counts.sum()} and {len(tokens)} tokens",
+                    expected="texts that fill the row",
+                    fix="cut the tokens, or the last length",
+                )
+            )
         if reasons:
             raise Refused("SequenceClassifier.packed", reasons)
         begins = np.cumsum(counts) - counts

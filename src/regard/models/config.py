@@ -1,4 +1,6 @@
-"""What a model is made of: sizes and kinds as frozen data, which refuse what cannot work before a single weight exists."""
+"""What a model is made of: sizes and kinds as frozen data, which refuse what cannot work before a single weight
+exists.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ class BlockConfig:
     """The blocks of a transformer, whatever it reads.
 
     d_model: numbers per row. layers: blocks. heads, kv_heads: of queries, and of keys and values (by default as many).
-    hidden: width of the feed-forward, by default 4 · d_model, and two thirds of that for "swiglu", which has three matrices.
+    hidden: width of the feed-forward, by default 4 · d_model, and two thirds of that for "swiglu", which has three
+    matrices.
     norm: "layer" (mean and variance) or "rms". norm_first: before each part (pre-norm), or after its sum (post-norm).
-    feed_forward: "gelu", "gelu_tanh" (the approximation that GPT-2 was trained with) or "swiglu". bias: of all linear layers.
-    dropout: of embeddings, parts and attention weights, in training. softcap: c · tanh(s / c) on every score s of attention.
+    feed_forward: "gelu", "gelu_tanh" (the approximation that GPT-2 was trained with) or "swiglu". bias: of all linear
+    layers.
+    dropout: of embeddings, parts and attention weights, in training. softcap: c · tanh(s / c) on every score s of
+    attention.
 
     Refused, with all reasons at once: what cannot work.
     """
@@ -50,7 +55,9 @@ class BlockConfig:
 
     @property
     def inner(self) -> int:
-        """Of the feed-forward, where `hidden` does not say it: about 8 · d_model² numbers in every kind, rounded up to eights."""
+        """Of the feed-forward, where `hidden` does not say it: about 8 · d_model² numbers in every kind, rounded up to
+        eights.
+        """
         if self.hidden is not None:
             return self.hidden
         return 8 * math.ceil(self.d_model / 3) if self.feed_forward == "swiglu" else 4 * self.d_model
@@ -76,16 +83,43 @@ class BlockConfig:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]):
-        """What `to_dict` gave. Refused, with all reasons at once: names that are unknown or missing, values that cannot work."""
+        """What `to_dict` gave. Refused, with all reasons at once: names that are unknown or missing, values that cannot
+        work.
+        """
         if not isinstance(data, dict):
-            raise Refused(cls.__name__, [Reason("not a configuration", f"{type(data).__name__}", "names and values",
-                                                "pass what to_dict gave")])  # fmt: skip
+            raise Refused(
+                cls.__name__,
+                [
+                    Reason(
+                        "not a configuration",
+                        given=f"{type(data).__name__}",
+                        expected="names and values",
+                        fix="pass what to_dict gave",
+                    )
+                ],
+            )
         known = [field.name for field in fields(cls)]
         needed = [field.name for field in fields(cls) if field.default is dataclasses.MISSING]
-        reasons = [Reason("no such part of the configuration", f"{name}={data[name]!r}", f"a part of {cls.__name__}",
-                          did_you_mean(str(name), known)) for name in data if name not in known]  # fmt: skip
-        reasons += [Reason(f"{name} is missing", ", ".join(map(str, data)) or "nothing", f"{', '.join(needed)} in any case",
-                           f"add {name}") for name in needed if name not in data]  # fmt: skip
+        reasons = [
+            Reason(
+                "no such part of the configuration",
+                given=f"{name}={data[name]!r}",
+                expected=f"a part of {cls.__name__}",
+                fix=did_you_mean(str(name), known),
+            )
+            for name in data
+            if name not in known
+        ]
+        reasons += [
+            Reason(
+                f"{name} is missing",
+                given=", ".join(map(str, data)) or "nothing",
+                expected=f"{', '.join(needed)} in any case",
+                fix=f"add {name}",
+            )
+            for name in needed
+            if name not in data
+        ]
         if reasons:
             raise Refused(cls.__name__, reasons)
         return cls(**data)
@@ -108,36 +142,60 @@ class BlockConfig:
         if value is None and optional:
             return
         if isinstance(value, bool) or not isinstance(value, int | float) or not holds(value):
-            found.append(Reason(f"{name} is out of range", f"{name}={value!r}", f"a number {expected}",
-                                "leave it out" if value is None or optional or name == "dropout" else "leave it out for 1e-5"))  # fmt: skip
+            found.append(
+                Reason(
+                    f"{name} is out of range",
+                    given=f"{name}={value!r}",
+                    expected=f"a number {expected}",
+                    fix="leave it out" if value is None or optional or name == "dropout" else "leave it out for 1e-5",
+                )
+            )
 
     def _known(self, found: list[Reason], name: str, known: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if value not in known:
             found.append(
-                Reason(f"no such {name}", f"{name}={value!r}", " or ".join(map(repr, known)), did_you_mean(str(value), known))
+                Reason(
+                    f"no such {name}",
+                    given=f"{name}={value!r}",
+                    expected=" or ".join(map(repr, known)),
+                    fix=did_you_mean(str(value), known),
+                )
             )
 
     def _truth(self, found: list[Reason], *names: str) -> None:
         for name in names:
             if not isinstance(getattr(self, name), bool):
-                found.append(Reason(f"{name} is neither true nor false", f"{name}={getattr(self, name)!r}", "True or False",
-                                    "say which"))  # fmt: skip
+                found.append(
+                    Reason(
+                        f"{name} is neither true nor false",
+                        given=f"{name}={getattr(self, name)!r}",
+                        expected="True or False",
+                        fix="say which",
+                    )
+                )
 
     def _divides(self, found: list[Reason], part: str, parts: int, whole: str, total: int) -> None:
         if total % parts:
             close = max(n for n in range(1, min(parts, total) + 1) if total % n == 0)
-            found.append(Reason(f"{part} do not divide {whole}", f"{whole}={total}, {part}={parts}", f"{whole} to be a multiple of {part}",
-                                f"{part}={close} fits"))  # fmt: skip
+            found.append(
+                Reason(
+                    f"{part} do not divide {whole}",
+                    given=f"{whole}={total}, {part}={parts}",
+                    expected=f"{whole} to be a multiple of {part}",
+                    fix=f"{part}={close} fits",
+                )
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(BlockConfig):
     """What reads tokens: what `BlockConfig` says, and tokens.
 
-    vocabulary: how many tokens there are. context: how many it sees in training; "learned" positions end there, the others go
-    on. window: a row sees so many tokens, itself included; None is all. positions: "rotary", "learned", "alibi", "sinusoidal"
-    or "none". rotary_base: the base of the angles.
+    vocabulary: how many tokens there are. context: how many it sees in training; "learned" positions end there, the
+    others go
+    on. window: a row sees so many tokens, itself included; None is all. positions: "rotary", "learned", "alibi",
+    "sinusoidal" or "none". rotary_base: the base of the angles.
 
     >>> TextConfig(vocabulary=256, d_model=10, heads=3, positions="rotor")
     Traceback (most recent call last):
@@ -168,8 +226,14 @@ class TextConfig(BlockConfig):
         self._known(found, "positions", POSITIONS)
         self._number(found, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
         if not found and self.positions == "rotary" and self.d_model // self.heads % 2:
-            found.append(Reason("rotary positions turn pairs of numbers", f"{self.d_model // self.heads} numbers per head",
-                                "an even number per head (d_model / heads)", "change d_model or heads, or positions='alibi'"))  # fmt: skip
+            found.append(
+                Reason(
+                    "rotary positions turn pairs of numbers",
+                    given=f"{self.d_model // self.heads} numbers per head",
+                    expected="an even number per head (d_model / heads)",
+                    fix="change d_model or heads, or positions='alibi'",
+                )
+            )
         return found
 
 

@@ -17,7 +17,8 @@ class Embedding(nn.Module):
 
     std: of fresh weights.
 
-    >>> Embedding(TextConfig(vocabulary=256, d_model=32), std=0.5)(torch.zeros(2, 5, dtype=torch.long), torch.arange(5)).shape
+    >>> embedding = Embedding(TextConfig(vocabulary=256, d_model=32), std=0.5)
+    >>> embedding(torch.zeros(2, 5, dtype=torch.long), torch.arange(5)).shape
     torch.Size([2, 5, 32])
     """
 
@@ -49,7 +50,9 @@ def attention_positions(config: TextConfig) -> Position | None:
 
 
 def standing(tokens: torch.Tensor, cache=None, rows=None) -> torch.Tensor:
-    """Where tokens (B, n) stand: 0 … n - 1, or (B, n) where they follow what a cache has seen; padding stands at the last row."""
+    """Where tokens (B, n) stand: 0 … n - 1, or (B, n) where they follow what a cache has seen; padding stands at the
+    last row.
+    """
     ahead = torch.arange(tokens.shape[1], device=tokens.device)
     if cache is None:
         return ahead
@@ -62,5 +65,11 @@ def unreadable(tokens: torch.Tensor) -> list[Reason]:
     """Why these are not the tokens of a batch of texts; nothing, if they are."""
     if tokens.ndim == 2 and tokens.dtype in (torch.int64, torch.int32):
         return []
-    return [Reason("these are no tokens", f"{tokens.dtype} {tuple(tokens.shape)}", "int64 or int32, (B, n)",
-                   "tokens.long(); one text alone is tokens[None]")]  # fmt: skip
+    return [
+        Reason(
+            "these are no tokens",
+            given=f"{tokens.dtype} {tuple(tokens.shape)}",
+            expected="int64 or int32, (B, n)",
+            fix="tokens.long(); one text alone is tokens[None]",
+        )
+    ]

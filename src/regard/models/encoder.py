@@ -23,7 +23,8 @@ class Encoder(nn.Module):
 
     Source: Vaswani et al. 2017; Devlin et al. 2019.
 
-    >>> Encoder(TextConfig(vocabulary=256, d_model=32, layers=2))(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
+    >>> encoder = Encoder(TextConfig(vocabulary=256, d_model=32, layers=2))
+    >>> encoder(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
     torch.Size([2, 5, 32])
     """
 
@@ -59,6 +60,12 @@ def real_lengths(lengths, shape: tuple[int, ...], reasons: list[Reason]) -> np.n
     texts, longest = shape
     given = read_array(lengths, "lengths")
     if given.shape != (texts,) or given.dtype.kind not in "iu" or ((given < 1) | (given > longest)).any():
-        reasons.append(Reason("lengths do not say how long the texts are", f"{lengths!r:.80}",
-                              f"{texts} whole numbers from 1 to {longest}", "leave out texts without tokens"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "lengths do not say how long the texts are",
+                given=f"{lengths!r:.80}",
+                expected=f"{texts} whole numbers from 1 to {longest}",
+                fix="leave out texts without tokens",
+            )
+        )
     return given

@@ -37,7 +37,8 @@ class TranslationConfig(Config):
         """The config of the encoder."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(TextConfig)}
         return TextConfig(
-            **own | {"vocabulary": self.source_vocabulary or self.vocabulary, "layers": self.encoder_layers or self.layers}
+            **own
+            | {"vocabulary": self.source_vocabulary or self.vocabulary, "layers": self.encoder_layers or self.layers}
         )
 
     def reasons(self) -> list[Reason]:
@@ -74,12 +75,16 @@ class EncoderDecoder(nn.Module):
         return self.decoder(tokens, targets, memory=memory, memory_mask=None if lengths is None else padding(lengths))
 
     def reading(self, source: torch.Tensor, *, lengths=None) -> Reading:
-        """The decoder over these sources (B, m), which are encoded once: what `generate` writes with, a prompt for each."""
+        """The decoder over these sources (B, m), which are encoded once: what `generate` writes with, a prompt for
+        each.
+        """
         return Reading(self, source, lengths)
 
 
 class Reading:
-    """A decoder that has read its sources. Their keys and values are kept for every layer, and let go with their sequence."""
+    """A decoder that has read its sources. Their keys and values are kept for every layer, and let go with their
+    sequence.
+    """
 
     def __init__(self, model: EncoderDecoder, source: torch.Tensor, lengths=None):
         self.decoder, self.config, self.training = model.decoder, model.config, model.training
@@ -92,9 +97,17 @@ class Reading:
     def cache(self, batch: int) -> list:
         """The decoder's caches, and what it has read."""
         if batch != self.memory[0][0].shape[0]:
-            raise Refused("generate", [Reason("prompts and sources differ in number", f"{batch} prompts",
-                                              f"one for each of the {self.memory[0][0].shape[0]} sources",
-                                              "repeat a source that is to be continued twice")])  # fmt: skip
+            raise Refused(
+                "generate",
+                [
+                    Reason(
+                        "prompts and sources differ in number",
+                        given=f"{batch} prompts",
+                        expected=f"one for each of the {self.memory[0][0].shape[0]} sources",
+                        fix="repeat a source that is to be continued twice",
+                    )
+                ],
+            )
         return [*self.decoder.cache(batch), Remembered(self.memory, self.lengths)]
 
     def hidden(self, tokens: torch.Tensor, *, cache: list, rows=None) -> torch.Tensor:

@@ -17,7 +17,8 @@ __all__ = ["VisionConfig", "VisionTransformer", "patches"]
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig(BlockConfig):
-    """What `BlockConfig` says, and pictures. height, width: of a picture; patch: side of a square patch; channels: of a pixel;
+    """What `BlockConfig` says, and pictures. height, width: of a picture; patch: side of a square patch; channels: of a
+    pixel;
     classes: labels, at least 2.
 
     >>> VisionConfig(height=8, width=8, patch=2, channels=1, classes=10).patches
@@ -47,7 +48,8 @@ class VisionConfig(BlockConfig):
 
 
 def patches(images: torch.Tensor, size: int) -> torch.Tensor:
-    """(B, C, height, width) -> (B, n, C · size²): the pixels of each patch in a row, patches from left to right, then down.
+    """(B, C, height, width) -> (B, n, C · size²): the pixels of each patch in a row, patches from left to right, then
+    down.
 
     >>> patches(torch.arange(16).reshape(1, 1, 4, 4), 2)[0].tolist()
     [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
@@ -94,8 +96,15 @@ class VisionTransformer(nn.Module):
         config = self.config
         wanted = (config.channels, config.height, config.width)
         if images.ndim != 4 or tuple(images.shape[1:]) != wanted:
-            raise refuse("VisionTransformer", "the images do not fit the model", f"{tuple(images.shape)}",
-                         f"(B, {', '.join(map(str, wanted))})", "the layout is (batch, channels, height, width)")  # fmt: skip
-        x = self.embed(patches(images, config.patch)).to(self.whole.dtype)  # under autocast, sums of parts keep their digits
+            raise refuse(
+                "VisionTransformer",
+                "the images do not fit the model",
+                given=f"{tuple(images.shape)}",
+                expected=f"(B, {', '.join(map(str, wanted))})",
+                fix="the layout is (batch, channels, height, width)",
+            )
+        x = self.embed(patches(images, config.patch)).to(
+            self.whole.dtype
+        )  # under autocast, sums of parts keep their digits
         x = torch.cat([self.whole.expand(len(x), 1, -1), x], dim=1)
         return self.stack(self.dropout(self.places.embed(x, torch.arange(x.shape[1], device=x.device))))

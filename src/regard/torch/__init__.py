@@ -4,7 +4,7 @@ functional     attention of tensors, as an operator that torch compiles, transfo
 layers         attention as layers, put together from small parts
 positions      sinusoidal, learned, rotary, ALiBi, T5, relative
 hf             transformers models on regard
-observe        profile: what each attention call of a model costs; trace: what it was given, and the first that goes wrong
+observe        profile: what each attention call of a model costs; trace: what it was given, and what goes wrong first
 """
 
 from __future__ import annotations
@@ -15,16 +15,51 @@ from .functional import attention, attention_with_lse
 
 # What few need (`hf` loads transformers) is loaded by the first who asks for it.
 ROOMS = ("hf", "layers", "positions")
-NAMES = {"profile": "observe", "trace": "observe", **dict.fromkeys(
-    ("Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
-     "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "deviation"), "layers"
-)}  # fmt: skip
+NAMES = {
+    "profile": "observe",
+    "trace": "observe",
+    **dict.fromkeys(
+        (
+            "Attention",
+            "DifferentialAttention",
+            "LatentAttention",
+            "LatentCache",
+            "LinearAttention",
+            "LinearState",
+            "Linformer",
+            "MultiHeadAttention",
+            "Performer",
+            "SegmentMemory",
+            "SelfAttention",
+            "TransformerXL",
+            "deviation",
+        ),
+        "layers",
+    ),
+}
 
 __all__ = [
-    "Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
-    "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "attention", "attention_with_lse", "deviation",
-    "hf", "layers", "positions", "profile", "trace",
-]  # fmt: skip
+    "Attention",
+    "DifferentialAttention",
+    "LatentAttention",
+    "LatentCache",
+    "LinearAttention",
+    "LinearState",
+    "Linformer",
+    "MultiHeadAttention",
+    "Performer",
+    "SegmentMemory",
+    "SelfAttention",
+    "TransformerXL",
+    "attention",
+    "attention_with_lse",
+    "deviation",
+    "hf",
+    "layers",
+    "positions",
+    "profile",
+    "trace",
+]
 
 
 def __getattr__(name: str):

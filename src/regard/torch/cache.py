@@ -18,8 +18,8 @@ class TensorCache:
 
     out = softmax(score(q kᵀ / √D) where mask) v, over the keys that a row's own sequence has appended so far.
 
-    heads (G), depth (D), value_depth (E, by default D), batch (B), window: as for `rg.KVCache`. dtype, device: of the tensors.
-    Room doubles when it is full. Rows that a window has passed are kept, and masked.
+    heads (G), depth (D), value_depth (E, by default D), batch (B), window: as for `rg.KVCache`. dtype, device: of the
+    tensors. Room doubles when it is full. Rows that a window has passed are kept, and masked.
 
     >>> cache = TensorCache(2, 4)
     >>> k = v = q = torch.ones(1, 2, 3, 4)
@@ -39,13 +39,19 @@ class TensorCache:
         return len(self.lengths)
 
     def append(self, k: torch.Tensor, v: torch.Tensor, rows=None) -> None:
-        """Keys (B, G, new, D) and values (B, G, new, E) behind those of each sequence; rows (B,): how many of them each takes."""
+        """Keys (B, G, new, D) and values (B, G, new, E) behind those of each sequence; rows (B,): how many of them each
+        takes.
+        """
         reasons = [
-            Reason(f"{name} does not fit the cache", f"{tuple(new.shape)}", f"{(*kept.shape[:2], 'new', kept.shape[3])}",
-                   "use one cache for each layer, with a sequence for each row of the batch")
+            Reason(
+                f"{name} does not fit the cache",
+                given=f"{tuple(new.shape)}",
+                expected=f"{(*kept.shape[:2], 'new', kept.shape[3])}",
+                fix="use one cache for each layer, with a sequence for each row of the batch",
+            )
             for name, new, kept in (("k", k, self.k), ("v", v, self.v))
             if new.ndim != 4 or (*new.shape[:2], new.shape[3]) != (*kept.shape[:2], kept.shape[3])
-        ]  # fmt: skip
+        ]
         if reasons:
             raise Refused("TensorCache.append", reasons)
         width = k.shape[2]
@@ -66,8 +72,15 @@ class TensorCache:
             rules.append(lengths(self.lengths, self.lengths))
         for rule in rules:
             mask = rule if mask is None else mask & rule
-        return attention(q, self.k[:, :, :longest], self.v[:, :, :longest], mask=mask, score=score, sinks=sinks,
-                         query_start=self._start)  # fmt: skip
+        return attention(
+            q,
+            self.k[:, :, :longest],
+            self.v[:, :, :longest],
+            mask=mask,
+            score=score,
+            sinks=sinks,
+            query_start=self._start,
+        )
 
     def drop(self, sequences) -> None:
         """Without these sequences (a number, or several); the others close up."""

@@ -1,4 +1,6 @@
-"""Attention as an operator of torch: the arguments of `regard.attention`, also under torch.compile, torch.func and autocast."""
+"""Attention as an operator of torch: the arguments of `regard.attention`, also under torch.compile, torch.func and
+autocast.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,13 @@ def attention(
 
     out = softmax(score(scale · q kᵀ) where mask) v
 
-    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E) -> out (…, H, Q, E); everything else as for `regard.attention`, and seed may be
-    a tensor with one whole number. Under autocast q, k and v are cast as torch casts those of its own attention.
+    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E) -> out (…, H, Q, E); everything else as for `regard.attention`, and
+    seed may be a tensor with one whole number. Under autocast q, k and v are cast as torch casts those of its own
+    attention.
 
-    Under torch.compile a rule is part of the program: build it beforehand or with rg.causal(), rg.window(n) and operators inside,
-    from numbers; arrays that it reads must exist before. A tensor given as mask= or score= is an input like any other.
-    torch.vmap calls it for each entry by itself.
+    Under torch.compile a rule is part of the program: build it beforehand or with rg.causal(), rg.window(n) and
+    operators inside, from numbers; arrays that it reads must exist before. A tensor given as mask= or score= is an
+    input like any other. torch.vmap calls it for each entry by itself.
 
     >>> import torch, regard as rg
     >>> q = k = v = torch.eye(3)
@@ -37,8 +40,19 @@ def attention(
     q, k, v = _cast(q, k, v)
     if _transformed():
         return _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)[0]
-    return eager_attention(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, dropout=dropout,
-                           seed=_number(seed), engine=engine)  # fmt: skip
+    return eager_attention(
+        q,
+        k,
+        v,
+        mask=mask,
+        score=score,
+        scale=scale,
+        query_start=query_start,
+        sinks=sinks,
+        dropout=dropout,
+        seed=_number(seed),
+        engine=engine,
+    )
 
 
 def attention_with_lse(
@@ -57,14 +71,29 @@ def attention_with_lse(
     if _transformed():
         out, sums = _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)
         return out, sums[0]
-    return eager_with_lse(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks,
-                                    dropout=dropout, seed=_number(seed), engine=engine)  # fmt: skip
+    return eager_with_lse(
+        q,
+        k,
+        v,
+        mask=mask,
+        score=score,
+        scale=scale,
+        query_start=query_start,
+        sinks=sinks,
+        dropout=dropout,
+        seed=_number(seed),
+        engine=engine,
+    )
 
 
 def _transformed() -> bool:
-    """Whether this call is read, transformed or watched instead of just run, so that it must be one operation of torch."""
+    """Whether this call is read, transformed or watched instead of just run, so that it must be one operation of
+    torch.
+    """
     return (
-        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack() > 0
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
     )
 
 
@@ -96,7 +125,9 @@ def _cast(*given):
     if not torch.is_autocast_enabled(kind):
         return given
     dtype = torch.get_autocast_dtype(kind)
-    return tuple(each.to(dtype) if isinstance(each, torch.Tensor) and each.dtype != torch.float64 else each for each in given)
+    return tuple(
+        each.to(dtype) if isinstance(each, torch.Tensor) and each.dtype != torch.float64 else each for each in given
+    )
 
 
 def _number(seed):

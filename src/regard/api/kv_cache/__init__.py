@@ -1,8 +1,9 @@
 """Keys and values kept for decoding: `KVCache`.
 
-kv.py       the cache that people use
-pages.py    which page holds which positions of which sequence
-storage.py  what a page holds: rows as they came, or in 8 bits
+cache     the cache that people use
+pages     which page holds which positions of which sequence
+storage   what a page holds: rows as they came, or in 8 bits
+reader    attention over pages, prepared for many steps
 """
 
 from .cache import KVCache

@@ -1,4 +1,6 @@
-"""The cache of one attention layer: keys and values of several sequences, appended as they come and attended from there."""
+"""The cache of one attention layer: keys and values of several sequences, appended as they come and attended from
+there.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,19 @@ class KVCache:
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys that a row's own sequence has appended so far.
 
-    heads (G), depth (D), value_depth (E, by default D): of k and v. batch: how many sequences there are to begin with (B).
-    dtype: "float32", "float16", "bfloat16" or "float64". window: a row sees so many keys, itself included, as `rg.window` says;
-    keys that no coming row can see are then given back. pages: the size of the whole store in pages of 128 positions, from
-    which all sequences take theirs; None lets it grow, which copies it each time it doubles. storage: "int8" keeps rows in
-    8 bits with a scale for each row and head; attention then reads numbers that are off by up to 1/254 of their row's largest.
+    heads (G), depth (D), value_depth (E, by default D): of k and v. batch: how many sequences there are to begin with
+    (B).
+    dtype: "float32", "float16", "bfloat16" or "float64". window: a row sees so many keys, itself included, as
+    `rg.window` says; keys that no coming row can see are then given back. pages: the size of the whole store in pages
+    of 128 positions, from which all sequences take theirs; None lets it grow, which copies it each time it doubles.
+    storage: "int8" keeps rows in 8 bits with a scale for each row and head; attention then reads numbers that are off
+    by up to 1/254 of their row's largest.
 
-    Positions count from 0 in each sequence and go on whatever is given back, so windows, ALiBi and every other rule mean over the
-    cache what they mean over the whole. Use one cache for each layer.
+    Positions count from 0 in each sequence and go on whatever is given back, so windows, ALiBi and every other rule
+    mean over the cache what they mean over the whole. Use one cache for each layer.
 
-    Refused, with all reasons at once: arrays that do not fit, more pages than there are, a row whose keys were given back.
+    Refused, with all reasons at once: arrays that do not fit, more pages than there are, a row whose keys were given
+    back.
 
     Source: Shazeer 2019 (few key heads); Kwon et al. 2023 (pages and a block table).
 
@@ -48,7 +53,9 @@ class KVCache:
     True
     """
 
-    def __init__(self, heads, depth, value_depth=None, *, batch=1, dtype="float32", window=None, pages=None, storage=None):
+    def __init__(
+        self, heads, depth, value_depth=None, *, batch=1, dtype="float32", window=None, pages=None, storage=None
+    ):
         def whole(value, what: str, least: int) -> int:
             try:
                 return count(value, "KVCache", what, least)
@@ -64,11 +71,22 @@ class KVCache:
         self.pages = None if pages is None else whole(pages, "pages", 0)
         kept = _dtype(dtype)
         if kept is None:
-            reasons.append(Reason("the cache cannot keep this dtype", f"dtype={dtype!r}", f"one of {', '.join(DTYPES)}",
-                                  "leave it out for float32"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "the cache cannot keep this dtype",
+                    given=f"dtype={dtype!r}",
+                    expected=f"one of {', '.join(DTYPES)}",
+                    fix="leave it out for float32",
+                )
+            )
         if storage not in (None, "int8"):
             reasons.append(
-                Reason("no such storage", f"storage={storage!r}", "None, or 'int8'", "leave it out to keep rows as they come")
+                Reason(
+                    "no such storage",
+                    given=f"storage={storage!r}",
+                    expected="None, or 'int8'",
+                    fix="leave it out to keep rows as they come",
+                )
             )
         if reasons or kept is None:
             raise Refused("KVCache", reasons)
@@ -91,11 +109,16 @@ class KVCache:
         kept = str(self.dtype) if self.storage is None else f"{self.dtype} in {self.storage}"
         depth = f"{self.depth}" if self.depth == self.value_depth else f"{self.depth} and {self.value_depth}"
         rest = "" if self.window is None else f", window {self.window}"
-        return f"KVCache({self.heads} heads × {depth}, {kept}{rest}; lengths {self.lengths.tolist()}, {self.nbytes:,} bytes)"
+        return (
+            f"KVCache({self.heads} heads × {depth}, {kept}{rest}; lengths {self.lengths.tolist()}, "
+            f"{self.nbytes:,} bytes)"
+        )
 
     @property
     def lengths(self) -> np.ndarray:
-        """(B,) how many positions each sequence has appended, those given back included: the position of its next row."""
+        """(B,) how many positions each sequence has appended, those given back included: the position of its next
+        row.
+        """
         return self._held.lengths.copy()
 
     @property
@@ -116,22 +139,29 @@ class KVCache:
         """A copy of a sequence's values (G, n, E), at the positions that `held` tells."""
         return self._rows_of(self._v, sequence)
 
-    # ---- appending -----------------------------------------------------------------------------------------------------------
+    # ---- appending ---------------------------------------------------------------------------------------------------
 
     def append(self, k, v, rows=None) -> None:
         """Keys and values behind those of each sequence.
 
-        k (…, G, new, D) · v (…, G, new, E), the axes before the heads being the B sequences. rows (B,): how many of the new rows
-        each sequence takes, where they differ; what follows them is padding, and not read.
+        k (…, G, new, D) · v (…, G, new, E), the axes before the heads being the B sequences. rows (B,): how many of the
+        new rows each sequence takes, where they differ; what follows them is padding, and not read.
 
-        Refused, with all reasons at once: arrays that do not fit the cache, more rows than there are, more pages than there are.
+        Refused, with all reasons at once: arrays that do not fit the cache, more rows than there are, more pages than
+        there are.
         """
         reasons: list[Reason] = []
         new_k = self._new("k", k, self.depth, reasons)
         new_v = self._new("v", v, self.value_depth, reasons)
         if new_k is not None and new_v is not None and new_k.shape[2] != new_v.shape[2]:
-            reasons.append(Reason("k and v differ in rows", f"{new_k.shape[2]} and {new_v.shape[2]}", "one value row per key row",
-                                  "check axis -2"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "k and v differ in rows",
+                    given=f"{new_k.shape[2]} and {new_v.shape[2]}",
+                    expected="one value row per key row",
+                    fix="check axis -2",
+                )
+            )
         if new_k is None or new_v is None:
             raise Refused("KVCache.append", reasons)
         width = new_k.shape[2]
@@ -159,8 +189,14 @@ class KVCache:
     def _new(self, name: str, value, depth: int, reasons: list[Reason]) -> np.ndarray | None:
         """An argument of append as (B, G, new, depth), or None with reasons added."""
         if _wants_gradients(value):
-            reasons.append(Reason(f"{name} wants gradients", f"{name}.requires_grad is True", "numbers to keep, without gradients",
-                                  f"pass {name}.detach()"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"{name} wants gradients",
+                    given=f"{name}.requires_grad is True",
+                    expected="numbers to keep, without gradients",
+                    fix=f"pass {name}.detach()",
+                )
+            )
             return None
         try:
             array = read_array(value, name)
@@ -172,21 +208,51 @@ class KVCache:
             return array
         found, shown = len(reasons), f"{name} ({', '.join(map(str, array.shape))})"
         if array.dtype != self.dtype:
-            reasons.append(Reason(f"{name} has another dtype than the cache", f"{array.dtype}", f"{self.dtype}",
-                                  f"convert it, or make the cache with dtype={str(array.dtype)!r}"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"{name} has another dtype than the cache",
+                    given=f"{array.dtype}",
+                    expected=f"{self.dtype}",
+                    fix=f"convert it, or make the cache with dtype={str(array.dtype)!r}",
+                )
+            )
         if array.ndim < 2:
-            reasons.append(Reason(f"{name} has too few axes", shown, "(…, heads, rows, depth)", "add the missing axes"))
+            reasons.append(
+                Reason(
+                    f"{name} has too few axes",
+                    given=shown,
+                    expected="(…, heads, rows, depth)",
+                    fix="add the missing axes",
+                )
+            )
             return None
         heads = array.shape[-3] if array.ndim > 2 else 1
         if math.prod(array.shape[:-3]) != B:
-            reasons.append(Reason(f"{name} and the cache differ in sequences", shown, f"B = {B} before the heads",
-                                  "give rows for every sequence; rows= says which of them are padding"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"{name} and the cache differ in sequences",
+                    given=shown,
+                    expected=f"B = {B} before the heads",
+                    fix="give rows for every sequence; rows= says which of them are padding",
+                )
+            )
         if heads != G:
-            reasons.append(Reason(f"{name} and the cache differ in heads", shown, f"G = {G} on axis -3",
-                                  "the cache keeps key heads, not query heads"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"{name} and the cache differ in heads",
+                    given=shown,
+                    expected=f"G = {G} on axis -3",
+                    fix="the cache keeps key heads, not query heads",
+                )
+            )
         if array.shape[-1] != depth:
             reasons.append(
-                Reason(f"{name} and the cache differ in depth", shown, f"{depth} on the last axis", "check the last axis")
+                Reason(
+                    f"{name} and the cache differ in depth",
+                    given=shown,
+                    expected=f"{depth} on the last axis",
+                    fix="check the last axis",
+                )
             )
         return array.reshape(B, heads, *array.shape[-2:]) if len(reasons) == found else None
 
@@ -195,8 +261,14 @@ class KVCache:
         B = len(self)
         given = read_array(rows, "rows")
         if given.shape != (B,) or (given.dtype.kind not in "iu" and B) or np.any((given < 0) | (given > width)):
-            reasons.append(Reason("rows does not say how many rows to take", f"{rows!r}",
-                                  f"integers from 0 to {width}, one per sequence ({B})", "leave it out to take all rows"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "rows does not say how many rows to take",
+                    given=f"{rows!r}",
+                    expected=f"integers from 0 to {width}, one per sequence ({B})",
+                    fix="leave it out to take all rows",
+                )
+            )
             return np.zeros(B, np.int64)
         return given.astype(np.int64)
 
@@ -209,15 +281,24 @@ class KVCache:
         taken = np.full(len(self), width) if taken is None else taken
         longest = int((held.lengths + taken).max(initial=0))
         if longest >= LIMIT:
-            raise refuse("KVCache.append", "a sequence is too long", f"{longest} positions", "fewer than 2**31 positions",
-                         "begin a new sequence")  # fmt: skip
+            raise refuse(
+                "KVCache.append",
+                "a sequence is too long",
+                given=f"{longest} positions",
+                expected="fewer than 2**31 positions",
+                fix="begin a new sequence",
+            )
         change = held.change(taken, np.zeros_like(taken) if unseen is None else unseen)
         known = len(held.holders)
         missing = change.wanted - len(held.free) - len(change.freed)
         if missing > 0 and self.pages is not None:
-            raise refuse("KVCache.append", "the store is full", f"{change.wanted} pages wanted, {change.wanted - missing} free",
-                         f"at most the {self.pages} pages of {PAGE} positions that it was made with",
-                         "drop a sequence, or make the cache with more pages=, or without for one that grows")  # fmt: skip
+            raise refuse(
+                "KVCache.append",
+                "the store is full",
+                given=f"{change.wanted} pages wanted, {change.wanted - missing} free",
+                expected=f"at most the {self.pages} pages of {PAGE} positions that it was made with",
+                fix="drop a sequence, or make the cache with more pages=, or without for one that grows",
+            )
         if missing > 0:
             self._grow(max(known + missing, 2 * known))
         source, target = held.carry_out(change)
@@ -230,23 +311,25 @@ class KVCache:
         self._k.grow(pages)
         self._v.grow(pages)
 
-    # ---- attending -----------------------------------------------------------------------------------------------------------
+    # ---- attending ---------------------------------------------------------------------------------------------------
 
     def attend(self, q, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
         """Attention of the newest rows, or of others, to the keys of their own sequences.
 
-        q (…, H, Q, D), the axes before the heads being the B sequences -> out (…, H, Q, E). Without query_start, the rows are those
-        that were appended last, padding included, whose output is 0; with it, row i of sequence b stands at query_start[b] + i.
-        A row sees every key of its sequence that mask and window allow: say mask=rg.causal() where several rows were appended.
-        The other arguments as for `rg.attention`.
+        q (…, H, Q, D), the axes before the heads being the B sequences -> out (…, H, Q, E). Without query_start, the
+        rows are those that were appended last, padding included, whose output is 0; with it, row i of sequence b stands
+        at query_start[b] + i. A row sees every key of its sequence that mask and window allow: say mask=rg.causal()
+        where several rows were appended. The other arguments as for `rg.attention`.
 
-        Refused, with all reasons at once: what `rg.attention` refuses, rows that are not the newest and do not say where they
-        stand, rows whose window reaches back to positions that were given back.
+        Refused, with all reasons at once: what `rg.attention` refuses, rows that are not the newest and do not say
+        where they stand, rows whose window reaches back to positions that were given back.
         """
         return self._attended(q, mask, score, scale, query_start, sinks, engine)[0]
 
     def attend_with_lse(self, q, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
-        """`attend`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), to merge with other keys."""
+        """`attend`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), to merge with other
+        keys.
+        """
         return self._attended(q, mask, score, scale, query_start, sinks, engine)
 
     @watched("regard.KVCache.attend")
@@ -275,13 +358,25 @@ class KVCache:
             return None  # refused with the rest
         B, Q = len(self), shape[-2]
         if math.prod(shape[:-3]) != B:
-            reasons.append(Reason("q and the cache differ in sequences", f"q ({', '.join(map(str, shape))})", f"B = {B} before the heads",
-                                  "give rows for every sequence"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "q and the cache differ in sequences",
+                    given=f"q ({', '.join(map(str, shape))})",
+                    expected=f"B = {B} before the heads",
+                    fix="give rows for every sequence",
+                )
+            )
             return None
         if query_start is None:
             if self._newest != Q:
-                reasons.append(Reason("q does not hold the newest rows", f"{Q} rows", f"the {self._newest} rows appended last",
-                                      "append their keys first, or say where they stand: query_start=…"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        "q does not hold the newest rows",
+                        given=f"{Q} rows",
+                        expected=f"the {self._newest} rows appended last",
+                        fix="append their keys first, or say where they stand: query_start=…",
+                    )
+                )
             return self._start
         given = read_array(query_start, "query_start")
         if given.dtype.kind not in "iu" or given.shape not in ((), (B,)):
@@ -291,13 +386,17 @@ class KVCache:
         gone = np.flatnonzero(reach < self._held.first * PAGE)
         if len(gone):
             first = int(gone[0])
-            reasons.append(Reason(
-                "a row would see keys that were given back", f"sequence {first}: a window from position {reach[first]}",
-                f"positions from {self._held.first[first] * PAGE}", "attend rows before more is appended",
-            ))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "a row would see keys that were given back",
+                    given=f"sequence {first}: a window from position {reach[first]}",
+                    expected=f"positions from {self._held.first[first] * PAGE}",
+                    fix="attend rows before more is appended",
+                )
+            )
         return start
 
-    # ---- sequences -----------------------------------------------------------------------------------------------------------
+    # ---- sequences ---------------------------------------------------------------------------------------------------
 
     def add(self, count: int = 1) -> None:
         """Empty sequences behind the others."""
@@ -314,7 +413,8 @@ class KVCache:
     def reorder(self, sequences) -> None:
         """These sequences, in this order: what beam search needs.
 
-        One that is named twice goes on as two, which share the pages they have in common; one that is not named is dropped.
+        One that is named twice goes on as two, which share the pages they have in common; one that is not named is
+        dropped.
         """
         self._select(self._sequences(sequences))
 
@@ -326,8 +426,13 @@ class KVCache:
         given = np.atleast_1d(read_array(chosen, "sequences"))
         B = len(self)
         if given.ndim > 1 or (given.dtype.kind not in "iu" and given.size) or np.any((given < -B) | (given >= B)):
-            raise refuse("KVCache", "no such sequence", f"{chosen!r}", f"numbers from 0 to {B - 1}" if B else "none: the cache is empty",
-                         "count from 0, or from the end with negative numbers")  # fmt: skip
+            raise refuse(
+                "KVCache",
+                "no such sequence",
+                given=f"{chosen!r}",
+                expected=f"numbers from 0 to {B - 1}" if B else "none: the cache is empty",
+                fix="count from 0, or from the end with negative numbers",
+            )
         return given.astype(np.int64) % max(B, 1)
 
     def _sequence(self, number: int) -> int:

@@ -1,12 +1,13 @@
 """Pages: which page holds which positions of which sequence.
 
-A page has room for PAGE positions. Position p of sequence b is row p % PAGE of page table[b, p // PAGE]. That one idea gives every
-kind of cache:
+A page has room for PAGE positions. Position p of sequence b is row p % PAGE of page table[b, p // PAGE]. That one idea
+gives every kind of cache:
 
     growing    a sequence takes a page when its last one is full
     a ring     pages that no coming row can see are given back, and taken again
     paged      sequences of any length share one pool, and what one gives back another takes
-    shared     several sequences hold the same page: a common prefix, the beams of a search; the first to write into it copies it
+    shared     several sequences hold the same page: a common prefix, the beams of a search;
+               the first to write into it copies it
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ PAGE = 128  # a multiple of the keys that kernels take at once, so that what the
 class Change(NamedTuple):
     """What an append does to the pages, worked out before anything is done.
 
-    dropped, copied, fresh: (sequence, column) of the table for pages given back, pages to copy because others hold them too, and
-    pages to take. freed: the pages that nobody holds once the dropped are given back. wanted: how many are taken, copies included.
+    dropped, copied, fresh: (sequence, column) of the table for pages given back, pages to copy because others hold them
+    too, and
+    pages to take. freed: the pages that nobody holds once the dropped are given back. wanted: how many are taken,
+    copies included.
     """
 
     dropped: tuple[np.ndarray, np.ndarray]
@@ -39,8 +42,9 @@ class Pages:
     """The block table of all sequences, and who holds each page.
 
     table (B, columns) int32 · lengths (B,) positions appended so far · first (B,) the first column still held ·
-    holders (pages,) how many sequences hold a page · shared: whether any page is held by several · free: pages that none holds, the
-    next to take last · choice: how often sequences were added or selected · moved: how far any has got since, at most.
+    holders (pages,) how many sequences hold a page · shared: whether any page is held by several · free: pages that
+    none holds, the next to take last · choice: how often sequences were added or selected · moved: how far any has got
+    since, at most.
     """
 
     def __init__(self, sequences: int):
@@ -71,7 +75,9 @@ class Pages:
                 yield sequence, page, slice(low - begin, high - begin), slice(low - first, high - first)
 
     def fit(self, most: int, unseen: np.ndarray | None) -> bool:
-        """Whether so many rows go into the last pages as they are, and nothing can be given back: a step of decoding, nearly always."""
+        """Whether so many rows go into the last pages as they are, and nothing can be given back: a step of decoding,
+        nearly always.
+        """
         if self.shared or most > PAGE or not len(self.lengths):
             return False
         begun = (self.lengths - 1) & (

@@ -20,16 +20,19 @@ from .storage import Rows
 
 __all__ = ["Reader"]
 
-AHEAD = STEP - 1  # positions for which a preparation holds: so many keys at each edge of a mask are looked at for nothing
+AHEAD = (
+    STEP - 1
+)  # positions for which a preparation holds: so many keys at each edge of a mask are looked at for nothing
 FEW = 16  # with more rows it is a prefill, and the next call asks something else
 
 
 class Ready(NamedTuple):
     """A question that was checked.
 
-    asked: see `question`. shape, dtype, step: of q, the bytes between its elements. problem: what is asked, of stand-ins for keys and
-    values. choice, until: the sequences for which it holds, and how far they may get (`Pages`). decoder: the kernel over pages, or
-    None where keys are gathered for another engine.
+    asked: see `question`. shape, dtype, step: of q, the bytes between its elements. problem: what is asked, of
+    stand-ins for keys and
+    values. choice, until: the sequences for which it holds, and how far they may get (`Pages`). decoder: the kernel
+    over pages, or None where keys are gathered for another engine.
     """
 
     asked: tuple
@@ -43,7 +46,9 @@ class Ready(NamedTuple):
 
 
 def question(mask, score, sinks, scale, engine) -> tuple:
-    """What a call asks, with callables as expressions: they are traced anew each time, because what they captured may have changed."""
+    """What a call asks, with callables as expressions: they are traced anew each time, because what they captured may
+    have changed.
+    """
     return _traced(mask, as_mask), _traced(score, as_score), sinks, scale, engine
 
 
@@ -71,7 +76,8 @@ class Reader:
     def prepare(self, q, start, reasons: list[Reason], asked: tuple, newest: bool) -> Ready:
         """The question, checked; a refusal has the reasons found so far, and all others.
 
-        start (B,) int64: where the first rows stand, the newest or others; or what was given instead, which is then refused.
+        start (B,) int64: where the first rows stand, the newest or others; or what was given instead, which is then
+        refused.
         """
         held = self.held
         steady = newest and not reasons and _steady(*asked[:3])
@@ -105,11 +111,16 @@ class Reader:
         return solve(self._gathered(problem, q, start), ready.asked[4])
 
     def _problem(self, q, start, ahead: int, reasons: list[Reason], asked: tuple) -> Problem:
-        """The problem of rows and keys that may move on by `ahead`; keys and values are stand-ins, of which the shape counts."""
+        """The problem of rows and keys that may move on by `ahead`; keys and values are stand-ins, of which the shape
+        counts.
+        """
         mask, score, sinks, scale, _ = asked
         K = int(self.held.lengths.max(initial=0)) + ahead
         lead = tuple(q.shape[:-3])
-        k, v = (np.broadcast_to(np.zeros((), store.dtype), (*lead, store.heads, K, store.depth)) for store in (self.k, self.v))
+        k, v = (
+            np.broadcast_to(np.zeros((), store.dtype), (*lead, store.heads, K, store.depth))
+            for store in (self.k, self.v)
+        )
         last = start + ahead if ahead else start
         try:
             problem = Problem.of(
@@ -124,7 +135,9 @@ class Reader:
         return dataclasses.replace(problem, query_start=problem.query_start - ahead, mask=mask)
 
     def _gathered(self, problem: Problem, q: np.ndarray, start: np.ndarray) -> Problem:
-        """The problem with its keys side by side, a copy of all of them; anything stands where a sequence has no row."""
+        """The problem with its keys side by side, a copy of all of them; anything stands where a sequence has no
+        row.
+        """
         ends = self.held.lengths
         K = int(ends.max(initial=0))
 
@@ -140,7 +153,9 @@ class Reader:
 
 
 def _traced(rule, read: Callable) -> Any:
-    """A callable as an expression, anew each time: what it captured may have changed. What cannot be read is refused later."""
+    """A callable as an expression, anew each time: what it captured may have changed. What cannot be read is refused
+    later.
+    """
     if isinstance(rule, Expr) or not callable(rule):
         return rule
     try:
@@ -152,8 +167,8 @@ def _traced(rule, read: Callable) -> Any:
 def _steady(mask, score, sinks) -> bool:
     """Whether the same objects ask the same again, whatever has become of the arrays they read.
 
-    A kernel reads floats of a score, and sinks, where they lie. A plan knows what a mask read, and integers decide how wide a kernel
-    counts.
+    A kernel reads floats of a score, and sinks, where they lie. A plan knows what a mask read, and integers decide how
+    wide a kernel counts.
     """
     if not all(rule is None or isinstance(rule, Expr) for rule in (mask, score)):
         return False
@@ -161,5 +176,6 @@ def _steady(mask, score, sinks) -> bool:
         return False
     read = [(rule is score, table) for rule in (mask, score) if rule is not None for table in tables_of(rule).values()]
     return all(
-        table.frozen or (scored and table.kind == "float" and type(table.source) is np.ndarray) for scored, table in read
+        table.frozen or (scored and table.kind == "float" and type(table.source) is np.ndarray)
+        for scored, table in read
     )

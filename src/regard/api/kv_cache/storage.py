@@ -13,7 +13,9 @@ __all__ = ["Rows", "Rows8"]
 
 
 class Rows:
-    """Rows in the dtype in which they come: a row takes depth · itemsize bytes. in_place: kernels read them where they lie."""
+    """Rows in the dtype in which they come: a row takes depth · itemsize bytes. in_place: kernels read them where they
+    lie.
+    """
 
     in_place = True
 
@@ -42,9 +44,11 @@ class Rows:
 
 
 class Rows8(Rows):
-    """Rows in 8 bits: row ≈ scale · whole numbers from −127 to 127, with scale = max |row| / 127 in float32 for each row.
+    """Rows in 8 bits: row ≈ scale · whole numbers from −127 to 127, with scale = max |row| / 127 in float32 for each
+    row.
 
-    A row takes depth + 4 bytes. A row that holds a NaN or an infinity comes back as NaN: it must show, and a scale cannot hold it.
+    A row takes depth + 4 bytes. A row that holds a NaN or an infinity comes back as NaN: it must show, and a scale
+    cannot hold it.
     """
 
     in_place = False

@@ -25,6 +25,9 @@ CHECKS: dict[str, Callable[[Subject], Iterable[Result]]] = {
 
 # What must be in order before a check can say anything: otherwise it would find the same fault again.
 NEEDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("future-leak", "padding-leak", "batch-dependence", "implementation-difference"), ("finite", "determinism")),
-    "cache": ("finite", "determinism", "future-leak"), "position-offset": ("finite", "determinism", "future-leak", "cache"),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("future-leak", "padding-leak", "batch-dependence", "implementation-difference"), ("finite", "determinism")
+    ),
+    "cache": ("finite", "determinism", "future-leak"),
+    "position-offset": ("finite", "determinism", "future-leak", "cache"),
+}

@@ -27,20 +27,31 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
         yield Skipped("batch-dependence", "no output has an entry for each entry of the batch")
         return
     firsts = [{name: batch[name][:1] for name in alone} for batch in batches]
-    ways = {"beside two others": gap(subject, firsts[0], alone), "when the others change": gap(subject, firsts[1], firsts[0])}
+    ways = {
+        "beside two others": gap(subject, firsts[0], alone),
+        "when the others change": gap(subject, firsts[1], firsts[0]),
+    }
     leaks = {way: each for way, each in ways.items() if each.open}
     if not leaks:
-        yield Passed("batch-dependence", f"an entry alone and beside others: {max(ways.values(), key=lambda each: each.size)}")
+        yield Passed(
+            "batch-dependence", f"an entry alone and beside others: {max(ways.values(), key=lambda each: each.size)}"
+        )
         return
     worst = max(leaks.values(), key=lambda each: each.size)
     content = "when the others change" in leaks
     yield Finding(
-        "batch-dependence", "fault", f"{worst.output} of entry 0", "; ".join(f"{way}, {each}" for way, each in leaks.items()),
-        "statistics over the batch (batch norm, a norm over the wrong axis), a reshape that mixes axes 0 and 1, or experts of limited "
-        "capacity" if content else "the number of entries enters the result: a mean over the batch, or a shape that is read from axis 0",
-        "normalise over features only; check every view and transpose where batch and heads meet",
+        check="batch-dependence",
+        severity="fault",
+        where=f"{worst.output} of entry 0",
+        measured="; ".join(f"{way}, {each}" for way, each in leaks.items()),
+        cause="statistics over the batch (batch norm, a norm over the wrong axis), a reshape that mixes axes "
+        "0 and 1, or experts of limited "
+        "capacity"
+        if content
+        else "the number of entries enters the result: a mean over the batch, or a shape that is read from axis 0",
+        mend="normalise over features only; check every view and transpose where batch and heads meet",
         numbers={**worst.numbers(), "ways": list(leaks)},
-    )  # fmt: skip
+    )
 
 
 def _batch(subject: Subject, turn: int) -> Outputs:

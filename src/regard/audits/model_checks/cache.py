@@ -36,17 +36,23 @@ def cache(subject: Subject) -> Iterator[Result]:
                 yield _offset(between, start, -shift, "while it decodes over a cache")
                 return
     yield Finding(
-        "cache", "fault", f"token {start + (between.rows[0] if between.rows else 0)}, the first of {len(between.rows)} that differ",
-        f"decoding over a cache of {start} tokens against one pass: {between}",
-        "the cache does not hold what one pass sees: a window that only one of the two keeps to, keys appended twice, in the wrong order "
+        check="cache",
+        severity="fault",
+        where=f"token {start + (between.rows[0] if between.rows else 0)}, the first of {len(between.rows)} that differ",
+        measured=f"decoding over a cache of {start} tokens against one pass: {between}",
+        cause="the cache does not hold what one pass sees: a window that only one of the two keeps to, keys "
+        "appended twice, in the wrong order "
         "or before their positions were applied, a mask that is not cut to the cache",
-        "compare keys layer by layer with those of one pass; until then use_cache=False",
-        row=start + (between.rows[0] if between.rows else 0), numbers={**between.numbers(), "start": start},
-    )  # fmt: skip
+        mend="compare keys layer by layer with those of one pass; until then use_cache=False",
+        row=start + (between.rows[0] if between.rows else 0),
+        numbers={**between.numbers(), "start": start},
+    )
 
 
 def position_offset(subject: Subject) -> Iterator[Result]:
-    """`generate`, from the prompt alone and with padding before it: every step's logits as in one pass over the bare text."""
+    """`generate`, from the prompt alone and with padding before it: every step's logits as in one pass over the bare
+    text.
+    """
     reason = _unfit(subject) or _mute(subject)
     if reason:
         yield Skipped("position-offset", reason)
@@ -63,17 +69,30 @@ def position_offset(subject: Subject) -> Iterator[Result]:
                 return
         told = "position_ids" in subject.takes
         yield Finding(
-            "position-offset", "fault", f"generation {way}, from step {between.rows[0]} on",
-            f"{STEPS} tokens generated {way}, against one pass over the same text: {between}",
-            ("generation tells other positions, or another mask, than one pass works out for itself" if not left else
-             "positions count the padding, or its mask is lost while decoding") if told else
-            "forward takes no position_ids, so that positions count the padding" if left else "generation prepares other inputs",
-            "derive position_ids from attention_mask (its running sum − 1) in forward itself, and hand attention_mask on in every step",
-            row=n + between.rows[0], numbers={**between.numbers(), "padding": left},
-        )  # fmt: skip
+            check="position-offset",
+            severity="fault",
+            where=f"generation {way}, from step {between.rows[0]} on",
+            measured=f"{STEPS} tokens generated {way}, against one pass over the same text: {between}",
+            cause=(
+                "generation tells other positions, or another mask, than one pass works out for itself"
+                if not left
+                else "positions count the padding, or its mask is lost while decoding"
+            )
+            if told
+            else "forward takes no position_ids, so that positions count the padding"
+            if left
+            else "generation prepares other inputs",
+            mend=(
+                "derive position_ids from attention_mask (its running sum − 1) in forward itself, and hand "
+                "attention_mask on in every step"
+            ),
+            row=n + between.rows[0],
+            numbers={**between.numbers(), "padding": left},
+        )
         return
     yield Passed(
-        "position-offset", f"{STEPS} tokens generated {' and '.join(gaps)}, against one pass: {max(gaps.values(), key=_size)}"
+        "position-offset",
+        f"{STEPS} tokens generated {' and '.join(gaps)}, against one pass: {max(gaps.values(), key=_size)}",
     )
 
 
@@ -82,12 +101,21 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
     import torch
 
     assert subject.mask is not None and subject.sequence is not None
-    prompt = {name: part for name, part in subject.lengthened(left).items() if name in (subject.sequence, subject.mask.name)}
+    prompt = {
+        name: part for name, part in subject.lengthened(left).items() if name in (subject.sequence, subject.mask.name)
+    }
     with running(), torch.no_grad(), seeded(0):
         written = subject.model.generate(
-            **prompt, max_new_tokens=STEPS, min_new_tokens=STEPS, do_sample=False, num_beams=1, use_cache=True,
-            output_logits=True, return_dict_in_generate=True, pad_token_id=subject.pad,
-        )  # fmt: skip
+            **prompt,
+            max_new_tokens=STEPS,
+            min_new_tokens=STEPS,
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            output_logits=True,
+            return_dict_in_generate=True,
+            pad_token_id=subject.pad,
+        )
     return written.sequences[:, left:], {"logits": torch.stack(written.logits, 1)}
 
 
@@ -111,11 +139,20 @@ def _offset(between: Gap, start: int, shift: int, when: str) -> Finding:
         words = "with position_ids given it agrees"
         cause = "forward counts positions from 0 again where position_ids are not given, whatever the cache holds"
     return Finding(
-        "position-offset", "fault" if shift else "warning", f"from position {start} on, {when}", f"{between}; {words}", cause,
-        "the first new token stands at past_key_values.get_seq_length(), read before the update" if shift else
-        "give position_ids in every step, as generate does; in the model, start from past_key_values.get_seq_length()",
-        row=start, numbers={**between.numbers(), "offset": shift},
-    )  # fmt: skip
+        check="position-offset",
+        severity="fault" if shift else "warning",
+        where=f"from position {start} on, {when}",
+        measured=f"{between}; {words}",
+        cause=cause,
+        mend="the first new token stands at past_key_values.get_seq_length(), read before the update"
+        if shift
+        else (
+            "give position_ids in every step, as generate does; in the model, start from "
+            "past_key_values.get_seq_length()"
+        ),
+        row=start,
+        numbers={**between.numbers(), "offset": shift},
+    )
 
 
 def _size(between: Gap) -> float:
@@ -123,23 +160,34 @@ def _size(between: Gap) -> float:
 
 
 def _steps(subject: Subject, wanted: Outputs, start: int, shift: int | None) -> tuple[Outputs, Outputs]:
-    """(the outputs of tokens one by one over a cache, the same of one pass); shift: positions are given, and moved by so many."""
+    """(the outputs of tokens one by one over a cache, the same of one pass); shift: positions are given, and moved by
+    so many.
+    """
     import torch
 
     assert subject.sequence is not None
     tokens = subject.given[subject.sequence]
     given = {
-        name: part for name, part in _bare(subject).items() if name != subject.sequence and part.shape[:2] != tokens.shape[:2]
+        name: part
+        for name, part in _bare(subject).items()
+        if name != subject.sequence and part.shape[:2] != tokens.shape[:2]
     }
     made = _cached(subject.call({**given, subject.sequence: tokens[:, :start], "use_cache": True}))
     parts = []
     for at in range(start, tokens.shape[1]):
-        step = {**given, subject.sequence: tokens[:, at : at + 1], "past_key_values": made.past_key_values, "use_cache": True}
+        step = {
+            **given,
+            subject.sequence: tokens[:, at : at + 1],
+            "past_key_values": made.past_key_values,
+            "use_cache": True,
+        }
         if shift is not None:
             step["position_ids"] = torch.tensor([[at + shift]], device=tokens.device)
         made = _cached(subject.call(step))
         parts.append(dict(floats(made)))
-    found = {name: torch.cat([part[name] for part in parts], 1) for name in wanted if all(name in part for part in parts)}
+    found = {
+        name: torch.cat([part[name] for part in parts], 1) for name in wanted if all(name in part for part in parts)
+    }
     return found, {name: part[:, start:] for name, part in wanted.items()}
 
 

@@ -23,11 +23,17 @@ def training(modes: dict[str, object]) -> Iterator[Result]:
     acts = [f"{len(drops)} with dropout ({', '.join(f'{p:g}' for p in sorted(set(drops.values())))})"] if drops else []
     acts += [f"{len(norms)} with statistics of the batch"] if norms else []
     yield Finding(
-        "training-mode", "fault" if acts else "note", next(iter([*drops, *norms, *modes])) or "the model",
-        f"{len(modes)} modules in training mode: {' and '.join(acts) or 'none with dropout or statistics of the batch'}",
-        "model.eval() was not called, or model.train() came after it", "model.eval()",
+        check="training-mode",
+        severity="fault" if acts else "note",
+        where=next(iter([*drops, *norms, *modes])) or "the model",
+        measured=(
+            f"{len(modes)} modules in training mode: "
+            f"{' and '.join(acts) or 'none with dropout or statistics of the batch'}"
+        ),
+        cause="model.eval() was not called, or model.train() came after it",
+        mend="model.eval()",
         numbers={"modules": len(modes), "dropout": len(drops), "batch_norm": len(norms)},
-    )  # fmt: skip
+    )
 
 
 def determinism(subject: Subject) -> Iterator[Result]:
@@ -37,7 +43,14 @@ def determinism(subject: Subject) -> Iterator[Result]:
         yield Passed("determinism", "two runs agree" + (" bit for bit" if not between.size else f": {between}"))
         return
     yield Finding(
-        "determinism", "fault", between.output, f"two identical runs: {between}",
-        "random numbers in evaluation mode: torch.nn.functional.dropout without training=self.training, noise, or random keys",
-        "pass training=self.training to dropout; draw random numbers only while training", numbers=between.numbers(),
-    )  # fmt: skip
+        check="determinism",
+        severity="fault",
+        where=between.output,
+        measured=f"two identical runs: {between}",
+        cause=(
+            "random numbers in evaluation mode: torch.nn.functional.dropout without "
+            "training=self.training, noise, or random keys"
+        ),
+        mend="pass training=self.training to dropout; draw random numbers only while training",
+        numbers=between.numbers(),
+    )

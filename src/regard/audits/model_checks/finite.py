@@ -11,7 +11,9 @@ __all__ = ["finite"]
 
 
 def finite(subject: Subject) -> Iterator[Result]:
-    """Every output of the given inputs is finite; where one is not, the first module whose output is not, while its inputs are."""
+    """Every output of the given inputs is finite; where one is not, the first module whose output is not, while its
+    inputs are.
+    """
     import torch
 
     spoiled = {name: int((~torch.isfinite(part)).sum()) for name, part in subject.outputs.items()}
@@ -27,13 +29,17 @@ def finite(subject: Subject) -> Iterator[Result]:
     )
     source = _source(subject)
     yield Finding(
-        "finite", "fault", f"{name}, first at {first}", f"{words} in {count:,} of {part.numel():,} numbers",
-        f"{source} is the first to make them of finite inputs" if source else "no module makes them of finite inputs: a weight or an "
-        "input holds them",
-        "look there for a division by 0, a row that may attend nothing, or scores beyond the range of the dtype "
+        check="finite",
+        severity="fault",
+        where=f"{name}, first at {first}",
+        measured=f"{words} in {count:,} of {part.numel():,} numbers",
+        cause=f"{source} is the first to make them of finite inputs"
+        if source
+        else "no module makes them of finite inputs: a weight or an input holds them",
+        mend="look there for a division by 0, a row that may attend nothing, or scores beyond the range of the dtype "
         f"({str(part.dtype).removeprefix('torch.')})",
         numbers={"output": name, "count": count, "first": first, "module": source},
-    )  # fmt: skip
+    )
 
 
 def _source(subject: Subject) -> str | None:
@@ -44,12 +50,17 @@ def _source(subject: Subject) -> str | None:
     names = {id(module): name for name, module in getattr(subject.model, "named_modules", list)()}
 
     def look(module, args, kwargs, output):
-        whole = all(bool(torch.isfinite(part).all()) for given in (args, kwargs, dict(module.named_parameters()))
-                    for _, part in floats(given))  # fmt: skip
+        whole = all(
+            bool(torch.isfinite(part).all())
+            for given in (args, kwargs, dict(module.named_parameters()))
+            for _, part in floats(given)
+        )
         if whole and not all(bool(torch.isfinite(part).all()) for _, part in floats(output)):
             found.append(f"{names[id(module)] or 'the model'} ({type(module).__name__})")
 
-    hooks = [module.register_forward_hook(look, with_kwargs=True) for module in getattr(subject.model, "modules", list)()]
+    hooks = [
+        module.register_forward_hook(look, with_kwargs=True) for module in getattr(subject.model, "modules", list)()
+    ]
     try:
         subject.run(subject.given)
     finally:

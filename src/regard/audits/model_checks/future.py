@@ -17,7 +17,8 @@ PROBES = 6
 def future_leak(subject: Subject) -> Iterator[Result]:
     """For several t: all tokens from t on are replaced, and every output before t stays as it was.
 
-    With the inputs alone, with padding behind them, and while a cache is filled, because models build their mask another way in each.
+    With the inputs alone, with padding behind them, and while a cache is filled, because models build their mask
+    another way in each.
     """
     if subject.sequence is None or subject.length < 2:
         yield Skipped("future-leak", "no input is a sequence of at least two positions")
@@ -37,19 +38,30 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     leaks = {way: [(t, each) for t, each in gaps if each.open] for way, gaps in found.items()}
     if not any(leaks.values()):
         largest = max((each for gaps in found.values() for _, each in gaps), key=lambda each: each.size)
-        yield Passed("future-leak", f"outputs before t = {listed([t for t, _ in next(iter(found.values()))])} feel nothing of what "
-                     f"follows: {largest}")  # fmt: skip
+        yield Passed(
+            "future-leak",
+            f"outputs before t = {listed([t for t, _ in next(iter(found.values()))])} feel nothing of what "
+            f"follows: {largest}",
+        )
         return
-    way, (t, worst) = max(((way, each) for way, gaps in leaks.items() for each in gaps), key=lambda each: each[1][1].size)
+    way, (t, worst) = max(
+        ((way, each) for way, gaps in leaks.items() for each in gaps), key=lambda each: each[1][1].size
+    )
     reach = max(t - min(each.rows) for gaps in leaks.values() for t, each in gaps)
     leaking = [way for way in leaks if leaks[way]]
     cause, mend = _reason(subject, leaking, [way for way in ways if way not in leaking], reach)
     yield Finding(
-        "future-leak", "fault", f"what stands at {t} and after it shows at {placed(worst.rows)}, {' and '.join(leaking)}",
-        f"with tokens {t} to {subject.length - 1} replaced, {worst} before them; {len(leaks[way])} of {len(found[way])} places leak, "
-        f"from up to {reach} positions ahead; declared causal by {subject.why}", cause, mend, row=max(worst.rows),
+        check="future-leak",
+        severity="fault",
+        where=f"what stands at {t} and after it shows at {placed(worst.rows)}, {' and '.join(leaking)}",
+        measured=f"with tokens {t} to {subject.length - 1} replaced, {worst} before them; {len(leaks[way])} "
+        f"of {len(found[way])} places leak, "
+        f"from up to {reach} positions ahead; declared causal by {subject.why}",
+        cause=cause,
+        mend=mend,
+        row=max(worst.rows),
         numbers={**worst.numbers(), "changed_from": t, "reach": reach, "ways": leaking},
-    )  # fmt: skip
+    )
 
 
 def probe(subject: Subject, given: Mapping[str, Any]) -> list[tuple[int, Gap]]:
@@ -65,8 +77,13 @@ def probe(subject: Subject, given: Mapping[str, Any]) -> list[tuple[int, Gap]]:
         for turn in range(2):
             other = torch.cat([sequence[:, :t], subject.redrawn(sequence[:, t:n], turn, sequence), sequence[:, n:]], 1)
             found = subject.rows(subject.run({**given, subject.sequence: other}), sequence.shape[1])
-            here.append(gap(subject, {name: part[:, :t] for name, part in found.items()},
-                            {name: part[:, :t] for name, part in before.items()}))  # fmt: skip
+            here.append(
+                gap(
+                    subject,
+                    {name: part[:, :t] for name, part in found.items()},
+                    {name: part[:, :t] for name, part in before.items()},
+                )
+            )
             if not here[-1].open:
                 break
         gaps.append((t, min(here, key=lambda each: each.open)))
@@ -81,19 +98,34 @@ def _bare(subject: Subject) -> dict[str, Any]:
 def _reason(subject: Subject, leaking: list[str], tight: list[str], reach: int) -> tuple[str, str]:
     """(the likely cause, what to do) of a leak from up to `reach` positions ahead."""
     if _flags(getattr(subject.model, "decoder", subject.model)) == {False}:
-        return ("the configuration of what writes says is_decoder=False, so it attends in both directions",
-                "config.is_decoder = True before the model is made")  # fmt: skip
+        return (
+            "the configuration of what writes says is_decoder=False, so it attends in both directions",
+            "config.is_decoder = True before the model is made",
+        )
     layers = getattr(subject.model.config.get_text_config(), "num_hidden_layers", 1) if subject.whole else 1
     if reach <= layers < subject.length // 2:
-        return ("the causal mask is off by one in a layer or more: key ≤ query + 1 instead of key ≤ query",
-                "let row i see key j only where j ≤ i; shift the labels, not the inputs")  # fmt: skip
+        return (
+            "the causal mask is off by one in a layer or more: key ≤ query + 1 instead of key ≤ query",
+            "let row i see key j only where j ≤ i; shift the labels, not the inputs",
+        )
     if tight:
-        return (f"causality is lost {' and '.join(leaking)}, and holds {' and '.join(tight)}: one of the ways to a mask leaves it out",
-                "build the causal mask in every case; until then try another attn_implementation, and audit again")  # fmt: skip
-    return ("attention without a causal mask, a mask in the wrong sense, or a view or norm that mixes positions",
-            "mask the keys behind the query in every layer, and check every view where positions meet heads")  # fmt: skip
+        return (
+            (
+                f"causality is lost {' and '.join(leaking)}, and holds {' and '.join(tight)}: one of the ways to "
+                "a mask leaves it out"
+            ),
+            "build the causal mask in every case; until then try another attn_implementation, and audit again",
+        )
+    return (
+        "attention without a causal mask, a mask in the wrong sense, or a view or norm that mixes positions",
+        "mask the keys behind the query in every layer, and check every view where positions meet heads",
+    )
 
 
 def _flags(module) -> set[bool]:
     """What the layers of a module say about being a decoder."""
-    return {flag for part in getattr(module, "modules", list)() if isinstance(flag := getattr(part, "is_decoder", None), bool)}
+    return {
+        flag
+        for part in getattr(module, "modules", list)()
+        if isinstance(flag := getattr(part, "is_decoder", None), bool)
+    }

@@ -18,13 +18,16 @@ PADDING = 3
 def implementation_difference(subject: Subject) -> Iterator[Result]:
     """The model's own (eager) attention and torch's SDPA give the same outputs as the implementation that it is set to.
 
-    Once as given, once without a mask, once with padding behind, because implementations take other ways where there is no mask.
+    Once as given, once without a mask, once with padding behind, because implementations take other ways where there is
+    no mask.
     """
     from ...torch.hf.recorder import implementations
 
     own = implementations(subject.model) if subject.whole else set()
     if len(own) != 1:
-        yield Skipped("implementation-difference", "the model is not set to one attention implementation of transformers")
+        yield Skipped(
+            "implementation-difference", "the model is not set to one attention implementation of transformers"
+        )
         return
     (name,) = own
     found: dict[str, dict[str, Gap]] = {}
@@ -47,15 +50,21 @@ def implementation_difference(subject: Subject) -> Iterator[Result]:
         cause = "one of the two loses the mask of the padding"
     elif "with padding" in found[other] and "with padding" not in ways:
         cause = (
-            "one of the two loses a mask that is built only where there is padding: is_causal of its layers says something else"
+            "one of the two loses a mask that is built only where there is padding: is_causal of its "
+            "layers says something else"
         )
     else:
         cause = "one of the two loses an argument: a mask, a scale, a bias, a softcap, sinks"
     yield Finding(
-        "implementation-difference", "fault", f"{worst.output}, {' and '.join(ways)}", f"{name} against {other}: {worst}", cause,
-        f"audit both, model.set_attn_implementation({other!r}) and {name!r}: the other checks tell which is wrong",
-        row=worst.rows[0] if worst.rows else None, numbers={**worst.numbers(), "other": other, "ways": ways},
-    )  # fmt: skip
+        check="implementation-difference",
+        severity="fault",
+        where=f"{worst.output}, {' and '.join(ways)}",
+        measured=f"{name} against {other}: {worst}",
+        cause=cause,
+        mend=f"audit both, model.set_attn_implementation({other!r}) and {name!r}: the other checks tell which is wrong",
+        row=worst.rows[0] if worst.rows else None,
+        numbers={**worst.numbers(), "other": other, "ways": ways},
+    )
 
 
 def _gaps(subject: Subject, name: str, other: str) -> dict[str, Gap] | None:
@@ -79,7 +88,9 @@ def _gaps(subject: Subject, name: str, other: str) -> dict[str, Gap] | None:
 
 
 def _real(subject: Subject, outputs: Outputs) -> Outputs:
-    """The outputs without the rows of padding: what these see is nobody's business, and each implementation has its own answer."""
+    """The outputs without the rows of padding: what these see is nobody's business, and each implementation has its own
+    answer.
+    """
     if subject.mask is None:
         return outputs
     length = subject.given[subject.mask.of].shape[1]

@@ -15,10 +15,11 @@ COUNT = 5
 
 
 def padding_leak(subject: Subject) -> Iterator[Result]:
-    """Padding is put behind the tokens and before them, then its content changes: outputs of real tokens stay as they are.
+    """Padding is put behind the tokens and before them, then its content changes: outputs of real tokens stay as they
+    are.
 
-    Causality hides what stands behind. Left padding comes with position ids, as generation gives them, or without; where a model
-    cannot be told positions, padding may move its tokens, and only the content counts.
+    Causality hides what stands behind. Left padding comes with position ids, as generation gives them, or without;
+    where a model cannot be told positions, padding may move its tokens, and only the content counts.
     """
     if subject.mask is None:
         yield Skipped("padding-leak", "no input is known that tells padding from tokens")
@@ -34,7 +35,9 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         plain = _cut(subject, {**subject.lengthened(left, right), **more}, cut)
         if f"the content of {side}" not in found:
             others = [_cut(subject, {**subject.lengthened(left, right, turn), **more}, cut) for turn in (0, 10)]
-            found[f"the content of {side}"] = min((gap(subject, other, plain) for other in others), key=lambda each: each.open)
+            found[f"the content of {side}"] = min(
+                (gap(subject, other, plain) for other in others), key=lambda each: each.open
+            )
         if left and "position_ids" not in subject.takes:
             continue
         between = gap(subject, plain, wanted)
@@ -49,22 +52,34 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     near = same and len(worst.rows) < subject.length // 2
     mask = subject.mask
     if content and near:
-        cause = f"{mask.name} reaches the attention; what feels padding is its neighbours: a convolution, or embeddings of neighbours"
+        cause = (
+            f"{mask.name} reaches the attention; what feels padding is its neighbours: a convolution, or "
+            "embeddings of neighbours"
+        )
         mend = "set the vectors of padding to 0 before anything but attention mixes positions"
     elif content:
         cause = f"{mask.name} does not reach the attention, or its sense is inverted"
         mend = f"hand {mask.name} on to every layer, and check that {mask.seen} means seen"
     else:
         cause = (
-            "padding is masked, but its presence is felt: positions that count it, pooling or a mean over all positions, or a "
+            "padding is masked, but its presence is felt: positions that count it, pooling or a mean over "
+            "all positions, or a "
             "rule (causality) that is lost where there is no padding to mask"
         )
         mend = "count positions over real tokens only, and leave padding out of every sum"
     yield Finding(
-        "padding-leak", "fault", placed(worst.rows),
-        f"{COUNT} positions that {mask.name} rules out: {'; '.join(f'with {way}, {each}' for way, each in leaks.items())}",
-        cause, mend, row=worst.rows[0] if worst.rows else None, numbers={**worst.numbers(), "ways": list(leaks)},
-    )  # fmt: skip
+        check="padding-leak",
+        severity="fault",
+        where=placed(worst.rows),
+        measured=(
+            f"{COUNT} positions that {mask.name} rules out: "
+            f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}"
+        ),
+        cause=cause,
+        mend=mend,
+        row=worst.rows[0] if worst.rows else None,
+        numbers={**worst.numbers(), "ways": list(leaks)},
+    )
 
 
 def _cut(subject: Subject, given: dict[str, Any], rows: slice) -> Outputs:
@@ -75,7 +90,9 @@ def _cut(subject: Subject, given: dict[str, Any], rows: slice) -> Outputs:
 
 
 def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """(name, positions before, positions behind, more inputs); left padding with positions as generation tells them, or without."""
+    """(name, positions before, positions behind, more inputs); left padding with positions as generation tells them, or
+    without.
+    """
     import torch
 
     yield "right padding", 0, COUNT, {}

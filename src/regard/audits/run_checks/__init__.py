@@ -1,9 +1,10 @@
 """Checks that read a recorded run: what each attention call was given, and what came out of it.
 
-told, suspects, verdict, carried     whether outputs follow from what the calls were told, and which mistake explains them if not
-declared, scales, masks, arguments   what the layers declare, against what their calls were told
-numbers, weights, heads, arrival     the other families of checks
-words                                how places are said
+output            whether outputs follow from what the calls were given: expected_output, known_mistakes, diagnosis
+scales · masks    what the layers declare (layer_settings), against what their calls were given; arguments: the others
+numbers           overflow, NaN, empty rows; weights: what weights may be; heads: which heads are like which
+implementation    whether the implementation that was asked for is the one that ran
+wording           how places are said
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from .wording import concluded
 
 __all__ = ["CHECKS", "checks"]
 
-# What a layer may declare about a rule: (run, number of the call, call, module) -> what is wrong, or whether it could be compared.
+# What a layer may declare about a rule: (run, number of the call, call, module) -> what is wrong, or whether it could
+# be compared.
 ASKED: dict[str, Callable[[Run, int, Call, Any], Finding | bool]] = {
     "scale": scale, "mask": mask, "alignment": alignment, "groups": groups, "softcap": softcap, "bias": bias,
     "sinks": sinks,
@@ -46,11 +48,22 @@ def _rule(name: str, run: Run, module=None) -> Iterator[Result]:
     of = sum(answer is True for answer in answers[len(run.calls) :])
     measured = [f"{read} of {len(run.calls)} outputs follow from what their calls were told"] if read else []
     measured += [f"{of} calls were told what their layers declare"] if of else []
-    wide = [window for call in run.calls if (window := declared(call, module).window) is not None and window >= call.shape[2]]
+    wide = [
+        window
+        for call in run.calls
+        if (window := declared(call, module).window) is not None and window >= call.shape[2]
+    ]
     if name == "mask" and wide:
-        measured.append(f"the windows of {len(wide)} calls, {min(wide)} keys and more, are not reached: take a longer text")
-    yield from concluded(name, [answer for answer in answers if isinstance(answer, Finding)], read + of, "; ".join(measured),
-                         "no values and outputs were kept, and no layer declares it")  # fmt: skip
+        measured.append(
+            f"the windows of {len(wide)} calls, {min(wide)} keys and more, are not reached: take a longer text"
+        )
+    yield from concluded(
+        name,
+        [answer for answer in answers if isinstance(answer, Finding)],
+        read + of,
+        "; ".join(measured),
+        "no values and outputs were kept, and no layer declares it",
+    )
 
 
 def _output(run: Run, module=None) -> Iterator[Result]:

@@ -35,12 +35,17 @@ def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
         return "in place" in kinds.values()
     which = " and ".join(wrong)
     return Finding(
-        "groups", "fault", place(run, number),
-        f"the {which} of heads h and h + {G} are equal bit by bit, those of heads 0 and 1 are not, and the layer declares {G} key heads "
-        f"for {H} query heads", f"{which} are repeated as blocks (repeat, tile, expand) where each should be repeated in place",
-        f"use repeat_interleave for {which}: head h reads key head h // (H / G)", number,
+        check="groups",
+        severity="fault",
+        where=place(run, number),
+        measured=f"the {which} of heads h and h + {G} are equal bit by bit, those of heads 0 and 1 are not, "
+        f"and the layer declares {G} key heads "
+        f"for {H} query heads",
+        cause=f"{which} are repeated as blocks (repeat, tile, expand) where each should be repeated in place",
+        mend=f"use repeat_interleave for {which}: head h reads key head h // (H / G)",
+        call=number,
         numbers={"groups": G, "heads": H, "arrays": wrong},
-    )  # fmt: skip
+    )
 
 
 def _repeats(part, heads: np.ndarray) -> bool:
@@ -55,8 +60,15 @@ def softcap(run: Run, number: int, call: Call, module) -> Finding | bool:
         return False
     if call.score is not None:
         return True
-    return _dropped(run, number, call, replace(call, score=softcapped(cap)), "softcap", f"a softcap of {cap:g}",
-                    f"scores become {cap:g} · tanh(score / {cap:g}) before the mask")  # fmt: skip
+    return _dropped(
+        run,
+        number,
+        call,
+        replace(call, score=softcapped(cap)),
+        "softcap",
+        f"a softcap of {cap:g}",
+        f"scores become {cap:g} · tanh(score / {cap:g}) before the mask",
+    )
 
 
 def sinks(run: Run, number: int, call: Call, module) -> Finding | bool:
@@ -66,8 +78,15 @@ def sinks(run: Run, number: int, call: Call, module) -> Finding | bool:
         return False
     if call.sinks is not None:
         return True
-    return _dropped(run, number, call, replace(call, sinks=np.reshape(known, (-1, 1))), "sinks", "sinks",
-                    "the sinks belong in the denominator of the softmax")  # fmt: skip
+    return _dropped(
+        run,
+        number,
+        call,
+        replace(call, sinks=np.reshape(known, (-1, 1))),
+        "sinks",
+        "sinks",
+        "the sinks belong in the denominator of the softmax",
+    )
 
 
 def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
@@ -83,21 +102,34 @@ def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
     if call.score is not None or len(biased) < len(others):
         return True
     return Finding(
-        "bias", "warning", place(run, number),
-        f"the scores of the {len(biased)} other calls of layers like this one have something added to them, such as a position bias, and "
-        "those of this call have not (threshold: all of the others)", "the bias is not handed on to this layer",
-        "pass the position bias of the first layer to all of them", number,
-    )  # fmt: skip
+        check="bias",
+        severity="warning",
+        where=place(run, number),
+        measured=f"the scores of the {len(biased)} other calls of layers like this one have something added "
+        "to them, such as a position bias, and "
+        "those of this call have not (threshold: all of the others)",
+        cause="the bias is not handed on to this layer",
+        mend="pass the position bias of the first layer to all of them",
+        call=number,
+    )
 
 
 def _dropped(run: Run, number: int, call: Call, right: Call, name: str, what: str, mend: str) -> Finding | bool:
-    """A fault only where it makes a difference: where the output can be compared, it must not be the right one as well."""
+    """A fault only where it makes a difference: where the output can be compared, it must not be the right one as
+    well.
+    """
     if fits(right):
         return True
     later = name == "sinks" and "written out" in str(call.notes.get("kind"))
     return Finding(
-        name, "note" if later else "fault", place(run, number),
-        f"the layer declares {what}, the call was told none" + (", and its output is that without" if fits(call) else ""),
-        "the model brings them in after the sum over the values, or not at all" if later else
-        "the argument does not reach the implementation", mend, number,
-    )  # fmt: skip
+        check=name,
+        severity="note" if later else "fault",
+        where=place(run, number),
+        measured=f"the layer declares {what}, the call was told none"
+        + (", and its output is that without" if fits(call) else ""),
+        cause="the model brings them in after the sum over the values, or not at all"
+        if later
+        else "the argument does not reach the implementation",
+        mend=mend,
+        call=number,
+    )

@@ -27,7 +27,8 @@ class Verdict:
 
     ruled: "fits", "explained" (by the suspect), "unexplained", or "open" (values or outputs were not kept, or the
     difference is neither clearly rounding nor clearly more)
-    error: the largest difference between the output and what follows · noise: what rounding may make there · heads: which differ ·
+    error: the largest difference between the output and what follows · noise: what rounding may make there · heads:
+    which differ ·
     row: the first · left: the error that the suspect leaves · rows: how many rows were read
     """
 
@@ -69,13 +70,21 @@ def _judged(call: Call) -> Verdict:
     wrong = ratio > DOUBT
     worst = int(np.nanargmax(np.where(np.isnan(ratio), -1, ratio)))
     found = Verdict(
-        "fits", error=float(np.nanmax(error)), noise=float(error.flat[worst] / max(ratio.flat[worst], 1e-300)), rows=len(rows)
+        "fits",
+        error=float(np.nanmax(error)),
+        noise=float(error.flat[worst] / max(ratio.flat[worst], 1e-300)),
+        rows=len(rows),
     )
     if not wrong.any():
         return replace(found, ruled="open") if (ratio > MARGIN).any() else found
     at = np.flatnonzero(wrong.any(1))
-    found = replace(found, ruled="unexplained", error=float(error.flat[worst]), heads=tuple(at.tolist()),
-                    row=int(rows[np.argwhere(wrong)[:, 1].min()]))  # fmt: skip
+    found = replace(
+        found,
+        ruled="unexplained",
+        error=float(error.flat[worst]),
+        heads=tuple(at.tolist()),
+        row=int(rows[np.argwhere(wrong)[:, 1].min()]),
+    )
     explained = _explained(call, rows, at)
     if explained is None:
         return found
@@ -83,8 +92,12 @@ def _judged(call: Call) -> Verdict:
     return replace(found, ruled="explained", suspect=suspect, left=left)
 
 
-def _compared(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised) -> tuple[np.ndarray, np.ndarray]:
-    """(largest difference as a multiple of the noise, largest difference), (heads, rows) each; NaN for rows that say nothing."""
+def _compared(
+    call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised
+) -> tuple[np.ndarray, np.ndarray]:
+    """(largest difference as a multiple of the noise, largest difference), (heads, rows) each; NaN for rows that say
+    nothing.
+    """
     step = max(1, AT_ONCE // max(1, len(rows) * call.shape[2]))
     parts = [heads[first : first + step] for first in range(0, len(heads), step)]
     found = [_against(call, answer(call, rows, part, weigh), rows, part) for part in parts]
@@ -101,15 +114,17 @@ def _against(call: Call, found: Answer, rows: np.ndarray, heads: np.ndarray) -> 
 
 
 def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect, float] | None:
-    """The first suspect that explains the heads that are wrong, and the error that it leaves: a usual mistake alone, a scale that
-    fits, heads that changed places, two mistakes at once.
+    """The first suspect that explains the heads that are wrong, and the error that it leaves: a usual mistake alone, a
+    scale that fits, heads that changed places, two mistakes at once.
     """
     some = heads[:4]
     count = min(len(rows), max(8, FEW // max(1, len(some) * call.shape[2])))
     few = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
 
     def clears(suspect: Suspect) -> bool:
-        return all(_within(_compared(suspect.told, at, which, suspect.weigh)[0]) for at, which in ((few, some), (rows, heads)))
+        return all(
+            _within(_compared(suspect.told, at, which, suspect.weigh)[0]) for at, which in ((few, some), (rows, heads))
+        )
 
     alone = [] if call.given is not None else list(suspects(call))
     found = next(filter(clears, itertools.chain(alone, _fitted(call, few, some) if alone else ())), None)
@@ -117,8 +132,13 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect
         moved = _permuted(call, rows, heads)
         if moved is not None:
             return moved
-        pairs = (second.after(first) for first in alone if first.weigh is normalised for second in suspects(first.told)
-                 if not set(first.checks) & set(second.checks))  # fmt: skip
+        pairs = (
+            second.after(first)
+            for first in alone
+            if first.weigh is normalised
+            for second in suspects(first.told)
+            if not set(first.checks) & set(second.checks)
+        )
         found = next(filter(clears, pairs), None)
     return None if found is None else (found, float(np.nanmax(_compared(found.told, rows, heads, found.weigh)[1])))
 
@@ -163,13 +183,30 @@ def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect,
         left = max(left, float(np.nanmax(error[source])))
     if len(sources) == len(heads):
         shown = ", ".join(f"{source} in place of {head}" for head, source in list(zip(heads.tolist(), sources))[:8])
-        return Suspect(("heads",), f"other heads ({shown})", "heads are put back in another order than they were taken apart",
-                       "split and join the heads with the same view and transpose", call), left  # fmt: skip
+        return Suspect(
+            ("heads",),
+            f"other heads ({shown})",
+            "heads are put back in another order than they were taken apart",
+            "split and join the heads with the same view and transpose",
+            call,
+        ), left
     if len(rows) < Q or 1 in (H, Q):
         return None
     mixed = found._replace(
         out=found.out.swapaxes(0, 1).reshape(found.out.shape), noise=found.noise.swapaxes(0, 1).reshape(found.out.shape)
     )
     ratio, error = _against(call, mixed, rows, every)
-    return (Suspect(("heads",), "heads and rows that changed places", "a reshape stands where a transpose belongs",
-                    "transpose(1, 2) before reshape", call), float(np.nanmax(error))) if _within(ratio) else None  # fmt: skip
+    return (
+        (
+            Suspect(
+                ("heads",),
+                "heads and rows that changed places",
+                "a reshape stands where a transpose belongs",
+                "transpose(1, 2) before reshape",
+                call,
+            ),
+            float(np.nanmax(error)),
+        )
+        if _within(ratio)
+        else None
+    )

@@ -1,4 +1,6 @@
-"""Told: the output that follows from what a call was told, on some of its rows, and how far rounding may take it from that."""
+"""Told: the output that follows from what a call was told, on some of its rows, and how far rounding may take it from
+that.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ Weigh = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 
 
 class Answer(NamedTuple):
-    """out (H, R, E): what follows · noise (H, R, E): how far the same computation in the call's dtype may err · sure (H, R): rows
-    that attend something and are finite, the only ones of which all implementations say the same.
+    """out (H, R, E): what follows · noise (H, R, E): how far the same computation in the call's dtype may err · sure
+    (H, R): rows that attend something and are finite, the only ones of which all implementations say the same.
     """
 
     out: np.ndarray
@@ -31,17 +33,20 @@ class Answer(NamedTuple):
 
 
 def roundoff(call: Call) -> float:
-    """The largest relative error of rounding once in the coarsest dtype of the call; float64 counts as float32, because models make
-    their softmax in float32 even then.
+    """The largest relative error of rounding once in the coarsest dtype of the call; float64 counts as float32, because
+    models make their softmax in float32 even then.
 
-    >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=np.ones((1, 1, 1), np.float16), k=np.ones((1, 1, 1))))
+    >>> one = np.ones((1, 1, 1))
+    >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=one.astype(np.float16), k=one))
     2048.0
     """
     return max(SUMMED, *(unit(name) for name in _dtypes(call)))
 
 
 def unit(dtype: Any) -> float:
-    """The largest relative error of rounding once to a dtype; 0 for whole numbers, and for a name that is no dtype of floats."""
+    """The largest relative error of rounding once to a dtype; 0 for whole numbers, and for a name that is no dtype of
+    floats.
+    """
     found = _format(dtype)
     return float(found.eps) / 2 if found is not None else 0.0
 
@@ -64,7 +69,10 @@ def _format(dtype: Any) -> Any:
 def _least(call: Call) -> float:
     """The least step of the coarsest dtype of the call: what is smaller is lost. Below 2⁻¹²⁶ float32 may flush to 0."""
     return max(
-        [2.0**-126, *(float(found.smallest_subnormal) for name in _dtypes(call) if (found := _format(name)) is not None)]
+        [
+            2.0**-126,
+            *(float(found.smallest_subnormal) for name in _dtypes(call) if (found := _format(name)) is not None),
+        ]
     )
 
 
@@ -93,7 +101,8 @@ def normalised(scores: np.ndarray, allowed: np.ndarray, sinks: np.ndarray | None
 def answer(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised) -> Answer:
     """What follows from q, k, v and the rules of the call, or from its weights and v, computed in float64.
 
-    The noise bounds, to first order, what one pass in the call's dtype may add: to each score, to each weight, and to the sum.
+    The noise bounds, to first order, what one pass in the call's dtype may add: to each score, to each weight, and to
+    the sum.
     """
     assert call.v is not None
     u, K = roundoff(call), call.shape[2]
@@ -108,7 +117,9 @@ def answer(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = norma
     return Answer(out, noise, seen & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
 
 
-def _weighed(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _weighed(
+    call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(weights, how far their scores may be off, rows that attend something)."""
     allowed = call.allowed(rows, None, heads)
     if call.given is not None:

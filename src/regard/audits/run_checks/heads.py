@@ -1,4 +1,6 @@
-"""Heads: what the statistics of a head alone say. All of it is a note: random models and trained ones have such heads in health."""
+"""Heads: what the statistics of a head alone say. All of it is a note: random models and trained ones have such heads
+in health.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Alike(NamedTuple):
 
 def saturated(run: Run, module=None) -> Iterator[Result]:
     """Heads whose softmax is a choice of one key, because scores are large: their gradients vanish."""
-    yield from _noted("saturated", run, _saturated, "no head chooses a single key throughout", f"no row sees {SEVERAL} keys")
+    yield from _noted(
+        "saturated", run, _saturated, "no head chooses a single key throughout", f"no row sees {SEVERAL} keys"
+    )
 
 
 def uniform(run: Run, module=None) -> Iterator[Result]:
@@ -50,12 +54,16 @@ def dead(run: Run, module=None) -> Iterator[Result]:
 
 
 def sink(run: Run, module=None) -> Iterator[Result]:
-    """Heads that put most of their weight on the first key, or on special tokens: attention that has nothing better to do."""
+    """Heads that put most of their weight on the first key, or on special tokens: attention that has nothing better to
+    do.
+    """
 
     def look(call):
         return _sink(call, np.array(run.axes[call.keys].special))
 
-    yield from _noted("sink", run, look, "no head rests on the first key or on special tokens", f"no row sees {SEVERAL} keys")
+    yield from _noted(
+        "sink", run, look, "no head rests on the first key or on special tokens", f"no row sees {SEVERAL} keys"
+    )
 
 
 def duplicate(run: Run, module=None) -> Iterator[Result]:
@@ -71,8 +79,20 @@ def _noted(check: str, run: Run, look: Callable[[Call], Alike | None], passed: s
         read += alike is not None
         if alike is not None and alike.heads:
             heads = alike.heads
-            found.append(Finding(check, "note", place(run, number, heads), alike.measured, alike.cause, alike.mend, number,
-                                 heads[0] if len(heads) == 1 else None, None, {"heads": heads, **alike.numbers}))  # fmt: skip
+            found.append(
+                Finding(
+                    check=check,
+                    severity="note",
+                    where=place(run, number, heads),
+                    measured=alike.measured,
+                    cause=alike.cause,
+                    mend=alike.mend,
+                    call=number,
+                    head=heads[0] if len(heads) == 1 else None,
+                    row=None,
+                    numbers={"heads": heads, **alike.numbers},
+                )
+            )
     yield from concluded(check, found, read, f"{read} calls: {passed}", skipped)
 
 
@@ -96,9 +116,14 @@ def _saturated(call: Call) -> Alike | None:
         wide = np.asarray(call.rows["high"], np.float64) - call.rows["low"] > LARGE
     share = (rows & wide & (np.asarray(call.rows["maximum"]) > SURE)).sum(1) / np.maximum(rows.sum(1), 1)
     heads = np.flatnonzero(share > MOST).tolist()
-    return Alike(heads, f"in {share[heads].min(initial=1):.0%} of the rows or more (threshold: {MOST:.0%}) one key has a weight above "
-                 f"{SURE}, with scores more than {LARGE:g} apart", "scores are large: a scale that is missing, or very long q and k",
-                 "if the scale is right, norms of q and k, or a softcap, keep scores small", {"shares": share[heads].tolist()})  # fmt: skip
+    return Alike(
+        heads,
+        f"in {share[heads].min(initial=1):.0%} of the rows or more (threshold: {MOST:.0%}) one key has a weight above "
+        f"{SURE}, with scores more than {LARGE:g} apart",
+        "scores are large: a scale that is missing, or very long q and k",
+        "if the scale is right, norms of q and k, or a softcap, keep scores small",
+        {"shares": share[heads].tolist()},
+    )
 
 
 def _uniform(call: Call) -> Alike | None:
@@ -107,9 +132,13 @@ def _uniform(call: Call) -> Alike | None:
         return None
     spread = np.min(np.where(rows, call.rows["spread"], 1), axis=1)
     heads = np.flatnonzero((spread > EVEN) & rows.any(1)).tolist()
-    return Alike(heads, f"the entropy of every row is more than {EVEN} of the largest possible (threshold)",
-                 "scores hardly differ: an untrained head, q or k near 0, or a scale that is much too small",
-                 "nothing, in an untrained model; otherwise look at the norms of q and k", {"least": spread[heads].tolist()})  # fmt: skip
+    return Alike(
+        heads,
+        f"the entropy of every row is more than {EVEN} of the largest possible (threshold)",
+        "scores hardly differ: an untrained head, q or k near 0, or a scale that is much too small",
+        "nothing, in an untrained model; otherwise look at the norms of q and k",
+        {"least": spread[heads].tolist()},
+    )
 
 
 def _dead(call: Call) -> Alike | None:
@@ -119,9 +148,14 @@ def _dead(call: Call) -> Alike | None:
     if not np.isfinite(size).all():
         return None
     heads = np.flatnonzero(size <= NOTHING * size.max()).tolist()
-    return Alike(heads, f"no number of the output is larger than {size[heads].max(initial=0):.1e}, and other heads reach "
-                 f"{size.max():.1e} (threshold: {NOTHING:g} of that)", "values near 0: a head that was pruned, or died while training",
-                 "it can be taken out without a difference", {"sizes": size[heads].tolist()})  # fmt: skip
+    return Alike(
+        heads,
+        f"no number of the output is larger than {size[heads].max(initial=0):.1e}, and other heads reach "
+        f"{size.max():.1e} (threshold: {NOTHING:g} of that)",
+        "values near 0: a head that was pruned, or died while training",
+        "it can be taken out without a difference",
+        {"sizes": size[heads].tolist()},
+    )
 
 
 def _sink(call: Call, special: np.ndarray) -> Alike | None:
@@ -134,10 +168,13 @@ def _sink(call: Call, special: np.ndarray) -> Alike | None:
     most = np.maximum(first, others)
     heads = np.flatnonzero(most > HALF).tolist()
     where = "the first key" if (first[heads] >= others[heads] - 1e-6).all() else "special tokens"
-    return Alike(heads, f"on average {most[heads].min(initial=1):.0%} of the weight or more lies on {where} (threshold: {HALF:.0%})",
-                 "an attention sink: trained heads rest there when nothing in the text concerns them",
-                 "nothing; when reading the map, hide that key and see the rest",
-                 {"first": first[heads].tolist(), "special": others[heads].tolist()})  # fmt: skip
+    return Alike(
+        heads,
+        f"on average {most[heads].min(initial=1):.0%} of the weight or more lies on {where} (threshold: {HALF:.0%})",
+        "an attention sink: trained heads rest there when nothing in the text concerns them",
+        "nothing; when reading the map, hide that key and see the rest",
+        {"first": first[heads].tolist(), "special": others[heads].tolist()},
+    )
 
 
 def _duplicate(call: Call) -> Alike | None:
@@ -152,15 +189,23 @@ def _duplicate(call: Call) -> Alike | None:
     chosen = np.zeros(rows.shape, bool)
     chosen[:, at] = True
     plain = (
-        (_mean(call, "spread", chosen) < 0.95) & (_mean(call, "maximum", chosen) < 0.95) & (_mean(call, "first", chosen) < HALF)
+        (_mean(call, "spread", chosen) < 0.95)
+        & (_mean(call, "maximum", chosen) < 0.95)
+        & (_mean(call, "first", chosen) < HALF)
     )
     limit = max(SAME, 64 * roundoff(call))
     candidates = np.flatnonzero(plain).tolist()
     pairs = [
-        (a, b) for a in candidates for b in candidates if a < b and np.abs(weights[a] - weights[b]).sum(-1).max() / 2 < limit
+        (a, b)
+        for a in candidates
+        for b in candidates
+        if a < b and np.abs(weights[a] - weights[b]).sum(-1).max() / 2 < limit
     ]
     shown = listed([f"{a} and {b}" for a, b in pairs])
-    return Alike(sorted({head for pair in pairs for head in pair}),
-                 f"heads {shown} differ by less than {limit:.1e} of their weight (threshold) in each of {len(at)} rows",
-                 "copied weights, or heads that were never told apart", "one of each pair can be merged into the other",
-                 {"pairs": [list(pair) for pair in pairs]})  # fmt: skip
+    return Alike(
+        sorted({head for pair in pairs for head in pair}),
+        f"heads {shown} differ by less than {limit:.1e} of their weight (threshold) in each of {len(at)} rows",
+        "copied weights, or heads that were never told apart",
+        "one of each pair can be merged into the other",
+        {"pairs": [list(pair) for pair in pairs]},
+    )

@@ -27,13 +27,18 @@ def implementation(run: Run, module=None) -> Iterator[Result]:
         read += 1
         ran[kind] = ran.get(kind, 0) + 1
         if not any(word in kind.lower() for word in KINDS[asked]):
-            found.append(Finding(
-                "implementation", "note", place(run, number),
-                f"the layer is set to {asked!r}, and what ran is {kind} (threshold: another name)",
-                "the layer computes its attention itself, whatever it is set to",
-                "nothing, if its numbers are right; settings such as a faster kernel have no effect here", number,
-                numbers={"asked": asked, "ran": kind},
-            ))  # fmt: skip
+            found.append(
+                Finding(
+                    check="implementation",
+                    severity="note",
+                    where=place(run, number),
+                    measured=f"the layer is set to {asked!r}, and what ran is {kind} (threshold: another name)",
+                    cause="the layer computes its attention itself, whatever it is set to",
+                    mend="nothing, if its numbers are right; settings such as a faster kernel have no effect here",
+                    call=number,
+                    numbers={"asked": asked, "ran": kind},
+                )
+            )
     shown = ", ".join(f"{kind} {count} times" for kind, count in ran.items())
     yield from concluded("implementation", found, read, shown, "no layer says what it is set to")
 
@@ -50,14 +55,25 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
     seen = {call.name for call in run.calls}
     kinds = {(shape_of(name), type(layer_of(call, module))) for call in run.calls for name in [call.name]}
     silent = [
-        name for name, part in module.named_modules() if name and name not in seen and (shape_of(name), type(part)) in kinds
+        name
+        for name, part in module.named_modules()
+        if name and name not in seen and (shape_of(name), type(part)) in kinds
     ]
     if not silent:
         yield Passed("arrived", f"calls of {len(seen)} layers were seen, and there are no others like them")
         return
     yield Finding(
-        "arrived", "warning", f"layers {listed(silent)}",
-        f"no attention call of these {len(silent)} layers was seen, while {len(seen)} others like them made some (threshold: 0)",
-        "they were skipped, or computed their attention in a way that cannot be seen (a compiled graph, a kernel of their own)",
-        "run without torch.compile; for a transformers model, set one implementation for all layers", numbers={"layers": silent},
-    )  # fmt: skip
+        check="arrived",
+        severity="warning",
+        where=f"layers {listed(silent)}",
+        measured=(
+            f"no attention call of these {len(silent)} layers was seen, while {len(seen)} others like "
+            "them made some (threshold: 0)"
+        ),
+        cause=(
+            "they were skipped, or computed their attention in a way that cannot be seen (a compiled "
+            "graph, a kernel of their own)"
+        ),
+        mend="run without torch.compile; for a transformers model, set one implementation for all layers",
+        numbers={"layers": silent},
+    )

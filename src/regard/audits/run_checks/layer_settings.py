@@ -1,4 +1,6 @@
-"""Declared: what the layer that made a call says about its attention: in the notes of the run, or on the module itself."""
+"""Declared: what the layer that made a call says about its attention: in the notes of the run, or on the module
+itself.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ STEADY = 0.005  # lengths are in one proportion, up to the rounding of 16-bit nu
 
 @dataclass(frozen=True)
 class Declared:
-    """What is known; None is unknown. causal: the layer calls itself causal · window: keys that a row sees, itself included ·
-    groups: heads of keys and values · sinks: whether the layer has some · configured: whether a configuration came with the module.
+    """What is known; None is unknown. causal: the layer calls itself causal · window: keys that a row sees, itself
+    included ·
+    groups: heads of keys and values · sinks: whether the layer has some · configured: whether a configuration came with
+    the module.
     """
 
     scale: float | None = None
@@ -49,19 +53,27 @@ def declared(call: Call, module=None) -> Declared:
     """What the notes of the call say, and where they are silent, the module."""
     layer = layer_of(call, module)
     config = getattr(layer, "config", None)
-    own = {} if config is None else vars(config)  # not by attribute: configurations that vary by layer refuse to be asked
+    own = (
+        {} if config is None else vars(config)
+    )  # not by attribute: configurations that vary by layer refuse to be asked
     notes = call.notes
     sinks: Any = getattr(layer, "sinks", None)
     return Declared(
         _number(*([notes.get("scale")] if layer is None else (getattr(layer, name, None) for name in SCALES))),
-        _number(notes.get("softcap"), getattr(layer, "attn_logit_softcapping", None), own.get("attn_logit_softcapping")),
+        _number(
+            notes.get("softcap"), getattr(layer, "attn_logit_softcapping", None), own.get("attn_logit_softcapping")
+        ),
         _whole(notes.get("window"), _window(layer, own)),
-        next((flag for flag in (notes.get("causal"), getattr(layer, "is_causal", None)) if isinstance(flag, bool)), None),
+        next(
+            (flag for flag in (notes.get("causal"), getattr(layer, "is_causal", None)) if isinstance(flag, bool)), None
+        ),
         _whole(notes.get("groups"), getattr(layer, "num_key_value_heads", None), own.get("num_key_value_heads")),
-        read_array(sinks.detach().float().cpu(), "sinks") if hasattr(sinks, "detach") else _has_sinks(layer) or notes.get("sinks"),
+        read_array(sinks.detach().float().cpu(), "sinks")
+        if hasattr(sinks, "detach")
+        else _has_sinks(layer) or notes.get("sinks"),
         config is not None or getattr(module, "config", None) is not None,
         bool(notes.get("training", getattr(layer, "training", False))),
-    )  # fmt: skip
+    )
 
 
 def has_norms(layer) -> bool:
@@ -72,8 +84,8 @@ def has_norms(layer) -> bool:
 def scaled_before(call: Call, module) -> float | None:
     """What q·k was multiplied by before the call: how much longer q and k are than the layer's own projections of x.
 
-    A head's vectors are D neighbouring columns of a projection; rotations leave their lengths alone. None where it cannot be told: x
-    was not kept, q or k is normed on its way, or is no projection of x.
+    A head's vectors are D neighbouring columns of a projection; rotations leave their lengths alone. None where it
+    cannot be told: x was not kept, q or k is normed on its way, or is no projection of x.
     """
     layer = layer_of(call, module)
     if layer is None or call.x is None or call.q is None or call.k is None:
@@ -89,7 +101,12 @@ def _projected(layer, x: np.ndarray, D: int) -> Iterator[np.ndarray]:
     """The lengths (rows,) of each D neighbouring columns of every projection of x."""
     held = dict(layer.named_parameters())
     for name, parameter in held.items():
-        if not name.endswith("weight") or parameter.ndim != 2 or parameter.shape[1] != x.shape[1] or parameter.shape[0] % D:
+        if (
+            not name.endswith("weight")
+            or parameter.ndim != 2
+            or parameter.shape[1] != x.shape[1]
+            or parameter.shape[0] % D
+        ):
             continue
         own = x @ read_array(parameter.detach().double().cpu(), name).T
         bias = held.get(name.removesuffix("weight") + "bias")
@@ -103,7 +120,9 @@ def _lengths(vectors: np.ndarray) -> np.ndarray:
 
 
 def _factor(found: np.ndarray, lengths: Iterable[np.ndarray]) -> float | None:
-    """The one proportion in which these lengths stand to some projection's; None without one, and where all are equally long."""
+    """The one proportion in which these lengths stand to some projection's; None without one, and where all are equally
+    long.
+    """
     if len(found) < FEWEST or not np.isfinite(found).all() or np.ptp(found) <= 4 * STEADY * found.max():
         return None
     for own in lengths:
@@ -130,9 +149,16 @@ def _has_sinks(layer) -> bool:
 
 def _number(*values) -> float | None:
     return next(
-        (float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool) and value > 0), None
+        (
+            float(value)
+            for value in values
+            if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        ),
+        None,
     )
 
 
 def _whole(*values) -> int | None:
-    return next((value for value in values if isinstance(value, int) and not isinstance(value, bool) and value > 0), None)
+    return next(
+        (value for value in values if isinstance(value, int) and not isinstance(value, bool) and value > 0), None
+    )

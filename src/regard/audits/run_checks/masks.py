@@ -35,14 +35,17 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
     heads = range(call.shape[0] if apart else 1)
     rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
     answers = [
-        _band(run, number, call, (head,) if apart else (), rows, _seen(call, rows, head), known.window) for head in heads
+        _band(run, number, call, (head,) if apart else (), rows, _seen(call, rows, head), known.window)
+        for head in heads
     ]
     found = [answer for answer in answers if isinstance(answer, Finding)]
     return min(found, key=lambda each: SEVERITIES.index(each.severity)) if found else all(answers)
 
 
 def _seen(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
-    """(rows, K): which keys a head sees. Later keys are hidden, too, where what is added to the scores leaves none of them a weight."""
+    """(rows, K): which keys a head sees. Later keys are hidden, too, where what is added to the scores leaves none of
+    them a weight.
+    """
     if call.given is not None:
         return np.asarray(call.weights(rows, None, [head])[0] > 0)
     seen = np.asarray(call.allowed(rows, None, [head])[0])
@@ -76,9 +79,11 @@ def _band(
     if window is not None:
         w = window
         right = right & (-ahead < w)
-        bands += [(f"a row sees {w + 1} keys", "the window is off by one", (ahead <= 0) & (-ahead <= w)),
-                  (f"a row sees {w - 1} keys", "the window is off by one", (ahead <= 0) & (-ahead < w - 1)),
-                  ("every earlier key is seen", "the window was left out", ahead <= 0)]  # fmt: skip
+        bands += [
+            (f"a row sees {w + 1} keys", "the window is off by one", (ahead <= 0) & (-ahead <= w)),
+            (f"a row sees {w - 1} keys", "the window is off by one", (ahead <= 0) & (-ahead < w - 1)),
+            ("every earlier key is seen", "the window was left out", ahead <= 0),
+        ]
     if (seen == (right & shown)).all():
         return True
     found = next(((does, cause) for does, cause, band in bands if (seen == (band & shown)).all()), None)
@@ -87,21 +92,37 @@ def _band(
         future = seen & (ahead > 0)
         row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
         return bool(future.any()) and Finding(
-            "mask", "note", place(run, number, heads, row),
-            f"the call is declared {wanted}, and in {int(future.sum())} of {future.size} pairs a row sees a key after its own, up to "
-            f"{int(ahead[future].max())} ahead (threshold: 0)", "a prefix, or a picture, that is seen as a whole; or a mask that is wrong",
-            "if no token is meant to see later ones, a row attends key ≤ query", number, heads[0] if heads else None, row,
-            {"pairs": int(future.sum()), "of": int(future.size)},
-        )  # fmt: skip
+            check="mask",
+            severity="note",
+            where=place(run, number, heads, row),
+            measured=f"the call is declared {wanted}, and in {int(future.sum())} of {future.size} pairs a "
+            "row sees a key after its own, up to "
+            f"{int(ahead[future].max())} ahead (threshold: 0)",
+            cause="a prefix, or a picture, that is seen as a whole; or a mask that is wrong",
+            mend="if no token is meant to see later ones, a row attends key ≤ query",
+            call=number,
+            head=heads[0] if heads else None,
+            row=row,
+            numbers={"pairs": int(future.sum()), "of": int(future.size)},
+        )
     does, cause = found
     off = seen != (right & shown)
     row = int(rows[np.argwhere(off)[0, 0]])
     return Finding(
-        "mask", "fault", place(run, number, heads, row),
-        f"the call is declared {wanted}, and the mask differs in {int(off.sum())} of {off.size} pairs (threshold: 0): {does}",
-        cause, "a row attends key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
-        number, heads[0] if heads else None, row, {"pairs": int(off.sum()), "of": int(off.size)},
-    )  # fmt: skip
+        check="mask",
+        severity="fault",
+        where=place(run, number, heads, row),
+        measured=(
+            f"the call is declared {wanted}, and the mask differs in {int(off.sum())} of {off.size} "
+            f"pairs (threshold: 0): {does}"
+        ),
+        cause=cause,
+        mend="a row attends key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
+        call=number,
+        head=heads[0] if heads else None,
+        row=row,
+        numbers={"pairs": int(off.sum()), "of": int(off.size)},
+    )
 
 
 def _added(run: Run, number: int, call: Call) -> Finding | None:
@@ -114,11 +135,18 @@ def _added(run: Run, number: int, call: Call) -> Finding | None:
     if not ((np.abs(added - near) < CLOSE) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
         return None
     return Finding(
-        "mask", "fault", place(run, number),
-        f"what is added to the scores is 0 or 1 in each of {added.size} pairs, and no key is hidden (threshold: {CLOSE:g})",
-        "a mask of booleans is added to the scores", "turn it into 0 and −infinity, or use where(mask, scores, −infinity)", number,
+        check="mask",
+        severity="fault",
+        where=place(run, number),
+        measured=(
+            f"what is added to the scores is 0 or 1 in each of {added.size} pairs, and no key is hidden "
+            f"(threshold: {CLOSE:g})"
+        ),
+        cause="a mask of booleans is added to the scores",
+        mend="turn it into 0 and −infinity, or use where(mask, scores, −infinity)",
+        call=number,
         numbers={"share": float(near.mean())},
-    )  # fmt: skip
+    )
 
 
 def alignment(run: Run, number: int, call: Call, module) -> Finding | bool:
@@ -130,8 +158,14 @@ def alignment(run: Run, number: int, call: Call, module) -> Finding | bool:
     if not (seen == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
         return True  # a fixed cache that is being filled holds zeros there
     return Finding(
-        "alignment", "fault", place(run, number),
-        f"{Q} rows over {K} keys, and row i sees keys 0 to i: the last {K - Q} keys, which are not empty, are seen by nobody "
-        "(threshold: 0)", "is_causal, or a mask from tril, begins at the top left, and the rows are the last ones",
-        f"row 0 stands at position {K - Q}: shift the diagonal by that", number, numbers={"rows": Q, "keys": K},
-    )  # fmt: skip
+        check="alignment",
+        severity="fault",
+        where=place(run, number),
+        measured=f"{Q} rows over {K} keys, and row i sees keys 0 to i: the last {K - Q} keys, which are not "
+        "empty, are seen by nobody "
+        "(threshold: 0)",
+        cause="is_causal, or a mask from tril, begins at the top left, and the rows are the last ones",
+        mend=f"row 0 stands at position {K - Q}: shift the diagonal by that",
+        call=number,
+        numbers={"rows": Q, "keys": K},
+    )

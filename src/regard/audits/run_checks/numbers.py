@@ -1,4 +1,6 @@
-"""Numbers: NaN and infinity in what a call was given and gave, scores that 16 bit cannot hold, and rows that attend nothing."""
+"""Numbers: NaN and infinity in what a call was given and gave, scores that 16 bit cannot hold, and rows that attend
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def numbers(run: Run, module=None) -> Iterator[Result]:
     number, arrays = spoiled[0]
     call, (name, (count, at)) = run.calls[number], next(iter(arrays.items()))
     head, row = (
-        (at[0], at[1]) if len(at) == 3 and name in ("q", "out", "scores", "given") else (None, at[0] if name == "x" else None)
+        (at[0], at[1])
+        if len(at) == 3 and name in ("q", "out", "scores", "given")
+        else (None, at[0] if name == "x" else None)
     )
     cause, mend = _cause(call, list(arrays))
     more = "" if len(spoiled) == 1 else f"; {len(spoiled) - 1} later calls have some too"
@@ -38,14 +42,29 @@ def numbers(run: Run, module=None) -> Iterator[Result]:
         for name, (count, at) in arrays.items()
     )
     yield Finding(
-        "numbers", "fault", place(run, number, () if head is None else (head,), row), f"{held} (threshold: 0){more}",
-        cause, mend, number, head, row,
-        {"array": name, "arrays": list(arrays), "count": count, "at": list(at), "calls": [number for number, _ in spoiled]},
-    )  # fmt: skip
+        check="numbers",
+        severity="fault",
+        where=place(run, number, () if head is None else (head,), row),
+        measured=f"{held} (threshold: 0){more}",
+        cause=cause,
+        mend=mend,
+        call=number,
+        head=head,
+        row=row,
+        numbers={
+            "array": name,
+            "arrays": list(arrays),
+            "count": count,
+            "at": list(at),
+            "calls": [number for number, _ in spoiled],
+        },
+    )
 
 
 def _first(call: Call) -> dict[str, Spoiled]:
-    """The first arrays, by name, that are not finite; q, k and v stand side by side, because none is made of another."""
+    """The first arrays, by name, that are not finite; q, k and v stand side by side, because none is made of
+    another.
+    """
     for together in (("x",), ("q", "k", "v")):
         if found := {name: spoiled for name in together if (spoiled := _spoiled(getattr(call, name))) is not None}:
             return found
@@ -59,7 +78,9 @@ def _first(call: Call) -> dict[str, Spoiled]:
 
 
 def _spoiled(array, attended=None) -> Spoiled | None:
-    """How many numbers are NaN or infinite, and where the first is; rows that attend nothing do not count (see `empty_rows`)."""
+    """How many numbers are NaN or infinite, and where the first is; rows that attend nothing do not count (see
+    `empty_rows`).
+    """
     count, first = 0, None
     for at in range(0 if array is None else len(array)):  # head by head, because arrays of long texts lie on disk
         off = ~np.isfinite(np.asarray(array[at], np.float32 if array.dtype.itemsize < 8 else np.float64))
@@ -75,17 +96,34 @@ def _cause(call: Call, names: list[str]) -> tuple[str, str]:
     name, largest = names[0], _largest(call)
     before = "x, which was not kept, or" if call.x is None else "x is finite where it was kept:"
     if name == "out" and roundoff(call) == HALF and largest > LARGEST:
-        return (f"q, k and v are finite, but scores reach {largest:.3g} before they are scaled, beyond float16's {LARGEST:.0f}",
-                "scale q before the product, or run the attention in bfloat16 or float32")  # fmt: skip
+        return (
+            (
+                f"q, k and v are finite, but scores reach {largest:.3g} before they are scaled, beyond float16's "
+                f"{LARGEST:.0f}"
+            ),
+            "scale q before the product, or run the attention in bfloat16 or float32",
+        )
     return {
         "x": ("the layers before this one", "look for the first of them: regard.torch.trace names the operation"),
-        "scores": ("a bias, a slope or another number that the score rule reads is NaN or infinite",
-                   "look at the tables of the score; −infinity is allowed, NaN and +infinity are not"),
-        "given": ("scores that are NaN or +infinity, or rows whose every score is −infinity", "look at the scores before the softmax"),
-        "out": ("q, k, v and scores are finite: the implementation itself overflows, or divides by zero",
-                "compare it with rg.attention on the same q, k, v"),
-    }.get(name, (f"{before} the projection that makes {' and '.join(names)}, or what is done after it (norm, positions)",
-                 "look at its weights: torch.isfinite(parameter).all()"))  # fmt: skip
+        "scores": (
+            "a bias, a slope or another number that the score rule reads is NaN or infinite",
+            "look at the tables of the score; −infinity is allowed, NaN and +infinity are not",
+        ),
+        "given": (
+            "scores that are NaN or +infinity, or rows whose every score is −infinity",
+            "look at the scores before the softmax",
+        ),
+        "out": (
+            "q, k, v and scores are finite: the implementation itself overflows, or divides by zero",
+            "compare it with rg.attention on the same q, k, v",
+        ),
+    }.get(
+        name,
+        (
+            f"{before} the projection that makes {' and '.join(names)}, or what is done after it (norm, positions)",
+            "look at its weights: torch.isfinite(parameter).all()",
+        ),
+    )
 
 
 def _largest(call: Call) -> float:
@@ -98,8 +136,10 @@ def _largest(call: Call) -> float:
         return float(np.max(ends, where=np.isfinite(ends), initial=0) / abs(call.scale))
     group = call.shape[0] // call.groups
     rows = rows_to_read(call)
-    most = [np.abs(np.asarray(call.q[h][rows], np.float64) @ np.asarray(call.k[h // group], np.float64).T).max(initial=0)
-            for h in range(call.shape[0])]  # fmt: skip
+    most = [
+        np.abs(np.asarray(call.q[h][rows], np.float64) @ np.asarray(call.k[h // group], np.float64).T).max(initial=0)
+        for h in range(call.shape[0])
+    ]
     return float(max(most, default=0))
 
 
@@ -115,22 +155,38 @@ def overflow(run: Run, module=None) -> Iterator[Result]:
         largest = max(largest, top)
         if u == HALF and top > LARGEST:
             broken = call.out is not None and not np.isfinite(np.asarray(call.out, np.float32)).all()
-            found.append(Finding(
-                "overflow", "fault" if broken else "warning", place(run, number),
-                f"q·k reaches {top:.3g}, and float16 ends at {LARGEST:.0f} (threshold)" + (": the output is not finite" if broken else ""),
-                "large q and k in float16; the product overflows before the scale makes it small",
-                "scale q before the product, or run the attention in bfloat16 or float32", number, numbers={"largest": top},
-            ))  # fmt: skip
+            found.append(
+                Finding(
+                    check="overflow",
+                    severity="fault" if broken else "warning",
+                    where=place(run, number),
+                    measured=f"q·k reaches {top:.3g}, and float16 ends at {LARGEST:.0f} (threshold)"
+                    + (": the output is not finite" if broken else ""),
+                    cause="large q and k in float16; the product overflows before the scale makes it small",
+                    mend="scale q before the product, or run the attention in bfloat16 or float32",
+                    call=number,
+                    numbers={"largest": top},
+                )
+            )
         share = _coarse(call, u)
         if share > 0.5:
-            found.append(Finding(
-                "overflow", "warning", place(run, number),
-                f"in {share:.0%} of the rows the step between scores that 16 bit can tell apart is more than {COARSE} and more than a "
-                "quarter of their whole range (threshold: half of the rows)",
-                "scores share a large common part, which uses up the bits", "compute the scores in float32, or take the common part away",
-                number, numbers={"share": share},
-            ))  # fmt: skip
-    yield from concluded("overflow", found, read, f"{read} calls in 16 bit: q·k reaches {largest:.3g}", "no call is in 16 bit")
+            found.append(
+                Finding(
+                    check="overflow",
+                    severity="warning",
+                    where=place(run, number),
+                    measured=f"in {share:.0%} of the rows the step between scores that 16 bit can tell apart "
+                    f"is more than {COARSE} and more than a "
+                    "quarter of their whole range (threshold: half of the rows)",
+                    cause="scores share a large common part, which uses up the bits",
+                    mend="compute the scores in float32, or take the common part away",
+                    call=number,
+                    numbers={"share": share},
+                )
+            )
+    yield from concluded(
+        "overflow", found, read, f"{read} calls in 16 bit: q·k reaches {largest:.3g}", "no call is in 16 bit"
+    )
 
 
 def _coarse(call: Call, u: float) -> float:
@@ -159,14 +215,26 @@ def empty_rows(run: Run, module=None) -> Iterator[Result]:
         heads = tuple(np.flatnonzero(empty.any(1)).tolist())
         held = _convention(call, empty)
         count = int(empty.any(0).sum())
-        found.append(Finding(
-            "empty-rows", "fault" if held == "NaN" else "note", place(run, number, heads, row),
-            f"{count} of {call.shape[1]} rows may attend no key (threshold: 0); the output there is {held}",
-            "padded rows, or a mask that leaves a row nothing",
-            "let every row attend at least itself, or make rows without keys 0" if held == "NaN" else
-            "nothing, if these rows are padding that nobody reads; otherwise let every row attend at least itself",
-            number, head if len(heads) == 1 else None, row, {"rows": count, "convention": held, "heads": list(heads)},
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                check="empty-rows",
+                severity="fault" if held == "NaN" else "note",
+                where=place(run, number, heads, row),
+                measured=f"{count} of {call.shape[1]} rows may attend no key (threshold: 0); "
+                f"the output there is {held}",
+                cause="padded rows, or a mask that leaves a row nothing",
+                mend="let every row attend at least itself, or make rows without keys 0"
+                if held == "NaN"
+                else (
+                    "nothing, if these rows are padding that nobody reads; otherwise let every row attend "
+                    "at least itself"
+                ),
+                call=number,
+                head=head if len(heads) == 1 else None,
+                row=row,
+                numbers={"rows": count, "convention": held, "heads": list(heads)},
+            )
+        )
     yield from concluded(
         "empty-rows", found, read, f"{read} calls: every row may attend something", "no figures of rows were kept"
     )

@@ -22,13 +22,29 @@ def explained(name: str, run: Run) -> Iterator[Finding | bool]:
             yield found.ruled in ("fits", "explained")
             continue
         yield Finding(
-            name, "fault", place(run, number, found.heads, found.row),
-            f"over {found.rows} rows the output is that of {suspect.does}: off by {found.left:.1e} from it, and by {found.error:.1e} "
-            f"from what the call was told, where rounding makes at most {found.noise:.1e} (threshold: {DOUBT} times that)",
-            suspect.cause, suspect.mend, number, found.heads[0] if len(found.heads) == 1 else None, found.row,
-            {"error": found.error, "left": found.left, "noise": found.noise, "heads": list(found.heads), "asked_scale": call.scale,
-             "scale": suspect.told.scale},
-        )  # fmt: skip
+            check=name,
+            severity="fault",
+            where=place(run, number, found.heads, found.row),
+            measured=(
+                f"over {found.rows} rows the output is that of {suspect.does}: off by {found.left:.1e} "
+                f"from it, and by {found.error:.1e} "
+                f"from what the call was told, where rounding makes at most {found.noise:.1e} (threshold: "
+                f"{DOUBT} times that)"
+            ),
+            cause=suspect.cause,
+            mend=suspect.mend,
+            call=number,
+            head=found.heads[0] if len(found.heads) == 1 else None,
+            row=found.row,
+            numbers={
+                "error": found.error,
+                "left": found.left,
+                "noise": found.noise,
+                "heads": list(found.heads),
+                "asked_scale": call.scale,
+                "scale": suspect.told.scale,
+            },
+        )
 
 
 def unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
@@ -40,12 +56,23 @@ def unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
             continue
         training = declared(call, module).training
         yield Finding(
-            "output", "fault", place(run, number, found.heads, found.row),
-            f"the output is not softmax(scores) · v of what was recorded: off by up to {found.error:.1e} over {found.rows} rows, where "
-            f"rounding makes at most {found.noise:.1e} (threshold: {DOUBT} times that), and no usual mistake explains it",
-            "dropout, because the model is in training mode" if training else
-            "an argument that the implementation drops, adds or changes without saying so",
-            "model.eval()" if training else "compare the implementation with rg.attention on the recorded q, k, v, call by call",
-            number, found.heads[0] if len(found.heads) == 1 else None, found.row,
-            {"error": found.error, "noise": found.noise, "heads": list(found.heads)},
-        )  # fmt: skip
+            check="output",
+            severity="fault",
+            where=place(run, number, found.heads, found.row),
+            measured=(
+                "the output is not softmax(scores) · v of what was recorded: off by up to "
+                f"{found.error:.1e} over {found.rows} rows, where "
+                f"rounding makes at most {found.noise:.1e} (threshold: {DOUBT} times that), and no usual mistake "
+                "explains it"
+            ),
+            cause="dropout, because the model is in training mode"
+            if training
+            else "an argument that the implementation drops, adds or changes without saying so",
+            mend="model.eval()"
+            if training
+            else "compare the implementation with rg.attention on the recorded q, k, v, call by call",
+            call=number,
+            head=found.heads[0] if len(found.heads) == 1 else None,
+            row=found.row,
+            numbers={"error": found.error, "noise": found.noise, "heads": list(found.heads)},
+        )

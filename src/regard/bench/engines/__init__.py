@@ -1,7 +1,8 @@
 """Engines: who computes. One file each; nothing is imported before it is asked to take part.
 
-An engine's file has `forms(inputs)`: the ways in which this engine can compute the case, ready to be called. If it has several,
-the fastest one that is right takes part. What the engine cannot express it refuses, and the refusal becomes a footnote.
+An engine's file has `forms(inputs)`: the ways in which this engine can compute the case, ready to be called. If it has
+several, the fastest one that is right takes part. What the engine cannot express it refuses, and the refusal becomes a
+footnote.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["ENGINES", "Engine", "Form", "cannot"]
 
 @dataclass(frozen=True)
 class Form:
-    """One way of computing a case: `run()` is timed; `read(run())` is its result: out (B, H, Q, E), the gradients of q, k and v,
-    or what `truth.Truth` checks of statistics.
+    """One way of computing a case: `run()` is timed; `read(run())` is its result: out (B, H, Q, E), the gradients of q,
+    k and v, or what `truth.Truth` checks of statistics.
     """
 
     label: str
@@ -34,7 +35,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine by its short name; `packages` must be installed for `file` to be imported. tasks: what it is asked for."""
+    """An engine by its short name; `packages` must be installed for `file` to be imported. tasks: what it is asked
+    for.
+    """
 
     name: str
     title: str
@@ -74,4 +77,4 @@ ENGINES = {
 
 def cannot(engine: str, what: str, takes: str, mend: str) -> Refused:
     """The refusal of an engine that has no way to say what a case asks."""
-    return refuse(engine, f"no {what}", given=f"a case with {what}", expected=takes, mend=mend)
+    return refuse(engine, f"no {what}", given=f"a case with {what}", expected=takes, fix=mend)

@@ -1,4 +1,6 @@
-"""ONNX Runtime: models of a single node, the standard Attention and the two of its own that are faster where they apply."""
+"""ONNX Runtime: models of a single node, the standard Attention and the two of its own that are faster where they
+apply.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,23 @@ def multi_head(inputs: Inputs) -> Form:
     """com.microsoft MultiHeadAttention: as many key heads as query heads."""
     case = inputs.case
     causal = case.pattern == "causal" and case.twist is None
-    feeds: dict[str, Any] = {"q": flat(inputs.q), "k": flat(inputs.k), "v": flat(inputs.v), "bias": None, "padding": None}
+    feeds: dict[str, Any] = {
+        "q": flat(inputs.q),
+        "k": flat(inputs.k),
+        "v": flat(inputs.v),
+        "bias": None,
+        "padding": None,
+    }
     if not causal and case.pattern != "full":
         feeds["mask"] = inputs.additive
     return model(
-        "MultiHeadAttention", "com.microsoft", feeds, ["out"], unflat(case), num_heads=case.H, unidirectional=int(causal)
+        "MultiHeadAttention",
+        "com.microsoft",
+        feeds,
+        ["out"],
+        unflat(case),
+        num_heads=case.H,
+        unidirectional=int(causal),
     )
 
 
@@ -57,39 +71,67 @@ def grouped_query(inputs: Inputs) -> Form:
     case = inputs.case
     nothing = np.zeros((case.B, case.G, 0, case.D), inputs.q.dtype)
     feeds: dict[str, Any] = {
-        "q": flat(inputs.q), "k": flat(inputs.k), "v": flat(inputs.v), "past_k": nothing, "past_v": nothing,
-        "last": np.full(case.B, case.Q - 1, np.int32), "total": np.array([case.Q], np.int32),
-    }  # fmt: skip
+        "q": flat(inputs.q),
+        "k": flat(inputs.k),
+        "v": flat(inputs.v),
+        "past_k": nothing,
+        "past_v": nothing,
+        "last": np.full(case.B, case.Q - 1, np.int32),
+        "total": np.array([case.Q], np.int32),
+    }
     if case.pattern == "documents" or case.twist == "alibi":
         feeds |= {"cos": None, "sin": None, "positions": None, "mask": inputs.additive.astype(inputs.q.dtype)}
     return model(
-        "GroupQueryAttention", "com.microsoft", feeds, ["out", "present_k", "present_v"], unflat(case), num_heads=case.H,
-        kv_num_heads=case.G, local_window_size=case.reach if case.pattern == "window" else -1,
+        "GroupQueryAttention",
+        "com.microsoft",
+        feeds,
+        ["out", "present_k", "present_v"],
+        unflat(case),
+        num_heads=case.H,
+        kv_num_heads=case.G,
+        local_window_size=case.reach if case.pattern == "window" else -1,
         softcap=CAP if case.twist == "softcap" else 0.0,
-    )  # fmt: skip
+    )
 
 
 def decoding(inputs: Inputs) -> Form:
-    """GroupQueryAttention with all keys but the last in a buffer that is both what was and what will be: nothing is copied."""
+    """GroupQueryAttention with all keys but the last in a buffer that is both what was and what will be: nothing is
+    copied.
+    """
     case = inputs.case
     feeds: dict[str, Any] = {
-        "q": flat(inputs.q), "k": flat(inputs.k[:, :, -1:]), "v": flat(inputs.v[:, :, -1:]), "past_k": inputs.k, "past_v": inputs.v,
-        "last": np.full(case.B, case.K - 1, np.int32), "total": np.array([case.K], np.int32),
-    }  # fmt: skip
+        "q": flat(inputs.q),
+        "k": flat(inputs.k[:, :, -1:]),
+        "v": flat(inputs.v[:, :, -1:]),
+        "past_k": inputs.k,
+        "past_v": inputs.v,
+        "last": np.full(case.B, case.K - 1, np.int32),
+        "total": np.array([case.K], np.int32),
+    }
     return model(
-        "GroupQueryAttention", "com.microsoft", feeds, ["out", "present_k", "present_v"], unflat(case), num_heads=case.H,
-        kv_num_heads=case.G, shared={"past_k": "present_k", "past_v": "present_v"},
-    )  # fmt: skip
+        "GroupQueryAttention",
+        "com.microsoft",
+        feeds,
+        ["out", "present_k", "present_v"],
+        unflat(case),
+        num_heads=case.H,
+        kv_num_heads=case.G,
+        shared={"past_k": "present_k", "past_v": "present_v"},
+    )
 
 
 def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], read, shared=None, **attributes) -> Form:
-    """A model of one node with its inputs and outputs bound, so that a call copies nothing; None leaves an input out. shared: inputs
-    whose memory is also that of an output.
+    """A model of one node with its inputs and outputs bound, so that a call copies nothing; None leaves an input out.
+    shared: inputs whose memory is also that of an output.
     """
     shared = shared or {}
     given = {name: array for name, array in feeds.items() if array is not None}
     graph = helper.make_graph(
-        [helper.make_node(node, [name if name in given else "" for name in feeds], outputs, domain=domain, **attributes)],
+        [
+            helper.make_node(
+                node, [name if name in given else "" for name in feeds], outputs, domain=domain, **attributes
+            )
+        ],
         node,
         [helper.make_tensor_value_info(name, KINDS[array.dtype.name], array.shape) for name, array in given.items()],
         [helper.make_tensor_value_info(name, KINDS[feeds["q"].dtype.name], None) for name in outputs],
@@ -98,7 +140,9 @@ def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], rea
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
     session = onnxruntime.InferenceSession(
-        helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString(), options, ["CPUExecutionProvider"]
+        helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString(),
+        options,
+        ["CPUExecutionProvider"],
     )
     binding, memory = session.io_binding(), {}
     for name, array in given.items():

@@ -1,4 +1,6 @@
-"""OpenVINO: its ScaledDotProductAttention, or for a softcap the same written out as a graph, compiled for low latency."""
+"""OpenVINO: its ScaledDotProductAttention, or for a softcap the same written out as a graph, compiled for low
+latency.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from . import Form
 
 # The type of the arrays and the precision inside; this plugin has no float16 inside and would take bfloat16 instead.
 KINDS = {
-    "float32": (openvino.Type.f32, "f32"), "float16": (openvino.Type.f16, "f32"), "bfloat16": (openvino.Type.bf16, "bf16"),
-}  # fmt: skip
+    "float32": (openvino.Type.f32, "f32"),
+    "float16": (openvino.Type.f16, "f32"),
+    "bfloat16": (openvino.Type.bf16, "bf16"),
+}
 
 
 def forms(inputs: Inputs) -> list[Form]:
@@ -48,7 +52,9 @@ def forms(inputs: Inputs) -> list[Form]:
 
 def repeated(node, case):
     """(B, G, K, D) as (B, H, K, D) inside the graph: the operator has no grouped heads."""
-    wide = op.broadcast(op.unsqueeze(node, op.constant(2)), op.constant([case.B, case.G, case.H // case.G, case.K, case.D]))
+    wide = op.broadcast(
+        op.unsqueeze(node, op.constant(2)), op.constant([case.B, case.G, case.H // case.G, case.K, case.D])
+    )
     return op.reshape(wide, op.constant([case.B, case.H, case.K, case.D]), False)
 
 

@@ -44,7 +44,9 @@ def statistics(inputs: Inputs) -> Form:
         return attention_stats(inputs.q, inputs.k, of=of, mask=inputs.mask, score=inputs.score, engine="jit")
 
     def read(found) -> tuple[np.ndarray, ...]:
-        """Per row the entropy and the distance as a share of the keys; per row of the map and per row of the matrix its total."""
+        """Per row the entropy and the distance as a share of the keys; per row of the map and per row of the matrix its
+        total.
+        """
         bands = (found.pooled.mean * np.diff(edges(case.K, columns))).sum(-1)
         return found.entropy, found.distance.mean / case.K, bands, found.received.sum(-1, dtype=np.float64) / case.Q
 

@@ -36,6 +36,10 @@ def forms(inputs: Inputs, label: str, attend: Callable[..., torch.Tensor]) -> li
     if inputs.case.task != "gradients":
         return [Form(label, torch.inference_mode()(lambda: attend(q, k, v)), lambda out: (out.float().numpy(),))]
     leaves, dout = [each.requires_grad_() for each in (q, k, v)], tensor(inputs.dout)
-    return [Form(
-        label, lambda: torch.autograd.grad(attend(*leaves), leaves, dout), lambda found: tuple(each.float().numpy() for each in found)
-    )]  # fmt: skip
+    return [
+        Form(
+            label,
+            lambda: torch.autograd.grad(attend(*leaves), leaves, dout),
+            lambda found: tuple(each.float().numpy() for each in found),
+        )
+    ]

@@ -1,4 +1,6 @@
-"""FlexAttention compiled by torch.compile: rules as functions, blocks that are empty are skipped. It needs a C++ compiler."""
+"""FlexAttention compiled by torch.compile: rules as functions, blocks that are empty are skipped. It needs a C++
+compiler.
+"""
 
 from __future__ import annotations
 
@@ -29,4 +31,6 @@ def forms(inputs: Inputs, compiled: bool = True) -> list[Form]:
         torch.compiler.reset()  # the limit on recompilations counts all cases together
         call = torch.compile(flex_attention, dynamic=False)
     grouped = case.H != case.G
-    return torch_arrays.forms(inputs, "", lambda q, k, v: call(q, k, v, score_mod=score, block_mask=blocks, enable_gqa=grouped))
+    return torch_arrays.forms(
+        inputs, "", lambda q, k, v: call(q, k, v, score_mod=score, block_mask=blocks, enable_gqa=grouped)
+    )

@@ -1,4 +1,6 @@
-"""Attention on other devices, such as graphics cards: planned and lowered here, computed by torch's kernels or in tiles."""
+"""Attention on other devices, such as graphics cards: planned and lowered here, computed by torch's kernels or in
+tiles.
+"""
 
 from .block_mask import SIZE
 from .choose import choose, why_not

@@ -1,4 +1,5 @@
-"""FlexAttention's BlockMask from our Plan: the blocks that each tile of rows visits, without evaluating the mask on n² pairs.
+"""FlexAttention's BlockMask from our Plan: the blocks that each tile of rows visits, without evaluating the mask on n²
+pairs.
 
 A block that is not whole, at the edge of the matrix, counts as mixed, as torch's own `create_block_mask` has it.
 """
@@ -24,7 +25,9 @@ Lists = tuple[torch.Tensor, torch.Tensor]
 
 
 class Blocks(NamedTuple):
-    """Per tile of rows the blocks of keys that it visits, per block of keys the tiles that visit it: mixed ones and full ones."""
+    """Per tile of rows the blocks of keys that it visits, per block of keys the tiles that visit it: mixed ones and
+    full ones.
+    """
 
     keys: Lists
     full_keys: Lists
@@ -49,10 +52,18 @@ def block_mask(problem: Problem, device: torch.device, mask: Callable) -> BlockM
     found = _known((problem.mask,), rest, lambda: _blocks(plan(problem, SIZE, SIZE), device))
     (count, index), (full_count, full_index), (row_count, row_index), (full_row_count, full_row_index) = found
     return BlockMask(
-        seq_lengths=(problem.dims["Q"], problem.dims["K"]), kv_num_blocks=count, kv_indices=index, full_kv_num_blocks=full_count,
-        full_kv_indices=full_index, q_num_blocks=row_count, q_indices=row_index, full_q_num_blocks=full_row_count,
-        full_q_indices=full_row_index, BLOCK_SIZE=(SIZE, SIZE), mask_mod=mask,
-    )  # fmt: skip
+        seq_lengths=(problem.dims["Q"], problem.dims["K"]),
+        kv_num_blocks=count,
+        kv_indices=index,
+        full_kv_num_blocks=full_count,
+        full_kv_indices=full_index,
+        q_num_blocks=row_count,
+        q_indices=row_index,
+        full_q_num_blocks=full_row_count,
+        full_q_indices=full_row_index,
+        BLOCK_SIZE=(SIZE, SIZE),
+        mask_mod=mask,
+    )
 
 
 def _blocks(found: Plan, device: torch.device) -> Blocks:
@@ -80,8 +91,15 @@ def _blocks(found: Plan, device: torch.device) -> Blocks:
         counts = np.bincount(place, minlength=lead[0] * lead[1] * lines)
         index = np.zeros((len(counts), others), np.int32)
         index[place, np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)] = which
-        return tuple(torch.from_numpy(part.astype(np.int32).reshape(*lead, *sizes)).to(device)
-                     for part, sizes in ((counts, (lines,)), (index, (lines, others))))  # fmt: skip
+        return tuple(
+            torch.from_numpy(part.astype(np.int32).reshape(*lead, *sizes)).to(device)
+            for part, sizes in ((counts, (lines,)), (index, (lines, others)))
+        )
 
-    return Blocks(*(listed(chosen, *sides) for sides in ((row, unit, tiles, units), (unit, row, units, tiles))
-                    for chosen in (some, ~some)))  # fmt: skip
+    return Blocks(
+        *(
+            listed(chosen, *sides)
+            for sides in ((row, unit, tiles, units), (unit, row, units, tiles))
+            for chosen in (some, ~some)
+        )
+    )

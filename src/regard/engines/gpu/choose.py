@@ -21,9 +21,9 @@ REASONS = {
 def choose(call: Call, engine: str = "auto", lse: bool = False) -> tuple[str, list[str]]:
     """The engine that will run and why; a named engine that cannot is refused with all its reasons.
 
-    The library kernels let NaN and infinity pass through a mask inside the blocks that they visit (0 · NaN is NaN). So where there is a
-    mask, "auto" first looks whether all numbers are finite, which reads them once and waits for the device, and takes "tiles" where
-    they are not. A named engine does not look.
+    The library kernels let NaN and infinity pass through a mask inside the blocks that they visit (0 · NaN is NaN). So
+    where there is a mask, "auto" first looks whether all numbers are finite, which reads them once and waits for the
+    device, and takes "tiles" where they are not. A named engine does not look.
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)
@@ -31,17 +31,36 @@ def choose(call: Call, engine: str = "auto", lse: bool = False) -> tuple[str, li
     ('sdpa', ["plain or causal: torch's fused kernels compute it"])
     """
     if engine in ("jit", "reference"):
-        raise refuse("attention", f"engine {engine!r} computes on the CPU", f"tensors on {call.q.device}",
-                     f"one of auto, {', '.join(ENGINES)}",
-                     "move q, k and v: tensor.cpu()")  # fmt: skip
+        raise refuse(
+            "attention",
+            f"engine {engine!r} computes on the CPU",
+            given=f"tensors on {call.q.device}",
+            expected=f"one of auto, {', '.join(ENGINES)}",
+            fix="move q, k and v: tensor.cpu()",
+        )
     if not isinstance(engine, str) or engine not in ("auto", *ENGINES):
-        raise refuse("attention", "no such engine", f"engine={engine!r}", f"one of auto, {', '.join(ENGINES)}",
-                     did_you_mean(str(engine), ("auto", *ENGINES)))  # fmt: skip
+        raise refuse(
+            "attention",
+            "no such engine",
+            given=f"engine={engine!r}",
+            expected=f"one of auto, {', '.join(ENGINES)}",
+            fix=did_you_mean(str(engine), ("auto", *ENGINES)),
+        )
     if engine != "auto":
         against = why_not(call, engine, lse)
         if against:
-            raise Refused("attention", [Reason(f"engine {engine!r} cannot do this", reason, "a problem that this engine takes",
-                                               'use engine="auto"') for reason in against])  # fmt: skip
+            raise Refused(
+                "attention",
+                [
+                    Reason(
+                        f"engine {engine!r} cannot do this",
+                        given=reason,
+                        expected="a problem that this engine takes",
+                        fix='use engine="auto"',
+                    )
+                    for reason in against
+                ],
+            )
         return engine, ["asked for by name"]
     passed: list[str] = []
     for name in ENGINES:
@@ -63,8 +82,13 @@ def why_not(call: Call, engine: str, lse: bool) -> list[str]:
 def _finite(call: Call) -> bool:
     """Whether nothing could leak: a masked key or value, and in a backward pass a query."""
     if call.q.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise refuse("attention", "the numbers cannot be looked at while a CUDA graph is captured", 'engine="auto" and a mask',
-                     "an engine by name, which does not look for NaN", 'say engine="flex" or engine="sdpa"')  # fmt: skip
+        raise refuse(
+            "attention",
+            "the numbers cannot be looked at while a CUDA graph is captured",
+            given='engine="auto" and a mask',
+            expected="an engine by name, which does not look for NaN",
+            fix='say engine="flex" or engine="sdpa"',
+        )
     backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.q, call.k, call.v))
     read = (call.k, call.v, call.q) if backward else (call.k, call.v)
     ends = [end for tensor in read if tensor.numel() for end in torch.aminmax(tensor.detach())]

@@ -1,4 +1,6 @@
-"""Call: what one call of attention asks where its tensors lie: the checked problem without numbers, and the tensors beside it."""
+"""Call: what one call of attention asks where its tensors lie: the checked problem without numbers, and the tensors
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ _copies: weakref.WeakKeyDictionary[Table, dict[torch.device, torch.Tensor]] = we
 class Call:
     """One checked call: q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · sinks (H, S) or None, on one device.
 
-    problem: the same call with stand-ins for q, k, v and sinks, arrays of their shapes without numbers: checks, rules, positions and
-    plans are those of the CPU. tables: what the rules read, on the device.
+    problem: the same call with stand-ins for q, k, v and sinks, arrays of their shapes without numbers: checks, rules,
+    positions and plans are those of the CPU. tables: what the rules read, on the device.
     """
 
     problem: Problem
@@ -54,8 +56,15 @@ class Call:
         if reasons:
             raise Refused(where, reasons)
         device = device_of(q)
-        problem = Problem.of(stand_in(q), stand_in(k), None if v is None else stand_in(v), where=where, device=device,
-                             sinks=None if sinks is None else stand_in(sinks), **asked)  # fmt: skip
+        problem = Problem.of(
+            stand_in(q),
+            stand_in(k),
+            None if v is None else stand_in(v),
+            where=where,
+            device=device,
+            sinks=None if sinks is None else stand_in(sinks),
+            **asked,
+        )
         batch = tuple(q.shape[:-3])
         if v is None:
             v = q.new_zeros(()).expand(*k.shape[:-1], 1)
@@ -105,18 +114,38 @@ def _copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
 def _tensor(name: str, value, q, reasons: list[Reason]) -> None:
     """Whether this is a tensor that torch's kernels could read beside q."""
     if not is_tensor(value):
-        reasons.append(Reason(f"{name} is no tensor", type(value).__name__, f"a tensor on {device_of(q)}, like q",
-                              f"move it: torch.as_tensor({name}, device=q.device)"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} is no tensor",
+                given=type(value).__name__,
+                expected=f"a tensor on {device_of(q)}, like q",
+                fix=f"move it: torch.as_tensor({name}, device=q.device)",
+            )
+        )
     elif value.dtype not in DTYPES or value.layout != torch.strided:
-        reasons.append(Reason(f"{name} cannot be read", f"{value.dtype}, {value.layout}", f"{FLOATS}, with plain strides",
-                              f"convert it: {name}.float(), {name}.to_dense()"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} cannot be read",
+                given=f"{value.dtype}, {value.layout}",
+                expected=f"{FLOATS}, with plain strides",
+                fix=f"convert it: {name}.float(), {name}.to_dense()",
+            )
+        )
     elif value.device != q.device:
-        reasons.append(Reason(f"{name} lies on another device", str(value.device), f"{q.device}, like q",
-                              f"move it: {name}.to(q.device)"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} lies on another device",
+                given=str(value.device),
+                expected=f"{q.device}, like q",
+                fix=f"move it: {name}.to(q.device)",
+            )
+        )
 
 
 def _four_axes(tensor: torch.Tensor, batch: tuple[int, ...]) -> torch.Tensor:
-    """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the queries."""
+    """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the
+    queries.
+    """
     heads = tensor.shape[-3] if tensor.ndim > 2 else 1
     inner = (heads, *tensor.shape[-2:])
     B = math.prod(batch)

@@ -20,7 +20,9 @@ def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> tor
     >>> factors(Dropout(0.5, seed=5), torch.float32, zero, zero, zero, torch.arange(8)).tolist()
     [2.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 0.0]
     """
-    a, b, c, d = (word.to(torch.int64) & WORD for word in (torch.div(key, 4, rounding_mode="floor"), query, head, batch))
+    a, b, c, d = (
+        word.to(torch.int64) & WORD for word in (torch.div(key, 4, rounding_mode="floor"), query, head, batch)
+    )
     for number in range(ROUNDS):
         halves = zip((dropout.seed & WORD, dropout.seed >> 32), STEPS, strict=True)
         low, high = ((half + number * step) & WORD for half, step in halves)

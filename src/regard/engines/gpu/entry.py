@@ -21,7 +21,8 @@ __all__ = ["attention", "stats", "weights"]
 
 
 def attention(q, k, v, *, engine: str = "auto", wanted: int = 1, **given) -> tuple[torch.Tensor, ...]:
-    """out, or out and lse (wanted=2), of one call, with gradients; arguments as for `regard.attention`, tensors of any one device.
+    """out, or out and lse (wanted=2), of one call, with gradients; arguments as for `regard.attention`, tensors of any
+    one device.
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)
@@ -37,17 +38,22 @@ def attention(q, k, v, *, engine: str = "auto", wanted: int = 1, **given) -> tup
 @torch.no_grad()
 def weights(call: Call, rows: np.ndarray, keys: np.ndarray) -> torch.Tensor:
     """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in q's dtype."""
-    return weights_of(call, *(torch.from_numpy(np.ascontiguousarray(part)).to(call.q.device) for part in (rows, keys))).to(
-        call.q.dtype
-    )
+    return weights_of(
+        call, *(torch.from_numpy(np.ascontiguousarray(part)).to(call.q.device) for part in (rows, keys))
+    ).to(call.q.dtype)
 
 
 @torch.no_grad()
 def stats(q, k, of, *, engine: str = "auto", sinks=None, **given) -> dict[str, Any]:
     """The answers by name, shaped as the caller's tensors are; arguments as for `attention_stats`."""
     if engine not in ("auto", "tiles"):
-        raise refuse("attention_stats", "no such engine for tensors on a device", f"engine={engine!r}", "auto or tiles",
-                     did_you_mean(str(engine), ("auto", "tiles")))  # fmt: skip
+        raise refuse(
+            "attention_stats",
+            "no such engine for tensors on a device",
+            given=f"engine={engine!r}",
+            expected="auto or tiles",
+            fix=did_you_mean(str(engine), ("auto", "tiles")),
+        )
     call = Call.of(q, k, None, sinks=sinks, where="attention_stats", **given)
     question = asked(
         stand_in(q), stand_in(k), of, sinks=None if sinks is None else stand_in(sinks), device=device_of(q), **given

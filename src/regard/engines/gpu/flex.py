@@ -36,15 +36,24 @@ def why_not(call: Call) -> list[str]:
 def attend(call: Call, run: Callable | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (B, H, Q, E), lse (B, H, Q)) by the compiled kernels, or by `run`, which takes what flex_attention takes.
 
-    Sinks are logits in the denominator only, so they rescale what the kernel gives: out · σ(lse − s), where s = ln Σ exp(sinks).
+    Sinks are logits in the denominator only, so they rescale what the kernel gives: out · σ(lse − s), where s = ln Σ
+    exp(sinks).
     """
     problem = call.problem
     mask, score = rules(call)
     blocks = None if mask is None else block_mask(problem, call.q.device, mask)
     q, k, v = (_deep(tensor, tensor.shape[3]) for tensor in (call.q, call.k, call.v))
     run = run or compiled(str(problem.mask), str(problem.score))
-    out, aux = run(q, k, v, score_mod=score, block_mask=blocks, scale=problem.scale, enable_gqa=q.shape[1] != k.shape[1],
-                   return_aux=AuxRequest(lse=True))  # fmt: skip
+    out, aux = run(
+        q,
+        k,
+        v,
+        score_mod=score,
+        block_mask=blocks,
+        scale=problem.scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+        return_aux=AuxRequest(lse=True),
+    )
     out, lse = out[..., : call.v.shape[3]], aux.lse.to(call.real)
     if call.sinks is None or not call.sinks.shape[1]:
         return out, lse
@@ -83,8 +92,8 @@ def _score_of_rows(score: Callable, start: torch.Tensor) -> Callable:
 def compiled(mask: str, score: str) -> Callable:
     """FlexAttention compiled for rules of this text.
 
-    torch.compile counts recompilations by the code of a function, and past its limit it would run the plain form, n × n. So each
-    pair of rules gets a function of its own, and past the limit there is an error.
+    torch.compile counts recompilations by the code of a function, and past its limit it would run the plain form, n ×
+    n. So each pair of rules gets a function of its own, and past the limit there is an error.
     """
     code = _run.__code__.replace(co_name=f"attention_{abs(hash((mask, score)))}")
     return torch.compile(types.FunctionType(code, _run.__globals__, code.co_name, None, None), fullgraph=True)

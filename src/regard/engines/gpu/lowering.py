@@ -1,8 +1,10 @@
-"""Rules as torch operations: an expression becomes a function of tensors, for kernels that are compiled and for tiles alike.
+"""Rules as torch operations: an expression becomes a function of tensors, for kernels that are compiled and for tiles
+alike.
 
-The function is a list of steps, one per node, each an operation on earlier values. What torch traces is therefore plain operations on
-captured tensors. Every value has one dtype, decided here: conditions bool, whole numbers int32 where bounds show that it is enough,
-floats the dtype of the sums; what decides something by a hair is float64, as in the law (see `readings.deciding`).
+The function is a list of steps, one per node, each an operation on earlier values. What torch traces is therefore plain
+operations on captured tensors. Every value has one dtype, decided here: conditions bool, whole numbers int32 where
+bounds show that it is enough, floats the dtype of the sums; what decides something by a hair is float64, as in the law
+(see `readings.deciding`).
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Extremes:
     """What is known of a table wherever it is read: of whole numbers the smallest and largest, of floats nothing."""
 
     def __init__(self, table: Table):
-        self.ends = _interval(-np.inf, np.inf) if table.kind == "float" else _interval(table.array.min(), table.array.max())
+        self.ends = (
+            _interval(-np.inf, np.inf) if table.kind == "float" else _interval(table.array.min(), table.array.max())
+        )
 
     def bounds(self, _: list[Interval]) -> Interval:
         return self.ends
@@ -125,8 +129,10 @@ def lower(
             assert isinstance(node, Op)
             wanted = _meeting(node, [found[id(arg)][1] for arg in node.args], dtype, whole)
             condition = node.name == "where"
-            args = [found[id(arg)][0] if condition and number == 0 else cast(found[id(arg)], wanted)
-                    for number, arg in enumerate(node.args)]  # fmt: skip
+            args = [
+                found[id(arg)][0] if condition and number == 0 else cast(found[id(arg)], wanted)
+                for number, arg in enumerate(node.args)
+            ]
             place = add(LOWERED[node.name], *args)
             if node.name == "to_int":
                 place = add(_to(dtype), place)
@@ -171,7 +177,9 @@ def _constant(value: bool | int | float, dtype: torch.dtype) -> Callable:
 
 
 def _captured(table: torch.Tensor, dtype: torch.dtype, captured: list[torch.Tensor]) -> torch.Tensor:
-    """What a read captures: floats in its dtype. FlexAttention gives a tensor its gradient through one read only: each has its own."""
+    """What a read captures: floats in its dtype. FlexAttention gives a tensor its gradient through one read only: each
+    has its own.
+    """
     held = table.to(dtype) if dtype.is_floating_point else table
     return held.clone() if held.requires_grad and any(held is other for other in captured) else held
 
@@ -219,15 +227,47 @@ def _to_int(x):
 
 
 LOWERED: dict[str, Any] = {
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y,
-    "floordiv": _floordiv, "mod": _mod, "neg": lambda x: -x, "abs": torch.abs, "minimum": torch.minimum, "maximum": torch.maximum,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "neg": lambda x: -x,
+    "abs": torch.abs,
+    "minimum": torch.minimum,
+    "maximum": torch.maximum,
     "where": torch.where,
-    "lt": lambda x, y: x < y, "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
-    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y,
-    "and": torch.logical_and, "or": torch.logical_or, "xor": torch.logical_xor, "not": torch.logical_not,
-    "to_float": lambda x: x, "to_int": _to_int,
-    "floor": torch.floor, "ceil": torch.ceil, "round": torch.round, "trunc": torch.trunc, "sign": _sign,
-    "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log1p": torch.log1p,
-    "sqrt": torch.sqrt, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "erf": torch.erf, "atan": torch.atan, "sin": torch.sin,
-    "cos": torch.cos, "tan": torch.tan, "pow": torch.pow,
-}  # fmt: skip
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "xor": torch.logical_xor,
+    "not": torch.logical_not,
+    "to_float": lambda x: x,
+    "to_int": _to_int,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "trunc": torch.trunc,
+    "sign": _sign,
+    "exp": torch.exp,
+    "exp2": torch.exp2,
+    "expm1": torch.expm1,
+    "log": torch.log,
+    "log2": torch.log2,
+    "log1p": torch.log1p,
+    "sqrt": torch.sqrt,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "erf": torch.erf,
+    "atan": torch.atan,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "pow": torch.pow,
+}

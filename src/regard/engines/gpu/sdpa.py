@@ -31,7 +31,9 @@ def why_not(call: Call, lse: bool) -> list[str]:
     elif _keys(call) is None:
         reasons.append("SDPA's causal mask begins at the first key or ends at the last, for all batch entries alike")
     elif H != G and _asked(call)[2] == "to the last key":
-        reasons.append("SDPA's kernels for rows that do not begin at the first key want as many key heads as query heads")
+        reasons.append(
+            "SDPA's kernels for rows that do not begin at the first key want as many key heads as query heads"
+        )
     return reasons or _unfused(call)
 
 
@@ -50,7 +52,9 @@ def attend(call: Call) -> tuple[torch.Tensor, None]:
 
 
 def _asked(call: Call) -> tuple[torch.Tensor, torch.Tensor, str]:
-    """The keys and values that the rows see together, and how: all of them, causally from the first key, or to the last."""
+    """The keys and values that the rows see together, and how: all of them, causally from the first key, or to the
+    last.
+    """
     keys, Q = _keys(call), call.q.shape[2]
     k, v = call.k[:, :, :keys], call.v[:, :, :keys]
     if call.problem.mask is None or Q == 1 or _sees_all(call):
@@ -63,7 +67,9 @@ def _sees_all(call: Call) -> bool:
 
 
 def _keys(call: Call) -> int | None:
-    """How many keys the rows see together, so that the last row stands at the last of them; None where there is no such number."""
+    """How many keys the rows see together, so that the last row stands at the last of them; None where there is no such
+    number.
+    """
     Q, K = call.q.shape[2], call.k.shape[2]
     if call.problem.mask is None or _sees_all(call):
         return K

@@ -1,4 +1,6 @@
-"""Statistics of the weights, and the weights of a rectangle, by torch operations: some rows at a time, over the keys of the Plan."""
+"""Statistics of the weights, and the weights of a rectangle, by torch operations: some rows at a time, over the keys of
+the Plan.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ __all__ = ["statistics", "weights"]
 
 
 def weights(call: Call, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in the dtype of sums; dropout has fallen on them."""
+    """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in the dtype of sums; dropout has
+    fallen on them.
+    """
     rules, (B, H), K = Rules(call), call.q.shape[:2], call.k.shape[2]
     found = torch.zeros(B, H, len(rows), len(keys), dtype=call.real, device=call.q.device)
     every, copies, most = slice(None), H // max(call.k.shape[1], 1), rows_at_once(call, WIDE)
@@ -68,14 +72,19 @@ class Seen:
 
 
 def statistics(question: Asked, call: Call) -> dict[str, Any]:
-    """Every measure by name: tensors or tuples of tensors, in the dtype of sums and int64, their shapes beginning with (B, H)."""
+    """Every measure by name: tensors or tuples of tensors, in the dtype of sums and int64, their shapes beginning with
+    (B, H).
+    """
     (B, H, Q), K = call.q.shape[:3], call.k.shape[2]
     rules = Rules(call)
     masses = tuple(question.of_kind("mass"))
     tables = tables_on(call.q.device, *(each.keys for each in masses))
     sets = {each: lower(each.keys, POSITIONS, tables, torch.float64, torch.int64, torch.bool) for each in masses}
     received = call.q.new_zeros((B, H, K), dtype=call.real)
-    maps = {each: [received.new_zeros(B, H, each.rows, each.columns) for _ in range(2)] for each in question.of_kind("pooled")}
+    maps = {
+        each: [received.new_zeros(B, H, each.rows, each.columns) for _ in range(2)]
+        for each in question.of_kind("pooled")
+    }
     found: dict[str, Any] = {}
     for rows, parts in [*tiles(call, K)] or [(Rows(slice(None), slice(None), slice(None), 1, slice(0, 0)), [])]:
         seen = Seen(call, rows, _together(rules, rows, parts))

@@ -1,6 +1,7 @@
 """Tiles: exact attention by torch operations, streamed over the tiles of the Plan; any device, any dtype, every law.
 
-Slower than a fused kernel and complete: dropout, NaN behind masks, float64, gradients of everything. Memory grows with the rows.
+Slower than a fused kernel and complete: dropout, NaN behind masks, float64, gradients of everything. Memory grows with
+the rows.
 """
 
 from __future__ import annotations
@@ -16,9 +17,25 @@ from .dropout import factors
 from .lowering import mask_of, score_of, whole_of
 
 __all__ = [
-    "INFINITY", "ROWS", "WIDE", "Block", "Denominator", "Rows", "Rules", "Sum", "block", "denominator", "hostile", "left_over",
-    "positions", "rows_at_once", "shares", "summed", "tiles", "with_sinks",
-]  # fmt: skip
+    "INFINITY",
+    "ROWS",
+    "WIDE",
+    "Block",
+    "Denominator",
+    "Rows",
+    "Rules",
+    "Sum",
+    "block",
+    "denominator",
+    "hostile",
+    "left_over",
+    "positions",
+    "rows_at_once",
+    "shares",
+    "summed",
+    "tiles",
+    "with_sinks",
+]
 
 ROWS, KEYS = 256, 256  # of a tile of the plan
 WIDE = 2048  # keys of a run that are taken at once
@@ -46,7 +63,9 @@ def positions(part: Part, device: torch.device) -> torch.Tensor:
 
 
 class Rows(NamedTuple):
-    """Some rows of some batch entries and heads; groups: the key/value heads that these heads read, each `copies` of them."""
+    """Some rows of some batch entries and heads; groups: the key/value heads that these heads read, each `copies` of
+    them.
+    """
 
     batch: slice
     heads: slice
@@ -69,7 +88,9 @@ class Rows(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Scores of some rows over some keys (B, H, R, N), −inf where a row may not attend; and what the rules were asked about."""
+    """Scores of some rows over some keys (B, H, R, N), −inf where a row may not attend; and what the rules were asked
+    about.
+    """
 
     s: torch.Tensor
     variables: tuple[torch.Tensor, ...]

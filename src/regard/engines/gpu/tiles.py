@@ -42,7 +42,10 @@ class _Streamed(torch.autograd.Function):
         return (
             None,
             *found,
-            *(dtables[table].to(of.dtype) if table in dtables else None for table, of in zip(ctx.read, tables, strict=True)),
+            *(
+                dtables[table].to(of.dtype) if table in dtables else None
+                for table, of in zip(ctx.read, tables, strict=True)
+            ),
         )
 
 
@@ -75,8 +78,11 @@ def _backward(call: Call, out, below: Denominator, dout, dlse, learned: list[Tab
         return lower(rule, names, call.tables, call.real, rules.whole, gives)
 
     steep = None if partials.get(the_score) is None else function(partials[the_score])
-    reads = [(leaf, function(partial), [function(part, torch.int64) for part in leaf.index])
-             for leaf, partial in partials.items() if isinstance(leaf, Read) and leaf.table in learned]  # fmt: skip
+    reads = [
+        (leaf, function(partial), [function(part, torch.int64) for part in leaf.index])
+        for leaf, partial in partials.items()
+        if isinstance(leaf, Read) and leaf.table in learned
+    ]
     dtables = {table: torch.zeros(call.tables[table].shape, dtype=call.real, device=out.device) for table in learned}
     dq, dk, dv = (Sum(tensor.shape, call, spoiled) for tensor in (call.q, call.k, call.v))
     for rows, parts in tiles(call):
@@ -95,8 +101,10 @@ def _backward(call: Call, out, below: Denominator, dout, dlse, learned: list[Tab
             dv.add(at, (p * left).mT, seen.allowed.mT, given, rows.copies)
             for leaf, partial, index in reads:
                 into = dtables[leaf.table]
-                place = [torch.clamp(part(*seen.variables).expand(ds.shape), 0, size - 1)
-                         for part, size in zip(index, into.shape, strict=True)]  # fmt: skip
+                place = [
+                    torch.clamp(part(*seen.variables).expand(ds.shape), 0, size - 1)
+                    for part, size in zip(index, into.shape, strict=True)
+                ]
                 into.index_put_(tuple(place), _through(partial, seen, ds), accumulate=True)
     dsinks = None
     if call.sinks is not None:
@@ -105,5 +113,7 @@ def _backward(call: Call, out, below: Denominator, dout, dlse, learned: list[Tab
 
 
 def _through(partial: Callable, seen: Block, ds: torch.Tensor) -> torch.Tensor:
-    """The gradient that reaches a leaf of the score, given d score' / d leaf; nothing from a pair that is not attended."""
+    """The gradient that reaches a leaf of the score, given d score' / d leaf; nothing from a pair that is not
+    attended.
+    """
     return torch.where(seen.allowed, ds * partial(*seen.variables), 0)

@@ -1,8 +1,9 @@
 """Decoding: attention over pages of keys, prepared once for many steps.
 
-A step asks what the step before it asked, of a key more. What follows from the question, its plan, its kernel and nearly all of the
-argument block, is worked out once and stays true while rows move on by `ahead` positions (`plan.plan`). A step says where its arrays
-lie, cuts the plan's runs where the keys end, and runs: the same kernel, over the same blocks, with the same bits.
+A step asks what the step before it asked, of a key more. What follows from the question, its plan, its kernel and
+nearly all of the argument block, is worked out once and stays true while rows move on by `ahead` positions
+(`plan.plan`). A step says where its arrays lie, cuts the plan's runs where the keys end, and runs: the same kernel,
+over the same blocks, with the same bits.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ assert FIXED[SUMS : SUMS + 3] == ("lse", "top", "total")
 class Decoder:
     """Attention of rows that move on over keys that grow, in pages.
 
-    problem: what is asked, rows at their first positions; of k and v only the shape counts, with K the most keys that there will be.
-    ends (B,): how many keys each batch entry has at first. ahead: how far rows and ends may move on. page: positions in a page.
+    problem: what is asked, rows at their first positions; of k and v only the shape counts, with K the most keys that
+    there will be.
+    ends (B,): how many keys each batch entry has at first. ahead: how far rows and ends may move on. page: positions in
+    a page.
     """
 
     def __init__(self, problem: Problem, ends: np.ndarray, ahead: int, page: int):
@@ -69,11 +72,25 @@ class Decoder:
         self.home = threads.count(), target
         empty = np.zeros(0, np.int64)
         self.block = pack(
-            problem, found, constants, tables, next=empty, tasks=tiles * self.pieces, out=np.empty(self.shape, self.dtype),
-            lse=empty, top=empty, total=empty, heads=heads, rows=Q * H // heads, sinks=empty,
-            sink_count=0 if problem.sinks is None else problem.sinks.shape[1], pieces=self.pieces, parts=empty, left=empty,
+            problem,
+            found,
+            constants,
+            tables,
+            next=empty,
+            tasks=tiles * self.pieces,
+            out=np.empty(self.shape, self.dtype),
+            lse=empty,
+            top=empty,
+            total=empty,
+            heads=heads,
+            rows=Q * H // heads,
+            sinks=empty,
+            sink_count=0 if problem.sinks is None else problem.sinks.shape[1],
+            pieces=self.pieces,
+            parts=empty,
+            left=empty,
             page=page,
-        )  # fmt: skip
+        )
 
     def at_home(self) -> bool:
         """Whether threads and instructions are those that it was prepared for."""
@@ -82,8 +99,8 @@ class Decoder:
     def __call__(self, q, k, v, table, start, ends, sinks) -> tuple[np.ndarray, np.ndarray]:
         """(out (B, H, Q, E), lse (B, H, Q)) of one step.
 
-        q (B, H, Q, D) · k (pages, G, page, D) · v (pages, G, page, E) · table (B, columns) int32, the page of each column of positions ·
-        start (B,) int64 · ends (B,) int64 · sinks (H, S) or None.
+        q (B, H, Q, D) · k (pages, G, page, D) · v (pages, G, page, E) · table (B, columns) int32, the page of each
+        column of positions · start (B,) int64 · ends (B,) int64 · sinks (H, S) or None.
         """
         out, sums = np.empty(self.shape, self.dtype), np.empty((3, *self.shape[:3]), self.real)
         runs, offsets = self.found.until(ends)

@@ -58,7 +58,8 @@ class Prepared(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A forward pass and what a backward pass needs of it: a weight is 2**(exponent · (s - top)) / total, s in the kernel's units.
+    """A forward pass and what a backward pass needs of it: a weight is 2**(exponent · (s - top)) / total, s in the
+    kernel's units.
 
     sums (3, B, H, Q): lse, top and total.
     """
@@ -70,8 +71,10 @@ class Saved(NamedTuple):
 class Recipe(NamedTuple):
     """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
 
-    block: the argument block, in which addresses are filled in; behind its slots the counters, of tasks taken and of the pieces of keys
-    left of each tile. room: numbers of working memory for pieces. plan, start: what the block's other addresses point to.
+    block: the argument block, in which addresses are filled in; behind its slots the counters, of tasks taken and of
+    the pieces of keys
+    left of each tile. room: numbers of working memory for pieces. plan, start: what the block's other addresses point
+    to.
     """
 
     ready: Prepared
@@ -120,9 +123,21 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
     sinks = None if problem.sinks is None else np.ascontiguousarray(problem.sinks, real)
     # The numbers of dropout are left out of the recipe, because they change in every step of a training.
     kind = (
-        q.shape, k.shape, v.shape, q.strides, k.strides, v.strides, out.strides, q.dtype, problem.scale,
-        problem.query_start.tobytes(), sinks if sinks is None else sinks.shape, problem.dropout is None, threads.count(), host(),
-    )  # fmt: skip
+        q.shape,
+        k.shape,
+        v.shape,
+        q.strides,
+        k.strides,
+        v.strides,
+        out.strides,
+        q.dtype,
+        problem.scale,
+        problem.query_start.tobytes(),
+        sinks if sinks is None else sinks.shape,
+        problem.dropout is None,
+        threads.count(),
+        host(),
+    )
     recipe = _recipes(
         (problem.mask, problem.score), kind, lambda: recipe_of(problem, out, 0 if sinks is None else sinks.shape[1])
     )
@@ -134,7 +149,9 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
 
 
 def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None) -> None:
-    """A call of a known kind: where q, k, v and out lie, room for lse, top and total, and slots by name that are its own."""
+    """A call of a known kind: where q, k, v and out lie, room for lse, top and total, and slots by name that are its
+    own.
+    """
     block = recipe.block.copy()
     counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
     block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
@@ -160,14 +177,29 @@ def recipe_of(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
     ready = prepare(problem, shape, split, out)
     pieces = -(-problem.dims["K"] // PIECE) if split else 1
     filled = dict.fromkeys(("next", "lse", "top", "total", "sinks", "parts", "left"), 0)
-    block = pack(problem, found, ready.constants, ready.tables, **filled, out=out, tasks=tiles * pieces, heads=heads,
-                 rows=Q * H // heads, sink_count=sink_count, pieces=pieces)  # fmt: skip
+    block = pack(
+        problem,
+        found,
+        ready.constants,
+        ready.tables,
+        **filled,
+        out=out,
+        tasks=tiles * pieces,
+        heads=heads,
+        rows=Q * H // heads,
+        sink_count=sink_count,
+        pieces=pieces,
+    )
     counters = np.append(0, np.full(tiles if split else 0, pieces))
     return Recipe(
-        ready, found, problem.query_start, np.append(block, counters), len(block),
+        ready,
+        found,
+        problem.query_start,
+        np.append(block, counters),
+        len(block),
         room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
         workers=1 if work(problem, found) < SMALL else min(threads.count(), tiles * pieces),
-    )  # fmt: skip
+    )
 
 
 def aligned(count: int, dtype: np.dtype) -> np.ndarray:
@@ -185,8 +217,18 @@ def work(problem: Problem, found: Plan) -> int:
 def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray) -> Prepared:
     """The kernel for a problem, compiled or found."""
     unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
-    rest = (problem.q.shape, problem.v.shape[3], problem.dtype, shape, split, unit, plain(problem), problem.dropout is None,
-            *_reach(problem), host())  # fmt: skip
+    rest = (
+        problem.q.shape,
+        problem.v.shape[3],
+        problem.dtype,
+        shape,
+        split,
+        unit,
+        plain(problem),
+        problem.dropout is None,
+        *_reach(problem),
+        host(),
+    )
     return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, split, unit))
 
 
@@ -199,22 +241,37 @@ def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]
     """What a kernel is specialised to."""
     mask, score = rules(problem)
     return Specification(
-        shape=signature(mask, score)[0], D=problem.q.shape[3], E=problem.v.shape[3], dtype=problem.dtype.name, rows=shape.rows,
-        lanes=shape.lanes, wide=needs_64_bits(problem), unit=unit, score=score is not None, mask=mask is not None,
-        folded=shape.folded, split=split, dropout=problem.dropout is not None, stream=shape.rows >= problem.q.shape[2],
-    )  # fmt: skip
+        shape=signature(mask, score)[0],
+        D=problem.q.shape[3],
+        E=problem.v.shape[3],
+        dtype=problem.dtype.name,
+        rows=shape.rows,
+        lanes=shape.lanes,
+        wide=needs_64_bits(problem),
+        unit=unit,
+        score=score is not None,
+        mask=mask is not None,
+        folded=shape.folded,
+        split=split,
+        dropout=problem.dropout is not None,
+        stream=shape.rows >= problem.q.shape[2],
+    )
 
 
 def _compiled(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Prepared:
     spec, target = specify(problem, shape, split, unit), host()
     mask, score = rules(problem)
     _, constants, tables = signature(mask, score)
-    kernel = build.compiled(repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward")
+    kernel = build.compiled(
+        repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
+    )
     return Prepared(kernel, spec, constants, tables, Memory.total(regions(spec, target)))
 
 
 def _reach(problem: Problem) -> tuple[int, int, int]:
-    """How far keys and rows reach, and rows below 0: rounded up to powers of two, so that a step of decoding reaches as far as the last."""
+    """How far keys and rows reach, and rows below 0: rounded up to powers of two, so that a step of decoding reaches as
+    far as the last.
+    """
     # Lanes past the last row have positions too.
     first, last = int(problem.query_start.min()), int(problem.query_start.max()) + problem.q.shape[2] + 1024
     keys, rows, below = (1 << max(size, 0).bit_length() for size in (problem.dims["K"] - 1, last, -first))
@@ -231,11 +288,15 @@ def needs_64_bits(problem: Problem) -> bool:
 
     anything = Interval(np.array(-np.inf), np.array(np.inf), True)
     ranges = {
-        "batch": span(0, B - 1), "head": span(0, H - 1), "key": span(0, keys - 1), "query": span(-below, rows),
+        "batch": span(0, B - 1),
+        "head": span(0, H - 1),
+        "key": span(0, keys - 1),
+        "query": span(-below, rows),
         "score": anything,
-    }  # fmt: skip
+    }
     roots = [root for root in (problem.mask, problem.score) if root is not None]
     found = readings.ranges_of(roots, ranges)
     return any(
-        node.kind == "int" and not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31) for node in walk(*roots)
+        node.kind == "int" and not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31)
+        for node in walk(*roots)
     )

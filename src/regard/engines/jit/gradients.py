@@ -39,7 +39,8 @@ NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
 class Recipe(NamedTuple):
     """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
 
-    block: the argument block, in which addresses are filled in at the `place` of their names. tiles of queries, units of keys.
+    block: the argument block, in which addresses are filled in at the `place` of their names. tiles of queries, units
+    of keys.
     apart: the tables whose gradients are gathered in copies. held: what the block points to.
     """
 
@@ -64,15 +65,19 @@ def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
     return Saved(out, np.stack([lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real)]))
 
 
-def pull_back(problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]) -> Gradients:
+def pull_back(
+    problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
+) -> Gradients:
     """The gradients of Σ out · dout + Σ lse · dlse, of tables and sinks in float64.
 
     wanted: the float tables of the score whose gradients are asked for.
     """
     B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
     real = problem.real
-    found = {name: np.zeros(shape, problem.dtype) for name, shape in
-             (("dq", (B, H, Q, D)), ("dk", (B, G, K, D)), ("dv", (B, G, K, E)))}  # fmt: skip
+    found = {
+        name: np.zeros(shape, problem.dtype)
+        for name, shape in (("dq", (B, H, Q, D)), ("dk", (B, G, K, D)), ("dv", (B, G, K, E)))
+    }
     tables = {table: _spaced(table.array.shape) for table in wanted}
     rest = np.zeros((B, H, Q), real)
     if 0 not in (B, H, Q):
@@ -84,20 +89,36 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
     B, H, G, Q, D = (problem.dims[name] for name in "BHGQD")
     real = problem.real
     arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
-    kind = (*(part for array in arrays.values() for part in (array.shape, array.strides)), problem.dtype, problem.scale,
-            problem.query_start.tobytes(), problem.dropout is None, tuple(map(id, tables)), threads.count(), host())  # fmt: skip
+    kind = (
+        *(part for array in arrays.values() for part in (array.shape, array.strides)),
+        problem.dtype,
+        problem.scale,
+        problem.query_start.tobytes(),
+        problem.dropout is None,
+        tuple(map(id, tables)),
+        threads.count(),
+        host(),
+    )
     recipe = _recipes((problem.mask, problem.score), kind, lambda: _recipe(problem, arrays, list(tables)))
     ready, tiles, rows = recipe.ready, recipe.tiles, recipe.ready.spec.rows
     numbers = sum(table.array.size for table in recipe.apart)
-    counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64)  # tasks taken, and how far the others are
+    counters = np.zeros(
+        len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64
+    )  # tasks taken, and how far the others are
     given: dict[str, Any] = {
-        **arrays, "top": saved.sums[1], "total": saved.sums[2], "rest": rest,
+        **arrays,
+        "top": saved.sums[1],
+        "total": saved.sums[2],
+        "rest": rest,
         "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
         "softmax": aligned(B * H * tiles * 3 * rows, real),
         "work": _zeros(B * H * tiles * padded(D, Format(problem.dtype.name, host())) * rows, real),
-        "progress": counters[len(PHASES) :], "finished": counters[len(PHASES) + B * G * recipe.units :], "flushed": counters[-1:],
-        "gathered": np.zeros(numbers), "copies": np.empty(numbers * recipe.workers),
-    }  # fmt: skip
+        "progress": counters[len(PHASES) :],
+        "finished": counters[len(PHASES) + B * G * recipe.units :],
+        "flushed": counters[-1:],
+        "gathered": np.zeros(numbers),
+        "copies": np.empty(numbers * recipe.workers),
+    }
     offset = 0
     for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
         given[f"gradient{number}"] = tables[table] if direct else 8 * offset
@@ -126,17 +147,35 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
     ready = _prepare(problem, rows, arrays, wanted)
     units = -(-K // KEYS)
     workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
-    apart = [table for table, (_, direct) in zip(_numbered(ready, wanted), ready.spec.tables, strict=True) if not direct]
+    apart = [
+        table for table, (_, direct) in zip(_numbered(ready, wanted), ready.spec.tables, strict=True) if not direct
+    ]
     given: dict[str, Any] = {
-        "H": H, "group": H // G, "groups": B * G, "G": G, "Q": Q, "K": K, "scale": float(problem.scale),
-        "score_factor": factors(problem)[0], "exponent": factors(problem)[1], "start": problem.query_start,
-        "offsets": seen.offsets, "runs": seen.runs, "visitors": visitors(seen, KEYS), "key_tiles": units,
-        "tiles": seen.order.shape[1], "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,
-        "plan_head": int(seen.per_head), "numbers": sum(table.array.size for table in apart), "ring": workers,
+        "H": H,
+        "group": H // G,
+        "groups": B * G,
+        "G": G,
+        "Q": Q,
+        "K": K,
+        "scale": float(problem.scale),
+        "score_factor": factors(problem)[0],
+        "exponent": factors(problem)[1],
+        "start": problem.query_start,
+        "offsets": seen.offsets,
+        "runs": seen.runs,
+        "visitors": visitors(seen, KEYS),
+        "key_tiles": units,
+        "tiles": seen.order.shape[1],
+        "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,
+        "plan_head": int(seen.per_head),
+        "numbers": sum(table.array.size for table in apart),
+        "ring": workers,
         "dropout_scale": 1.0,
-    }  # fmt: skip
+    }
     for name in ARRAYS:
-        given |= zip((f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True)
+        given |= zip(
+            (f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True
+        )
     names = fixed_slots(ready.spec)
     block = np.array([slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
     place = {name: number for number, name in enumerate(names)}
@@ -144,7 +183,9 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
 
 
 def _spaced(shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros whose rows are not a power of two apart: a tile writes to a column of them, which would all share one place in the cache."""
+    """Zeros whose rows are not a power of two apart: a tile writes to a column of them, which would all share one place
+    in the cache.
+    """
     apart = shape[-1] + (LINE if shape[-1] % CROWDED == 0 else 0)
     return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
 
@@ -166,7 +207,9 @@ def _work(problem: Problem, seen: Plan) -> int:
 
 
 def _rows(problem: Problem) -> int:
-    """Query rows of a tile. Where a tile sees few keys, a good part of them is cut by the mask's edges: less, in a lower tile."""
+    """Query rows of a tile. Where a tile sees few keys, a good part of them is cut by the mask's edges: less, in a
+    lower tile.
+    """
     target = host()
     lanes = target.lanes(Format(problem.dtype.name, target).size)
     most, least = lanes * target.tile.query_vectors, 2 * lanes
@@ -183,23 +226,49 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
     """The kernel for a problem, compiled or found."""
     unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
     start = problem.query_start
-    rest = (problem.q.shape, problem.k.shape, problem.v.shape[3], problem.dtype, rows, unit, rules(problem)[1] is None,
-            problem.dropout is None, tuple(map(id, wanted)), start.tobytes(), host())  # fmt: skip
+    rest = (
+        problem.q.shape,
+        problem.k.shape,
+        problem.v.shape[3],
+        problem.dtype,
+        rows,
+        unit,
+        rules(problem)[1] is None,
+        problem.dropout is None,
+        tuple(map(id, wanted)),
+        start.tobytes(),
+        host(),
+    )
     return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit, wanted, host()))
 
 
 def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
     mask, score = rules(problem)
-    partials: dict[Expr, Expr] = {leaf: partial for leaf, partial in adjoints(the_score if score is None else score).items()
-                if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)}  # fmt: skip
+    partials: dict[Expr, Expr] = {
+        leaf: partial
+        for leaf, partial in adjoints(the_score if score is None else score).items()
+        if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)
+    }
     shape, constants, tables = signature(mask, score, *partials, *partials.values())
     together = functools.reduce(operator.add, partials.values(), problem.score) if problem.score is not None else None
     spec = Specification(
-        shape=shape, D=problem.dims["D"], E=problem.dims["E"], dtype=problem.dtype.name, rows=rows,
-        wide=needs_64_bits(replace(problem, score=together)), unit=unit, dropout=problem.dropout is not None,
-        tables=tuple((number, _all_direct(problem, [leaf for leaf in partials if isinstance(leaf, Read) and leaf.table is table]))
-                     for number, table in enumerate(tables) if table in wanted),
-    )  # fmt: skip
+        shape=shape,
+        D=problem.dims["D"],
+        E=problem.dims["E"],
+        dtype=problem.dtype.name,
+        rows=rows,
+        wide=needs_64_bits(replace(problem, score=together)),
+        unit=unit,
+        dropout=problem.dropout is not None,
+        tables=tuple(
+            (
+                number,
+                _all_direct(problem, [leaf for leaf in partials if isinstance(leaf, Read) and leaf.table is table]),
+            )
+            for number, table in enumerate(tables)
+            if table in wanted
+        ),
+    )
     kernel = build.compiled(
         repr(spec), target, lambda: backward.write(spec, target, mask, score, partials, constants, tables), "backward"
     )
@@ -207,14 +276,17 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
 
 
 def _all_direct(problem: Problem, reads: list[Read]) -> bool:
-    """Whether tasks can add to a table in turns wherever it is read; a table that only conditions read is not added to."""
+    """Whether tasks can add to a table in turns wherever it is read; a table that only conditions read is not added
+    to.
+    """
     return bool(reads) and all(_direct(problem, read) for read in reads)
 
 
 def _direct(problem: Problem, read: Read) -> bool:
     """Whether an entry of a table belongs to one row of queries and one key, so that tasks can add to it in turns.
 
-    A row is its position only where all batch entries begin at the same, and clamping must not bring two positions together.
+    A row is its position only where all batch entries begin at the same, and clamping must not bring two positions
+    together.
     """
     starts, found = problem.query_start, set()
     spans = {"query": (int(starts.min()), int(starts.max()) + problem.dims["Q"]), "key": (0, problem.dims["K"])}

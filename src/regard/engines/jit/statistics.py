@@ -1,4 +1,6 @@
-"""Statistics of the weights from the compiled engine: which kernels are needed, and answers from their sums, in float64."""
+"""Statistics of the weights from the compiled engine: which kernels are needed, and answers from their sums, in
+float64.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,19 @@ from ...common.arrays import address
 from ...common.memo import Memo
 from ...language.expr import Expr
 from ...language.masks import everything
-from ...language.measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
+from ...language.measures import (
+    Asked,
+    Counts,
+    Distance,
+    Maximum,
+    Measure,
+    Pooled,
+    PooledMap,
+    Range,
+    Top,
+    TopKeys,
+    edges,
+)
 from ...language.problem import Problem
 from ..plan import Plan, plan
 from . import engine
@@ -53,7 +67,9 @@ class Call(NamedTuple):
 
 
 def statistics(question: Asked) -> dict[str, Any]:
-    """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B, H)."""
+    """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B,
+    H).
+    """
     problem = question.problem
     call = called(problem, tiling(problem))
     with np.errstate(all="ignore"):
@@ -105,7 +121,9 @@ def _framed(call: Call, sets: tuple[Expr, ...], unit: tuple[bool, ...]) -> Frame
 def run(
     call: Call, frame: Frame, name: str, detail: Any, write: Callable, memory: dict[str, int], tasks: int, own: dict
 ) -> None:
-    """Compiles and runs a kernel. detail: what it is specialised to besides its frame; own: its own slots, in their order."""
+    """Compiles and runs a kernel. detail: what it is specialised to besides its frame; own: its own slots, in their
+    order.
+    """
     problem = call.problem
     kernel = build.compiled(repr((frame.spec, name, detail)), frame.target, write, name)
     counter = np.zeros(1, np.int64)
@@ -118,7 +136,7 @@ def run(
     launch(kernel, block, Memory.total(memory), workers, (call, frame, counter, own))
 
 
-# ---- rows ------------------------------------------------------------------------------------------------------------------------
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 class RowSums:
@@ -130,7 +148,12 @@ class RowSums:
         masses = list(question.of_kind("mass"))
         best = [1] * ("maximum" in kinds) + [measure.count for measure in question.of_kind("top")]
         sums = Sums(
-            "entropy" in kinds, "distance" in kinds, len(masses), max(best, default=0), "range" in kinds, "counts" in kinds
+            "entropy" in kinds,
+            "distance" in kinds,
+            len(masses),
+            max(best, default=0),
+            "range" in kinds,
+            "counts" in kinds,
         )
         frame = framed(call, tuple(measure.keys for measure in masses))
         found = {name: call.empty(count, dtype) for name, (count, dtype, _) in sums.kept(problem.real).items()}
@@ -212,12 +235,18 @@ def counts(rows: RowSums, _: Measure) -> Counts:
 
 
 OF_ROWS: dict[str, Callable[[RowSums, Any], Any]] = {
-    "lse": lse, "entropy": entropy, "distance": distance, "mass": within, "top": best, "maximum": maximum, "range": reach,
+    "lse": lse,
+    "entropy": entropy,
+    "distance": distance,
+    "mass": within,
+    "top": best,
+    "maximum": maximum,
+    "range": reach,
     "counts": counts,
-}  # fmt: skip
+}
 
 
-# ---- keys ------------------------------------------------------------------------------------------------------------------------
+# ---- keys ------------------------------------------------------------------------------------------------------------
 
 
 CELL = 1024  # keys: the columns of a coarse map are computed in parts no smaller, so that there are tasks enough
@@ -235,8 +264,11 @@ class Cells(NamedTuple):
     width: int
 
 
-def by_keys(call: Call, top: np.ndarray, peak: np.ndarray, received: bool, cells: Cells | None) -> tuple[np.ndarray, ...]:
-    """What each key receives (B, H, K), and sums and maxima in cells (B, H, rows, columns); zeros where one is not asked.
+def by_keys(
+    call: Call, top: np.ndarray, peak: np.ndarray, received: bool, cells: Cells | None
+) -> tuple[np.ndarray, ...]:
+    """What each key receives (B, H, K), and sums and maxima in cells (B, H, rows, columns); zeros where one is not
+    asked.
 
     A weight is exp((s − top) · unit) · peak, s in the kernel's units: top (B, H, whole tiles) in real, peak (B, H, Q).
     """
@@ -252,21 +284,40 @@ def by_keys(call: Call, top: np.ndarray, peak: np.ndarray, received: bool, cells
     borders = edges(width, fine)[:: -(-BLOCK * fine // width)] if fine else np.arange(0, K, BLOCK)
     borders = np.append(borders[borders < K], K)
     own = {
-        "row_top": some_number(top), "row_peak": room, "ranges": len(borders) - 1, "borders": borders,
-        "visitors": visitors(call.plan, BLOCK), "received": sums, "map_rows": lines, "map_columns": fine,
-        "map_height": height, "map_width": width, "cell_total": total, "cell_most": most,
-    }  # fmt: skip
+        "row_top": some_number(top),
+        "row_peak": room,
+        "ranges": len(borders) - 1,
+        "borders": borders,
+        "visitors": visitors(call.plan, BLOCK),
+        "received": sums,
+        "map_rows": lines,
+        "map_columns": fine,
+        "map_height": height,
+        "map_width": width,
+        "cell_total": total,
+        "cell_most": most,
+    }
     assert tuple(own) == SLOTS
     frame, pooled = framed(call, ()), cells is not None
     tasks = B * H * (len(borders) - 1)
-    run(call, frame, "keys", (received, pooled), lambda: keys_kernel(frame, received, pooled), keys_memory(frame), tasks, own)
+    run(
+        call,
+        frame,
+        "keys",
+        (received, pooled),
+        lambda: keys_kernel(frame, received, pooled),
+        keys_memory(frame),
+        tasks,
+        own,
+    )
     total, most = (array.reshape(B, H, lines, columns, parts) for array in (total, most))
     total, most = total.sum(-1), most.max(-1, initial=0)
     return sums, total, np.where(np.isnan(total), np.nan, most)
 
 
 def pooled_by_lse(call: Call, lse: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and maxima of the weights exp(score − lse) in each cell, where the logarithms of the denominators, (B, H, Q), are known.
+    """Sums and maxima of the weights exp(score − lse) in each cell, where the logarithms of the denominators, (B, H,
+    Q), are known.
 
     One pass. Rows with lse −inf have no weights; those with NaN or +inf are NaN wherever they attend.
     """

@@ -20,7 +20,9 @@ SHARES = 4  # tasks per thread that make it unlikely that one waits long for ano
 
 
 class Tiling(NamedTuple):
-    """rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan. folded: see `Specification`."""
+    """rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan. folded: see
+    `Specification`.
+    """
 
     rows: int
     lanes: int
@@ -31,8 +33,8 @@ class Tiling(NamedTuple):
 def tiling(problem: Problem) -> Tiling:
     """As many rows as fill the registers, fewer where there are not as many.
 
-    Where heads share keys and have few rows, they share a tile. Where a tile sees few keys, a good part of them is cut by the mask's
-    two edges, and less is cut in a tile of fewer rows.
+    Where heads share keys and have few rows, they share a tile. Where a tile sees few keys, a good part of them is cut
+    by the mask's two edges, and less is cut in a tile of fewer rows.
     """
     target = host()
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
@@ -56,7 +58,9 @@ def tiling(problem: Problem) -> Tiling:
 
 def _per_head(problem: Problem) -> bool:
     """Whether the mask makes heads differ."""
-    return problem.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(problem.mask))
+    return problem.mask is not None and any(
+        isinstance(node, Var) and node.name == "head" for node in walk(problem.mask)
+    )
 
 
 def splits(problem: Problem, found: Plan, tasks: int, threads: int) -> bool:

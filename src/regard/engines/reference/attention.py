@@ -1,6 +1,8 @@
-"""The law: what attention means, in float64 NumPy. Every engine is tested against this file, and none of them imports it.
+"""The law: what attention means, in float64 NumPy. Every engine is tested against this file, and none of them imports
+it.
 
-Read it for the formula, not for speed: it builds the whole matrix, row by column, and says each step once. Names end in the
+Read it for the formula, not for speed: it builds the whole matrix, row by column, and says each step once. Names end in
+the
 axes of the array: B batch, H query heads, Q query rows, K key rows, D score depth, E value depth.
 
     >>> import numpy as np
@@ -29,7 +31,9 @@ ROWS, KEYS = 64, 2048  # of a block in `weights`: half a megabyte per head, and 
 
 
 class Denominator(NamedTuple):
-    """Σ exp(s) = total · exp(top), in two parts: rounded into one lse, a sum of n equal scores loses its ln n from 1e16 on."""
+    """Σ exp(s) = total · exp(top), in two parts: rounded into one lse, a sum of n equal scores loses its ln n from 1e16
+    on.
+    """
 
     top: np.ndarray
     total: np.ndarray
@@ -46,7 +50,8 @@ class Denominator(NamedTuple):
 def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """out = softmax(score(scale · q kᵀ) where mask) v, and lse = ln(Σ exp(score) + Σ exp(sinks)).
 
-    -> out (B, H, Q, E), lse (B, H, Q) in nats, both float64. A row that may attend nothing gives 0 and, without sinks, −inf.
+    -> out (B, H, Q, E), lse (B, H, Q) in nats, both float64. A row that may attend nothing gives 0 and, without sinks,
+    −inf.
     """
     with np.errstate(all="ignore"):
         s_BHQK, values = logits(problem, *everywhere(problem))
@@ -56,9 +61,11 @@ def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """exp(score) / (Σ exp(score) + Σ exp(sinks)) for chosen rows and keys (positions counted from 0) -> (B, H, rows, keys), float64.
+    """exp(score) / (Σ exp(score) + Σ exp(sinks)) for chosen rows and keys (positions counted from 0) -> (B, H, rows,
+    keys), float64.
 
-    Dropout has fallen on them already. The denominators are summed block by block, so memory grows with the rectangle and not with Q · K.
+    Dropout has fallen on them already. The denominators are summed block by block, so memory grows with the rectangle
+    and not with Q · K.
     """
     B, H, K = (problem.dims[name] for name in "BHK")
     found = np.zeros((B, H, len(rows), len(keys)))
@@ -107,7 +114,9 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
         tables = {found: np.zeros(found.array.shape) for found in tables_of(rule).values() if found.kind == "float"}
         for leaf, partial in partials.items():
             if isinstance(leaf, Read) and leaf.table in tables:
-                place = clamped(leaf.table, [np.broadcast_to(evaluate(part, values), ds_BHQK.shape) for part in leaf.index])
+                place = clamped(
+                    leaf.table, [np.broadcast_to(evaluate(part, values), ds_BHQK.shape) for part in leaf.index]
+                )
                 np.add.at(tables[leaf.table], place, through(partial))
 
         dlogit_BHQK = problem.scale * through(partials.get(the_score))

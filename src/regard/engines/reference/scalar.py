@@ -1,9 +1,11 @@
 """The law once more, on single numbers: self-attention over lists of autograd `Value`s, without NumPy.
 
-Every number is a node that remembers what it was made from and how fast it changes with each of those. Nothing is hidden in a
-matrix product, so each weight, each score and each gradient can be printed and followed. Matrices are lists of rows.
+Every number is a node that remembers what it was made from and how fast it changes with each of those. Nothing is
+hidden in a matrix product, so each weight, each score and each gradient can be printed and followed. Matrices are lists
+of rows.
 
-Additive masks are what they are: −inf + NaN is NaN, so a masked NaN is not kept out here. `regard.engines.reference.attention` keeps it out.
+Additive masks are what they are: −inf + NaN is NaN, so a masked NaN is not kept out here.
+`regard.engines.reference.attention` keeps it out.
 
     >>> x = Value(3.0)
     >>> y = x * x + 2 * x
@@ -21,8 +23,16 @@ from collections.abc import Sequence
 from ...common.errors import refuse
 
 __all__ = [
-    "SelfAttention", "Value", "apply_attention", "attention_scores", "causal_mask", "dot", "dropout_factors", "matmul", "softmax",
-]  # fmt: skip
+    "SelfAttention",
+    "Value",
+    "apply_attention",
+    "attention_scores",
+    "causal_mask",
+    "dot",
+    "dropout_factors",
+    "matmul",
+    "softmax",
+]
 
 
 class Value:
@@ -111,8 +121,13 @@ def value(x: Value | float) -> Value:
 def dot(x: Sequence[Value | float], y: Sequence[Value | float]) -> Value:
     """Σ xᵢ yᵢ as a single node: the derivative with respect to xᵢ is yᵢ, and the other way round."""
     if len(x) != len(y):
-        raise refuse("dot", "the rows differ in length", f"{len(x)} and {len(y)} numbers", "as many in x as in y",
-                     "check the depth of both matrices")  # fmt: skip
+        raise refuse(
+            "dot",
+            "the rows differ in length",
+            given=f"{len(x)} and {len(y)} numbers",
+            expected="as many in x as in y",
+            fix="check the depth of both matrices",
+        )
     left, right = [value(a) for a in x], [value(b) for b in y]
     total = math.fsum(a.data * b.data for a, b in zip(left, right, strict=True))
     return Value(total, (*left, *right), (*(b.data for b in right), *(a.data for a in left)))
@@ -127,7 +142,8 @@ def matmul(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
 def softmax(row: Sequence[Value | float]) -> Row:
     """exp(xᵢ − max x) / Σ exp(xⱼ − max x). Without the maximum exp overflows; with it the result is the same.
 
-    The maximum is a plain number: a shift of all entries changes nothing, so it has no gradient. A row of −inf alone gives zeros.
+    The maximum is a plain number: a shift of all entries changes nothing, so it has no gradient. A row of −inf alone
+    gives zeros.
 
     >>> softmax([1000.0, 1000.0])
     [Value(0.5), Value(0.5)]
@@ -149,7 +165,8 @@ def attention_scores(queries: Sequence[Sequence], keys: Sequence[Sequence], scal
 
 
 def causal_mask(queries: int, keys: int) -> list[list[float]]:
-    """What is added to the scores: 0 where key j stands at or before query i, −inf after it. The last query stands at the last key.
+    """What is added to the scores: 0 where key j stands at or before query i, −inf after it. The last query stands at
+    the last key.
 
     >>> causal_mask(2, 3)
     [[0.0, 0.0, -inf], [0.0, 0.0, 0.0]]
@@ -162,10 +179,13 @@ def add(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
     return [[value(a) + b for a, b in zip(left, right, strict=True)] for left, right in zip(x, y, strict=True)]
 
 
-def dropout_factors(queries: int, keys: int, rate: float, seed: int, batch: int = 0, head: int = 0) -> list[list[float]]:
+def dropout_factors(
+    queries: int, keys: int, rate: float, seed: int, batch: int = 0, head: int = 0
+) -> list[list[float]]:
     """What dropout multiplies each weight by: 0 for a share `rate` of them, 1 / (1 − rate) for the others.
 
-    Philox4x32-10 decides, of the counter (key // 4, query, head, batch) and the seed: one of its four words for each of four keys.
+    Philox4x32-10 decides, of the counter (key // 4, query, head, batch) and the seed: one of its four words for each of
+    four keys.
 
     >>> dropout_factors(1, 8, rate=0.5, seed=4)
     [[0.0, 2.0, 2.0, 2.0, 0.0, 0.0, 2.0, 2.0]]
@@ -181,7 +201,9 @@ def dropout_factors(queries: int, keys: int, rate: float, seed: int, batch: int 
         return (a, b, c, d)[key % 4]
 
     stays, kept = math.floor(rate * word), 1 / (1 - rate)
-    return [[kept if number(row + keys - queries, key) >= stays else 0.0 for key in range(keys)] for row in range(queries)]
+    return [
+        [kept if number(row + keys - queries, key) >= stays else 0.0 for key in range(keys)] for row in range(queries)
+    ]
 
 
 def multiply(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
@@ -197,7 +219,8 @@ def apply_attention(weights: Sequence[Sequence], values: Sequence[Sequence]) -> 
 class SelfAttention:
     """One head of self-attention: (softmax(X W_q (X W_k)ᵀ / √d_k + mask) ∘ factors) X W_v.
 
-    X: rows of d_model numbers -> (Y: rows of d_v numbers, A: the weights, rows over keys). d_k is d_model and d_v is d_k unless given.
+    X: rows of d_model numbers -> (Y: rows of d_v numbers, A: the weights, rows over keys). d_k is d_model and d_v is
+    d_k unless given.
 
     >>> attend = SelfAttention(d_model=2, d_k=3, seed=0)
     >>> Y, A = attend([[1.0, 0.0], [0.0, 1.0]], causal_mask(2, 2))

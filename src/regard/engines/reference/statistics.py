@@ -1,7 +1,9 @@
-"""The law of the statistics, in float64 NumPy: what each measure means, said once for a block of rows and all their keys.
+"""The law of the statistics, in float64 NumPy: what each measure means, said once for a block of rows and all their
+keys.
 
-It stands on `reference`: logits s, denominators, weights p. A row that attends a NaN or +inf is NaN in every measure but `counts` and
-`range`, which show what it attends; a key or a cell of a map is NaN where such a row attends it. A row that attends nothing gives 0.
+It stands on `reference`: logits s, denominators, weights p. A row that attends a NaN or +inf is NaN in every measure
+but `counts` and `range`, which show what it attends; a key or a cell of a map is NaN where such a row attends it. A row
+that attends nothing gives 0.
 
     >>> from regard.language.measures import asked
     >>> found = statistics(asked(np.zeros((4, 8)), np.zeros((4, 8)), ["entropy"]))
@@ -17,7 +19,20 @@ from typing import Any
 import numpy as np
 
 from ...language.analysis import evaluate
-from ...language.measures import Asked, Counts, Distance, Mass, Maximum, Measure, Pooled, PooledMap, Range, Top, TopKeys, edges
+from ...language.measures import (
+    Asked,
+    Counts,
+    Distance,
+    Mass,
+    Maximum,
+    Measure,
+    Pooled,
+    PooledMap,
+    Range,
+    Top,
+    TopKeys,
+    edges,
+)
 from ...language.problem import Problem
 from .attention import ROWS, Denominator, blocks, denominator, logits, shares, with_sinks
 
@@ -134,6 +149,12 @@ def counts(seen: Rows, _: Measure) -> Counts:
 
 
 OF_ROWS: dict[str, Callable] = {
-    "lse": lse, "entropy": entropy, "distance": distance, "mass": within, "top": best, "maximum": maximum, "range": spread,
+    "lse": lse,
+    "entropy": entropy,
+    "distance": distance,
+    "mass": within,
+    "top": best,
+    "maximum": maximum,
+    "range": spread,
     "counts": counts,
-}  # fmt: skip
+}

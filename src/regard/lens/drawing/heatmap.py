@@ -34,24 +34,38 @@ SIGNS = {
 
 
 def heatmap(
-    what, call: int | str = 0, heads: int | Sequence[int] | None = None, *, rows: slice | None = None, keys: slice | None = None,
-    scale: str | None = None, tokens: Sequence[str] | None = None, mask=None, cells: int = 256, title: str | None = None,
+    what,
+    call: int | str = 0,
+    heads: int | Sequence[int] | None = None,
+    *,
+    rows: slice | None = None,
+    keys: slice | None = None,
+    scale: str | None = None,
+    tokens: Sequence[str] | None = None,
+    mask=None,
+    cells: int = 256,
+    title: str | None = None,
     ax: Axes | None = None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """A figure of the weights: rows are queries, columns are keys, colours on a fixed domain.
 
-    colour(p) = ramp(1 + log₁₀ p / 6) on [10⁻⁶, 1] for scale="log", ramp(1 + log₁₀ p / 3) on [10⁻³, 1] for "near", ramp(p) for "linear"
+    colour(p) = ramp(1 + log₁₀ p / 6) on [10⁻⁶, 1] for scale="log", ramp(1 + log₁₀ p / 3) on [10⁻³, 1] for "near",
+    ramp(p) for "linear"
 
-    what: a `Run`, of which `call` is shown (a number, or the name of a layer); a `Call`; or weights (Q, K) or (H, Q, K), with an
-    optional mask of booleans that they should keep to. heads: one, several, or None for all. rows, keys: slices, all by default.
+    what: a `Run`, of which `call` is shown (a number, or the name of a layer); a `Call`; or weights (Q, K) or (H, Q,
+    K), with an optional mask of booleans that they should keep to. heads: one, several, or None for all. rows, keys:
+    slices, all by default.
     tokens: names of the keys (and of the queries, where there are as many); taken from a run by themselves.
     scale: None is "near" up to 256 keys and "log" beyond, as on the page.
-    cells: a longer side is pooled to so many cells: the mean over their rows of the sum over their keys; the title says so.
-    ax: where to draw a single head; otherwise a new figure. It is returned, to be shown or saved: `.savefig("attention.pdf")`.
+    cells: a longer side is pooled to so many cells: the mean over their rows of the sum over their keys; the title says
+    so.
+    ax: where to draw a single head; otherwise a new figure. It is returned, to be shown or saved:
+    `.savefig("attention.pdf")`.
 
-    Masked pairs are hatched; exactly 0, not a number, out of range, and weight where the mask forbids it have colours of their own.
-    Refused, all reasons at once: heads, calls or slices that are not there, tokens that do not fit, several heads on one `ax`, and
-    arguments that mean nothing for what was given.
+    Masked pairs are hatched; exactly 0, not a number, out of range, and weight where the mask forbids it have colours
+    of their own.
+    Refused, all reasons at once: heads, calls or slices that are not there, tokens that do not fit, several heads on
+    one `ax`, and arguments that mean nothing for what was given.
 
     >>> import numpy as np, regard as rg
     >>> weights = rg.attention_weights(np.ones((2, 5, 4)), np.ones((2, 5, 4)), mask=rg.causal())
@@ -90,18 +104,41 @@ def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tup
     """The pictures that are wanted, their titles, how many keys there are in all; or `Refused` with all reasons."""
     reasons = []
     if scale not in (None, *DECADES, "linear"):
-        reasons.append(Reason("no such scale", f"scale={scale!r}", '"near", "log" or "linear"', "choose one"))
+        reasons.append(
+            Reason("no such scale", given=f"scale={scale!r}", expected='"near", "log" or "linear"', fix="choose one")
+        )
     if isinstance(cells, bool) or not isinstance(cells, int) or cells < 1:
-        reasons.append(Reason("cells are counted", f"cells={cells!r}", "a whole number, at least 1", "give a number"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "cells are counted",
+                given=f"cells={cells!r}",
+                expected="a whole number, at least 1",
+                fix="give a number",
+            )
+        )
     if mask is not None and isinstance(what, Run | Call):
-        reasons.append(Reason("a mask for what has one", "mask=…", "weights alone, when a mask is given", "leave it out"))
+        reasons.append(
+            Reason(
+                "a mask for what has one",
+                given="mask=…",
+                expected="weights alone, when a mask is given",
+                fix="leave it out",
+            )
+        )
     queries: Sequence[str] | None = None
     if isinstance(what, Run):
         shown = what.call(call)
         queries, named = (what.axes[axis].tokens for axis in (shown.queries, shown.keys))
         tokens = named if tokens is None else tokens
     elif call != 0:
-        reasons.append(Reason("a call of what has none", f"call={call!r}", "a Run, when a call is chosen", "leave it out"))
+        reasons.append(
+            Reason(
+                "a call of what has none",
+                given=f"call={call!r}",
+                expected="a Run, when a call is chosen",
+                fix="leave it out",
+            )
+        )
     if isinstance(what, Call):
         shown = what
     elif not isinstance(what, Run):
@@ -109,17 +146,36 @@ def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tup
     H, Q, K = shown.shape
     listed = list(range(H)) if heads is None else [heads] if isinstance(heads, int) else list(heads)
     if any(not isinstance(head, int | np.integer) or not -H <= head < H for head in listed) or not listed:
-        reasons.append(Reason("no such head", f"heads={heads!r}", f"0 to {H - 1}", "count from 0"))
+        reasons.append(Reason("no such head", given=f"heads={heads!r}", expected=f"0 to {H - 1}", fix="count from 0"))
     elif ax is not None and len(listed) != 1:
-        reasons.append(Reason("several heads in one place", f"{len(listed)} heads, one ax", "one head",
-                              "choose it with heads=, or leave ax out"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "several heads in one place",
+                given=f"{len(listed)} heads, one ax",
+                expected="one head",
+                fix="choose it with heads=, or leave ax out",
+            )
+        )
     if tokens is not None and len(tokens) != K:
-        reasons.append(Reason("tokens that do not fit", f"{len(tokens)} tokens, {K} keys", "one for each key", "give as many"))
+        reasons.append(
+            Reason(
+                "tokens that do not fit",
+                given=f"{len(tokens)} tokens, {K} keys",
+                expected="one for each key",
+                fix="give as many",
+            )
+        )
     parts = {"rows": (rows, Q), "keys": (keys, K)}
     for name, (part, count) in parts.items():
         if part is not None and (not isinstance(part, slice) or part.step not in (None, 1) or not range(count)[part]):
-            reasons.append(Reason(f"{name} outside the matrix", f"{name}={part!r}", f"a slice of {count}, without steps",
-                                  "such as slice(0, 16)"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"{name} outside the matrix",
+                    given=f"{name}={part!r}",
+                    expected=f"a slice of {count}, without steps",
+                    fix="such as slice(0, 16)",
+                )
+            )
     if reasons:
         raise Refused("heatmap", reasons)
     if queries is None and tokens is not None and Q == K:
@@ -127,7 +183,11 @@ def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tup
     top, left = (range(count)[slice(None) if part is None else part] for part, count in parts.values())
     found = [picture(shown, head % H, top, left, cells, queries, tokens) for head in listed]
     label = shown.name or "attention"
-    return found, [f"{label}, head {head % H}" if H > 1 or isinstance(what, Run | Call) else label for head in listed], K
+    return (
+        found,
+        [f"{label}, head {head % H}" if H > 1 or isinstance(what, Run | Call) else label for head in listed],
+        K,
+    )
 
 
 def _given(weights, mask) -> Call:
@@ -135,14 +195,23 @@ def _given(weights, mask) -> Call:
     held = np.asarray(weights.detach().cpu() if hasattr(weights, "detach") else weights)
     held = held[None] if held.ndim == 2 else held
     if held.ndim != 3 or held.dtype.kind != "f" or 0 in held.shape:
-        raise refuse("heatmap", "not weights", f"{held.dtype} {held.shape}", "floats (Q, K) or (H, Q, K)",
-                     "give one batch entry: weights[0]")  # fmt: skip
+        raise refuse(
+            "heatmap",
+            "not weights",
+            given=f"{held.dtype} {held.shape}",
+            expected="floats (Q, K) or (H, Q, K)",
+            fix="give one batch entry: weights[0]",
+        )
     from ...language.masks import dense
 
     allowed = None if mask is None else np.asarray(mask, bool)
     if allowed is not None and not all(a in (1, b) for a, b in zip(allowed.shape[::-1], held.shape[::-1])):
         raise refuse(
-            "heatmap", "a mask that does not fit", f"{allowed.shape}", f"booleans that broadcast to {held.shape}", "cut it"
+            "heatmap",
+            "a mask that does not fit",
+            given=f"{allowed.shape}",
+            expected=f"booleans that broadcast to {held.shape}",
+            fix="cut it",
         )
     rule = None if allowed is None else dense(allowed[(None,) * (4 - allowed.ndim)], query_start=0)
     return Call("", None, "queries", "keys", np.zeros(held.shape[:2]), given=held, mask=rule)
@@ -166,7 +235,9 @@ def _draw(ax: Any, shown: Picture, name: str, scale: str) -> None:
         colours[codes == code] = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     ax.set_facecolor("#f4f2ea")
     ax.patch.set(hatch="////", edgecolor="#cfccc0", linewidth=0)
-    ax.imshow(np.dstack([colours, codes != MASKED]), interpolation="nearest", aspect="auto" if shown.stretched else "equal")
+    ax.imshow(
+        np.dstack([colours, codes != MASKED]), interpolation="nearest", aspect="auto" if shown.stretched else "equal"
+    )
     ax.set(title=_plain(name), xlabel="keys" if shown.exact == "exact" else f"keys\n{shown.exact}", ylabel="queries")
     for side, words, count in (("x", shown.keys, codes.shape[1]), ("y", shown.queries, codes.shape[0])):
         if words is not None and count <= NAMED:
@@ -184,7 +255,9 @@ def _legend(figure, places, pictures: Sequence[Picture], scale: str) -> None:
     from matplotlib.patches import Patch
 
     norm = LogNorm(10.0 ** -DECADES[scale], 1) if scale in DECADES else Normalize(0, 1)
-    bar = figure.colorbar(ScalarMappable(norm, ListedColormap(ramp("light") / 255)), ax=places, shrink=0.8, label="weight")
+    bar = figure.colorbar(
+        ScalarMappable(norm, ListedColormap(ramp("light") / 255)), ax=places, shrink=0.8, label="weight"
+    )
     bar.minorticks_off()
     codes = np.unique(np.concatenate([each.codes.ravel() for each in pictures]))
     signs = [Patch(facecolor="#f4f2ea", edgecolor="#cfccc0", hatch="////", label="masked")] * bool(MASKED in codes)
@@ -193,4 +266,6 @@ def _legend(figure, places, pictures: Sequence[Picture], scale: str) -> None:
     if signs:
         roomy = figure.get_layout_engine() is not None  # a figure of somebody else's may have no room outside its axes
         where: dict[str, Any] = {"loc": "outside lower center"} if roomy else {"loc": "upper right"}
-        (figure if roomy else places[0]).legend(handles=signs, fontsize=7, frameon=not roomy, ncols=3 if roomy else 1, **where)
+        (figure if roomy else places[0]).legend(
+            handles=signs, fontsize=7, frameon=not roomy, ncols=3 if roomy else 1, **where
+        )

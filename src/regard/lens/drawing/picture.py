@@ -1,4 +1,6 @@
-"""Picture: a part of one head's matrix, pooled to at most so many cells a side, as heatmaps for paper and terminal show it."""
+"""Picture: a part of one head's matrix, pooled to at most so many cells a side, as heatmaps for paper and terminal show
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ __all__ = ["Picture", "picture"]
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """share, codes (R, C): the mean over a cell's rows of the sum over its keys, and the code of it, or of what is wrong in the cell.
+    """share, codes (R, C): the mean over a cell's rows of the sum over its keys, and the code of it, or of what is
+    wrong in the cell.
 
-    top, left: where it begins · rows, columns: pairs per cell · queries, keys: names of the cells where each is one row or key
+    top, left: where it begins · rows, columns: pairs per cell · queries, keys: names of the cells where each is one row
+    or key
     """
 
     share: np.ndarray
@@ -38,8 +42,14 @@ class Picture:
 
 
 def picture(
-    call: Call, head: int, rows: range, keys: range, cells: int, queries: Sequence[str] | None = None, words: Sequence[str] | None = None
-) -> Picture:  # fmt: skip
+    call: Call,
+    head: int,
+    rows: range,
+    keys: range,
+    cells: int,
+    queries: Sequence[str] | None = None,
+    words: Sequence[str] | None = None,
+) -> Picture:
     """The part of a head as at most cells × cells."""
     height, width = min(cells, len(rows)), min(cells, len(keys))
     found = region(call, head, rows, keys, height, width)
@@ -47,6 +57,14 @@ def picture(
     size = f"cells of {len(rows) / height:.4g} × {len(keys) / width:.4g} pairs: mean of rows, sum of keys"
     exact = found.exact if all(single) else size if found.exact == "exact" else f"{size}, {found.exact}"
     codes = encode(found.share, found.allowed, found.wrong)[0]
-    return Picture(found.share, codes, rows.start, keys.start, len(rows) / height, len(keys) / width,
-                   tuple(queries[rows.start : rows.stop]) if queries is not None and single[0] else None,
-                   tuple(words[keys.start : keys.stop]) if words is not None and single[1] else None, exact)  # fmt: skip
+    return Picture(
+        found.share,
+        codes,
+        rows.start,
+        keys.start,
+        len(rows) / height,
+        len(keys) / width,
+        tuple(queries[rows.start : rows.stop]) if queries is not None and single[0] else None,
+        tuple(words[keys.start : keys.stop]) if words is not None and single[1] else None,
+        exact,
+    )

@@ -1,7 +1,7 @@
 """The colours: a ramp of 256 steps, equally far apart to the eye, for light and for dark paper.
 
-The path runs through OKLab (Ottosson 2020), a space in which distance is close to how different two colours look. Lightness
-never turns back along it, so the ramp is also right in grey and for colour-blind eyes.
+The path runs through OKLab (Ottosson 2020), a space in which distance is close to how different two colours look.
+Lightness never turns back along it, so the ramp is also right in grey and for colour-blind eyes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ RGB = np.array(
 
 @cache
 def ramp(theme: str) -> np.ndarray:
-    """(256, 3) uint8 sRGB, from no weight to all of it. theme: "light" or "dark"; "diverging-light" and "diverging-dark" have their
-    neutral colour in the middle, for what is less and more than something.
+    """(256, 3) uint8 sRGB, from no weight to all of it. theme: "light" or "dark"; "diverging-light" and
+    "diverging-dark" have their neutral colour in the middle, for what is less and more than something.
 
     >>> ramp("light")[[0, -1]].tolist()
     [[248, 247, 241], [29, 9, 70]]

@@ -44,7 +44,9 @@ ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
 def summary(console: Console, run: Run, choice: Choice) -> None:
     """Prints the run: figures of every call and head, then the chosen head's matrix and the chosen token's row."""
     heads = max(call.shape[0] for call in run.calls)
-    sizes = " · ".join(f"{len(axis)} {visible(name) if name != 'text' else 'tokens'}" for name, axis in run.axes.items())
+    sizes = " · ".join(
+        f"{len(axis)} {visible(name) if name != 'text' else 'tokens'}" for name, axis in run.axes.items()
+    )
     calls = f"{len(run.calls)} attention call{'s' * (len(run.calls) > 1)}"
     console.print(_line(f"{visible(run.model)} · {calls} × {heads} heads · {sizes}", bold=True))
     console.print()
@@ -55,11 +57,16 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     console.print(_line("rows are attention calls (layers), columns are heads", dim=True))
     console.print()
     call = run.calls[choice.call]
-    told = " · ".join(f"{name} {_figure(name, value[choice.head])}" for name, value in call.figures.items() if name in BLOCKS)
+    told = " · ".join(
+        f"{name} {_figure(name, value[choice.head])}" for name, value in call.figures.items() if name in BLOCKS
+    )
     console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), f" · {told}"))
     console.print(_line(choice.why, dim=True))
     console.print()
-    shown_matrix, row = matrix(run, choice.call, choice.head, console), _row(run, choice, "█" if _drawn(console) else "#")
+    shown_matrix, row = (
+        matrix(run, choice.call, choice.head, console),
+        _row(run, choice, "█" if _drawn(console) else "#"),
+    )
     widest = max(len(line) for line in shown_matrix.plain.splitlines())
     if widest + 62 <= console.width:
         beside = Table.grid(padding=(0, 4))
@@ -133,7 +140,10 @@ def _in_letters(text: Text, found: Picture, decades: int) -> None:
         if found.queries is not None:
             _label(text, found.queries[number])
         text.append(
-            "".join(SIGNS.get(code) or SHADES[math.ceil(_place(code, decades) * (len(SHADES) - 1))] for code in line.tolist())
+            "".join(
+                SIGNS.get(code) or SHADES[math.ceil(_place(code, decades) * (len(SHADES) - 1))]
+                for code in line.tolist()
+            )
         )
         text.append("\n")
 
@@ -161,7 +171,9 @@ def _figure(name: str, value: float) -> str:
 
 
 def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
-    """One line per call, one cell per head: the figure, on the colour of its size. As many blocks as the width asks for."""
+    """One line per call, one cell per head: the figure, on the colour of its size. As many blocks as the width asks
+    for.
+    """
     unit, most = (1, max(1, max(call.shape[2] for call in calls) // 2)) if name == "distance" else (100, 1)
     figures = [call.figures.get(name, np.full(call.shape[0], np.nan)) for call in calls]
     shown = [[f"{unit * value:.0f}" if np.isfinite(value) else "·" for value in figure] for figure in figures]
@@ -196,7 +208,9 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     queries, keys = (run.axes[name] for name in (call.queries, call.keys))
     order = np.flatnonzero(seen)[np.argsort(-weights[seen], kind="stable")]
     table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
-    table.add_column(Text.assemble("“", (_named(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True)
+    table.add_column(
+        Text.assemble("“", (_named(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
+    )
     table.add_column("", justify="right")
     table.add_column("")
     for key in order[:LISTED]:

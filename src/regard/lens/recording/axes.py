@@ -23,7 +23,9 @@ class Seen:
     picture: bytes
 
     def axis(self, size: int) -> Axis | None:
-        """The axis of so many positions: what is more than the patches, such as a class token and registers, stands before them."""
+        """The axis of so many positions: what is more than the patches, such as a class token and registers, stands
+        before them.
+        """
         rows, columns = self.grid
         more = size - rows * columns
         if not 0 <= more <= BEFORE:
@@ -55,7 +57,11 @@ class Axes:
         words = taken.name.lower()
         preferred = self._preferred(words)
         queries = self._named(Q, preferred)
-        keys = queries if Q == K and not taken.cross else self._named(K, self._across(queries) if taken.cross else preferred)
+        keys = (
+            queries
+            if Q == K and not taken.cross
+            else self._named(K, self._across(queries) if taken.cross else preferred)
+        )
         return queries, keys
 
     def special(self, name: str) -> np.ndarray:

@@ -31,11 +31,22 @@ def of_model(what, text, target, picture, inputs, tokenizer, generate: int, aske
     from .run_model import record_model
 
     if isinstance(generate, bool) or not isinstance(generate, int) or generate < 0:
-        raise refuse("look", "no number of tokens", f"generate={generate!r}", "a whole number", "leave it out to write nothing")
+        raise refuse(
+            "look",
+            "no number of tokens",
+            given=f"generate={generate!r}",
+            expected="a whole number",
+            fix="leave it out to write nothing",
+        )
     if what is None or isinstance(what, str | Path):
         if tokenizer is not None:
-            raise refuse("look", "a tokenizer that is not read", "tokenizer= for a model that is opened here", "the model's own",
-                         "leave it out, or load the model yourself")  # fmt: skip
+            raise refuse(
+                "look",
+                "a tokenizer that is not read",
+                given="tokenizer= for a model that is opened here",
+                expected="the model's own",
+                fix="leave it out, or load the model yourself",
+            )
         model = opened(what, writes=generate > 0, reads=text is not None, sees=picture is not None)
     else:
         model = Opened(getattr(what, "name_or_path", "") or type(what).__name__, what, tokenizer, own=False)
@@ -46,6 +57,11 @@ def of_model(what, text, target, picture, inputs, tokenizer, generate: int, aske
     elif isinstance(inputs, Mapping):
         given = given_inputs(model, inputs, asked.entry)
     else:
-        raise refuse("look", "inputs without names", type(inputs).__name__, "a dict by the names of the model's arguments",
-                     "write inputs={'input_ids': ids}")  # fmt: skip
+        raise refuse(
+            "look",
+            "inputs without names",
+            given=type(inputs).__name__,
+            expected="a dict by the names of the model's arguments",
+            fix="write inputs={'input_ids': ids}",
+        )
     return record_model(model, given, asked, generate)

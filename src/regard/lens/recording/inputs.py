@@ -1,4 +1,6 @@
-"""Giving: what a model is given, and the axes that follow from it: texts, pairs of texts, pictures, or inputs as they are."""
+"""Giving: what a model is given, and the axes that follow from it: texts, pairs of texts, pictures, or inputs as they
+are.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ __all__ = ["Given", "given_inputs", "given_picture", "given_text"]
 
 @dataclass(eq=False)
 class Given:
-    """The arguments of the model, the text as words, and the axes that are known beforehand. batch: how many entries there are."""
+    """The arguments of the model, the text as words, and the axes that are known beforehand. batch: how many entries
+    there are.
+    """
 
     inputs: dict[str, Any]
     text: str
@@ -29,7 +33,9 @@ class Given:
     seen: Seen | None = None
 
 
-def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence[str] | None, entry: int, writes: int) -> Given:
+def given_text(
+    opened: Opened, text: str | Sequence[str], target: str | Sequence[str] | None, entry: int, writes: int
+) -> Given:
     """A text, or several of which one is looked at.
 
     Refused: a text without a token in it, one longer than the model takes, an encoder–decoder without a target.
@@ -37,19 +43,39 @@ def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence
     import torch
 
     if opened.tokenizer is None:
-        raise refuse("look", "nothing reads the text", f"{type(opened.model).__name__} and a text", "the tokenizer of the model",
-                     "pass tokenizer=, or inputs= in place of the text")  # fmt: skip
+        raise refuse(
+            "look",
+            "nothing reads the text",
+            given=f"{type(opened.model).__name__} and a text",
+            expected="the tokenizer of the model",
+            fix="pass tokenizer=, or inputs= in place of the text",
+        )
     texts, many = ([text], False) if isinstance(text, str) else (list(text), True)
     if not texts or not all(isinstance(each, str) for each in texts):
-        raise refuse("look", "not a text", f"{type(text).__name__} {str(text)[:40]!r}", "a string, or a list of strings",
-                     "give the words themselves")  # fmt: skip
+        raise refuse(
+            "look",
+            "not a text",
+            given=f"{type(text).__name__} {str(text)[:40]!r}",
+            expected="a string, or a list of strings",
+            fix="give the words themselves",
+        )
     encoder_decoder = bool(getattr(opened.model.config, "is_encoder_decoder", False))
     if encoder_decoder and target is None and not writes:
-        raise refuse("look", "half of the input of an encoder–decoder", f"{opened.name} and one text", "the text that it should write, too",
-                     "pass target=, or let it write with generate=20")  # fmt: skip
+        raise refuse(
+            "look",
+            "half of the input of an encoder–decoder",
+            given=f"{opened.name} and one text",
+            expected="the text that it should write, too",
+            fix="pass target=, or let it write with generate=20",
+        )
     if target is not None and (not encoder_decoder or writes):
-        raise refuse("look", "a target that is not read", f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
-                     "an encoder–decoder that does not write itself", "leave target= out")  # fmt: skip
+        raise refuse(
+            "look",
+            "a target that is not read",
+            given=f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
+            expected="an encoder–decoder that does not write itself",
+            fix="leave target= out",
+        )
     encoded = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
     device = opened.model.device
     inputs = {name: torch.tensor(values, device=device) for name, values in encoded.rest.items()}
@@ -57,8 +83,13 @@ def given_text(opened: Opened, text: str | Sequence[str], target: str | Sequence
     if target is not None:
         targets = [target] if isinstance(target, str) else list(target)
         if len(targets) != len(texts):
-            raise refuse("look", "texts and targets differ in number", f"{len(texts)} texts, {len(targets)} targets", "one for each",
-                         "give a target for every text")  # fmt: skip
+            raise refuse(
+                "look",
+                "texts and targets differ in number",
+                given=f"{len(texts)} texts, {len(targets)} targets",
+                expected="one for each",
+                fix="give a target for every text",
+            )
         ids, axes["target"] = _decoded(opened, targets, many, entry)
         inputs["decoder_input_ids"] = torch.tensor(ids, device=device)
     return Given(inputs, texts[entry], axes, len(texts))
@@ -75,10 +106,17 @@ class Encoded:
 def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: bool) -> Encoded:
     tokenizer = opened.tokenizer
     if not 0 <= entry < len(texts):
-        raise refuse("look", "no such batch entry", f"entry={entry}", f"0 … {len(texts) - 1}", "count from 0")
+        raise refuse(
+            "look", "no such batch entry", given=f"entry={entry}", expected=f"0 … {len(texts) - 1}", fix="count from 0"
+        )
     if many and tokenizer.pad_token_id is None:
-        raise refuse("look", "texts that cannot be padded", f"{len(texts)} texts, and a tokenizer without a padding token",
-                     "a token for padding", "set tokenizer.pad_token = tokenizer.eos_token")  # fmt: skip
+        raise refuse(
+            "look",
+            "texts that cannot be padded",
+            given=f"{len(texts)} texts, and a tokenizer without a padding token",
+            expected="a token for padding",
+            fix="set tokenizer.pad_token = tokenizer.eos_token",
+        )
     fast = bool(tokenizer.is_fast)
     side = {"padding": True, "padding_side": "left" if left else tokenizer.padding_side} if many else {}
     encoded = tokenizer(texts, return_special_tokens_mask=True, return_offsets_mapping=fast, verbose=False, **side)
@@ -93,18 +131,27 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
     """What the decoder reads: the token that it starts with, then the target but for the end."""
     config, tokenizer = opened.model.config, opened.tokenizer
     told = (
-        getattr(owner, "decoder_start_token_id", None) for owner in (getattr(opened.model, "generation_config", None), config)
+        getattr(owner, "decoder_start_token_id", None)
+        for owner in (getattr(opened.model, "generation_config", None), config)
     )
     start = next((token for token in told if token is not None), tokenizer.bos_token_id)
     if start is None:
-        raise refuse("look", "a decoder that does not say how it starts", f"{opened.name} without decoder_start_token_id", "its number",
-                     "set model.config.decoder_start_token_id")  # fmt: skip
+        raise refuse(
+            "look",
+            "a decoder that does not say how it starts",
+            given=f"{opened.name} without decoder_start_token_id",
+            expected="its number",
+            fix="set model.config.decoder_start_token_id",
+        )
     encoded = tokenizer(text_target=targets, return_special_tokens_mask=True, padding=many, verbose=False)
     rows = [[start, *(ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids)] for ids in encoded["input_ids"]]
     width = max(map(len, rows))
     flags = [True, *encoded["special_tokens_mask"][entry]][: len(rows[entry])]
-    axis = Axis.of(spelled(tokenizer, rows[entry], None) + (("",) * (width - len(rows[entry]))),
-                   [*flags, *[True] * (width - len(rows[entry]))], "target")  # fmt: skip
+    axis = Axis.of(
+        spelled(tokenizer, rows[entry], None) + (("",) * (width - len(rows[entry]))),
+        [*flags, *[True] * (width - len(rows[entry]))],
+        "target",
+    )
     return [[*row, *[tokenizer.pad_token_id or 0] * (width - len(row))] for row in rows], axis
 
 
@@ -118,8 +165,13 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
             continue
         rows = np.asarray(ids.tolist() if hasattr(ids, "tolist") else ids)
         if rows.ndim != 2 or not 0 <= entry < len(rows):
-            raise refuse("look", "no such batch entry", f"entry={entry} of {name} {list(rows.shape)}",
-                         f"0 … {len(rows) - 1} of (batch, tokens)",                         "count from 0")  # fmt: skip
+            raise refuse(
+                "look",
+                "no such batch entry",
+                given=f"entry={entry} of {name} {list(rows.shape)}",
+                expected=f"0 … {len(rows) - 1} of (batch, tokens)",
+                fix="count from 0",
+            )
         given.batch = len(rows)
         given.axes[axis] = _axis_of_ids(opened, rows[entry].tolist(), axis)
     if getattr(opened.model.config, "is_encoder_decoder", False):
@@ -137,8 +189,13 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
 def given_picture(opened: Opened, picture: Any, text: str | Sequence[str] | None, entry: int) -> Given:
     """A picture, and a text beside it where the model reads one too."""
     if opened.tokenizer is None:
-        raise refuse("look", "nothing reads the picture", f"{type(opened.model).__name__} and a picture", "the processor of the model",
-                     "pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}")  # fmt: skip
+        raise refuse(
+            "look",
+            "nothing reads the picture",
+            given=f"{type(opened.model).__name__} and a picture",
+            expected="the processor of the model",
+            fix="pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}",
+        )
     made = pixels(opened.tokenizer, picture, text)
     return given_inputs(opened, {name: part.to(opened.model.device) for name, part in made.items()}, entry)
 

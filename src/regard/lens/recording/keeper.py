@@ -25,8 +25,8 @@ VALUES = 64_000_000  # bytes: up to here v, x and out are kept where nobody says
 
 @dataclass(frozen=True)
 class Asked:
-    """layers: by number or pattern · entry: of the batch · values: whether v, x and out are kept, None while they are small · limit:
-    the most bytes · into, overwrite: the folder that calls are written to one by one."""
+    """layers: by number or pattern · entry: of the batch · values: whether v, x and out are kept, None while they are
+    small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one."""
 
     layers: Sequence[int | str] | None = None
     entry: int = 0
@@ -39,7 +39,11 @@ class Asked:
         size_of(self.limit, "look")
         if isinstance(self.entry, bool) or not isinstance(self.entry, int) or self.entry < 0:
             raise refuse(
-                "look", "no batch entry", f"entry={self.entry!r}", "its number, counted from 0", "leave it out for the first"
+                "look",
+                "no batch entry",
+                given=f"entry={self.entry!r}",
+                expected="its number, counted from 0",
+                fix="leave it out for the first",
             )
 
     def wants(self, name: str, number: int | None) -> bool:
@@ -56,7 +60,8 @@ class Passed:
 
 @dataclass(eq=False)
 class Keeper:
-    """Takes calls as they come. alike: how many calls will be like the first one of a layer, from which the size of the whole is
+    """Takes calls as they come. alike: how many calls will be like the first one of a layer, from which the size of the
+    whole is
     predicted. rows: how many there will be once passes are joined, 0 where there is one pass."""
 
     asked: Asked
@@ -99,11 +104,15 @@ class Keeper:
         self.calls.append(call if self.writer is None else self.writer.add(call))
 
     def _admit(self, taken: Taken) -> None:
-        """Refuses before the memory or the disk is full: from the first call on, by the size that the whole will have."""
+        """Refuses before the memory or the disk is full: from the first call on, by the size that the whole will
+        have.
+        """
         limit = size_of(self.asked.limit, "look")
         if self.values is None:
             times = max(1, self.alike(taken.name)) * max(1.0, self.rows / max(taken.sizes[0], 1))
-            self.values = taken.nbytes(True) * times <= min(VALUES, limit) if self.asked.values is None else self.asked.values
+            self.values = (
+                taken.nbytes(True) * times <= min(VALUES, limit) if self.asked.values is None else self.asked.values
+            )
             predicted = int(taken.nbytes(self.values) * times)
             if predicted > limit:
                 raise self._too_large(taken, predicted, "about ", limit)
@@ -114,9 +123,16 @@ class Keeper:
     def _too_large(self, taken: Taken, size: int, word: str, limit: int) -> Refused:
         Q, K = taken.sizes
         mend = "choose layers, as in layers=[0, 5], or raise limit="
-        return refuse("look", "the run would be larger than the limit",
-                      f"{word}{shown(size)}: {shown(taken.nbytes(bool(self.values)))} for {taken.name} with {Q} rows and {K} keys",
-                      f"at most {shown(limit)}", mend + (", or values=False" if self.values else ""))  # fmt: skip
+        return refuse(
+            "look",
+            "the run would be larger than the limit",
+            given=(
+                f"{word}{shown(size)}: {shown(taken.nbytes(bool(self.values)))} for {taken.name} with {Q} "
+                f"rows and {K} keys"
+            ),
+            expected=f"at most {shown(limit)}",
+            fix=mend + (", or values=False" if self.values else ""),
+        )
 
     def _complain(self, name: str, passed: Passed) -> None:
         seen = self.names | {(each["call"].split(": ")[0], None) for each in passed.left_out}
@@ -124,17 +140,35 @@ class Keeper:
         for part in self.asked.layers or ():
             if not any(fits(part, *each) for each in seen):
                 others = ", ".join(sorted(passed.over | {each for each, _ in seen})[:8])
-                reasons.append(Reason("no such layer", f"{part!r}", f"a number, a name or a pattern such as '*.attn', of: {others}",
-                                      "choose among these"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        "no such layer",
+                        given=f"{part!r}",
+                        expected=f"a number, a name or a pattern such as '*.attn', of: {others}",
+                        fix="choose among these",
+                    )
+                )
         for axis in set(self.axes.needed) - set(self.axes.used) if self.calls else ():
             sizes = " or ".join(sorted(self.axes.used))
             reasons.append(
-                Reason("words that fit no call", f"{len(self.axes.known[axis])} tokens", sizes, "give one for every row or key")
+                Reason(
+                    "words that fit no call",
+                    given=f"{len(self.axes.known[axis])} tokens",
+                    expected=sizes,
+                    fix="give one for every row or key",
+                )
             )
         if not self.calls and not reasons:
             why = "; ".join(sorted({each["reason"] for each in passed.left_out})) or UNSEEN
-            reasons.append(Reason("nothing to look at", f"{name}: {why}", "a call of attention through regard, torch, transformers' "
-                                  "interface, or a softmax between two products", "pass the weights themselves with weights="))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "nothing to look at",
+                    given=f"{name}: {why}",
+                    expected="a call of attention through regard, torch, transformers' "
+                    "interface, or a softmax between two products",
+                    fix="pass the weights themselves with weights=",
+                )
+            )
         if reasons:
             raise Refused("look", reasons)
 

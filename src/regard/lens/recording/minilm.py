@@ -1,6 +1,8 @@
-"""The default model without torch: BERT as its paper says, from its own files, in NumPy; so that a first look takes a second.
+"""The default model without torch: BERT as its paper says, from its own files, in NumPy; so that a first look takes a
+second.
 
-    h = LayerNorm(word + position + type) · h ← LayerNorm(h + W_o attention(h W_q, h W_k, h W_v)) · h ← LayerNorm(h + W₂ gelu(W₁ h))
+    h = LayerNorm(word + position + type) · h ← LayerNorm(h + W_o attention(h W_q, h W_k, h W_v)) · h ← LayerNorm(h + W₂
+    gelu(W₁ h))
 
 Source: Devlin et al. 2019; Wang et al. 2020 (MiniLM).
 """
@@ -39,7 +41,13 @@ def look_at_text(text: str, asked: Asked) -> Run:
     import tokenizers
 
     if asked.entry:
-        raise refuse("look", "no such batch entry", f"entry={asked.entry} of one text", "0", "give a list of texts")
+        raise refuse(
+            "look",
+            "no such batch entry",
+            given=f"entry={asked.entry} of one text",
+            expected="0",
+            fix="give a list of texts",
+        )
     folder = default_folder()
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -47,11 +55,15 @@ def look_at_text(text: str, asked: Asked) -> Run:
     reader.no_padding()
     encoded = reader.encode(text)
     fit(text, encoded.special_tokens_mask, config["max_position_embeddings"], DEFAULT)
-    axis = Axis.of(spelled(Words(reader), encoded.ids, encoded.offsets), [bool(flag) for flag in encoded.special_tokens_mask])
+    axis = Axis.of(
+        spelled(Words(reader), encoded.ids, encoded.offsets), [bool(flag) for flag in encoded.special_tokens_mask]
+    )
     weights = mapped(folder / "model.safetensors", "look")
     passed = Passed()
     layers = range(config["num_hidden_layers"])
-    with keeping(asked, Axes({"text": axis}), lambda _: sum(asked.wants(_name(layer), layer) for layer in layers)) as keeper:
+    with keeping(
+        asked, Axes({"text": axis}), lambda _: sum(asked.wants(_name(layer), layer) for layer in layers)
+    ) as keeper:
         _forward(weights, config, np.array(encoded.ids), asked, keeper, passed)
         # The file also counts the positions, 0, 1, 2, …, which transformers does not take for weights.
         held = [(name, str(array.dtype), array) for name, array in weights.items() if name != "embeddings.position_ids"]
@@ -91,13 +103,34 @@ def _forward(
         seconds = time.perf_counter() - begin
         if asked.wants(_name(layer), layer):
             scale = 1 / math.sqrt(q.shape[-1])
-            notes = {"kind": "regard.attention", "seconds": seconds, "dtype": "float32", "scale": scale, "causal": False}
-            keeper.take(Taken(_name(layer), layer, 0, 0, np.ascontiguousarray(q), np.ascontiguousarray(k), np.ascontiguousarray(v), out, h,
-                              scale=scale, engine=f"regard {engine}", notes=notes))  # fmt: skip
+            notes = {
+                "kind": "regard.attention",
+                "seconds": seconds,
+                "dtype": "float32",
+                "scale": scale,
+                "causal": False,
+            }
+            keeper.take(
+                Taken(
+                    _name(layer),
+                    layer,
+                    0,
+                    0,
+                    np.ascontiguousarray(q),
+                    np.ascontiguousarray(k),
+                    np.ascontiguousarray(v),
+                    out,
+                    h,
+                    scale=scale,
+                    engine=f"regard {engine}",
+                    notes=notes,
+                )
+            )
         else:
             passed.over.add(_name(layer))
         h = normed(
-            h + linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense"), f"{at}.attention.output"
+            h + linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense"),
+            f"{at}.attention.output",
         )
         h = normed(h + linear(_gelu(linear(h, f"{at}.intermediate.dense")), f"{at}.output.dense"), f"{at}.output")
 

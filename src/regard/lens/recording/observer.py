@@ -26,18 +26,28 @@ from .tensor_layout import Layout, declared, numbers
 
 __all__ = ["Recorder"]
 
-ELSEWHERE = ("key_value_states", "encoder_hidden_states")  # what layers of transformers are given keys of another text by
+ELSEWHERE = (
+    "key_value_states",
+    "encoder_hidden_states",
+)  # what layers of transformers are given keys of another text by
 
 
 class Recorder(Observer):
-    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Taken`; what cannot be kept stands in `passed`.
+    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Taken`; what cannot be kept stands in
+    `passed`.
 
-    batch: entries that the model is given, where it is known. entry: the one that is looked at. wanted: which layers, by name and
-    number.
+    batch: entries that the model is given, where it is known. entry: the one that is looked at. wanted: which layers,
+    by name and number.
     """
 
     def __init__(
-        self, model, take: Callable[[Taken], None], *, batch: int | None, entry: int, wanted: Callable[[str, int | None], bool]
+        self,
+        model,
+        take: Callable[[Taken], None],
+        *,
+        batch: int | None,
+        entry: int,
+        wanted: Callable[[str, int | None], bool],
     ):
         super().__init__(model, describing=True)
         self.take, self.batch, self.entry, self.wanted = take, batch, entry, wanted
@@ -51,7 +61,9 @@ class Recorder(Observer):
         """Without gradients; compiled modules run as they were written."""
         # A pass begins with the model, or with the part of it that writes.
         begins = [
-            module for module in self.modules.values() if module is self.top or hasattr(module, "prepare_inputs_for_generation")
+            module
+            for module in self.modules.values()
+            if module is self.top or hasattr(module, "prepare_inputs_for_generation")
         ]
         handles = [module.register_forward_pre_hook(self._begun) for module in begins]
         compiled = "torch._dynamo" in sys.modules  # loading it takes a second, and without it nothing is compiled
@@ -107,9 +119,17 @@ class Recorder(Observer):
         q, k, v = layout.cut(seen.q), layout.cut(held[0]), layout.cut(held[1])
         k, v = _grouped(k, v, module)
         common: dict[str, Any] = {
-            "name": seen.name, "layer": number, "turn": turn, "nth": nth, "q": q.copy(), "k": k.copy(), "v": v.copy(),
-            "out": _out(seen, layout, tuple(seen.q.shape)), "x": self._given(layout, q.shape[1]), "cross": self._crosses(),
-        }  # fmt: skip
+            "name": seen.name,
+            "layer": number,
+            "turn": turn,
+            "nth": nth,
+            "q": q.copy(),
+            "k": k.copy(),
+            "v": v.copy(),
+            "out": _out(seen, layout, tuple(seen.q.shape)),
+            "x": self._given(layout, q.shape[1]),
+            "cross": self._crosses(),
+        }
         notes = {"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)}
         if seen.kind == WRITTEN_OUT:
             return self._written(seen, layout, common, notes)
@@ -122,15 +142,28 @@ class Recorder(Observer):
         if layout.windows > 1:
             each = (len(q), q.shape[1] // layout.windows, k.shape[1] // layout.windows)
             inside, scored = window_rules(problem.mask, problem.score, layout.first, each, start)
-            return Taken(**common, mask=inside, score=scored, scale=problem.scale, engine=_ran(seen, problem),
-                         notes=notes | {"windows": layout.windows})  # fmt: skip
+            return Taken(
+                **common,
+                mask=inside,
+                score=scored,
+                scale=problem.scale,
+                engine=_ran(seen, problem),
+                notes=notes | {"windows": layout.windows},
+            )
         mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
         mask, score = hidden(mask, score, sizes, start, abs(problem.scale) * _longest(q) * _longest(k))
         if common["cross"] and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
             start = 0  # rows of one text over keys of another
-        return Taken(**common, mask=mask, score=score,
-                     scale=problem.scale, start=start, sinks=None if problem.sinks is None else np.array(problem.sinks),
-                     engine=_ran(seen, problem), notes=notes)  # fmt: skip
+        return Taken(
+            **common,
+            mask=mask,
+            score=score,
+            scale=problem.scale,
+            start=start,
+            sinks=None if problem.sinks is None else np.array(problem.sinks),
+            engine=_ran(seen, problem),
+            notes=notes,
+        )
 
     def _written(self, seen: Seen, layout: Layout, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
         """Rules where every step between the product and the softmax is known; the weights go along, to be compared."""
@@ -145,8 +178,17 @@ class Recorder(Observer):
         if rules is None:
             return Taken(**common, weights=weights, engine="written out", notes=notes)
         mask = None if rules.allowed is None else mask_of(rules.allowed, start)
-        return Taken(**common, mask=mask, score=None if rules.score.scored and not rules.score.children else rules.score,
-                     scale=rules.scale, start=start, sinks=rules.sinks, weights=weights, engine="written out", notes=notes)  # fmt: skip
+        return Taken(
+            **common,
+            mask=mask,
+            score=None if rules.score.scored and not rules.score.children else rules.score,
+            scale=rules.scale,
+            start=start,
+            sinks=rules.sinks,
+            weights=weights,
+            engine="written out",
+            notes=notes,
+        )
 
     def _windows_written(self, layout: Layout, weights, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
         """The weights of windows one after the other; between windows there are none."""
@@ -166,7 +208,9 @@ class Recorder(Observer):
         return (cache.keys(self.entry)[None], cache.values(self.entry)[None]) if held.start == 0 else (None, None)
 
     def _given(self, layout: Layout, rows: int) -> np.ndarray | None:
-        """What the layer was given: the first (B, Q, d) among the arguments of the innermost module that has one, as (Q, d)."""
+        """What the layer was given: the first (B, Q, d) among the arguments of the innermost module that has one, as
+        (Q, d).
+        """
         for running in reversed(self.stack):
             for value in (running.kwargs.get("hidden_states"), *running.args, *running.kwargs.values()):
                 if not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -194,7 +238,9 @@ class Recorder(Observer):
 
 
 def _unpack(seen: Seen, module) -> None:
-    """Takes apart what transformers packs for SDPA when one token is written: the heads of a group as rows of one head."""
+    """Takes apart what transformers packs for SDPA when one token is written: the heads of a group as rows of one
+    head.
+    """
     copies, heads = _groups(module)
     sizes = tuple(seen.q.shape)
     packed = seen.kind == SDPA and len(sizes) == 4 and sizes[2] == copies > 1 and sizes[1] * copies == heads

@@ -22,8 +22,13 @@ def pixels(processor: Any, picture: Any, text: Any) -> dict[str, Any]:
     named: dict[str, Any] = {"images": [image], "return_tensors": "pt"}
     if text is not None:
         if not hasattr(processor, "tokenizer"):
-            raise refuse("look", "a text that is not read", f"text= beside a picture, and {type(processor).__name__}",
-                         "a processor of both", "leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)")  # fmt: skip
+            raise refuse(
+                "look",
+                "a text that is not read",
+                given=f"text= beside a picture, and {type(processor).__name__}",
+                expected="a processor of both",
+                fix="leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)",
+            )
         named["text"] = [text] if isinstance(text, str) else list(text)
     return dict(processor(**named))
 
@@ -37,12 +42,22 @@ def _image(picture: Any) -> np.ndarray:
             with Image.open(picture) as opened:
                 return np.array(opened.convert("RGB"))
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise refuse("look", "the picture cannot be read", f"{picture}: {str(error).splitlines()[0]}", "an image file",
-                         "check the path, or convert it to PNG") from error  # fmt: skip
+            raise refuse(
+                "look",
+                "the picture cannot be read",
+                given=f"{picture}: {str(error).splitlines()[0]}",
+                expected="an image file",
+                fix="check the path, or convert it to PNG",
+            ) from error
     array = np.asarray(picture.convert("RGB") if hasattr(picture, "convert") else picture)
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
-        raise refuse("look", "not a picture", f"{array.dtype} {list(array.shape)}", "a path, an image, or bytes (rows, columns, 3)",
-                     "convert it: array.astype(np.uint8), colours last")  # fmt: skip
+        raise refuse(
+            "look",
+            "not a picture",
+            given=f"{array.dtype} {list(array.shape)}",
+            expected="a path, an image, or bytes (rows, columns, 3)",
+            fix="convert it: array.astype(np.uint8), colours last",
+        )
     return array
 
 
@@ -59,7 +74,9 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> tuple[tu
 
 
 def _colours(values: np.ndarray, processor: Any) -> np.ndarray:
-    """Bytes (rows, columns, 3): the processor's own scaling undone, or the values stretched from the smallest to the largest."""
+    """Bytes (rows, columns, 3): the processor's own scaling undone, or the values stretched from the smallest to the
+    largest.
+    """
     inner = getattr(processor, "image_processor", processor)
     mean, spread = getattr(inner, "image_mean", None), getattr(inner, "image_std", None)
     if mean is not None and spread is not None:
@@ -80,7 +97,8 @@ def png(colours: np.ndarray) -> bytes:
         head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
         parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
         made = b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+            for kind, body in parts
         )
         if len(made) <= LARGEST:
             return made

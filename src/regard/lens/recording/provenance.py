@@ -22,7 +22,7 @@ def facts() -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **found},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "exact": "figures and lse are sums over all keys",
-    }  # fmt: skip
+    }
 
 
 def hash_of(weights: Iterable[tuple[str, str, np.ndarray]]) -> str:

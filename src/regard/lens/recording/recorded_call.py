@@ -1,4 +1,6 @@
-"""One attention call as it was taken from a running model: its numbers for one batch entry, and the Call that it becomes."""
+"""One attention call as it was taken from a running model: its numbers for one batch entry, and the Call that it
+becomes.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ ROUNDING = 0.02  # the most that 16-bit scores may move a weight before the weig
 
 @dataclass(frozen=True, eq=False)
 class Taken:
-    """A call of one batch entry; the fields are those of `Call`. turn: which pass of the model · nth: among the calls of its layer.
+    """A call of one batch entry; the fields are those of `Call`. turn: which pass of the model · nth: among the calls
+    of its layer.
 
-    cross: whether its keys come from somewhere else than its rows. weights (H, Q, K): the model's own, where it built them.
+    cross: whether its keys come from somewhere else than its rows. weights (H, Q, K): the model's own, where it built
+    them.
     """
 
     name: str
@@ -58,12 +62,23 @@ class Taken:
 
 
 def measured(taken: Taken, queries: str, keys: str, special: np.ndarray, values: bool) -> Call:
-    """The Call between two axes, with its figures, compared with what came out of the model. special (K,): keys that are no words.
+    """The Call between two axes, with its figures, compared with what came out of the model. special (K,): keys that
+    are no words.
 
     Where the model built its weights and the rules do not give them, the weights themselves are kept.
     """
-    common: dict[str, Any] = {"name": taken.name, "layer": taken.layer, "queries": queries, "keys": keys, "engine": taken.engine,
-                              "mask": taken.mask, "start": taken.start, "v": taken.v, "x": taken.x, "out": taken.out}  # fmt: skip
+    common: dict[str, Any] = {
+        "name": taken.name,
+        "layer": taken.layer,
+        "queries": queries,
+        "keys": keys,
+        "engine": taken.engine,
+        "mask": taken.mask,
+        "start": taken.start,
+        "v": taken.v,
+        "x": taken.x,
+        "out": taken.out,
+    }
     rules: dict[str, Any] = {"score": taken.score, "scale": taken.scale, "sinks": taken.sinks}
     call, why = None, taken.notes.get("unread")
     if why is None:
@@ -80,7 +95,9 @@ def measured(taken: Taken, queries: str, keys: str, special: np.ndarray, values:
 
 
 def _gives(call: Call, weights: np.ndarray) -> bool:
-    """Whether the call's weights are the model's, up to the rounding of scores in the model's dtype; rows without keys aside."""
+    """Whether the call's weights are the model's, up to the rounding of scores in the model's dtype; rows without keys
+    aside.
+    """
     H, Q, K = call.shape
     assert call.q is not None
     step = max(1, COMPARED // max(H * K, 1))
@@ -97,7 +114,9 @@ def _gives(call: Call, weights: np.ndarray) -> bool:
 
 
 def checked(call: Call) -> dict[str, Any]:
-    """How far Σ p v is from what came out of the model, as a share of its largest number; for long calls in some of the rows."""
+    """How far Σ p v is from what came out of the model, as a share of its largest number; for long calls in some of the
+    rows.
+    """
     H, Q, K = call.shape
     if call.out is None or call.v is None or call.notes.get("dropout"):  # what falls out is not known afterwards
         return {}

@@ -23,8 +23,8 @@ LIKELIEST = 8  # candidates that are kept for every written token
 
 
 def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
-    """The run of a model as it is. One that was opened here and that regard refuses runs on its own code, which is watched; a loaded
-    one that is set to an implementation that cannot be seen runs on regard instead."""
+    """The run of a model as it is. One that was opened here and that regard refuses runs on its own code, which is
+    watched; a loaded one that is set to an implementation that cannot be seen runs on regard instead."""
     model = opened.model
     try:
         return _recorded(opened, given, asked, writes)
@@ -64,24 +64,40 @@ def _recorded(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
 
 
 class _Written:
-    """A text that the model writes greedily. One token more is asked for than is looked at, so that the last one has its row too."""
+    """A text that the model writes greedily. One token more is asked for than is looked at, so that the last one has
+    its row too.
+    """
 
     def __init__(self, opened: Opened, given: Given, entry: int, writes: int):
         self.opened, self.given, self.entry, self.writes = opened, given, entry, writes
         self.decodes = bool(getattr(opened.model.config, "is_encoder_decoder", False))
         if not getattr(opened.model, "can_generate", lambda: False)():
-            raise refuse("look", "a model that does not write", f"generate={writes} for {type(opened.model).__name__}",
-                         "a model with a language head", "load it with AutoModelForCausalLM, or leave generate= out")  # fmt: skip
+            raise refuse(
+                "look",
+                "a model that does not write",
+                given=f"generate={writes} for {type(opened.model).__name__}",
+                expected="a model with a language head",
+                fix="load it with AutoModelForCausalLM, or leave generate= out",
+            )
         ids = given.inputs.get("decoder_input_ids" if self.decodes else "input_ids")
         if ids is None and not self.decodes:
             raise refuse(
-                "look", "nothing to write on from", f"generate={writes} without input_ids", "a beginning", "give a text"
+                "look",
+                "nothing to write on from",
+                given=f"generate={writes} without input_ids",
+                expected="a beginning",
+                fix="give a text",
             )
         begun = 1 if ids is None else ids.shape[1]
         self.rows = begun + writes
         if opened.longest is not None and self.rows > opened.longest:
-            raise refuse("look", "the text is too long for the model", f"{begun} tokens and {writes} more",
-                         f"at most {opened.longest} for {opened.name}", "write fewer tokens")  # fmt: skip
+            raise refuse(
+                "look",
+                "the text is too long for the model",
+                given=f"{begun} tokens and {writes} more",
+                expected=f"at most {opened.longest} for {opened.name}",
+                fix="write fewer tokens",
+            )
 
     def generate(self):
         config, padded = self.opened.model.generation_config, {}
@@ -90,9 +106,15 @@ class _Written:
             known = (getattr(self.opened.words, "pad_token_id", None), end, 0)
             padded["pad_token_id"] = next(token for token in known if token is not None)
         return self.opened.model.generate(
-            **self.given.inputs, **padded, max_new_tokens=self.writes + 1, do_sample=False, num_beams=1, use_cache=True,
-            return_dict_in_generate=True, output_scores=True,
-        )  # fmt: skip
+            **self.given.inputs,
+            **padded,
+            max_new_tokens=self.writes + 1,
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
 
     def after(self, came, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
         """The axes with what was written, its steps, and whether the model stopped by itself."""
@@ -111,7 +133,9 @@ class _Written:
 
     def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
         found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))
-        return tuple(zip((self._tokens([token])[0] for token in found.indices.tolist()), found.values.tolist(), strict=True))
+        return tuple(
+            zip((self._tokens([token])[0] for token in found.indices.tolist()), found.values.tolist(), strict=True)
+        )
 
     def _tokens(self, ids: list[int]) -> tuple[str, ...]:
         tokenizer = self.opened.words

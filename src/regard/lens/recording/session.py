@@ -24,9 +24,17 @@ After = Callable[[Any, Keeper], tuple[Sequence[Step], dict[str, Any]]]
 
 
 def record_module(
-    model, call: Callable[[], Any], *, name: str, text: str, axes: Axes, batch: int | None, asked: Asked,
-    rows: int = 0, after: After | None = None,
-) -> Run:  # fmt: skip
+    model,
+    call: Callable[[], Any],
+    *,
+    name: str,
+    text: str,
+    axes: Axes,
+    batch: int | None,
+    asked: Asked,
+    rows: int = 0,
+    after: After | None = None,
+) -> Run:
     """The run that `call()` makes of the model. rows: how many there will be when passes are joined, 0 for one pass.
 
     after(what call gave, keeper): the steps and facts of a generation, once the model has run; it completes the axes.
@@ -36,7 +44,9 @@ def record_module(
 
     def alike(layer: str) -> int:
         kind = type(modules.get(layer))
-        return sum(type(module) is kind and asked.wants(path, layer_number(module, path)) for path, module in modules.items())
+        return sum(
+            type(module) is kind and asked.wants(path, layer_number(module, path)) for path, module in modules.items()
+        )
 
     with keeping(asked, axes, alike, rows) as keeper:
         recorder = Recorder(model, keeper.take, batch=batch, entry=asked.entry, wanted=asked.wants)
@@ -44,7 +54,9 @@ def record_module(
             came = _called(call, name)
         steps, told = ((), {}) if after is None else after(came, keeper)
         known = (
-            {} if owner is None else {"implementation": sorted(implementations(owner)), "weights": hash_of(weights_of(owner))}
+            {}
+            if owner is None
+            else {"implementation": sorted(implementations(owner)), "weights": hash_of(weights_of(owner))}
         )
         return keeper.run(name, text, recorder.passed, steps, {**facts(), **known, **told})
 
@@ -56,15 +68,22 @@ def _called(call: Callable[[], Any], name: str) -> Any:
         raise
     except Exception as error:  # somebody else's code, which may fail in any way
         line = (str(error).strip() or "without a word").splitlines()[0]
-        raise refuse("look", f"the model stopped with {type(error).__name__}", f"{name}: {line[:200]}", "inputs that it takes",
-                     "regard.torch.trace(model, inputs) says where it stopped, and what it was given there") from error  # fmt: skip
+        raise refuse(
+            "look",
+            f"the model stopped with {type(error).__name__}",
+            given=f"{name}: {line[:200]}",
+            expected="inputs that it takes",
+            fix="regard.torch.trace(model, inputs) says where it stopped, and what it was given there",
+        ) from error
 
 
 @contextlib.contextmanager
 def on_regard(model) -> Iterator[None]:
     """The model of transformers runs on regard; what each of its parts was set to is put back."""
     hf.register()
-    configs = {id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None}
+    configs = {
+        id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None
+    }
     before = {key: getattr(config, "_attn_implementation", None) for key, config in configs.items()}
     model.set_attn_implementation(NAME)
     try:

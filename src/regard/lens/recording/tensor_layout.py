@@ -45,8 +45,8 @@ def declared(owner: Any, name: str) -> Any:
 class Layout:
     """A call whose tensors are (B, H, rows, depth), or (B·H, rows, depth) as batched products want them.
 
-    entry: which batch entry is looked at. windows: how many of the call's own batch belong to one entry of the model's; their rows
-    are put one window after the other.
+    entry: which batch entry is looked at. windows: how many of the call's own batch belong to one entry of the model's;
+    their rows are put one window after the other.
     """
 
     batch: int
@@ -65,7 +65,9 @@ class Layout:
         known = next(
             (found for owner in (module, config) for name in HEADS if type(found := declared(owner, name)) is int), None
         )
-        heads = known if known and lead[0] % known == 0 else lead[0] // batch if batch and lead[0] % batch == 0 else lead[0]
+        heads = (
+            known if known and lead[0] % known == 0 else lead[0] // batch if batch and lead[0] % batch == 0 else lead[0]
+        )
         own = lead[0] // heads
         return cls(own, heads, entry, own // batch if batch and own % batch == 0 else 1)
 

@@ -12,7 +12,9 @@ __all__ = ["Axis", "Segment"]
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of an axis with a name of its own, such as a system prompt or a document: positions start … stop − 1."""
+    """A stretch of an axis with a name of its own, such as a system prompt or a document: positions start … stop −
+    1.
+    """
 
     start: int
     stop: int
@@ -23,9 +25,10 @@ class Segment:
 class Axis:
     """Positions in a row, each with its words.
 
-    name: "text", "source", "target", "patches", … · tokens: as they should be read, still untrusted · special: true where the
-    tokenizer or the model, not the text, put the token · grid: (rows, columns) of patches, which are the tokens that are not
-    special, in reading order · picture: the PNG file that the patches were cut from · segments: in order, without overlaps.
+    name: "text", "source", "target", "patches", … · tokens: as they should be read, still untrusted · special: true
+    where the tokenizer or the model, not the text, put the token · grid: (rows, columns) of patches, which are the
+    tokens that are not special, in reading order · picture: the PNG file that the patches were cut from · segments: in
+    order, without overlaps.
     """
 
     name: str
@@ -38,18 +41,43 @@ class Axis:
     def __post_init__(self):
         reasons = []
         if not self.tokens:
-            reasons.append(Reason("nothing to look at", f"axis {self.name!r} of 0 tokens", "at least one", "give a text"))
+            reasons.append(
+                Reason(
+                    "nothing to look at",
+                    given=f"axis {self.name!r} of 0 tokens",
+                    expected="at least one",
+                    fix="give a text",
+                )
+            )
         if len(self.special) != len(self.tokens):
-            reasons.append(Reason("flags that do not fit the tokens", f"{len(self.special)} flags, {len(self.tokens)} tokens",
-                                  "one flag per token", "mark each token as special or not"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "flags that do not fit the tokens",
+                    given=f"{len(self.special)} flags, {len(self.tokens)} tokens",
+                    expected="one flag per token",
+                    fix="mark each token as special or not",
+                )
+            )
         elif self.grid is not None and self.grid[0] * self.grid[1] != self.special.count(False):
-            reasons.append(Reason("a grid that does not fit the patches", f"{self.grid[0]} × {self.grid[1]} for "
-                                  f"{self.special.count(False)} patches", "one cell per patch", "check the patch size"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "a grid that does not fit the patches",
+                    given=f"{self.grid[0]} × {self.grid[1]} for {self.special.count(False)} patches",
+                    expected="one cell per patch",
+                    fix="check the patch size",
+                )
+            )
         at = 0
         for part in self.segments:
             if not at <= part.start < part.stop <= len(self.tokens):
-                reasons.append(Reason("segments that do not fit the axis", f"{part}", f"in order, within {len(self.tokens)} tokens",
-                                      "sort them, and cut them to the axis"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        "segments that do not fit the axis",
+                        given=f"{part}",
+                        expected=f"in order, within {len(self.tokens)} tokens",
+                        fix="sort them, and cut them to the axis",
+                    )
+                )
             at = part.stop
         if reasons:
             raise Refused("Axis", reasons)

@@ -25,8 +25,8 @@ Part = slice | Sequence[int] | np.ndarray | int | None
 class Overview:
     """The whole matrix of every head as a small picture of R × C cells, (H, R, C) float32.
 
-    share: the mean over a cell's rows of the sum over its keys, so that the rows of the picture sum to 1 as well · largest: the
-    largest weight in the cell. exact: how the numbers came about: "exact", or "sampled 1 row of 16".
+    share: the mean over a cell's rows of the sum over its keys, so that the rows of the picture sum to 1 as well ·
+    largest: the largest weight in the cell. exact: how the numbers came about: "exact", or "sampled 1 row of 16".
     """
 
     share: np.ndarray
@@ -38,12 +38,13 @@ class Overview:
 class Call:
     """One attention call of one batch entry.
 
-    name: the path of the layer that made it · layer: its number · queries, keys: names of the axes along rows and columns; "queries"
-    are rows that stand on the key axis without being all of it
-    q (H, Q, D) · k (G, K, D) · lse (H, Q) · mask, score: rules over head, query, key, or None · scale: of q·k · start: the key
-    position at which row 0 stands · sinks (H, S) or None · engine: what computed the call in the model
-    given (H, Q, K): weights that were handed over as they are, without q and k; a mask then says what they should keep to
-    v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, where they were kept
+    name: the path of the layer that made it · layer: its number · queries, keys: names of the axes along rows and
+    columns; "queries" are rows that stand on the key axis without being all of it q (H, Q, D) · k (G, K, D) · lse (H,
+    Q) · mask, score: rules over head, query, key, or None · scale: of q·k · start: the key position at which row 0
+    stands · sinks (H, S) or None · engine: what computed the call in the model
+    given (H, Q, K): weights that were handed over as they are, without q and k; a mask then says what they should keep
+    to v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, where they were
+    kept
     rows: figures of every row, (H, Q) each, by name (`figures.ROWS`) · received (H, K): what each key receives
     notes: what else is known, as plain JSON: the module's own scale, softcap, window, groups, dtype, seconds
     """
@@ -76,8 +77,13 @@ class Call:
 
     def __post_init__(self):
         if (self.given is None) == (self.q is None or self.k is None):
-            raise refuse("Call", "neither weights nor what they come from, or both", f"{self.name}", "q and k, or given weights",
-                         "leave one of them out")  # fmt: skip
+            raise refuse(
+                "Call",
+                "neither weights nor what they come from, or both",
+                given=f"{self.name}",
+                expected="q and k, or given weights",
+                fix="leave one of them out",
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -128,10 +134,16 @@ class Call:
         return found
 
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
-        """The scores before mask and softmax, (heads, rows, keys) float64. Refused: a call of which only the weights are known."""
+        """The scores before mask and softmax, (heads, rows, keys) float64. Refused: a call of which only the weights
+        are known.
+        """
         if self.given is not None:
             raise refuse(
-                "scores", "only the weights of this call are known", self.name, "a call with q and k", "record the model"
+                "scores",
+                "only the weights of this call are known",
+                given=self.name,
+                expected="a call with q and k",
+                fix="record the model",
             )
         return self._scored(*self._places(heads, rows, keys))
 
@@ -139,7 +151,11 @@ class Call:
         """scale · q·k, before the score rule, (heads, rows, keys) float64; refused as `scores` is."""
         if self.given is not None:
             raise refuse(
-                "logits", "only the weights of this call are known", self.name, "a call with q and k", "record the model"
+                "logits",
+                "only the weights of this call are known",
+                given=self.name,
+                expected="a call with q and k",
+                fix="record the model",
             )
         return self._logits(*self._places(heads, rows, keys))
 
@@ -167,8 +183,12 @@ class Call:
         return np.broadcast_to(seen, (len(h), len(i), len(j)))
 
     def _variables(self, h, i, j) -> dict[str, np.ndarray]:
-        return {"batch": np.zeros((1, 1, 1), np.int64), "head": h[:, None, None], "query": self.start + i[None, :, None],
-                "key": j[None, None, :]}  # fmt: skip
+        return {
+            "batch": np.zeros((1, 1, 1), np.int64),
+            "head": h[:, None, None],
+            "query": self.start + i[None, :, None],
+            "key": j[None, None, :],
+        }
 
     def _lse(self, h, i) -> np.ndarray:
         return np.asarray(self.lse[np.ix_(h, i)], np.float64)
@@ -179,6 +199,11 @@ class Call:
             try:
                 found.append(np.atleast_1d(np.arange(count)[slice(None) if part is None else part]))
             except (IndexError, TypeError, ValueError) as error:
-                raise refuse("weights", f"{name} outside the matrix", f"{name}={part!r}: {error}", f"positions among {count}",
-                             "count from 0, or from the end with negative numbers") from error  # fmt: skip
+                raise refuse(
+                    "weights",
+                    f"{name} outside the matrix",
+                    given=f"{name}={part!r}: {error}",
+                    expected=f"positions among {count}",
+                    fix="count from 0, or from the end with negative numbers",
+                ) from error
         return found

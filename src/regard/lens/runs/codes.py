@@ -1,7 +1,8 @@
-"""Weights in a byte or two each: logarithmic codes with a known relative error, and codes for all that is no plain weight.
+"""Weights in a byte or two each: logarithmic codes with a known relative error, and codes for all that is no plain
+weight.
 
-    0 masked · 1 exactly 0 · 2 not a number · 3 below 10⁻⁶ · 4 out of range (below 0, above 1) · 5 weight where the mask forbids it
-    6 … 255 the weight 10^(6·(code − 6)/249 − 6), so that 1 is exact
+    0 masked · 1 exactly 0 · 2 not a number · 3 below 10⁻⁶ · 4 out of range (below 0, above 1) · 5 weight where the mask
+    forbids it 6 … 255 the weight 10^(6·(code − 6)/249 − 6), so that 1 is exact
 
 A second byte, where it is kept, divides each step by 256; beside code 5 it is the code of the forbidden weight.
 """
@@ -43,10 +44,11 @@ def encode(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(coarse, fine) uint8 codes of weights; allowed: where the mask lets a row look, everywhere by default.
 
-    worst: where several weights are shown as one, the code of what is `wrong` among them, which wins; 0 where nothing is, and then
-    the sum of a row of 16-bit weights may well round to more than 1.
+    worst: where several weights are shown as one, the code of what is `wrong` among them, which wins; 0 where nothing
+    is, and then the sum of a row of 16-bit weights may well round to more than 1.
 
-    >>> codes = encode(np.array([0.0, 0.0, 1e-6, 1.0, 0.5, np.nan, 2.0]), np.array([False, True, True, True, True, True, True]))
+    >>> attended = np.array([False, True, True, True, True, True, True])
+    >>> codes = encode(np.array([0.0, 0.0, 1e-6, 1.0, 0.5, np.nan, 2.0]), attended)
     >>> codes[0].tolist(), decode(*codes)[2:5].round(4).tolist()
     ([0, 1, 6, 255, 243, 2, 4], [0.0, 1.0, 0.5])
     """
@@ -65,7 +67,9 @@ def encode(
 
 
 def wrong(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray | None:
-    """The codes of weights that are none, are out of range or stand where the mask forbids them, 0 elsewhere; None without any."""
+    """The codes of weights that are none, are out of range or stand where the mask forbids them, 0 elsewhere; None
+    without any.
+    """
     within = weights.min() >= 0 and weights.max() <= ABOVE  # neither holds for NaN
     if within and (allowed.all() or not weights[~allowed].any()):
         return None

@@ -17,7 +17,8 @@ from .tiles import overview
 
 __all__ = ["AVERAGED", "ROWS", "means", "measured", "of_weights"]
 
-# Every row's figures by name; all but "low", "high", "attended", "strongest" and "wrong" are averaged over the rows of a head.
+# Every row's figures by name; all but "low", "high", "attended", "strongest" and "wrong" are averaged over the rows of
+# a head.
 ROWS = {
     "entropy": "−Σ p ln p, in nats",
     "spread": "entropy as a share of ln(visible keys), 0 where one key is visible",
@@ -43,47 +44,91 @@ CELLS = 128  # along the side of the overview
 
 
 def measured(
-    q, k, special, *, mask: Expr | None = None, score: Expr | None = None, scale: float = 1.0, start: int = 0, sinks=None,
+    q,
+    k,
+    special,
+    *,
+    mask: Expr | None = None,
+    score: Expr | None = None,
+    scale: float = 1.0,
+    start: int = 0,
+    sinks=None,
     cells: int = CELLS,
-) -> dict[str, Any]:  # fmt: skip
-    """What a recorded call holds besides q, k and its rules: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
+) -> dict[str, Any]:
+    """What a recorded call holds besides q, k and its rules: lse (H, Q), rows {figure: (H, Q)}, received (H, K),
+    overview.
 
-    q (H, Q, D) · k (G, K, D) · special (K,) booleans: keys that stand for no word of the text · cells: along the sides of the
-    overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy. Where the rounding of
-    float32 would show in weights, float64 is computed with; lse is kept in float64, since all weights follow from it.
+    q (H, Q, D) · k (G, K, D) · special (K,) booleans: keys that stand for no word of the text · cells: along the sides
+    of the overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy. Where
+    the rounding of float32 would show in weights, float64 is computed with; lse is kept in float64, since all weights
+    follow from it.
     """
     (H, Q), K = q.shape[:2], k.shape[1]
     marked = frozen_table(np.asarray(special, bool), "special")[key]
-    sets = {"special": marked, "itself": key == query, "previous": key == query - 1, "first": key == 0,
-            "distant": ~marked & ((key < query - 1) | (key > query + 1))}  # fmt: skip
+    sets = {
+        "special": marked,
+        "itself": key == query,
+        "previous": key == query - 1,
+        "first": key == 0,
+        "distant": ~marked & ((key < query - 1) | (key > query + 1)),
+    }
     columns = min(cells, K)
     short = H * Q * K <= SMALL
 
     def asked(q, k):
         return attention_stats(
-            q, k, of=["lse", "entropy", "maximum", "distance", "range", "counts", "received",
-                      *(mass(keys, name=name) for name, keys in sets.items()), pooled(min(cells, Q), columns)],
-            mask=mask, score=score, scale=scale, query_start=start, sinks=sinks, engine="reference" if short else "auto",
-        )  # fmt: skip
+            q,
+            k,
+            of=[
+                "lse",
+                "entropy",
+                "maximum",
+                "distance",
+                "range",
+                "counts",
+                "received",
+                *(mass(keys, name=name) for name, keys in sets.items()),
+                pooled(min(cells, Q), columns),
+            ],
+            mask=mask,
+            score=score,
+            scale=scale,
+            query_start=start,
+            sinks=sinks,
+            engine="reference" if short else "auto",
+        )
 
     found = None if short or too_large(q, k, scale) else asked(q, k)
     if found is None or too_large(q, k, scale, found.lse):
         found = asked(q.astype(np.float64), k.astype(np.float64))
     rows = {
-        "entropy": found.entropy, "spread": spread(found.entropy, found.counts.attended), "maximum": found.maximum.weight,
-        "strongest": found.maximum.key, **{name: found[name] for name in sets},
-        "distance": np.sqrt(found.distance.mean**2 + found.distance.variance), "low": found.range.minimum,
-        "high": found.range.maximum, "attended": found.counts.attended, "wrong": found.counts.nan + found.counts.inf,
-    }  # fmt: skip
+        "entropy": found.entropy,
+        "spread": spread(found.entropy, found.counts.attended),
+        "maximum": found.maximum.weight,
+        "strongest": found.maximum.key,
+        **{name: found[name] for name in sets},
+        "distance": np.sqrt(found.distance.mean**2 + found.distance.variance),
+        "low": found.range.minimum,
+        "high": found.range.maximum,
+        "attended": found.counts.attended,
+        "wrong": found.counts.nan + found.counts.inf,
+    }
     picture = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
-    return {"lse": found.lse.astype(np.float64), "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
-            "received": compact(found.received), "overview": picture}  # fmt: skip
+    return {
+        "lse": found.lse.astype(np.float64),
+        "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
+        "received": compact(found.received),
+        "overview": picture,
+    }
 
 
-def of_weights(given: np.ndarray, special, *, mask: Expr | None = None, start: int = 0, cells: int = CELLS) -> dict[str, Any]:
+def of_weights(
+    given: np.ndarray, special, *, mask: Expr | None = None, start: int = 0, cells: int = CELLS
+) -> dict[str, Any]:
     """The same for weights (H, Q, K) that are known as they are, which need not keep to the mask, or sum to 1.
 
-    lse is the logarithm of a row's sum; scores are not known (low and high are NaN); "wrong" counts weights that are no weights.
+    lse is the logarithm of a row's sum; scores are not known (low and high are NaN); "wrong" counts weights that are no
+    weights.
     """
     H, Q, K = given.shape
     special, keys = np.asarray(special, bool), np.arange(K)
@@ -104,8 +149,12 @@ def of_weights(given: np.ndarray, special, *, mask: Expr | None = None, start: i
     rows["low"][...] = rows["high"][...] = np.nan
     whole = {name: rows[name].astype(np.int32) for name in ("strongest", "attended", "wrong")}
     picture = overview(Call("weights", None, "", "", lse, given=given), cells)
-    return {"lse": lse, "rows": {name: compact(values) for name, values in (rows | whole).items()},
-            "received": compact(received), "overview": picture}  # fmt: skip
+    return {
+        "lse": lse,
+        "rows": {name: compact(values) for name, values in (rows | whole).items()},
+        "received": compact(received),
+        "overview": picture,
+    }
 
 
 def figures_of(p: np.ndarray, free: np.ndarray, away: np.ndarray, special: np.ndarray) -> dict[str, np.ndarray]:
@@ -117,12 +166,20 @@ def figures_of(p: np.ndarray, free: np.ndarray, away: np.ndarray, special: np.nd
     entropy, attended, sums = -(p * np.log(np.where(p == 0, 1, p))).sum(-1), free.sum(-1), p.sum(-1)
     most = p.max(-1)
     return {
-        "entropy": entropy, "spread": spread(entropy, attended), "maximum": most,
-        "strongest": np.where((most == 0) | np.isnan(most), -1, p.argmax(-1)), "special": on(special), "itself": on(away == 0),
-        "previous": on(away == 1), "first": p[:, 0], "distant": on(~special & (np.abs(away) > 1)),
+        "entropy": entropy,
+        "spread": spread(entropy, attended),
+        "maximum": most,
+        "strongest": np.where((most == 0) | np.isnan(most), -1, p.argmax(-1)),
+        "special": on(special),
+        "itself": on(away == 0),
+        "previous": on(away == 1),
+        "first": p[:, 0],
+        "distant": on(~special & (np.abs(away) > 1)),
         "distance": np.sqrt((p * away**2).sum(-1) / np.where(sums == 0, 1, sums)),
-        "attended": attended, "wrong": (~((p >= 0) & (p <= ABOVE))).sum(-1), "forbidden": on(~free),
-    }  # fmt: skip
+        "attended": attended,
+        "wrong": (~((p >= 0) & (p <= ABOVE))).sum(-1),
+        "forbidden": on(~free),
+    }
 
 
 def spread(entropy: np.ndarray, attended: np.ndarray) -> np.ndarray:
@@ -138,7 +195,9 @@ def compact(values: np.ndarray) -> np.ndarray:
 
 
 def means(call: Call) -> dict[str, np.ndarray]:
-    """The mean of every averaged figure over the rows that may attend something, (H,) float64; NaN if there are none."""
+    """The mean of every averaged figure over the rows that may attend something, (H,) float64; NaN if there are
+    none.
+    """
     if "attended" not in call.rows:
         return {}
     seeing = call.rows["attended"] > 0

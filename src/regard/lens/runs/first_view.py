@@ -31,10 +31,10 @@ class Choice:
 def choose(run: Run, call: int | None = None, head: int | None = None, token: str | None = None) -> Choice:
     """The place to look at.
 
-    The firmness of a row is the largest weight that it gives to an ordinary token at least two positions away, or to any ordinary
-    token of another text; in long texts 0 where the largest weight of all lies elsewhere, so that no weight is computed again. A
-    head is chosen by the mean firmness of its ordinary rows, or by that of the token's row alone; a row by its own,
-    weighed with the logarithm of how many keys it sees.
+    The firmness of a row is the largest weight that it gives to an ordinary token at least two positions away, or to
+    any ordinary token of another text; in long texts 0 where the largest weight of all lies elsewhere, so that no
+    weight is computed again. A head is chosen by the mean firmness of its ordinary rows, or by that of the token's row
+    alone; a row by its own, weighed with the logarithm of how many keys it sees.
 
     call: by its number · token: a position among the rows, or a word of their text. Refused: what is not there.
 
@@ -48,10 +48,23 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
     reasons = []
     calls = range(len(run.calls)) if call is None else [call]
     if call is not None and not 0 <= call < len(run.calls):
-        reasons.append(Reason("no such call", where, f"0 to {len(run.calls) - 1}", "count from 0, in the order of the table"))
+        reasons.append(
+            Reason(
+                "no such call",
+                given=where,
+                expected=f"0 to {len(run.calls) - 1}",
+                fix="count from 0, in the order of the table",
+            )
+        )
     elif head is not None and not any(0 <= head < run.calls[at].shape[0] for at in calls):
-        reasons.append(Reason("no such head", f"head {head}" + (f" of {where}" if where else ""),
-                              f"0 to {max(run.calls[at].shape[0] for at in calls) - 1}", "count from 0"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "no such head",
+                given=f"head {head}" + (f" of {where}" if where else ""),
+                expected=f"0 to {max(run.calls[at].shape[0] for at in calls) - 1}",
+                fix="count from 0",
+            )
+        )
     if reasons:
         raise Refused("look", reasons)
     rows = {} if token is None else _positions(run, sorted({run.calls[at].queries for at in calls}), token)
@@ -107,8 +120,13 @@ def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
     found = {name: at for name in names if (at := _position(run.axes[name], token)) is not None}
     if not found:
         words = " ".join(visible(part) for part in run.axes[names[0]].tokens[:40])
-        raise refuse("look", "no such token", f"{token!r}", f"a position from 0 to {max(len(run.axes[name]) for name in names) - 1}, "
-                     "or a word of the text", f"choose among: {words}")  # fmt: skip
+        raise refuse(
+            "look",
+            "no such token",
+            given=f"{token!r}",
+            expected=f"a position from 0 to {max(len(run.axes[name]) for name in names) - 1}, or a word of the text",
+            fix=f"choose among: {words}",
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Token text made visible: whitespace, control and direction marks become signs that cannot act on the page or terminal."""
+"""Token text made visible: whitespace, control and direction marks become signs that cannot act on the page or
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,23 @@ __all__ = ["visible", "words"]
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Controls, format marks (joiners, directions), separators, surrogates, private and unassigned letters have no picture …
 UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"}
-# … nor have these: variation selectors, and joiners, fillers, vowels and blanks without ink. Source: Unicode, Default_Ignorable_Code_Point.
-INKLESS = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810), 0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800,
-           0x3164, 0xFFA0, 0x16FE4, 0x1D159}  # fmt: skip
+# … nor have these: variation selectors, and joiners, fillers, vowels and blanks without ink. Source: Unicode,
+# Default_Ignorable_Code_Point.
+INKLESS = {
+    *range(0xFE00, 0xFE10),
+    *range(0xE0100, 0xE01F0),
+    *range(0x180B, 0x1810),
+    0x034F,
+    0x115F,
+    0x1160,
+    0x17B4,
+    0x17B5,
+    0x2800,
+    0x3164,
+    0xFFA0,
+    0x16FE4,
+    0x1D159,
+}
 MARKS = 4  # on one letter: more than any language writes
 
 

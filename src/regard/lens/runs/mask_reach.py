@@ -1,4 +1,6 @@
-"""Reach: in which cells of a map some pair may be attended, by bounds of the mask over ever smaller boxes, seldom pair by pair."""
+"""Reach: in which cells of a map some pair may be attended, by bounds of the mask over ever smaller boxes, seldom pair
+by pair.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def reach(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(cells with a pair that may be attended, cells of which it was not found out), booleans like `asked`.
 
-    heads (H,) · rows (R + 1,), keys (C + 1,): positions where cells begin and end · asked (H, R, C): the cells in question.
+    heads (H,) · rows (R + 1,), keys (C + 1,): positions where cells begin and end · asked (H, R, C): the cells in
+    question.
 
     >>> from regard.language.expr import key, query
     >>> edges = np.arange(0, 9, 2)
@@ -28,16 +31,22 @@ def reach(
     found, unknown = np.zeros(asked.shape, bool), np.zeros(asked.shape, bool)
     h, line, column = np.nonzero(asked)
     cell = np.flatnonzero(asked)
-    # Each box is a column: its cell, its head, its first row and the one past its last, its first key and the one past its last.
+    # Each box is a column: its cell, its head, its first row and the one past its last, its first key and the one past
+    # its last.
     boxes = np.stack([cell, heads[h], rows[line], rows[line + 1], keys[column], keys[column + 1]])
     while boxes.shape[1]:
         cell, head, top, bottom, left, right = boxes
         single = (bottom - top == 1) & (right - left == 1)
         which = head.astype(np.float64)
-        verdict = bounds(mask, {
-            "batch": Interval(0 * which, 0 * which), "head": Interval(which, which),
-            "query": Interval(top.astype(np.float64), bottom - 1.0), "key": Interval(left.astype(np.float64), right - 1.0),
-        })  # fmt: skip
+        verdict = bounds(
+            mask,
+            {
+                "batch": Interval(0 * which, 0 * which),
+                "head": Interval(which, which),
+                "query": Interval(top.astype(np.float64), bottom - 1.0),
+                "key": Interval(left.astype(np.float64), right - 1.0),
+            },
+        )
         surely, perhaps = (np.broadcast_to(each, cell.shape).copy() for each in (verdict.lo >= 1, verdict.hi > 0))
         if single.any():
             point = {"batch": 0, "head": head[single], "query": top[single], "key": left[single]}

@@ -13,7 +13,8 @@ LARGE = FINE_ERROR / 2 / float(np.finfo(np.float32).eps)  # about 450
 
 
 def too_large(q: np.ndarray, k: np.ndarray, scale: float, lse: np.ndarray | None = None) -> bool:
-    """Whether float32 is too coarse for a call: its scores, at most scale ‖q‖ ‖k‖, or its lse pass 450. What is float64 is not.
+    """Whether float32 is too coarse for a call: its scores, at most scale ‖q‖ ‖k‖, or its lse pass 450. What is float64
+    is not.
 
     >>> too_large(np.ones((1, 2, 4), np.float32), np.ones((1, 2, 4), np.float32), 1.0, np.array([[-np.inf, 1e5]]))
     True

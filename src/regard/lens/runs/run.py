@@ -16,7 +16,9 @@ __all__ = ["Run", "Step"]
 
 @dataclass(frozen=True)
 class Step:
-    """One token that a model wrote: its position on the axis, and the likeliest tokens with their probabilities, falling."""
+    """One token that a model wrote: its position on the axis, and the likeliest tokens with their probabilities,
+    falling.
+    """
 
     position: int
     candidates: tuple[tuple[str, float], ...]
@@ -26,9 +28,10 @@ class Step:
 class Run:
     """Every attention call of one text (picture, pair of texts, arrays) through one model.
 
-    axes: by name · calls: in the order in which they were made · steps: what was generated, one entry per written token; the rows
-    of a generated run are joined, so a call has the rows of the prompt and one for each step · facts: plain JSON: versions of the
-    libraries, the hash of the weights, when, what was left out and why, and what is exact, sampled or pooled.
+    axes: by name · calls: in the order in which they were made · steps: what was generated, one entry per written
+    token; the rows of a generated run are joined, so a call has the rows of the prompt and one for each step · facts:
+    plain JSON: versions of the libraries, the hash of the weights, when, what was left out and why, and what is exact,
+    sampled or pooled.
     """
 
     model: str
@@ -41,18 +44,37 @@ class Run:
     def __post_init__(self):
         reasons = []
         if not self.calls:
-            reasons.append(Reason("nothing to look at", "no attention call", "at least one", "give a model that attends"))
+            reasons.append(
+                Reason(
+                    "nothing to look at",
+                    given="no attention call",
+                    expected="at least one",
+                    fix="give a model that attends",
+                )
+            )
         for call in self.calls:
             for name, size in ((call.queries, call.shape[1]), (call.keys, call.shape[2])):
                 axis = self.axes.get(name)
                 if axis is None or len(axis) != size:
                     known = ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
-                    reasons.append(Reason("a call that does not fit its axes", f"{call.name}: {name} of {size}", known or "axes",
-                                          "give every axis its tokens"))  # fmt: skip
+                    reasons.append(
+                        Reason(
+                            "a call that does not fit its axes",
+                            given=f"{call.name}: {name} of {size}",
+                            expected=known or "axes",
+                            fix="give every axis its tokens",
+                        )
+                    )
         longest = max(map(len, self.axes.values()), default=0)
         if outside := [step.position for step in self.steps if not 0 <= step.position < longest]:
-            reasons.append(Reason("steps outside every axis", f"positions {', '.join(map(str, outside[:5]))[:80]}",
-                                  f"0 to {longest - 1}", "count from the first token of the text"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "steps outside every axis",
+                    given=f"positions {', '.join(map(str, outside[:5]))[:80]}",
+                    expected=f"0 to {longest - 1}",
+                    fix="count from the first token of the text",
+                )
+            )
         if reasons:
             raise Refused("Run", reasons)
 
@@ -69,8 +91,17 @@ class Run:
                 return found
         elif -len(self.calls) <= at < len(self.calls):
             return self.calls[at]
-        raise Refused("Run.call", [Reason("no such call", f"{at!r}", f"0 to {len(self.calls) - 1}, or a name such as "
-                                          f"{self.calls[0].name!r}", "list them: [call.name for call in run.calls]")])  # fmt: skip
+        raise Refused(
+            "Run.call",
+            [
+                Reason(
+                    "no such call",
+                    given=f"{at!r}",
+                    expected=f"0 to {len(self.calls) - 1}, or a name such as {self.calls[0].name!r}",
+                    fix="list them: [call.name for call in run.calls]",
+                )
+            ],
+        )
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = False) -> Run:

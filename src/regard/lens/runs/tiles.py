@@ -1,8 +1,10 @@
-"""Tiles: any part of a call's weights as a small picture, from the single pair to the whole matrix, computed when it is asked for.
+"""Tiles: any part of a call's weights as a small picture, from the single pair to the whole matrix, computed when it is
+asked for.
 
     share    = mean over a cell's rows of Σ p over its keys        largest  = the largest p of the cell
 
-Small parts come from `Call.weights`, in float64; large ones stream through the compiled engine, which knows every denominator
+Small parts come from `Call.weights`, in float64; large ones stream through the compiled engine, which knows every
+denominator
 already: p = exp(score − lse). Nothing that the mask rules out is visited.
 """
 
@@ -35,9 +37,11 @@ GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly and 
 
 
 class Tile(NamedTuple):
-    """Cells of 2^level × 2^level pairs: share and largest (r, c) float32, and whether some pair of the cell may be attended.
+    """Cells of 2^level × 2^level pairs: share and largest (r, c) float32, and whether some pair of the cell may be
+    attended.
 
-    wrong (r, c): the code of what is wrong with a weight of the cell, 0 where nothing is, so that it shows at every level.
+    wrong (r, c): the code of what is wrong with a weight of the cell, 0 where nothing is, so that it shows at every
+    level.
     exact: how the numbers came about: "exact", or "sampled 1 row of 8".
     """
 
@@ -49,7 +53,8 @@ class Tile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a picture shows: rows (increasing) and keys of some heads, in cells; the last cells may reach beyond the matrix.
+    """What a picture shows: rows (increasing) and keys of some heads, in cells; the last cells may reach beyond the
+    matrix.
 
     Cell (r, c) holds the rows number ⌊r·height/lines⌋ … ⌊(r+1)·height/lines⌋ − 1 of `rows`, and keys likewise.
     """
@@ -78,11 +83,12 @@ class Part(NamedTuple):
 def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 256) -> Tile:
     """One tile of a head's map: cells of 2^level × 2^level pairs, the first at cell (row · size, column · size).
 
-    At level 0 share and largest are the weight itself. The last tile of a line may be smaller. Where a tile would take longer than
-    about a second, a row in so many is looked at, and `exact` says so. Refused: a tile outside the matrix.
+    At level 0 share and largest are the weight itself. The last tile of a line may be smaller. Where a tile would take
+    longer than about a second, a row in so many is looked at, and `exact` says so. Refused: a tile outside the matrix.
 
     >>> import numpy as np, regard as rg
-    >>> call = Call("attention", 0, "text", "text", np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), rg.causal())
+    >>> lse, zeros = np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4))
+    >>> call = Call("attention", 0, "text", "text", lse, zeros, zeros, rg.causal())
     >>> tile(call, 0, 1, 0, 0).share.astype(float).round(2).tolist()
     [[1.0, 0.0], [0.67, 0.33]]
     """
@@ -90,8 +96,17 @@ def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 2
     step = 1 << level if 0 <= level < 64 else 0
     top, left = row * size * step, column * size * step
     if not (0 <= head < H and step and size > 0 and 0 <= top < Q and 0 <= left < K and row >= 0 and column >= 0):
-        raise Refused("tile", [Reason("no such tile", f"head {head}, level {level}, row {row}, column {column}, size {size}",
-                                      f"a tile of {H} heads, {Q} rows and {K} keys", "count from 0")])  # fmt: skip
+        raise Refused(
+            "tile",
+            [
+                Reason(
+                    "no such tile",
+                    given=f"head {head}, level {level}, row {row}, column {column}, size {size}",
+                    expected=f"a tile of {H} heads, {Q} rows and {K} keys",
+                    fix="count from 0",
+                )
+            ],
+        )
     keys, bottom = range(left, min(left + size * step, K)), min(top + size * step, Q)
     lines, columns = -(-(bottom - top) // step), -(-len(keys) // step)
 
@@ -103,7 +118,8 @@ def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 2
 
 
 def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
-    """The whole matrix of every head (or of some) in cells × cells, cut as `pooled` cuts: exact, or from one row in `sample`.
+    """The whole matrix of every head (or of some) in cells × cells, cut as `pooled` cuts: exact, or from one row in
+    `sample`.
 
     A side with fewer positions than cells has a cell for each.
     """
@@ -124,7 +140,8 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
     """Any rows and keys of a head in so many cells, cut as `pooled` cuts; sampled where `tile` would be.
 
     >>> import numpy as np, regard as rg
-    >>> call = Call("attention", 0, "text", "text", np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4)), np.zeros((1, 3, 4)), rg.causal())
+    >>> lse, zeros = np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4))
+    >>> call = Call("attention", 0, "text", "text", lse, zeros, zeros, rg.causal())
     >>> region(call, 0, range(1, 3), range(3), 1, 3).share.astype(float).round(3).tolist()
     [[0.417, 0.417, 0.167]]
     """
@@ -137,7 +154,9 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
 
 
 def pictured(call: Call, part: Callable[[int], Part], most: int) -> Tile:
-    """A part of one head, `part(1)`, or one row in so many of it (a power of two up to `most`) where all would take too long."""
+    """A part of one head, `part(1)`, or one row in so many of it (a power of two up to `most`) where all would take too
+    long.
+    """
     whole = part(1)
     if call.given is not None or whole.pairs <= SMALL:
         chosen = part(halvings(whole.pairs / GIVEN, most))
@@ -147,7 +166,9 @@ def pictured(call: Call, part: Callable[[int], Part], most: int) -> Tile:
         chosen = part(halvings(work(ready) / PATIENCE, most))
         total, largest = streamed(ready if len(chosen.rows) == len(whole.rows) else called(call, chosen), call, chosen)
         allowed = seen(call, whole, largest, chosen)
-        worst = np.zeros(allowed.shape, np.uint8)  # computed weights are right, or NaN, which sums and maxima are as well
+        worst = np.zeros(
+            allowed.shape, np.uint8
+        )  # computed weights are right, or NaN, which sums and maxima are as well
     share = total / np.diff(chosen.row_edges)[:, None]
     every = round(len(whole.rows) / len(chosen.rows))
     exact = "exact" if len(chosen.rows) == len(whole.rows) else f"sampled 1 row of {every}"
@@ -183,7 +204,9 @@ def sampled(first: int, stop: int, every: int) -> np.ndarray:
 
 
 def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Sums, maxima, what is allowed and what is wrong, in float64 from the weights themselves, a block of rows at a time."""
+    """Sums, maxima, what is allowed and what is wrong, in float64 from the weights themselves, a block of rows at a
+    time.
+    """
     shape = len(part.heads), part.lines, part.columns
     total, largest, allowed, worst = (np.zeros(shape, dtype) for dtype in (float, float, bool, np.uint8))
     begins, line = part.key_edges[:-1], np.searchsorted(part.row_edges, np.arange(len(part.rows)), "right") - 1
@@ -223,20 +246,32 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
     assert call.q is not None and call.k is not None
     heads, rows, keys = part.heads, part.rows, part.keys
     groups = groups_of(call, heads)
-    # Constants are arguments of a kernel. They are never 0 here, nor those of a usual rule, so that all parts share one kernel.
+    # Constants are arguments of a kernel. They are never 0 here, nor those of a usual rule, so that all parts share one
+    # kernel.
     places: dict[Expr, Expr] = {head: head - (-2 - heads.start) - 2, key: key - (-1 - keys.start) - 1}
     even = len(rows) == rows[-1] - rows[0] + 1
     if not even:
         places[query] = frozen_table(call.start + rows, "rows")[query]
     mask, score = (None if rule is None else substituted(rule, places) for rule in (call.mask, call.score))
     q = call.q[heads.start : heads.stop]
-    q, k = q[:, slice(rows[0], rows[-1] + 1) if even else rows], call.k[groups.start : groups.stop, keys.start : keys.stop]
+    q, k = (
+        q[:, slice(rows[0], rows[-1] + 1) if even else rows],
+        call.k[groups.start : groups.stop, keys.start : keys.stop],
+    )
     if shown:
         q, k, score = np.zeros((*q.shape[:2], 1), np.float32), np.zeros((*k.shape[:2], 1), np.float32), None
     elif too_large(q, k, call.scale, call.lse[heads.start : heads.stop, rows]):
         q, k = q.astype(np.float64), k.astype(np.float64)
-    problem = Problem.of(q[None], k[None], None, mask=mask, score=score, scale=1.0 if shown else call.scale,
-                         query_start=call.start + int(rows[0]) if even else 0, where="tiles")  # fmt: skip
+    problem = Problem.of(
+        q[None],
+        k[None],
+        None,
+        mask=mask,
+        score=score,
+        scale=1.0 if shown else call.scale,
+        query_start=call.start + int(rows[0]) if even else 0,
+        where="tiles",
+    )
     return statistics.called(problem, tiling.tiling(replace(problem, mask=None)))
 
 
@@ -246,8 +281,17 @@ def groups_of(call: Call, heads: range) -> range:
     groups = range(heads.start // share, (heads.stop - 1) // share + 1)
     evenly = [group for group in groups for _ in range(len(heads) // len(groups))]
     if [h // share for h in heads] != evenly:
-        raise Refused("tiles", [Reason("heads that share keys unevenly", f"heads {heads.start} … {heads.stop - 1}",
-                                       f"whole groups of {share} heads, or one head", "ask head by head")])  # fmt: skip
+        raise Refused(
+            "tiles",
+            [
+                Reason(
+                    "heads that share keys unevenly",
+                    given=f"heads {heads.start} … {heads.stop - 1}",
+                    expected=f"whole groups of {share} heads, or one head",
+                    fix="ask head by head",
+                )
+            ],
+        )
     return groups
 
 
@@ -270,7 +314,9 @@ def streamed(ready, call: Call, part: Part, shown: bool = False) -> tuple[np.nda
 
 
 def seen(call: Call, part: Part, largest: np.ndarray, chosen: Part) -> np.ndarray:
-    """In which cells some pair may be attended: what has weight may be; of the others bounds decide, or a look at the rows chosen."""
+    """In which cells some pair may be attended: what has weight may be; of the others bounds decide, or a look at the
+    rows chosen.
+    """
     found = largest != 0  # where it is NaN, something is attended as well
     if call.mask is None or found.all():
         return np.ones(found.shape, bool)

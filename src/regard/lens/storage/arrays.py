@@ -14,8 +14,19 @@ from .strict_json import MEND
 __all__ = ["arrays_of", "faults", "fields_of"]
 
 # A letter for each axis; the same letter is the same size in all arrays of a call.
-AXES = {"q": "HQD", "k": "GKD", "lse": "HQ", "sinks": "HS", "given": "HQK", "v": "GKE", "x": "QM", "out": "HQE", "received": "HK",
-        "overview.share": "HRC", "overview.largest": "HRC"}  # fmt: skip
+AXES = {
+    "q": "HQD",
+    "k": "GKD",
+    "lse": "HQ",
+    "sinks": "HS",
+    "given": "HQK",
+    "v": "GKE",
+    "x": "QM",
+    "out": "HQE",
+    "received": "HK",
+    "overview.share": "HRC",
+    "overview.largest": "HRC",
+}
 ROW = "rows."
 
 
@@ -45,22 +56,40 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
         letters = "HQ" if array.startswith(ROW) else AXES.get(array)
         given = f"{name[:80]}: {array[:80]} of {list(shape)}"
         if letters is None:
-            found.append(Reason("an unknown array", given, f"one of {', '.join(AXES)}, {ROW}…", MEND))
+            found.append(
+                Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=MEND)
+            )
         elif len(letters) != len(shape):
-            found.append(Reason("an array of the wrong shape", given, f"({', '.join(letters)})", MEND))
+            found.append(
+                Reason("an array of the wrong shape", given=given, expected=f"({', '.join(letters)})", fix=MEND)
+            )
         else:
             for letter, size in zip(letters, shape, strict=True):
                 known, other = sizes.setdefault(letter, (size, array))
                 if known != size:
                     found.append(
-                        Reason("arrays that do not fit each other", given, f"{letter} = {known}, as {other} has it", MEND)
+                        Reason(
+                            "arrays that do not fit each other",
+                            given=given,
+                            expected=f"{letter} = {known}, as {other} has it",
+                            fix=MEND,
+                        )
                     )
     if sizes.get("G", (1, ""))[0] < 1 or sizes.get("H", (0, ""))[0] % sizes.get("G", (1, ""))[0]:
-        found.append(Reason("heads that do not fit each other", f"{name[:80]}: {sizes['H'][0]} of queries, {sizes['G'][0]} of keys",
-                            "a multiple of the heads of keys", MEND))  # fmt: skip
+        found.append(
+            Reason(
+                "heads that do not fit each other",
+                given=f"{name[:80]}: {sizes['H'][0]} of queries, {sizes['G'][0]} of keys",
+                expected="a multiple of the heads of keys",
+                fix=MEND,
+            )
+        )
     missing = [one for one in ("lse",) if one not in shapes]
     if ("given" in shapes) == ("q" in shapes and "k" in shapes):
         missing.append("q and k, or given, one of the two")
     if ("overview.share" in shapes) != ("overview.largest" in shapes):
         missing.append("both parts of the overview")
-    return found + [Reason("something is missing", f"{name[:80]}: {', '.join(shapes)}", one, MEND) for one in missing]
+    return found + [
+        Reason("something is missing", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=MEND)
+        for one in missing
+    ]

@@ -9,20 +9,34 @@ from ...common.errors import refuse
 
 __all__ = ["shown", "size_of"]
 
-UNITS = {"": 1, "b": 1} | {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)} | {
-    f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}  # fmt: skip
+UNITS = (
+    {"": 1, "b": 1}
+    | {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
+    | {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
+)
 
 
 def size_of(given: int | str, where: str) -> int:
-    """The number of bytes: kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024. Refused: what is no size above 0.
+    """The number of bytes: kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024. Refused: what is no
+    size above 0.
 
     >>> size_of("2GB", "look"), size_of("1.5 KiB", "look"), size_of(10, "look")
     (2000000000, 1536, 10)
     """
     found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-zA-Z]{0,3})\s*", str(given))
-    if isinstance(given, bool) or found is None or found[2].lower() not in UNITS or not (
-            size := math.floor(float(found[1]) * UNITS[found[2].lower()])):  # fmt: skip
-        raise refuse(where, "no size", repr(given), "bytes, or a number with kB, MB, GB or TB", "write it as in limit='2GB'")
+    if (
+        isinstance(given, bool)
+        or found is None
+        or found[2].lower() not in UNITS
+        or not (size := math.floor(float(found[1]) * UNITS[found[2].lower()]))
+    ):
+        raise refuse(
+            where,
+            "no size",
+            given=repr(given),
+            expected="bytes, or a number with kB, MB, GB or TB",
+            fix="write it as in limit='2GB'",
+        )
     return size
 
 

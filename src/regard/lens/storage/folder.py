@@ -3,8 +3,9 @@
     run.json              the manifest: everything but the arrays
     call-000.safetensors  the arrays of a call: q, k, lse, rows.entropy, table.0, …
 
-The manifest is written last and put in place by one rename, so a folder holds the old run, the new run, or calls without a manifest,
-which is how a recording that broke off is recognised. Nothing is unpickled, and no file but these is opened.
+The manifest is written last and put in place by one rename, so a folder holds the old run, the new run, or calls
+without a manifest, which is how a recording that broke off is recognised. Nothing is unpickled, and no file but these
+is opened.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ __all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]
 def save(run: Run, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
     """Writes the run into a folder -> the same run, its arrays mapped from there.
 
-    Refused before anything is written: a folder that holds something else, a run in the way unless `overwrite`, more bytes than
-    `limit` or than the disk has. With `overwrite` the old run stays whole until the new one is.
+    Refused before anything is written: a folder that holds something else, a run in the way unless `overwrite`, more
+    bytes than `limit` or than the disk has. With `overwrite` the old run stays whole until the new one is.
 
     >>> import numpy as np, tempfile; from regard.lens.look import of_arrays
     >>> run = of_arrays(*np.random.default_rng(0).standard_normal((2, 4, 10, 8)))
@@ -61,9 +62,9 @@ class Writer:
             kept = [writer.add(call) for call in calls]
             run = writer.finish(model, text, axes, steps, facts)
 
-    limit: the most bytes that are written, as a number or as "2GB"; None is no limit but the disk's. What is left unfinished by
-    an error is removed again; what is left by a kill is recognised, and goes with the next run that is written there with
-    `overwrite`. Refused: see `save`.
+    limit: the most bytes that are written, as a number or as "2GB"; None is no limit but the disk's. What is left
+    unfinished by an error is removed again; what is left by a kill is recognised, and goes with the next run that is
+    written there with `overwrite`. Refused: see `save`.
     """
 
     def __init__(self, folder: Path | str, limit: int | str | None = None, *, overwrite: bool = False):
@@ -83,8 +84,13 @@ class Writer:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._lock)
-            raise refuse("save", "the folder is in use", f"another run is being written to {self.folder}", "one at a time",
-                         "wait for it, or choose another folder") from error  # fmt: skip
+            raise refuse(
+                "save",
+                "the folder is in use",
+                given=f"another run is being written to {self.folder}",
+                expected="one at a time",
+                fix="wait for it, or choose another folder",
+            ) from error
         except OSError as error:
             raise _unwritten(self.folder, error) from error
         self._remove(lambda name: generation_of(name) == self._generation)  # of a run that broke off
@@ -99,10 +105,14 @@ class Writer:
 
     def expect(self, calls: Sequence[Call]) -> None:
         """Refuses what will not fit before the first byte is written."""
-        self._fit(sum(array.nbytes for call in calls for array in layout.arrays_of(call).values()), f"{len(calls)} calls")
+        self._fit(
+            sum(array.nbytes for call in calls for array in layout.arrays_of(call).values()), f"{len(calls)} calls"
+        )
 
     def add(self, call: Call) -> Call:
-        """Writes a call -> the same call with its arrays mapped from the disk. Refused: one that does not fit into the limit."""
+        """Writes a call -> the same call with its arrays mapped from the disk. Refused: one that does not fit into the
+        limit.
+        """
         number = len(self._calls)
         arrays = layout.arrays_of(call)
         if reasons := [
@@ -127,16 +137,34 @@ class Writer:
         except OSError as error:
             raise _unwritten(self.folder, error) from error
         self.written += path.stat().st_size
-        self._calls.append({
-            "name": call.name, "layer": call.layer, "queries": call.queries, "keys": call.keys, "scale": call.scale,
-            "start": call.start, "engine": call.engine, "notes": dict(call.notes),
-            "overview": None if call.overview is None else call.overview.exact, "rules": described, "tables": places,
-            "file": path.name,
-            "arrays": {name: {"dtype": tensors.dtype_name(array.dtype), "shape": list(array.shape), "sha256": sha256(array)}
-                       for name, array in arrays.items()},
-        })  # fmt: skip
+        self._calls.append(
+            {
+                "name": call.name,
+                "layer": call.layer,
+                "queries": call.queries,
+                "keys": call.keys,
+                "scale": call.scale,
+                "start": call.start,
+                "engine": call.engine,
+                "notes": dict(call.notes),
+                "overview": None if call.overview is None else call.overview.exact,
+                "rules": described,
+                "tables": places,
+                "file": path.name,
+                "arrays": {
+                    name: {
+                        "dtype": tensors.dtype_name(array.dtype),
+                        "shape": list(array.shape),
+                        "sha256": sha256(array),
+                    }
+                    for name, array in arrays.items()
+                },
+            }
+        )
         kept = tensors.mapped(path, "save")
-        return dataclasses.replace(call, **layout.fields_of({name: kept[name] for name in arrays}, self._calls[-1]["overview"]))
+        return dataclasses.replace(
+            call, **layout.fields_of({name: kept[name] for name in arrays}, self._calls[-1]["overview"])
+        )
 
     def finish(
         self, model: str, text: str, axes: Mapping[str, Axis], steps: Sequence[Step] = (), facts: Mapping | None = None
@@ -165,12 +193,24 @@ class Writer:
     def _fit(self, more: int, what: str) -> None:
         reasons = []
         if self.limit is not None and self.written + more > self.limit:
-            reasons.append(Reason("more than the limit", f"{what}: {shown(more)}, with {shown(self.written)} before it",
-                                  f"at most {shown(self.limit)}", "choose fewer layers, or raise the limit"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "more than the limit",
+                    given=f"{what}: {shown(more)}, with {shown(self.written)} before it",
+                    expected=f"at most {shown(self.limit)}",
+                    fix="choose fewer layers, or raise the limit",
+                )
+            )
         room = shutil.disk_usage(self.folder).free
         if more > room:
-            reasons.append(Reason("more than the disk has", f"{what}: {shown(more)}", f"at most the {shown(room)} that are free",
-                                  "choose fewer layers, or another disk"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "more than the disk has",
+                    given=f"{what}: {shown(more)}",
+                    expected=f"at most the {shown(room)} that are free",
+                    fix="choose fewer layers, or another disk",
+                )
+            )
         if reasons:
             raise Refused("save", reasons)
 
@@ -186,10 +226,15 @@ class Writer:
 
 def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
     return [
-        Reason("an array of a kind that is not kept", f"{call.name}: {name} of {array.dtype}", "floats, whole numbers or booleans",
-               "convert it with .astype(…)")
-        for name, array in arrays.items() if not tensors.dtype_name(array.dtype)
-    ]  # fmt: skip
+        Reason(
+            "an array of a kind that is not kept",
+            given=f"{call.name}: {name} of {array.dtype}",
+            expected="floats, whole numbers or booleans",
+            fix="convert it with .astype(…)",
+        )
+        for name, array in arrays.items()
+        if not tensors.dtype_name(array.dtype)
+    ]
 
 
 def check_free(folder: Path, overwrite: bool = False) -> int:
@@ -200,12 +245,25 @@ def check_free(folder: Path, overwrite: bool = False) -> int:
         return max(used, default=-1) + 1  # type: ignore[type-var, operator]
     if state == "free" or (state == "broken" and overwrite):
         return 0
-    what = {"run": "a run is in the way", "broken": "a run that broke off is in the way"}.get(state, "something is in the way")
-    raise refuse("save", what, f"{folder}", "a new or an empty folder", "choose another folder" if state == "other" else
-                 "choose another folder, or write over it with overwrite=True (--force)")  # fmt: skip
+    what = {"run": "a run is in the way", "broken": "a run that broke off is in the way"}.get(
+        state, "something is in the way"
+    )
+    raise refuse(
+        "save",
+        what,
+        given=f"{folder}",
+        expected="a new or an empty folder",
+        fix="choose another folder"
+        if state == "other"
+        else "choose another folder, or write over it with overwrite=True (--force)",
+    )
 
 
 def _unwritten(folder: Path, error: OSError) -> Refused:
     return refuse(
-        "save", "the run cannot be written", f"{folder}: {error.strerror}", "a folder with room in it", "choose another folder"
+        "save",
+        "the run cannot be written",
+        given=f"{folder}: {error.strerror}",
+        expected="a folder with room in it",
+        fix="choose another folder",
     )

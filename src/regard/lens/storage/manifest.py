@@ -1,4 +1,6 @@
-"""The manifest of a recorded run: all of it but the arrays, as JSON, and back; every part is checked before it is believed."""
+"""The manifest of a recorded run: all of it but the arrays, as JSON, and back; every part is checked before it is
+believed.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,31 @@ AXIS = {
     "segments": [{"start": int, "stop": int, "name": str}],
 }
 CALL = {
-    "name": str, "layer": (int, None), "queries": str, "keys": str, "scale": float, "start": int, "engine": str, "notes": Each(object),
+    "name": str,
+    "layer": (int, None),
+    "queries": str,
+    "keys": str,
+    "scale": float,
+    "start": int,
+    "engine": str,
+    "notes": Each(object),
     "overview": (str, None),  # how the numbers of the overview came about; null where there is none
     "rules": {"nodes": [object], "mask": (int, None), "score": (int, None)},
     "tables": [{"name": str, "call": int, "array": str}],  # each in the file of the first call that read it
     "file": str,
     "arrays": Each({"dtype": str, "shape": [int], "sha256": str}),
-}  # fmt: skip
+}
 RUN = {
-    "format": str, "version": int, "model": str, "text": str, "axes": Each(AXIS), "calls": [CALL],
-    "steps": [{"position": int, "candidates": [{"token": str, "probability": float}]}], "facts": Each(object), "sum": int,
-}  # fmt: skip
+    "format": str,
+    "version": int,
+    "model": str,
+    "text": str,
+    "axes": Each(AXIS),
+    "calls": [CALL],
+    "steps": [{"position": int, "candidates": [{"token": str, "probability": float}]}],
+    "facts": Each(object),
+    "sum": int,
+}
 
 
 def text(
@@ -46,35 +62,58 @@ def text(
 ) -> bytes:
     """The manifest as one line. Refused: facts and notes that are not plain JSON, and more than is read again."""
     described = {
-        "format": FORMAT, "version": VERSION, "model": model, "text": words,
-        "axes": {name: described_axis(axis) for name, axis in axes.items()}, "calls": list(calls),
-        "steps": [{"position": step.position, "candidates": [{"token": token, "probability": share} for token, share in step.candidates]}
-                  for step in steps],
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model,
+        "text": words,
+        "axes": {name: described_axis(axis) for name, axis in axes.items()},
+        "calls": list(calls),
+        "steps": [
+            {
+                "position": step.position,
+                "candidates": [{"token": token, "probability": share} for token, share in step.candidates],
+            }
+            for step in steps
+        ],
         "facts": dict(facts),
-    }  # fmt: skip
+    }
     body = dumps(described, "save")[:-1].encode()
     if len(body) > LARGEST:
-        raise refuse("save", "too much beside the arrays", f"{shown(len(body))} of tokens, facts and notes", f"at most {shown(LARGEST)}",
-                     "keep fewer facts")  # fmt: skip
+        raise refuse(
+            "save",
+            "too much beside the arrays",
+            given=f"{shown(len(body))} of tokens, facts and notes",
+            expected=f"at most {shown(LARGEST)}",
+            fix="keep fewer facts",
+        )
     return body + SUM + b"%d}\n" % zlib.crc32(body)
 
 
 def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
-    """What the manifest says, all of it of the right form. Refused: other files, newer versions, and what has changed since."""
+    """What the manifest says, all of it of the right form. Refused: other files, newer versions, and what has changed
+    since.
+    """
 
     def refused(what: str, given: str, expected: str, mend: str = MEND) -> Refused:
-        return Refused(where, [Reason(what, f"{name}: {given}", expected, mend)])
+        return Refused(where, [Reason(what, given=f"{name}: {given}", expected=expected, fix=mend)])
 
     try:
         found = loads(raw)
     except ValueError as error:
         raise refused("a manifest that cannot be read", str(error)[:200], "JSON") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise refused("a file of another program", "it does not say that regard wrote it", f'an object with "format": "{FORMAT}"',
-                      "name the folder of a run that regard recorded")  # fmt: skip
+        raise refused(
+            "a file of another program",
+            "it does not say that regard wrote it",
+            f'an object with "format": "{FORMAT}"',
+            "name the folder of a run that regard recorded",
+        )
     if found.get("version") != VERSION:
         raise refused(
-            "a run of another version", f"version {str(found.get('version'))[:20]}", f"version {VERSION}", "update regard"
+            "a run of another version",
+            f"version {str(found.get('version'))[:20]}",
+            f"version {VERSION}",
+            "update regard",
         )
     if reasons := list(wrong(found, RUN, name)):
         raise Refused(where, reasons)
@@ -86,10 +125,12 @@ def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
 
 def described_axis(axis: Axis) -> dict[str, Any]:
     return {
-        "tokens": axis.tokens, "special": [i for i, marked in enumerate(axis.special) if marked], "grid": axis.grid,
+        "tokens": axis.tokens,
+        "special": [i for i, marked in enumerate(axis.special) if marked],
+        "grid": axis.grid,
         "picture": None if axis.picture is None else base64.b64encode(axis.picture).decode(),
         "segments": [{"start": part.start, "stop": part.stop, "name": part.name} for part in axis.segments],
-    }  # fmt: skip
+    }
 
 
 def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
@@ -99,20 +140,35 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
     if not marked <= set(range(count)):
         reasons.append(
             Reason(
-                "special tokens that are not there", f"axis {name!r}: {sorted(marked)[-1]}", f"positions below {count}", MEND
+                "special tokens that are not there",
+                given=f"axis {name!r}: {sorted(marked)[-1]}",
+                expected=f"positions below {count}",
+                fix=MEND,
             )
         )
     if grid is not None and (len(grid) != 2 or min(grid) < 0):
-        reasons.append(Reason("no grid", f"axis {name!r}: {str(grid)[:80]}", "two numbers, rows and columns", MEND))
+        reasons.append(
+            Reason(
+                "no grid", given=f"axis {name!r}: {str(grid)[:80]}", expected="two numbers, rows and columns", fix=MEND
+            )
+        )
     try:
         picture = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except (binascii.Error, ValueError):
-        reasons.append(Reason("no picture", f"axis {name!r}: {described['picture'][:40]}", "base64", MEND))
+        reasons.append(
+            Reason("no picture", given=f"axis {name!r}: {described['picture'][:40]}", expected="base64", fix=MEND)
+        )
     if reasons:
         raise Refused(where, reasons)
     segments = tuple(Segment(part["start"], part["stop"], part["name"]) for part in described["segments"])
-    return Axis(name, tuple(described["tokens"]), tuple(i in marked for i in range(count)), None if grid is None else (grid[0], grid[1]),
-                picture, segments)  # fmt: skip
+    return Axis(
+        name,
+        tuple(described["tokens"]),
+        tuple(i in marked for i in range(count)),
+        None if grid is None else (grid[0], grid[1]),
+        picture,
+        segments,
+    )
 
 
 def steps_of(described: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:

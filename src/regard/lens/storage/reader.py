@@ -1,4 +1,6 @@
-"""A recorded run read back from its folder: what every file claims is compared with the others before a run is made of it."""
+"""A recorded run read back from its folder: what every file claims is compared with the others before a run is made of
+it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,18 @@ from . import rules_json as rules
 from .byte_sizes import shown
 from .strict_json import MEND
 
-__all__ = ["DRAFT", "FOLDER", "MANIFEST", "file_of", "generation_of", "is_run", "open_run", "run_of", "sha256", "state_of"]
+__all__ = [
+    "DRAFT",
+    "FOLDER",
+    "MANIFEST",
+    "file_of",
+    "generation_of",
+    "is_run",
+    "open_run",
+    "run_of",
+    "sha256",
+    "state_of",
+]
 
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"
@@ -37,19 +50,21 @@ TOLD = 20  # reasons that are told; a file that is foreign altogether has thousa
 def open_run(folder: Path | str, *, verify: bool = False) -> Run:
     """The run of a folder, in milliseconds and next to no memory: its arrays are mapped, read-only.
 
-    verify: read everything once and compare it with the SHA-256 that it was written with. Refused, with every reason: folders
-    without a run or with half of one, damaged, foreign and newer files, links, and arrays that do not fit each other.
+    verify: read everything once and compare it with the SHA-256 that it was written with. Refused, with every reason:
+    folders without a run or with half of one, damaged, foreign and newer files, links, and arrays that do not fit each
+    other.
     """
     try:
         return _open(Path(folder).expanduser(), verify)
     except Refused as refused:
         # What a foreign file says of itself is shown without doing anything.
         told = [
-            Reason(*(words(part)[:500] for part in (one.what, one.given, one.expected, one.mend)))
-            for one in refused.reasons[:TOLD]
+            Reason(**{name: words(part)[:500] for name, part in vars(one).items()}) for one in refused.reasons[:TOLD]
         ]
         if len(refused.reasons) > TOLD:
-            told.append(Reason("more that is wrong", f"{len(refused.reasons) - TOLD} reasons", "none", MEND))
+            told.append(
+                Reason("more that is wrong", given=f"{len(refused.reasons) - TOLD} reasons", expected="none", fix=MEND)
+            )
         raise Refused("open", told) from None
 
 
@@ -57,32 +72,54 @@ def _open(folder: Path, verify: bool) -> Run:
     where = "open"
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise refuse(where, "no run", f"{folder} is {'a file' if folder.exists() else 'not there'}", "the folder of a recorded run",
-                     "check the path, or record one with regard look --save")  # fmt: skip
+        raise refuse(
+            where,
+            "no run",
+            given=f"{folder} is {'a file' if folder.exists() else 'not there'}",
+            expected="the folder of a recorded run",
+            fix="check the path, or record one with regard look --save",
+        )
     if not os.path.lexists(path):
         if state_of(folder) == "broken":
-            raise refuse(where, "a run that broke off", f"{folder} holds calls and no {MANIFEST}", f"{MANIFEST}, which is written last",
-                         "record it again")  # fmt: skip
-        raise refuse(where, "no run", f"{folder} holds no {MANIFEST}", "the folder of a recorded run", "check the path")
+            raise refuse(
+                where,
+                "a run that broke off",
+                given=f"{folder} holds calls and no {MANIFEST}",
+                expected=f"{MANIFEST}, which is written last",
+                fix="record it again",
+            )
+        raise refuse(
+            where,
+            "no run",
+            given=f"{folder} holds no {MANIFEST}",
+            expected="the folder of a recorded run",
+            fix="check the path",
+        )
     try:
         with open(tensors.opened(path), "rb") as file:
             if (size := os.fstat(file.fileno()).st_size) > manifest.LARGEST + 64:
                 raise ValueError(f"{path} has {shown(size)}; at most {shown(manifest.LARGEST)} are read")
             raw = file.read()
     except (OSError, ValueError) as error:
-        raise Refused(where, [Reason("a manifest that cannot be read", str(error), "a plain file", MEND)]) from error
+        raise Refused(
+            where, [Reason("a manifest that cannot be read", given=str(error), expected="a plain file", fix=MEND)]
+        ) from error
     found = manifest.parse(raw, str(path), where)
     generation = generation_of(found["calls"][0]["file"]) if found["calls"] else None
     return run_of(found, folder, where, generation or 0, verify)
 
 
 def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, verify: bool = False) -> Run:
-    """The run that a manifest describes; the axes, every call and the whole are looked through before anything is refused."""
+    """The run that a manifest describes; the axes, every call and the whole are looked through before anything is
+    refused.
+    """
     reasons: list[Reason] = []
     axes: dict[str, Axis] = {}
     calls: list[Call] = []
     files: list[dict[str, np.ndarray]] = []
-    tables: dict[tuple[int, str, str], Table] = {}  # each is made once, so that equal rules of several calls are one rule
+    tables: dict[
+        tuple[int, str, str], Table
+    ] = {}  # each is made once, so that equal rules of several calls are one rule
     for name, described in found["axes"].items():
         try:
             axes[name] = manifest.axis_of(name, described, where)
@@ -97,8 +134,14 @@ def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, 
             reasons += refused.reasons
     if reasons:
         raise Refused(where, reasons)
-    return Run(found["model"], found["text"], axes, tuple(calls), manifest.steps_of(found["steps"]),
-               found["facts"] | {FOLDER: str(folder)})  # fmt: skip
+    return Run(
+        found["model"],
+        found["text"],
+        axes,
+        tuple(calls),
+        manifest.steps_of(found["steps"]),
+        found["facts"] | {FOLDER: str(folder)},
+    )
 
 
 def _arrays_of(
@@ -107,20 +150,45 @@ def _arrays_of(
     """The arrays of a call, after the manifest and the file have been found to say the same of them."""
     expected = file_of(number, generation)
     if described["file"] != expected:
-        raise refuse(where, "a call in another file", f"call {number}: {described['file'][:80]!r}", repr(expected), MEND)
+        raise refuse(
+            where,
+            "a call in another file",
+            given=f"call {number}: {described['file'][:80]!r}",
+            expected=repr(expected),
+            fix=MEND,
+        )
     found = tensors.mapped(folder / expected, where)
     at, claims = f"{folder / expected}", described["arrays"]
-    reasons = [Reason("an array that is not there", f"{at}: {name[:80]}", "what the manifest lists", MEND)
-               for name in claims.keys() - found.keys()]  # fmt: skip
-    reasons += [Reason("an array that the manifest does not list", f"{at}: {name[:80]}", "what it lists", MEND)
-                for name in found.keys() - claims.keys()]  # fmt: skip
+    reasons = [
+        Reason("an array that is not there", given=f"{at}: {name[:80]}", expected="what the manifest lists", fix=MEND)
+        for name in claims.keys() - found.keys()
+    ]
+    reasons += [
+        Reason(
+            "an array that the manifest does not list", given=f"{at}: {name[:80]}", expected="what it lists", fix=MEND
+        )
+        for name in found.keys() - claims.keys()
+    ]
     for name in claims.keys() & found.keys():
         array, claim = found[name], claims[name]
         if [tensors.dtype_name(array.dtype), list(array.shape)] != [claim["dtype"], claim["shape"]]:
-            reasons.append(Reason("an array of another kind", f"{at}: {name[:80]} is {array.dtype} {list(array.shape)}",
-                                  f"{claim['dtype'][:20]} {claim['shape'][:16]}, as the manifest says", MEND))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "an array of another kind",
+                    given=f"{at}: {name[:80]} is {array.dtype} {list(array.shape)}",
+                    expected=f"{claim['dtype'][:20]} {claim['shape'][:16]}, as the manifest says",
+                    fix=MEND,
+                )
+            )
         elif verify and sha256(array) != claim["sha256"]:
-            reasons.append(Reason("an array that has changed", f"{at}: {name}", f"SHA-256 {claim['sha256'][:80]}", MEND))
+            reasons.append(
+                Reason(
+                    "an array that has changed",
+                    given=f"{at}: {name}",
+                    expected=f"SHA-256 {claim['sha256'][:80]}",
+                    fix=MEND,
+                )
+            )
     if reasons:
         raise Refused(where, reasons)
     return {name: found[name] for name in claims}
@@ -132,18 +200,36 @@ def _call_of(
     arrays = {name: array for name, array in files[-1].items() if not name.startswith("table.")}
     reasons = layout.faults(described["name"], {name: array.shape for name, array in arrays.items()})
     if (described["overview"] is None) != ("overview.share" not in arrays):
-        reasons.append(Reason("half an overview", f"{described['name']}", "its numbers, and how they came about", MEND))
+        reasons.append(
+            Reason(
+                "half an overview",
+                given=f"{described['name']}",
+                expected="its numbers, and how they came about",
+                fix=MEND,
+            )
+        )
     if abs(described["start"]) > FURTHEST:
         reasons.append(
-            Reason("a start beyond all axes", f"{described['name']}: {str(described['start'])[:40]}", "a position", MEND)
+            Reason(
+                "a start beyond all axes",
+                given=f"{described['name']}: {str(described['start'])[:40]}",
+                expected="a position",
+                fix=MEND,
+            )
         )
     tables: list[Table] = []
     for one in described["tables"]:
         place = one["call"], one["array"], one["name"]
         numbers = files[one["call"]].get(one["array"]) if 0 <= one["call"] < len(files) else None
         if numbers is None:
-            reasons.append(Reason("a table that is not there", f"{described['name']}: {one['array'][:80]} of call {one['call']}",
-                                  "a table of this call or an earlier one", MEND))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "a table that is not there",
+                    given=f"{described['name']}: {one['array'][:80]} of call {one['call']}",
+                    expected="a table of this call or an earlier one",
+                    fix=MEND,
+                )
+            )
         else:
             if place not in known:
                 known[place] = _table(numbers, one["name"])
@@ -152,20 +238,38 @@ def _call_of(
     if not reasons:
         made = rules.unpack(described["rules"], tables, where)
         if made["mask"] is not None and (made["mask"].kind != "bool" or made["mask"].scored):
-            reasons.append(Reason("no mask", f"{described['name']}: `{made['mask']}`", "a condition on positions", MEND))
+            reasons.append(
+                Reason(
+                    "no mask",
+                    given=f"{described['name']}: `{made['mask']}`",
+                    expected="a condition on positions",
+                    fix=MEND,
+                )
+            )
         if made["score"] is not None and made["score"].kind == "bool":
-            reasons.append(Reason("no score", f"{described['name']}: `{made['score']}`", "a number", MEND))
+            reasons.append(
+                Reason("no score", given=f"{described['name']}: `{made['score']}`", expected="a number", fix=MEND)
+            )
     if reasons:
         raise Refused(where, reasons)
     return Call(
-        described["name"], described["layer"], described["queries"], described["keys"], scale=float(described["scale"]),
-        start=described["start"], engine=described["engine"], notes=described["notes"], **made,
+        described["name"],
+        described["layer"],
+        described["queries"],
+        described["keys"],
+        scale=float(described["scale"]),
+        start=described["start"],
+        engine=described["engine"],
+        notes=described["notes"],
+        **made,
         **layout.fields_of(arrays, described["overview"]),
-    )  # fmt: skip
+    )
 
 
 def _table(numbers: np.ndarray, name: str) -> Table:
-    """The numbers for rules to read. No file of a run is written a second time, so what was planned from them stays true."""
+    """The numbers for rules to read. No file of a run is written a second time, so what was planned from them stays
+    true.
+    """
     if numbers.nbytes <= SMALL:
         return frozen_table(numbers, name)
     found = table(numbers, name)
@@ -196,7 +300,9 @@ def state_of(folder: Path) -> str:
 
 
 def file_of(number: int, generation: int) -> str:
-    """The name of a call's file. A run that is written over another has files of the next generation beside those of the old one."""
+    """The name of a call's file. A run that is written over another has files of the next generation beside those of
+    the old one.
+    """
     return f"call-{number:03}{f'.{generation}' if generation else ''}.safetensors"
 
 

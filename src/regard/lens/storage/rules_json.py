@@ -1,8 +1,10 @@
-"""Rules in files: expressions as a list of nodes in JSON, their tables beside it. Reading one checks it and runs nothing.
+"""Rules in files: expressions as a list of nodes in JSON, their tables beside it. Reading one checks it and runs
+nothing.
 
     {"const": 256} · {"var": "query"} · {"op": "sub", "of": [1, 2]} · {"read": 0, "at": [1]}
 
-Nodes stand after those that they are made of, and are named by their place in the list; "read" names a table by its place.
+Nodes stand after those that they are made of, and are named by their place in the list; "read" names a table by its
+place.
 """
 
 from __future__ import annotations
@@ -39,14 +41,23 @@ def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]
         return place({"read": tables.index(node.table), "at": list(index)})
 
     places: dict[int, int] = fold_all(
-        [rule for rule in rules.values() if rule is not None], lambda node: place({"const": node.value}),
-        lambda node: place({"var": node.name}), read, lambda node, *args: place({"op": node.name, "of": list(args)}), {},
-    )  # fmt: skip
-    return {"nodes": nodes, **{name: None if rule is None else places[id(rule)] for name, rule in rules.items()}}, tables
+        [rule for rule in rules.values() if rule is not None],
+        lambda node: place({"const": node.value}),
+        lambda node: place({"var": node.name}),
+        read,
+        lambda node, *args: place({"op": node.name, "of": list(args)}),
+        {},
+    )
+    return {
+        "nodes": nodes,
+        **{name: None if rule is None else places[id(rule)] for name, rule in rules.items()},
+    }, tables
 
 
 def unpack(described: Mapping[str, Any], tables: Sequence[Table], where: str) -> dict[str, Expr | None]:
-    """The rules that `pack` described. Refused, with every reason: anything that no rule of regard's could have become."""
+    """The rules that `pack` described. Refused, with every reason: anything that no rule of regard's could have
+    become.
+    """
     reasons: list[Reason] = []
     made: list[Expr | None] = []
     nodes = described["nodes"]
@@ -86,8 +97,17 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
     if "op" in node:
         row = OPERATORS.get(node["op"]) if isinstance(node["op"], str) else None
         if row is None:
-            raise Refused("rules", [Reason("an unknown operator", f"{at}: {str(node['op'])[:80]}", "an operator of regard's",
-                                           did_you_mean(str(node["op"])[:80], OPERATORS))])  # fmt: skip
+            raise Refused(
+                "rules",
+                [
+                    Reason(
+                        "an unknown operator",
+                        given=f"{at}: {str(node['op'])[:80]}",
+                        expected="an operator of regard's",
+                        fix=did_you_mean(str(node["op"])[:80], OPERATORS),
+                    )
+                ],
+            )
         if len(parts) != len(row.takes):
             raise _refused("the wrong number of arguments", f"{at}: {row.name} of {len(parts)}", f"{len(row.takes)}")
         return Op(row.name, *parts) if whole else None
@@ -98,10 +118,16 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
 
 def _earlier(places: Sequence[Any], made: Sequence[Any], at: str) -> list[Reason]:
     return [
-        Reason("a node that is not there", f"{at}: {str(place)[:80]}", f"a place before {len(made)}", "use the file as it was written")
-        for place in places if type(place) is not int or not 0 <= place < len(made)
-    ]  # fmt: skip
+        Reason(
+            "a node that is not there",
+            given=f"{at}: {str(place)[:80]}",
+            expected=f"a place before {len(made)}",
+            fix="use the file as it was written",
+        )
+        for place in places
+        if type(place) is not int or not 0 <= place < len(made)
+    ]
 
 
 def _refused(what: str, given: str, expected: str) -> Refused:
-    return Refused("rules", [Reason(what, given, expected, "use the file as it was written")])
+    return Refused("rules", [Reason(what, given=given, expected=expected, fix="use the file as it was written")])

@@ -1,6 +1,7 @@
 """JSON that is taken at its word: one meaning per text, checked against a form before anything is made of it.
 
-JSON has no word for NaN and ±infinity, which faulty models are full of: they are written {"float": "nan"}, "inf" or "-inf".
+JSON has no word for NaN and ±infinity, which faulty models are full of: they are written {"float": "nan"}, "inf" or
+"-inf".
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def loads(raw: bytes) -> Any:
 def wrong(value: Any, form: Any, at: str) -> Iterator[Reason]:
     """Every place where a value departs from a form.
 
-    A type stands for its values (float for whole numbers too, object for all), None for null, (a, b) for either, [a] for a list of
-    such, {"name": a} for an object of just these names, `Each(a)` for one of any names.
+    A type stands for its values (float for whole numbers too, object for all), None for null, (a, b) for either, [a]
+    for a list of such, {"name": a} for an object of just these names, `Each(a)` for one of any names.
     """
     if isinstance(form, tuple):
         if not any(next(wrong(value, one, at), None) is None for one in form):
@@ -68,9 +69,19 @@ def wrong(value: Any, form: Any, at: str) -> Iterator[Reason]:
             yield from wrong(one, form.form, f"{at}.{name[:SHOWN]}")
     else:
         for name in form.keys() - value.keys():
-            yield Reason("something is missing", f"{at} without {name!r}", f"an object with {', '.join(form)}", MEND)
+            yield Reason(
+                "something is missing",
+                given=f"{at} without {name!r}",
+                expected=f"an object with {', '.join(form)}",
+                fix=MEND,
+            )
         for name in value.keys() - form.keys():
-            yield Reason("something unknown", f"{at}.{name[:SHOWN]}", f"an object with {', '.join(form)}", MEND)
+            yield Reason(
+                "something unknown",
+                given=f"{at}.{name[:SHOWN]}",
+                expected=f"an object with {', '.join(form)}",
+                fix=MEND,
+            )
         for name in form.keys() & value.keys():
             yield from wrong(value[name], form[name], f"{at}.{name}")
 
@@ -79,7 +90,7 @@ MEND = "use the run as regard wrote it, or record it again"
 
 
 def _reason(at: str, value: Any, expected: str) -> Reason:
-    return Reason("something else than expected", f"{at} is {str(value)[:SHOWN]}", expected, MEND)
+    return Reason("something else than expected", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=MEND)
 
 
 def _is(value: Any, kind: type | None) -> bool:
@@ -100,8 +111,13 @@ def _plain(value: Any, where: str, at: str) -> Any:
         return {"float": str(float(value))}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise refuse(where, "something that a file of JSON cannot hold", f"{at.lstrip('.')}: {type(value).__name__} {str(value)[:SHOWN]}",
-                 "numbers, text, true, false, None, and lists and dictionaries of them", "turn it into one of these")  # fmt: skip
+    raise refuse(
+        where,
+        "something that a file of JSON cannot hold",
+        given=f"{at.lstrip('.')}: {type(value).__name__} {str(value)[:SHOWN]}",
+        expected="numbers, text, true, false, None, and lists and dictionaries of them",
+        fix="turn it into one of these",
+    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Any:

@@ -1,6 +1,8 @@
-"""Arrays in safetensors files: written once, mapped into memory, and every claim of the header checked before an array is made.
+"""Arrays in safetensors files: written once, mapped into memory, and every claim of the header checked before an array
+is made.
 
-    8 bytes: length of the header, little-endian · the header: {name: {dtype, shape, data_offsets}} · the numbers, without gaps
+    8 bytes: length of the header, little-endian · the header: {name: {dtype, shape, data_offsets}} · the numbers,
+    without gaps
 
 Source: the format section of the safetensors repository (huggingface/safetensors, README).
 """
@@ -23,8 +25,20 @@ from .strict_json import MEND, loads, wrong
 
 __all__ = ["dtype_name", "header_of", "mapped", "opened", "write"]
 
-PLAIN = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8",
-         "F16": "<f2", "F32": "<f4", "F64": "<f8"}  # fmt: skip
+PLAIN = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F16": "<f2",
+    "F32": "<f4",
+    "F64": "<f8",
+}
 LONGEST = 100_000_000  # bytes of a header, as the format has it
 LARGEST = 2**60  # numbers in an array, and more than any disk holds
 ENTRY = {"dtype": str, "shape": [int], "data_offsets": [int]}
@@ -50,7 +64,9 @@ def _dtype_of(name: str) -> np.dtype:
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """A new file of these arrays, on the disk when it returns. Wide numbers come first, so that each array is aligned."""
+    """A new file of these arrays, on the disk when it returns. Wide numbers come first, so that each array is
+    aligned.
+    """
     ordered = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
     header, end = {}, 0
     for name in ordered:
@@ -80,7 +96,9 @@ def blocks(array: np.ndarray) -> Iterator[memoryview]:
 
 
 def opened(path: Path) -> int:
-    """A handle of a plain file; ValueError says why there is none. No link is followed, and nothing else is waited for."""
+    """A handle of a plain file; ValueError says why there is none. No link is followed, and nothing else is waited
+    for.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError as error:
@@ -94,7 +112,9 @@ def opened(path: Path) -> int:
 
 
 def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
-    """The arrays of a file by name, read-only and in its own memory: nothing but the header is read. Refused: a damaged file."""
+    """The arrays of a file by name, read-only and in its own memory: nothing but the header is read. Refused: a damaged
+    file.
+    """
     try:
         handle = opened(path)
         try:
@@ -105,26 +125,42 @@ def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
     except (OSError, ValueError) as error:
         if isinstance(error, Refused):
             raise
-        raise Refused(where, [Reason("a file that cannot be read", str(error), "a plain file of a run", MEND)]) from error
+        raise Refused(
+            where, [Reason("a file that cannot be read", given=str(error), expected="a plain file of a run", fix=MEND)]
+        ) from error
     return {
         name: memory[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
-        .view(_dtype_of(entry["dtype"])).reshape(entry["shape"])
+        .view(_dtype_of(entry["dtype"]))
+        .reshape(entry["shape"])
         for name, entry in header.items()
-    }  # fmt: skip
+    }
 
 
 def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
-    """(the header, where the numbers begin), with every claim checked against the others and against the size of the file."""
+    """(the header, where the numbers begin), with every claim checked against the others and against the size of the
+    file.
+    """
     size = os.fstat(handle).st_size
     length = int.from_bytes(os.pread(handle, 8, 0), "little")
     room = min(LONGEST, size - 8)
     if not 2 <= length <= room:
-        raise Refused(where, [Reason("no safetensors file", f"{name}: a header of {length} bytes in a file of {size}",
-                                     f"2 to {max(room, 2)} bytes", MEND)])  # fmt: skip
+        raise Refused(
+            where,
+            [
+                Reason(
+                    "no safetensors file",
+                    given=f"{name}: a header of {length} bytes in a file of {size}",
+                    expected=f"2 to {max(room, 2)} bytes",
+                    fix=MEND,
+                )
+            ],
+        )
     try:
         header = loads(os.pread(handle, length, 8))
     except ValueError as error:
-        raise Refused(where, [Reason("a damaged header", f"{name}: {error}", "JSON", MEND)]) from error
+        raise Refused(
+            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=MEND)]
+        ) from error
     if isinstance(header, dict):
         header.pop("__metadata__", None)
     reasons = list(_faults(header, size - 8 - length, name))
@@ -135,7 +171,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
 
 def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
     if not isinstance(header, dict):
-        yield Reason("a damaged header", f"{name}: {str(header)[:80]}", "an object of arrays", MEND)
+        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=MEND)
         return
     spans = []
     for key, entry in header.items():
@@ -144,26 +180,48 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
             yield from found
         elif entry["dtype"] != "BF16" and entry["dtype"] not in PLAIN:
             yield Reason(
-                "numbers of an unknown kind", f"{at} of {entry['dtype'][:20]}", f"one of BF16, {', '.join(PLAIN)}", MEND
+                "numbers of an unknown kind",
+                given=f"{at} of {entry['dtype'][:20]}",
+                expected=f"one of BF16, {', '.join(PLAIN)}",
+                fix=MEND,
             )
-        elif len(entry["data_offsets"]) != 2 or len(entry["shape"]) > 16 or min(entry["shape"], default=0) < 0 \
-                or math.prod(max(one, 1) for one in entry["shape"]) > LARGEST:  # fmt: skip
+        elif (
+            len(entry["data_offsets"]) != 2
+            or len(entry["shape"]) > 16
+            or min(entry["shape"], default=0) < 0
+            or math.prod(max(one, 1) for one in entry["shape"]) > LARGEST
+        ):
             yield Reason(
-                "an impossible array", f"{at}: {str(entry)[:200]}", "two offsets, and sizes that a file can have", MEND
+                "an impossible array",
+                given=f"{at}: {str(entry)[:200]}",
+                expected="two offsets, and sizes that a file can have",
+                fix=MEND,
             )
         else:
             begin, end = entry["data_offsets"]
             claimed = math.prod(entry["shape"]) * _dtype_of(entry["dtype"]).itemsize
             if end - begin != claimed:
-                yield Reason("an array that does not fit its place", f"{at} of {claimed} bytes from {begin} to {end}",
-                             "as many bytes as its shape asks for", MEND)  # fmt: skip
+                yield Reason(
+                    "an array that does not fit its place",
+                    given=f"{at} of {claimed} bytes from {begin} to {end}",
+                    expected="as many bytes as its shape asks for",
+                    fix=MEND,
+                )
             spans.append((begin, end, key))
     at_byte = 0
     for begin, end, key in sorted(spans):
         if begin != at_byte:
-            yield Reason("arrays that overlap" if begin < at_byte else "a gap between arrays",
-                         f"{name}: {key[:80]} begins at {begin}", f"the end of the one before, {at_byte}", MEND)  # fmt: skip
+            yield Reason(
+                "arrays that overlap" if begin < at_byte else "a gap between arrays",
+                given=f"{name}: {key[:80]} begins at {begin}",
+                expected=f"the end of the one before, {at_byte}",
+                fix=MEND,
+            )
         at_byte = max(end, begin)
     if at_byte != size:
-        yield Reason("a file that is too short" if size < at_byte else "a file that is too long",
-                     f"{name} holds {size} bytes of numbers", f"{at_byte}, as its header says", MEND)  # fmt: skip
+        yield Reason(
+            "a file that is too short" if size < at_byte else "a file that is too long",
+            given=f"{name} holds {size} bytes of numbers",
+            expected=f"{at_byte}, as its header says",
+            fix=MEND,
+        )

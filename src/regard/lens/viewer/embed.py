@@ -1,8 +1,9 @@
-"""The numbers of a run as blocks inside a page: every weight where they are few, otherwise the strongest keys and a picture.
+"""The numbers of a run as blocks inside a page: every weight where they are few, otherwise the strongest keys and a
+picture.
 
-A block is a frame (a JSON header and arrays behind it) as deflated base64. Kept whole, a head is two bytes per weight; kept in
-part, it is the strongest keys of each row to within 0.011 %, and the mean of the others in each block of a coarse map. Whatever is
-wrong (NaN, out of range, forbidden) is kept before the strongest, and marked in the pictures.
+A block is a frame (a JSON header and arrays behind it) as deflated base64. Kept whole, a head is two bytes per weight;
+kept in part, it is the strongest keys of each row to within 0.011 %, and the mean of the others in each block of a
+coarse map. Whatever is wrong (NaN, out of range, forbidden) is kept before the strongest, and marked in the pictures.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ WHOLE = 2_500_000  # weights that are kept whole: two bytes each before packing
 MOST = 60_000_000  # weights that are kept in part: more take long to compute, and pass the size below
 LARGEST = 1 << 22  # weights of one head, which a browser opens at once
 ROOM = 6_600_000  # bytes of a page: weights, tracks and pictures, packed
-PER_KEY, PER_ROW, PER_CELL = 5.4, 14, 1.3  # of these for each key that is kept, each row's tracks, each cell of a picture
+PER_KEY, PER_ROW, PER_CELL = (
+    5.4,
+    14,
+    1.3,
+)  # of these for each key that is kept, each row's tracks, each cell of a picture
 FEWEST, FULLEST = 4, 64  # keys per row
 NO_KEY = 65535  # where a row has fewer keys than are kept
 NO_NUMBER = 65535  # in the tracks
 REST = 64  # blocks along a side of the coarse map
 PICTURE = 44  # cells along the side of a picture in the atlas
-WALKED = 250_000  # numbers of q, k, v, x and out that are kept for the walk; where all weights are kept, as many as the page has room for
+# Numbers of q, k, v, x and out that are kept for the walk; where all weights are kept, as many as there is room for.
+WALKED = 250_000
 PER_NUMBER = 2.6  # bytes of a number of these, or of a weight that is kept whole
 ROUNDED = 1e-4  # a difference, as a share of the largest, that half precision does not show
 TRACKS = ("entropy", "spread", "special", "maximum", "attended", "received")
@@ -101,7 +107,9 @@ def _pool(numbers: np.ndarray, rows: int, columns: int, law=np.add) -> np.ndarra
 
 
 def _picture(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None) -> np.ndarray:
-    """The head as a small picture: the mean over a cell's rows of the sum over its keys, as codes; what is wrong in a cell wins."""
+    """The head as a small picture: the mean over a cell's rows of the sum over its keys, as codes; what is wrong in a
+    cell wins.
+    """
     Q, K = p.shape
     rows, columns = min(Q, PICTURE), min(K, PICTURE)
     plain = p if faults is None else np.where(faults, 0, p)
@@ -132,11 +140,16 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None, ma
     else:
         np.put_along_axis(more := faults.copy(), order, 0, 1)
         parts["rest"] = encode(mean(others & (more == 0)))[0]
-        if more.any():  # than there is room for: which rows have it (128: masked pairs too), and forbidden weight by blocks
+        if (
+            more.any()
+        ):  # than there is room for: which rows have it (128: masked pairs too), and forbidden weight by blocks
             rows_of = np.where(more == LEAK, 0, more)
             parts["wrong"] = rows_of.max(1) | np.where(np.where(allowed, 0, rows_of).any(1), 128, 0).astype(np.uint8)
             parts["leaks"] = encode(np.abs(mean(more == LEAK)))[0]
-    exact = f"the {count} strongest keys of each row are exact, others are the mean of about {-(-Q // rows)} × {-(-K // columns)} pairs"
+    exact = (
+        f"the {count} strongest keys of each row are exact, others are the mean of about {-(-Q // rows)} "
+        f"× {-(-K // columns)} pairs"
+    )
     return frame({"exact": exact, "restRows": rows, "restColumns": columns, "mask": mask}, **parts)
 
 

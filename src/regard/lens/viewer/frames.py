@@ -1,4 +1,5 @@
-"""Arrays on their way to a page: four bytes with the length of a JSON header, the header, then each array at a multiple of four.
+"""Arrays on their way to a page: four bytes with the length of a JSON header, the header, then each array at a multiple
+of four.
 
 {"exact": "exact", "parts": [{"name": "coarse", "dtype": "uint8", "shape": [256, 256]}, …]}
 """

@@ -26,9 +26,15 @@ def frame_of(run: Run, height: int = HEIGHT) -> str:
     from .html import page
 
     if not embed.fits(run):
-        return (f"<p>This run of {html.escape(run.model)} is too long for one page: save it with <code>run.save(folder)</code> and look "
-                "at it with <code>regard look folder --serve</code>.</p>")  # fmt: skip
+        return (
+            f"<p>This run of {html.escape(run.model)} is too long for one page: save it with "
+            "<code>run.save(folder)</code> and look "
+            "at it with <code>regard look folder --serve</code>.</p>"
+        )
     first = choose(run)
     made = page(run, start={"call": first.call, "head": first.head, "query": first.query})
-    return (f'<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" title="regard" width="100%" height="{height}" '
-            f'style="border: 0; border-radius: 8px" srcdoc="{html.escape(made, quote=True)}"></iframe>')  # fmt: skip
+    return (
+        '<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" title="regard" '
+        f'width="100%" height="{height}" '
+        f'style="border: 0; border-radius: 8px" srcdoc="{html.escape(made, quote=True)}"></iframe>'
+    )

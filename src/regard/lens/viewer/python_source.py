@@ -23,9 +23,11 @@ UNSAID = 'rg.Run.open("run")  # save it first: run.save("run")'
 
 
 def origin(run: Run) -> str:
-    """An expression, in ASCII: the folder where the run lies if that is known, otherwise the call of `look` that made it.
+    """An expression, in ASCII: the folder where the run lies if that is known, otherwise the call of `look` that made
+    it.
 
-    What words cannot say, such as arrays or a module that was handed over, has to be saved first, and the expression says so.
+    What words cannot say, such as arrays or a module that was handed over, has to be saved first, and the expression
+    says so.
 
     >>> import numpy as np
     >>> from regard.lens.look import of_arrays

@@ -22,14 +22,20 @@ TRACKS = ("entropy", "spread", "special", "maximum", "attended")
 
 
 def about(run: Run) -> dict[str, Any]:
-    """The JSON from which a page of the run starts: everything but the weights. Nothing in it can act, and every number is one."""
+    """The JSON from which a page of the run starts: everything but the weights. Nothing in it can act, and every number
+    is one.
+    """
     return {
-        "model": words(run.model), "text": words(run.text[:200]), "facts": plain(run.facts),
+        "model": words(run.model),
+        "text": words(run.text[:200]),
+        "facts": plain(run.facts),
         "axes": {visible(name): _axis(axis) for name, axis in run.axes.items()},
         "calls": [_call(call) for call in run.calls],
-        "steps": [{"position": step.position, "candidates": [[visible(word), plain(p)] for word, p in step.candidates]}
-                  for step in run.steps],
-    }  # fmt: skip
+        "steps": [
+            {"position": step.position, "candidates": [[visible(word), plain(p)] for word, p in step.candidates]}
+            for step in run.steps
+        ],
+    }
 
 
 def row(call: Call, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +49,9 @@ def column(call: Call, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, Any]]:
-    """The weight of one pair in every head of every call between these two axes: its number, weights and what is allowed (H,)."""
+    """The weight of one pair in every head of every call between these two axes: its number, weights and what is
+    allowed (H,).
+    """
     found = []
     for number, call in enumerate(run.calls):
         if (call.queries, call.keys) == (queries, keys):
@@ -53,7 +61,8 @@ def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, An
 
 
 def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
-    """Figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,); those that are known.
+    """Figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,); those that
+    are known.
 
     ordinary: what a row gives to the keys that are no special tokens, Σ p − special.
     """
@@ -100,20 +109,34 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return {
         "tokens": [known[word] for word in axis.tokens],
         "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
-        "special": list(axis.special), "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],
-        "grid": axis.grid, "picture": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
-    }  # fmt: skip
+        "special": list(axis.special),
+        "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],
+        "grid": axis.grid,
+        "picture": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
+    }
 
 
 def _call(call: Call) -> dict[str, Any]:
     H, Q, K = call.shape
     return {
-        "name": words(call.name), "layer": call.layer, "heads": H, "groups": call.groups, "queries": visible(call.queries),
-        "keys": visible(call.keys), "Q": Q, "K": K, "start": call.start, "engine": words(call.engine),
+        "name": words(call.name),
+        "layer": call.layer,
+        "heads": H,
+        "groups": call.groups,
+        "queries": visible(call.queries),
+        "keys": visible(call.keys),
+        "Q": Q,
+        "K": K,
+        "start": call.start,
+        "engine": words(call.engine),
         "only_weights": call.given is not None,
-        "formula": {"mask": None if call.mask is None else words(str(call.mask)),
-                    "score": None if call.score is None else words(str(call.score)),
-                    "scale": plain(call.scale), "sinks": call.sinks is not None},
+        "formula": {
+            "mask": None if call.mask is None else words(str(call.mask)),
+            "score": None if call.score is None else words(str(call.score)),
+            "scale": plain(call.scale),
+            "sinks": call.sinks is not None,
+        },
         "figures": {name: [plain(float(f"{value:.5g}")) for value in values] for name, values in call.figures.items()},
-        "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")}, "notes": plain(call.notes),
-    }  # fmt: skip
+        "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")},
+        "notes": plain(call.notes),
+    }

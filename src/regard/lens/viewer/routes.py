@@ -27,10 +27,14 @@ from .frames import frame
 __all__ = ["QUESTIONS", "Desk"]
 
 QUESTIONS = {
-    "tile": ("n", "call", "head", "pool", "level", "row", "column"), "row": ("n", "call", "head", "i"), "column": ("n", "call", "head", "j"),
-    "pair": ("n", "queries", "keys", "i", "j"), "tracks": ("n", "call", "head"), "walk": ("n", "call", "head", "i"),
+    "tile": ("n", "call", "head", "pool", "level", "row", "column"),
+    "row": ("n", "call", "head", "i"),
+    "column": ("n", "call", "head", "j"),
+    "pair": ("n", "queries", "keys", "i", "j"),
+    "tracks": ("n", "call", "head"),
+    "walk": ("n", "call", "head", "i"),
     "picture": ("n", "call"),
-}  # fmt: skip
+}
 POOLS = ("share", "largest")
 CELLS = 128  # along the side of a picture that a run does not hold
 KEPT = 1 << 26  # bytes of tiles and pictures
@@ -50,7 +54,7 @@ class Desk:
     def _tile(self, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
         at, h = self._head(n, call, head)
         if pool not in POOLS:
-            raise refuse("tile", "no such pool", pool[:40], " or ".join(POOLS), "choose one of them")
+            raise refuse("tile", "no such pool", given=pool[:40], expected=" or ".join(POOLS), fix="choose one of them")
         z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
         found: Tile = self.kept.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c))
@@ -71,7 +75,11 @@ class Desk:
         calls = [call for call in run.calls if (visible(call.queries), visible(call.keys)) == (queries, keys)]
         if not calls:
             raise refuse(
-                "pair", "no such axes", f"{queries[:40]}, {keys[:40]}", f"two of {', '.join(run.axes)}", "name those of a call"
+                "pair",
+                "no such axes",
+                given=f"{queries[:40]}, {keys[:40]}",
+                expected=f"two of {', '.join(run.axes)}",
+                fix="name those of a call",
             )
         _, Q, K = calls[0].shape
         found = answers.pair(run, calls[0].queries, calls[0].keys, _number("row", i, Q), _number("column", j, K))
@@ -139,7 +147,9 @@ def _sample(call: Call, cells: int) -> int | None:
     return None if every == 1 else every
 
 
-def _codes(weights: np.ndarray, allowed: np.ndarray, exact: str, worst: np.ndarray | int | None = None, **header) -> bytes:
+def _codes(
+    weights: np.ndarray, allowed: np.ndarray, exact: str, worst: np.ndarray | int | None = None, **header
+) -> bytes:
     coarse, fine = encode(weights, allowed, worst)
     return frame({"exact": exact, **header}, coarse=coarse, fine=fine)
 
@@ -147,5 +157,7 @@ def _codes(weights: np.ndarray, allowed: np.ndarray, exact: str, worst: np.ndarr
 def _number(name: str, word: str, count: int) -> int:
     """The whole number from 0 to count − 1 that a word of the address is."""
     if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word) < count):
-        raise Refused("desk", [Reason(f"no such {name}", word[:40], f"0 to {count - 1}", "count from 0")])
+        raise Refused(
+            "desk", [Reason(f"no such {name}", given=word[:40], expected=f"0 to {count - 1}", fix="count from 0")]
+        )
     return int(word)

@@ -16,23 +16,37 @@ DIGITS = 6
 
 
 def walk(call: Call, head: int, i: int) -> dict[str, Any]:
-    """The walk of row i of a head, as JSON: null where something was not kept, numbers of six digits, "NaN", "inf" and "-inf".
+    """The walk of row i of a head, as JSON: null where something was not kept, numbers of six digits, "NaN", "inf" and
+    "-inf".
 
         x → q, k    scaled = scale · q·k → scores (the score rule) → p = exp(scores − lse) where allowed → sum = Σ p v
 
-    x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, rising · k (keys, D) · scaled, scores, allowed, p (keys) ·
-    lse · sinks · v (keys, E) · sum (E), over all keys · out (E): what the model had · Q, K, D, E, scale.
+    x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, rising · k (keys, D) · scaled, scores,
+    allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): what the model had · Q, K, D, E,
+    scale.
     """
     H, Q, K = call.shape
     p = call.weights([i], None, [head])[0, 0]
     keys = shown(p, call.start + i)
     found: dict[str, Any] = dict.fromkeys(("x", "q", "k", "scaled", "scores", "sinks", "v", "sum", "out", "D", "E"))
-    found |= {"keys": keys.tolist(), "allowed": call.allowed([i], keys, [head])[0, 0].tolist(), "p": numbers(p[keys]),
-              "lse": numbers(call.lse[head, i]), "Q": Q, "K": K, "scale": numbers(call.scale)}  # fmt: skip
+    found |= {
+        "keys": keys.tolist(),
+        "allowed": call.allowed([i], keys, [head])[0, 0].tolist(),
+        "p": numbers(p[keys]),
+        "lse": numbers(call.lse[head, i]),
+        "Q": Q,
+        "K": K,
+        "scale": numbers(call.scale),
+    }
     if call.q is not None and call.k is not None:
         k = call.k[head // (H // call.groups)]
-        found |= {"q": numbers(call.q[head, i]), "k": numbers(k[keys]), "scaled": numbers(call.logits([i], keys, [head])[0, 0]),
-                  "scores": numbers(call.scores([i], keys, [head])[0, 0]), "D": k.shape[1]}  # fmt: skip
+        found |= {
+            "q": numbers(call.q[head, i]),
+            "k": numbers(k[keys]),
+            "scaled": numbers(call.logits([i], keys, [head])[0, 0]),
+            "scores": numbers(call.scores([i], keys, [head])[0, 0]),
+            "D": k.shape[1],
+        }
     if call.v is not None:
         v = call.v[head // (H // len(call.v))]
         found |= {"v": numbers(v[keys]), "sum": numbers(mixed(call, head, i, p, v)), "E": v.shape[1]}
@@ -46,7 +60,9 @@ def walk(call: Call, head: int, i: int) -> dict[str, Any]:
 
 
 def shown(p: np.ndarray, position: int) -> np.ndarray:
-    """Which keys are shown: those around the row's own position, and the strongest; weights that are not numbers before all."""
+    """Which keys are shown: those around the row's own position, and the strongest; weights that are not numbers before
+    all.
+    """
     if len(p) <= KEYS:
         return np.arange(len(p))
     near = np.arange(max(0, position - BEFORE), max(0, min(len(p), position + AFTER + 1)))

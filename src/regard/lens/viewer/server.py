@@ -1,7 +1,8 @@
-"""The server of a page: it computes what the page asks about runs that are too long to be written into it, for this machine alone.
+"""The server of a page: it computes what the page asks about runs that are too long to be written into it, for this
+machine alone.
 
-It listens on 127.0.0.1, tells nothing to whom does not know the secret in its address, and serves no file. What is asked is checked
-against the runs before anything is computed, and only so much is computed at once.
+It listens on 127.0.0.1, tells nothing to whom does not know the secret in its address, and serves no file. What is
+asked is checked against the runs before anything is computed, and only so much is computed at once.
 """
 
 from __future__ import annotations
@@ -45,10 +46,18 @@ HEADERS = {
 
 
 def serve(
-    run: Run, other: Run | None = None, *, port: int = 0, findings: Sequence[Mapping[str, Any]] = (),
-    start: Mapping[str, int] | None = None, open_browser: bool = False, tell: Callable[[str], object] = print,
-) -> None:  # fmt: skip
-    """Serves the page of a run until Ctrl-C. Its address is told first; arguments as for `page`; port 0 takes a free one."""
+    run: Run,
+    other: Run | None = None,
+    *,
+    port: int = 0,
+    findings: Sequence[Mapping[str, Any]] = (),
+    start: Mapping[str, int] | None = None,
+    open_browser: bool = False,
+    tell: Callable[[str], object] = print,
+) -> None:
+    """Serves the page of a run until Ctrl-C. Its address is told first; arguments as for `page`; port 0 takes a free
+    one.
+    """
     server = Server(run, other, port=port, findings=findings, start=start)
     tell(server.address)
     if open_browser:
@@ -63,26 +72,47 @@ class Server:
     """
 
     def __init__(
-        self, run: Run, other: Run | None = None, *, port: int = 0, findings: Sequence[Mapping[str, Any]] = (),
+        self,
+        run: Run,
+        other: Run | None = None,
+        *,
+        port: int = 0,
+        findings: Sequence[Mapping[str, Any]] = (),
         start: Mapping[str, int] | None = None,
-    ):  # fmt: skip
+    ):
         try:
             import uvicorn
 
             from .timeouts import Connection
         except ImportError as error:
             raise refuse(
-                "serve", "there is no server", str(error), "starlette and uvicorn", "pip install 'regard[look]'"
+                "serve",
+                "there is no server",
+                given=str(error),
+                expected="starlette and uvicorn",
+                fix="pip install 'regard[look]'",
             ) from error
         html = page(run, other, findings=findings, start=start, served=True)
         self._socket = _listening(port)
         secret, port = secrets.token_urlsafe(24), self._socket.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}/{secret}/"
         app = application([run] if other is None else [run, other], html, secret, port)
-        self._server = uvicorn.Server(uvicorn.Config(
-            app, loop="asyncio", http=Connection, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
-            proxy_headers=False, server_header=False, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=1,
-        ))  # fmt: skip
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=CONNECTIONS,
+                timeout_graceful_shutdown=1,
+            )
+        )
 
     def run(self) -> None:
         with suppress(KeyboardInterrupt):
@@ -136,7 +166,9 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
                 found = await anyio.to_thread.run_sync(
                     desk.answer, question, *words, limiter=dear if question in DEAR else cheap
                 )
-                response = Response(found, media_type="application/json" if question == "walk" else "application/octet-stream")
+                response = Response(
+                    found, media_type="application/json" if question == "walk" else "application/octet-stream"
+                )
             except Refused as refused:
                 response = JSONResponse({"error": _sentence(refused)}, 400)
             group.cancel_scope.cancel()
@@ -202,6 +234,10 @@ def _listening(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         found.close()
         raise refuse(
-            "serve", "the port cannot be had", f"{port}: {error}", "a free one above 1023", "leave --port out for any"
+            "serve",
+            "the port cannot be had",
+            given=f"{port}: {error}",
+            expected="a free one above 1023",
+            fix="leave --port out for any",
         ) from error
     return found

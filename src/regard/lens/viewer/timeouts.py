@@ -12,7 +12,9 @@ PATIENCE = 5.0  # seconds from the beginning, or from the last answer, until a q
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with a limit to the time that the headers of a question may take, however they trickle in."""
+    """HTTP/1.1 as uvicorn speaks it, with a limit to the time that the headers of a question may take, however they
+    trickle in.
+    """
 
     _late: asyncio.TimerHandle | None = None
 

@@ -1,4 +1,6 @@
-"""Which tokens a step learns from: a function of the seed and the batch's number alone, so that a run can go on anywhere."""
+"""Which tokens a step learns from: a function of the seed and the batch's number alone, so that a run can go on
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,16 @@ __all__ = ["Windows", "tokens_of"]
 def tokens_of(documents: Iterable[Document], vocabulary: Vocabulary) -> torch.Tensor:
     """All documents in one row of tokens, the end of each marked."""
     end = torch.tensor([vocabulary.end])
-    return torch.cat([part for document in documents for part in (torch.from_numpy(vocabulary.encode(document.text)), end)])
+    return torch.cat(
+        [part for document in documents for part in (torch.from_numpy(vocabulary.encode(document.text)), end)]
+    )
 
 
 class Windows:
     """Windows of `context` tokens and their targets, the same tokens one place later.
 
-    The text is a ring. Each epoch cuts it at another place into windows side by side and shuffles them, so that it sees every token
-    once. `batch(number)` is always the same for the same number.
+    The text is a ring. Each epoch cuts it at another place into windows side by side and shuffles them, so that it sees
+    every token once. `batch(number)` is always the same for the same number.
 
     >>> windows = Windows(torch.arange(10), context=4, size=2)
     >>> tokens, targets = windows.batch(0)

@@ -37,10 +37,11 @@ class Table:
 def read(
     path: Path, text: str | None = None, label: str | None = None, *, labelled: bool = True, where: str = "classify"
 ) -> Table:
-    """Reads the table. Columns are taken by name, or by number where there is no line of names; those not named are found.
+    """Reads the table. Columns are taken by name, or by number where there is no line of names; those not named are
+    found.
 
-    Found: the column with a usual name ("text", "label" …), else the one with the longest texts, and of the others the one with
-    the fewest different values.
+    Found: the column with a usual name ("text", "label" …), else the one with the longest texts, and of the others the
+    one with the fewest different values.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,15 +53,23 @@ def read(
     raw = _content(path, where)
     rows = list(_objects(raw, path, where) if path.suffix == ".jsonl" else _records(raw, path, text, label, where))
     if not rows:
-        raise refuse(where, "an empty table", f"{path} holds no rows", "a row for each text", "check the file")
+        raise refuse(
+            where, "an empty table", given=f"{path} holds no rows", expected="a row for each text", fix="check the file"
+        )
     names = list(dict.fromkeys(name for _, fields in rows for name in fields))
     chosen = _choose(rows, names, text, label, labelled, path, where)
     faults: list[Reason] = []
     for what, name in (("text", chosen[0]), ("label", chosen[1])):
         empty = [line for line, fields in rows if name is not None and not fields.get(name, "").strip()]
         if empty:
-            faults.append(Reason(f"rows without a {what}", f"column {name!r} of {path} is empty in {_listed(empty)}",
-                                 f"a {what} in every row", "fill these rows, or remove them"))  # fmt: skip
+            faults.append(
+                Reason(
+                    f"rows without a {what}",
+                    given=f"column {name!r} of {path} is empty in {_listed(empty)}",
+                    expected=f"a {what} in every row",
+                    fix="fill these rows, or remove them",
+                )
+            )
     if faults:
         raise Refused(where, faults)
     labels = [fields[chosen[1]].strip() for _, fields in rows] if chosen[1] is not None else None
@@ -70,20 +79,40 @@ def read(
 def _content(path: Path, where: str) -> str:
     if path.suffix not in KINDS:
         raise refuse(
-            where, "not a table", str(path), f"a file that ends in {', '.join(KINDS)}", "convert it, or name it after its kind"
+            where,
+            "not a table",
+            given=str(path),
+            expected=f"a file that ends in {', '.join(KINDS)}",
+            fix="convert it, or name it after its kind",
         )
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise refuse(where, "the table cannot be read", f"{path}: {error.strerror}", "a file", "check the path") from error
+        raise refuse(
+            where,
+            "the table cannot be read",
+            given=f"{path}: {error.strerror}",
+            expected="a file",
+            fix="check the path",
+        ) from error
     if b"\0" in raw:
-        raise refuse(where, "not a text file", f"{path} holds zero bytes", "UTF-8 text", "export the table as CSV in UTF-8")
+        raise refuse(
+            where,
+            "not a text file",
+            given=f"{path} holds zero bytes",
+            expected="UTF-8 text",
+            fix="export the table as CSV in UTF-8",
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise refuse(
-            where, "the table is not UTF-8", f"{path}, line {line}", "UTF-8", "convert it, with iconv for example"
+            where,
+            "the table is not UTF-8",
+            given=f"{path}, line {line}",
+            expected="UTF-8",
+            fix="convert it, with iconv for example",
         ) from error
 
 
@@ -111,8 +140,13 @@ def _objects(raw: str, path: Path, where: str) -> Iterator[Row]:
         )
     if faults:
         more = f" (and {len(faults) - 1} lines more)" if len(faults) > 1 else ""
-        raise refuse(where, "a line is no JSON object", f"{path}, line {faults[0][0]}: {faults[0][1]}{more}", "an object on every line",
-                     "mend the line")  # fmt: skip
+        raise refuse(
+            where,
+            "a line is no JSON object",
+            given=f"{path}, line {faults[0][0]}: {faults[0][1]}{more}",
+            expected="an object on every line",
+            fix="mend the line",
+        )
 
 
 def _records(raw: str, path: Path, text: str | None, label: str | None, where: str) -> Iterator[Row]:
@@ -124,15 +158,25 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
     uneven = [line for line, fields in records if len(fields) != width]
     if uneven:
         line, fields = next((line, fields) for line, fields in records if len(fields) != width)
-        raise refuse(where, "rows of different widths", f"{path}: {len(fields)} fields in line {line}, {width} in line {records[0][0]}"
-                     + (f" (and {len(uneven) - 1} rows more)" if len(uneven) > 1 else ""), "as many fields in every row",
-                     "put texts that hold the separator into quotes")  # fmt: skip
+        raise refuse(
+            where,
+            "rows of different widths",
+            given=f"{path}: {len(fields)} fields in line {line}, {width} in line {records[0][0]}"
+            + (f" (and {len(uneven) - 1} rows more)" if len(uneven) > 1 else ""),
+            expected="as many fields in every row",
+            fix="put texts that hold the separator into quotes",
+        )
     first = [name.strip() for name in records[0][1]]
     named = _is_header(first, [fields for _, fields in records[1:]], text, label)
     if named and len(set(first)) < width:
         twice = [name for name, count in Counter(first).items() if count > 1]
-        raise refuse(where, "columns of the same name", f"{path}: {', '.join(map(repr, twice))}", "a name of its own for each",
-                     "rename them in the first line")  # fmt: skip
+        raise refuse(
+            where,
+            "columns of the same name",
+            given=f"{path}: {', '.join(map(repr, twice))}",
+            expected="a name of its own for each",
+            fix="rename them in the first line",
+        )
     names = first if named else [str(number) for number in range(1, width + 1)]
     for line, fields in records[1:] if named else records:
         yield line, dict(zip(names, fields))
@@ -156,15 +200,22 @@ def _parsed(raw: str, path: Path, where: str) -> list[tuple[int, list[str]]]:
                 found.append((begins, fields))
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise refuse(where, "the table cannot be read", f"{path}, the row that begins in line {begins}: {error}", "CSV with quotes in pairs",
-                     "double the quotes inside a text that is quoted") from error  # fmt: skip
+        raise refuse(
+            where,
+            "the table cannot be read",
+            given=f"{path}, the row that begins in line {begins}: {error}",
+            expected="CSV with quotes in pairs",
+            fix="double the quotes inside a text that is quoted",
+        ) from error
     finally:
         csv.field_size_limit(limit)
     return found
 
 
 def _is_header(first: list[str], rest: list[list[str]], text: str | None, label: str | None) -> bool:
-    """Whether the first line names the columns: it holds a name that was given or a usual one, or nothing that comes again."""
+    """Whether the first line names the columns: it holds a name that was given or a usual one, or nothing that comes
+    again.
+    """
     lower = {name.lower() for name in first}
     if text in first or label in first or lower & {*TEXTS, *LABELS}:
         return True
@@ -178,16 +229,33 @@ def _choose(
 ) -> tuple[str, str | None]:
     """The columns of the texts and the labels."""
     missing = [
-        Reason(f"no such column for --{option}", f"{name!r}; {path} has {', '.join(map(repr, names))}", "one of them", "choose one")
-        for option, name in (("text", text), ("label", label)) if name is not None and name not in names
-    ]  # fmt: skip
+        Reason(
+            f"no such column for --{option}",
+            given=f"{name!r}; {path} has {', '.join(map(repr, names))}",
+            expected="one of them",
+            fix="choose one",
+        )
+        for option, name in (("text", text), ("label", label))
+        if name is not None and name not in names
+    ]
     if missing:
         raise Refused(where, missing)
     if text is not None and text == label:
-        raise refuse(where, "text and label are one column", repr(text), "two columns", "choose another for one of them")
+        raise refuse(
+            where,
+            "text and label are one column",
+            given=repr(text),
+            expected="two columns",
+            fix="choose another for one of them",
+        )
     if labelled and len(names) < 2:
-        raise refuse(where, "no column for the labels", f"{path} has only {names[0]!r}", "a column of texts and one of labels",
-                     "add the labels, or check the separator")  # fmt: skip
+        raise refuse(
+            where,
+            "no column for the labels",
+            given=f"{path} has only {names[0]!r}",
+            expected="a column of texts and one of labels",
+            fix="add the labels, or check the separator",
+        )
     if text is None:
         length = {name: sum(len(fields.get(name, "")) for _, fields in rows) for name in names if name != label}
         usual = [name for name in length if name.lower() in TEXTS]

@@ -28,8 +28,8 @@ class Document:
 def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
     """The texts of all files, in the order of the places; in a folder, whatever is UTF-8 text in it, by name.
 
-    A file that is named must be UTF-8 text. In a folder or behind a pattern (`notes/*.md`) other files are passed over, and so are
-    hidden ones. A file that is reached twice counts once, so that nothing held out is also learned.
+    A file that is named must be UTF-8 text. In a folder or behind a pattern (`notes/*.md`) other files are passed over,
+    and so are hidden ones. A file that is reached twice counts once, so that nothing held out is also learned.
     """
     found: dict[Path, Document] = {}
     reasons = []
@@ -47,14 +47,28 @@ def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
                 texts += 1
                 found.setdefault(path.resolve(), Document(str(path), text))
             elif named:
-                reasons.append(Reason("an empty file", str(path), "a file with some text", "leave it out, or check the path"))
+                reasons.append(
+                    Reason(
+                        "an empty file",
+                        given=str(path),
+                        expected="a file with some text",
+                        fix="leave it out, or check the path",
+                    )
+                )
         if not named and not texts:
             what = "no text in the folder" if place.is_dir() else "no such file"
             reasons.append(
-                Reason(what, str(place), "a text file, a folder of them, or a pattern such as 'notes/*.md'", "check the path")
+                Reason(
+                    what,
+                    given=str(place),
+                    expected="a text file, a folder of them, or a pattern such as 'notes/*.md'",
+                    fix="check the path",
+                )
             )
     if not reasons and not found:
-        reasons.append(Reason("no text", "no file", "one text file or more", "name files, folders or patterns"))
+        reasons.append(
+            Reason("no text", given="no file", expected="one text file or more", fix="name files, folders or patterns")
+        )
     if reasons:
         raise Refused(where, reasons)
     return list(found.values())
@@ -105,6 +119,13 @@ def _text(path: Path) -> str:
 
 def _why(path: Path, error: OSError | ValueError) -> Reason:
     if isinstance(error, OSError):
-        return Reason("the file cannot be read", f"{path}: {error.strerror}", "a text file", "check the path")
+        return Reason(
+            "the file cannot be read", given=f"{path}: {error.strerror}", expected="a text file", fix="check the path"
+        )
     detail = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
-    return Reason("not a text file", f"{path}: {detail}", "UTF-8 text", "leave it out, or convert it, with iconv for example")
+    return Reason(
+        "not a text file",
+        given=f"{path}: {detail}",
+        expected="UTF-8 text",
+        fix="leave it out, or convert it, with iconv for example",
+    )

@@ -47,8 +47,8 @@ class Bytes:
 class Pairs:
     """Byte pair encoding (Sennrich et al., 2016) over bytes, trained and run by the `tokenizers` library.
 
-    Nothing is normalised and nothing unknown: every text comes back byte for byte. The end of a document is a number beyond the
-    library's own, so that no text can spell it.
+    Nothing is normalised and nothing unknown: every text comes back byte for byte. The end of a document is a number
+    beyond the library's own, so that no text can spell it.
 
     >>> pairs = Pairs.train(["the theme of the thesis"], size=260)
     >>> pairs.spell(pairs.encode("the thesis")), pairs.size
@@ -67,8 +67,13 @@ class Pairs:
     def train(cls, texts: Iterable[str], size: int) -> Pairs:
         """A vocabulary of `size` tokens, the end included; smaller where the texts repeat too little."""
         if size < Bytes.size:
-            raise refuse("train", "a vocabulary that is too small", f"{size} tokens", f"at least {Bytes.size}: every byte, and the end of "
-                         "a document", "raise --vocabulary, or use --tokenizer bytes")  # fmt: skip
+            raise refuse(
+                "train",
+                "a vocabulary that is too small",
+                given=f"{size} tokens",
+                expected=f"at least {Bytes.size}: every byte, and the end of a document",
+                fix="raise --vocabulary, or use --tokenizer bytes",
+            )
         tokenizers = _library()
         made = tokenizers.Tokenizer(tokenizers.models.BPE())
         made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -121,13 +126,20 @@ def _library():
     try:
         import tokenizers
     except ImportError as error:
-        raise refuse("vocabulary", "byte pairs without their library", str(error), "the package tokenizers",
-                     "pip install 'regard[train]'") from error  # fmt: skip
+        raise refuse(
+            "vocabulary",
+            "byte pairs without their library",
+            given=str(error),
+            expected="the package tokenizers",
+            fix="pip install 'regard[train]'",
+        ) from error
     return tokenizers
 
 
 def _letters() -> list[str]:
-    """The letter that stands for each byte in a byte-level tokenizer: itself where it is visible, else one from 256 on."""
+    """The letter that stands for each byte in a byte-level tokenizer: itself where it is visible, else one from 256
+    on.
+    """
     shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
     spare = iter(range(256, 512))
     return [chr(byte if byte in shown else next(spare)) for byte in range(256)]

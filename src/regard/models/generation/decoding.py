@@ -20,10 +20,11 @@ def generate(model, prompts, *, tokens: int, **how: Any) -> list[list[int]]:
 
     token ~ softmax(logits of the last row / temperature), of the tokens that top_k, top_p and min_p leave
 
-    prompts: sequences of tokens, of any lengths; what is shorter is not padded in the caches. tokens: at most so many new ones
-    for each. greedy, temperature, top_k, top_p, min_p: see `Sampling`. stop, decode: see `Stops`; the tokens that complete a
-    stop are the last. seed: prompt i draws from a generator of its own, seeded with seed + i, so that its tokens do not depend
-    on the other prompts; None takes a seed from torch's generator.
+    prompts: sequences of tokens, of any lengths; what is shorter is not padded in the caches. tokens: at most so many
+    new ones for each. greedy, temperature, top_k, top_p, min_p: see `Sampling`. stop, decode: see `Stops`; the tokens
+    that complete a
+    stop are the last. seed: prompt i draws from a generator of its own, seeded with seed + i, so that its tokens do not
+    depend on the other prompts; None takes a seed from torch's generator.
 
     Refused, with all reasons at once: prompts that the model cannot read, more tokens than learned positions, dropout.
 
@@ -41,10 +42,19 @@ def generate(model, prompts, *, tokens: int, **how: Any) -> list[list[int]]:
 
 
 def stream(
-    model, prompts, *, tokens: int, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None,
-    min_p: float | None = None, greedy: bool = False, stop: Iterable = (), decode: Callable[[list[int]], str] | None = None,
+    model,
+    prompts,
+    *,
+    tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    greedy: bool = False,
+    stop: Iterable = (),
+    decode: Callable[[list[int]], str] | None = None,
     seed: int | None = None,
-) -> Iterator[tuple[int, int]]:  # fmt: skip
+) -> Iterator[tuple[int, int]]:
     """`generate`, each token as soon as it is chosen: pairs (number of the prompt, token).
 
     >>> from regard.models import Config, LanguageModel
@@ -75,7 +85,9 @@ def stream(
 
 
 def _written(model, prompts, most: int, sampling: Sampling, ends: Stops, chances: list) -> Iterator[tuple[int, int]]:
-    """The loop: choose a token for each sequence that still writes, let go of those that are done, ask the model again."""
+    """The loop: choose a token for each sequence that still writes, let go of those that are done, ask the model
+    again.
+    """
     if not prompts or not most:
         return
     writing = list(range(len(prompts)))
@@ -124,8 +136,14 @@ def _read(model, prompts, tokens) -> list[list[int]]:
     """The prompts as lists of tokens, or all reasons why the model cannot go on from them."""
     config, reasons = model.config, []
     if model.training and config.dropout:
-        reasons.append(Reason("a model that drops weights does not write", f"dropout={config.dropout}, in training",
-                              "a model in evaluation", "call model.eval()"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "a model that drops weights does not write",
+                given=f"dropout={config.dropout}, in training",
+                expected="a model in evaluation",
+                fix="call model.eval()",
+            )
+        )
     texts: list[list[int]] = []
     for number, prompt in enumerate(prompts):
         try:
@@ -134,21 +152,42 @@ def _read(model, prompts, tokens) -> list[list[int]]:
             given = torch.zeros((), dtype=torch.bool)
         readable = given.ndim == 1 and not given.dtype.is_floating_point and given.dtype != torch.bool
         if not readable or isinstance(prompt, str):
-            mend = "encode the text with the model's vocabulary" if isinstance(prompt, str) else "one prompt alone is [prompt]"
+            mend = (
+                "encode the text with the model's vocabulary"
+                if isinstance(prompt, str)
+                else "one prompt alone is [prompt]"
+            )
             if given.numel() == 0 and not isinstance(prompt, str):
                 mend = "begin with a token, such as the end of a text"
             reasons.append(
-                Reason(f"prompt {number} is no sequence of tokens", f"{prompt!r:.60}", "at least one whole number", mend)
+                Reason(
+                    f"prompt {number} is no sequence of tokens",
+                    given=f"{prompt!r:.60}",
+                    expected="at least one whole number",
+                    fix=mend,
+                )
             )
             continue
         text = given.tolist()
         outside = [token for token in text if not 0 <= token < config.vocabulary]
         if outside:
-            reasons.append(Reason(f"prompt {number} holds tokens that the model does not know", f"{outside[0]}",
-                                  f"0 … {config.vocabulary - 1}", "encode it with the model's own vocabulary"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"prompt {number} holds tokens that the model does not know",
+                    given=f"{outside[0]}",
+                    expected=f"0 … {config.vocabulary - 1}",
+                    fix="encode it with the model's own vocabulary",
+                )
+            )
         if config.longest is not None and len(text) + tokens > config.longest:
-            reasons.append(Reason(f"prompt {number} leaves no room for what is to be written", f"{len(text)} tokens and {tokens} new ones",
-                                  f"{config.longest} positions, as learned", "ask for fewer tokens, or cut the prompt"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"prompt {number} leaves no room for what is to be written",
+                    given=f"{len(text)} tokens and {tokens} new ones",
+                    expected=f"{config.longest} positions, as learned",
+                    fix="ask for fewer tokens, or cut the prompt",
+                )
+            )
         texts.append(text)
     if reasons:
         raise Refused("generate", reasons)

@@ -68,7 +68,8 @@ def draw(logits: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
 class Sampling:
     """How the next token is chosen: temperature first, then what is left out, then chance.
 
-    greedy: the largest logit, and no chance. temperature: logits are divided by it; below 1 is bolder, above 1 more even.
+    greedy: the largest logit, and no chance. temperature: logits are divided by it; below 1 is bolder, above 1 more
+    even.
     top_k, top_p, min_p: see the functions of these names; each sees what the one before it left.
 
     Refused, with all reasons at once: numbers out of range, and what greedy has no use for.
@@ -86,8 +87,14 @@ class Sampling:
     def __post_init__(self):
         reasons: list[Reason] = []
         if not _between(self.temperature, 0, math.inf) or self.temperature in (0, math.inf):
-            reasons.append(Reason("temperature is out of range", f"temperature={self.temperature!r}", "a number above 0",
-                                  "greedy=True is what 0 would mean"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "temperature is out of range",
+                    given=f"temperature={self.temperature!r}",
+                    expected="a number above 0",
+                    fix="greedy=True is what 0 would mean",
+                )
+            )
         if self.top_k is not None:
             try:
                 count(self.top_k, "generate", "top_k", 1)
@@ -97,21 +104,41 @@ class Sampling:
             value = getattr(self, name)
             if value is not None and (not _between(value, 0, 1) or value == 0):
                 reasons.append(
-                    Reason(f"{name} is no probability", f"{name}={value!r}", "above 0, at most 1", "leave it out to keep all")
+                    Reason(
+                        f"{name} is no probability",
+                        given=f"{name}={value!r}",
+                        expected="above 0, at most 1",
+                        fix="leave it out to keep all",
+                    )
                 )
-        unused = [f"{name}={getattr(self, name)!r}" for name in ("top_k", "top_p", "min_p") if getattr(self, name) is not None]
+        unused = [
+            f"{name}={getattr(self, name)!r}" for name in ("top_k", "top_p", "min_p") if getattr(self, name) is not None
+        ]
         unused += [f"temperature={self.temperature!r}"] if self.temperature != 1 else []
         if self.greedy and unused:
-            reasons.append(Reason("greedy leaves nothing to chance", ", ".join(unused), "greedy=True alone",
-                                  "leave out greedy, or the others"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "greedy leaves nothing to chance",
+                    given=", ".join(unused),
+                    expected="greedy=True alone",
+                    fix="leave out greedy, or the others",
+                )
+            )
         if reasons:
             raise Refused("generate", reasons)
 
     def __call__(self, logits: torch.Tensor, chance: torch.Tensor | None = None) -> torch.Tensor:
-        """logits (B, V), chance (B,) uniform in [0, 1), unless greedy -> tokens (B,). Refused: logits that are no numbers."""
+        """logits (B, V), chance (B,) uniform in [0, 1), unless greedy -> tokens (B,). Refused: logits that are no
+        numbers.
+        """
         if not bool(logits.amax(-1).isfinite().all()):
-            raise refuse("generate", "the model's logits are no numbers", "NaN or infinity", "a finite largest logit in every row",
-                         "check the weights: regard.torch.trace names the first layer that goes wrong")  # fmt: skip
+            raise refuse(
+                "generate",
+                "the model's logits are no numbers",
+                given="NaN or infinity",
+                expected="a finite largest logit in every row",
+                fix="check the weights: regard.torch.trace names the first layer that goes wrong",
+            )
         if self.greedy:
             return logits.argmax(-1)
         assert chance is not None

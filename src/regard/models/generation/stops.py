@@ -12,7 +12,8 @@ __all__ = ["Stops"]
 class Stops:
     """Says whether a text that grows has come to its end.
 
-    stop: sequences of tokens, and words. A word may begin inside one token and end inside another: it is looked for in the
+    stop: sequences of tokens, and words. A word may begin inside one token and end inside another: it is looked for in
+    the
     decoded text. decode: tokens -> text, which words need.
 
     Refused, with all reasons at once: nothing to wait for, words without decode, what is neither tokens nor a word.
@@ -27,13 +28,31 @@ class Stops:
         reasons = []
         for each in listed:
             if isinstance(each, str) and decode is None:
-                reasons.append(Reason("a stop word without a way to read the text", f"{each!r}", "decode=, from tokens to text",
-                                      "pass decode=vocabulary.decode, or give the word as tokens"))  # fmt: skip
+                reasons.append(
+                    Reason(
+                        "a stop word without a way to read the text",
+                        given=f"{each!r}",
+                        expected="decode=, from tokens to text",
+                        fix="pass decode=vocabulary.decode, or give the word as tokens",
+                    )
+                )
             elif not isinstance(each, Sequence):
-                reasons.append(Reason("not a stop", f"{each!r}", "a sequence of tokens, or a word", f"write [{each!r}]"))
+                reasons.append(
+                    Reason(
+                        "not a stop",
+                        given=f"{each!r}",
+                        expected="a sequence of tokens, or a word",
+                        fix=f"write [{each!r}]",
+                    )
+                )
             elif not len(each):
                 reasons.append(
-                    Reason("a stop without content", f"{each!r}", "at least one token, or one letter", "leave it out")
+                    Reason(
+                        "a stop without content",
+                        given=f"{each!r}",
+                        expected="at least one token, or one letter",
+                        fix="leave it out",
+                    )
                 )
         if reasons:
             raise Refused("generate", reasons)
@@ -47,6 +66,7 @@ class Stops:
             return True
         if not self.words or self.decode is None:
             return False
-        # The whole text: how many tokens a word spans is not known, and what a token reads as may depend on those before it.
+        # The whole text: how many tokens a word spans is not known, and what a token reads as may depend on those
+        # before it.
         text = self.decode(tokens)
         return any(word in text for word in self.words)

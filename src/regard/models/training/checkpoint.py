@@ -1,6 +1,7 @@
 """Models in files: tensors in safetensors, everything else as JSON beside them in the same file, nothing pickled.
 
-One file holds all, so that one rename makes it valid: whoever reads finds the old one or the new one, never half of each.
+One file holds all, so that one rename makes it valid: whoever reads finds the old one or the new one, never half of
+each.
 """
 
 from __future__ import annotations
@@ -21,7 +22,20 @@ from torch import nn
 from ...common.errors import Reason, Refused, refuse
 from ..data import vocabulary as vocabularies
 
-__all__ = ["NAME", "Saved", "build", "check_free", "claim", "find", "load", "read", "restore", "save", "tensors_of", "write"]
+__all__ = [
+    "NAME",
+    "Saved",
+    "build",
+    "check_free",
+    "claim",
+    "find",
+    "load",
+    "read",
+    "restore",
+    "save",
+    "tensors_of",
+    "write",
+]
 
 NAME = "model.safetensors"
 LOCK = ".lock"
@@ -37,7 +51,9 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Saved:
-    """What a folder holds: the model, its vocabulary (None for one that reads no text), and what else was noted about it."""
+    """What a folder holds: the model, its vocabulary (None for one that reads no text), and what else was noted about
+    it.
+    """
 
     model: nn.Module
     vocabulary: Any
@@ -53,7 +69,8 @@ def save(
 ) -> Path:
     """Writes a model of this package, so that `load` makes it again -> the file.
 
-    `tensors` are kept beside the weights and `about` beside the config: training puts its optimizer and its position there.
+    `tensors` are kept beside the weights and `about` beside the config: training puts its optimizer and its position
+    there.
 
     >>> import tempfile; from regard.models import Config, LanguageModel
     >>> model = LanguageModel(Config.gpt(vocabulary=257, d_model=16, layers=1, heads=2, context=8))
@@ -85,8 +102,13 @@ def build(tensors: dict, described: dict, path: Path, where: str, device: str | 
     from ... import models
 
     if described["kind"] not in KINDS:
-        raise refuse(where, "a model of an unknown kind", f"{described['kind']!r} in {path}", f"one of {', '.join(KINDS)}",
-                     "update regard: a newer version may have written it")  # fmt: skip
+        raise refuse(
+            where,
+            "a model of an unknown kind",
+            given=f"{described['kind']!r} in {path}",
+            expected=f"one of {', '.join(KINDS)}",
+            fix="update regard: a newer version may have written it",
+        )
     config = getattr(models, KINDS[described["kind"]]).from_dict(described["config"])
     vocabulary = vocabularies.from_dict(described["vocabulary"]) if "vocabulary" in described else None
     model = getattr(models, described["kind"])(config).to(device).eval()
@@ -102,7 +124,11 @@ def find(folder: Path | str, where: str) -> Path:
         others = sorted(entry.name for entry in folder.iterdir())[:3] if folder.is_dir() else None
         given = f"{folder} is not there" if others is None else f"{folder} holds {', '.join(others) or 'nothing'}"
         raise refuse(
-            where, "no model in the folder", given, f"a folder with {NAME}", "check the path, or train one with regard train"
+            where,
+            "no model in the folder",
+            given=given,
+            expected=f"a folder with {NAME}",
+            fix="check the path, or train one with regard train",
         )
     return path
 
@@ -111,14 +137,20 @@ def check_free(folder: Path, where: str, mend: str) -> None:
     """Nothing is written over: a new model wants a folder with nothing in it but what a killed first write left."""
     other = "choose another with --out"
     if folder.exists() and not folder.is_dir():
-        raise refuse(where, "a file is in the way", str(folder), "the name of a folder", other)
+        raise refuse(where, "a file is in the way", given=str(folder), expected="the name of a folder", fix=other)
     left = (f".{NAME}.part", LOCK)
     found = sorted(entry.name for entry in folder.iterdir() if entry.name not in left) if folder.exists() else []
     if NAME in found:
-        raise refuse(where, "a model is in the way", f"{folder} holds one already", "a new folder", mend)
+        raise refuse(
+            where, "a model is in the way", given=f"{folder} holds one already", expected="a new folder", fix=mend
+        )
     if found:
         raise refuse(
-            where, "something is in the way", f"{folder} holds {', '.join(found[:3])}", "a new or an empty folder", other
+            where,
+            "something is in the way",
+            given=f"{folder} holds {', '.join(found[:3])}",
+            expected="a new or an empty folder",
+            fix=other,
         )
 
 
@@ -129,8 +161,13 @@ def claim(folder: Path, where: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise refuse(where, "the folder is in use", f"another process trains in {folder}", "one at a time",
-                         "wait for it or stop it, or choose another with --out") from error  # fmt: skip
+            raise refuse(
+                where,
+                "the folder is in use",
+                given=f"another process trains in {folder}",
+                expected="one at a time",
+                fix="wait for it or stop it, or choose another with --out",
+            ) from error
         yield
 
 
@@ -144,16 +181,31 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @torch.no_grad()
-def restore(into: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], prefix: str, path: Path, where: str) -> None:
+def restore(
+    into: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], prefix: str, path: Path, where: str
+) -> None:
     """Copies the tensors of a file into those of a model; every name and shape has to agree."""
     found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     wrong = [f"{name} is missing" for name in into.keys() - found.keys()]
     wrong += [f"{name} belongs to no part of the model" for name in found.keys() - into.keys()]
-    wrong += [f"{name} is {tuple(found[name].shape)}, the config says {tuple(into[name].shape)}"
-              for name in into.keys() & found.keys() if found[name].shape != into[name].shape]  # fmt: skip
+    wrong += [
+        f"{name} is {tuple(found[name].shape)}, the config says {tuple(into[name].shape)}"
+        for name in into.keys() & found.keys()
+        if found[name].shape != into[name].shape
+    ]
     if wrong:
-        raise Refused(where, [Reason("weights that do not fit their config", f"{path}: {one}", "the tensors that the config asks for",
-                                     "use the file as it was written, or an earlier copy") for one in sorted(wrong)])  # fmt: skip
+        raise Refused(
+            where,
+            [
+                Reason(
+                    "weights that do not fit their config",
+                    given=f"{path}: {one}",
+                    expected="the tensors that the config asks for",
+                    fix="use the file as it was written, or an earlier copy",
+                )
+                for one in sorted(wrong)
+            ],
+        )
     for name, tensor in into.items():
         tensor.copy_(found[name])
 
@@ -177,34 +229,55 @@ def write(path: Path, tensors: dict[str, torch.Tensor], described: dict) -> None
 
 
 def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], dict]:
-    """The tensors whose names start so, each checked against the sum it was written with, and what the file says about them."""
+    """The tensors whose names start so, each checked against the sum it was written with, and what the file says about
+    them.
+    """
     from safetensors import SafetensorError, safe_open
 
-    damaged = (where, "a damaged model file")
-    whole = "the file as regard wrote it", "use an earlier copy, or train again"
+    def damaged(how: str) -> Refused:
+        whole, fix = "the file as regard wrote it", "use an earlier copy, or train again"
+        return refuse(where, "a damaged model file", given=f"{path}: {how}", expected=whole, fix=fix)
+
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if MARK not in metadata:
-                raise refuse(where, "a file of another program", f"{path} does not say that regard wrote it", "a model of regard's",
-                             "choose a folder that regard train made; for transformers models there is regard look MODEL TEXT")  # fmt: skip
+                raise refuse(
+                    where,
+                    "a file of another program",
+                    given=f"{path} does not say that regard wrote it",
+                    expected="a model of regard's",
+                    fix=(
+                        "choose a folder that regard train made; for transformers models there is regard "
+                        "look MODEL TEXT"
+                    ),
+                )
             if metadata[MARK] != str(VERSION):
-                raise refuse(where, "a file of another version", f"{path} is of version {metadata[MARK]}", f"version {VERSION}",
-                             "update regard")  # fmt: skip
+                raise refuse(
+                    where,
+                    "a file of another version",
+                    given=f"{path} is of version {metadata[MARK]}",
+                    expected=f"version {VERSION}",
+                    fix="update regard",
+                )
             told = metadata.keys() == {"format", MARK, "described", "sum"} and metadata["format"] == "pt"
             if not told or metadata["sum"] != str(zlib.crc32(metadata["described"].encode())):
-                raise refuse(*damaged, f"{path}: the description has changed", *whole)
+                raise damaged("the description has changed")
             described = json.loads(metadata["described"])
             tensors = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
     except SafetensorError as error:
-        raise refuse(*damaged, f"{path}: {error}", *whole) from error
+        raise damaged(str(error)) from error
     except OSError as error:
         raise refuse(
-            where, "the model cannot be read", f"{path}: {error.strerror}", "a file that can be read", "check it"
+            where,
+            "the model cannot be read",
+            given=f"{path}: {error.strerror}",
+            expected="a file that can be read",
+            fix="check it",
         ) from error
     for name, tensor in tensors.items():
         if described["sums"].get(name) != _sum(tensor):
-            raise refuse(*damaged, f"{path}: {name} has changed", *whole)
+            raise damaged(f"{name} has changed")
     return tensors, described
 
 

@@ -44,9 +44,21 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.tokenizer not in ("bytes", "bpe"):
-            raise refuse("classify", "no such tokenizer", repr(self.tokenizer), "'bytes' or 'bpe'", "choose one of them")
+            raise refuse(
+                "classify",
+                "no such tokenizer",
+                given=repr(self.tokenizer),
+                expected="'bytes' or 'bpe'",
+                fix="choose one of them",
+            )
         if self.context < 1:
-            raise refuse("classify", "context is too small", repr(self.context), "1 or more", "raise --context")
+            raise refuse(
+                "classify",
+                "context is too small",
+                given=repr(self.context),
+                expected="1 or more",
+                fix="raise --context",
+            )
         self.recipe(1)
 
     def recipe(self, rows: int) -> Recipe:
@@ -74,8 +86,13 @@ class Classification:
         counts = Counter(learn.labels)
         self.classes = sorted(counts)
         if len(self.classes) < 2:
-            raise refuse("classify", "one class only", f"every row of {table.name} is {self.classes[0]!r}", "two classes or more",
-                         "add rows of another class, or choose another column with --label")  # fmt: skip
+            raise refuse(
+                "classify",
+                "one class only",
+                given=f"every row of {table.name} is {self.classes[0]!r}",
+                expected="two classes or more",
+                fix="add rows of another class, or choose another column with --label",
+            )
         self.majority = self.classes.index(counts.most_common(1)[0][0])
         self.held, self.held_labels = held, _numbers(held, self.classes)
         self.learned, labels = learn, torch.tensor(_numbers(learn, self.classes))
@@ -85,9 +102,17 @@ class Classification:
         )
         self.recipe = settings.recipe(len(labels))
         torch.manual_seed(settings.seed)
-        self.model = SequenceClassifier(ClassifierConfig(
-            vocabulary=self.vocabulary.size, classes=len(self.classes), d_model=settings.width, layers=settings.layers,
-            heads=settings.heads, context=settings.context, dropout=settings.dropout)).to(settings.device)  # fmt: skip
+        self.model = SequenceClassifier(
+            ClassifierConfig(
+                vocabulary=self.vocabulary.size,
+                classes=len(self.classes),
+                d_model=settings.width,
+                layers=settings.layers,
+                heads=settings.heads,
+                context=settings.context,
+                dropout=settings.dropout,
+            )
+        ).to(settings.device)
         texts, self.cut = _encoded(learn.texts, self.vocabulary, settings.context)
         self.training = Training(self.model, self.recipe, lambda number: self._loss(texts, labels, number))
 
@@ -102,11 +127,24 @@ class Classification:
     def save(self, folder: Path, report: Report) -> None:
         """The classifier with its classes and its report."""
         try:
-            checkpoint.save(folder, self.model, vocabulary=self.vocabulary, classes=self.classes, majority=self.majority,
-                            columns=self.table.columns, settings=asdict(self.settings), report=report.to_dict())  # fmt: skip
+            checkpoint.save(
+                folder,
+                self.model,
+                vocabulary=self.vocabulary,
+                classes=self.classes,
+                majority=self.majority,
+                columns=self.table.columns,
+                settings=asdict(self.settings),
+                report=report.to_dict(),
+            )
         except OSError as error:
-            raise refuse("classify", "the model cannot be written", f"{folder}: {error.strerror}", "a folder with room in it",
-                         "choose another with --out") from error  # fmt: skip
+            raise refuse(
+                "classify",
+                "the model cannot be written",
+                given=f"{folder}: {error.strerror}",
+                expected="a folder with room in it",
+                fix="choose another with --out",
+            ) from error
 
     def _loss(self, texts: list[torch.Tensor], labels: torch.Tensor, number: int) -> torch.Tensor:
         """Each epoch in an order of its own; the order follows from the seed and the batch's number alone."""
@@ -124,8 +162,13 @@ def split(table: Table, seed: int = 0) -> tuple[Table, Table]:
     """The rows to learn from, and a fifth of each class held out; rows with the same text stay together."""
     assert table.labels is not None
     if len(table.texts) < FEWEST:
-        raise refuse("classify", "too few rows", f"{table.name} has {len(table.texts)}", f"{FEWEST} or more, of which a fifth is held out",
-                     "add rows, or name a table to judge by with --test")  # fmt: skip
+        raise refuse(
+            "classify",
+            "too few rows",
+            given=f"{table.name} has {len(table.texts)}",
+            expected=f"{FEWEST} or more, of which a fifth is held out",
+            fix="add rows, or name a table to judge by with --test",
+        )
     places: dict[str, list[int]] = defaultdict(list)
     for row, text in enumerate(table.texts):
         places[text].append(row)
@@ -141,8 +184,13 @@ def split(table: Table, seed: int = 0) -> tuple[Table, Table]:
                 held.update(rows)
                 room -= len(rows)
     if not held:
-        raise refuse("classify", "too few rows", f"{table.name} has few of each class", "enough of one class to hold a fifth out",
-                     "add rows, or name a table to judge by with --test")  # fmt: skip
+        raise refuse(
+            "classify",
+            "too few rows",
+            given=f"{table.name} has few of each class",
+            expected="enough of one class to hold a fifth out",
+            fix="add rows, or name a table to judge by with --test",
+        )
     return _part(table, [row for row in range(len(table.texts)) if row not in held]), _part(table, sorted(held))
 
 
@@ -160,20 +208,31 @@ def judge(saved: checkpoint.Saved, table: Table) -> Report:
 
 def _part(table: Table, rows: Sequence[int]) -> Table:
     labels = None if table.labels is None else [table.labels[row] for row in rows]
-    return replace(table, texts=[table.texts[row] for row in rows], labels=labels, lines=[table.lines[row] for row in rows])
+    return replace(
+        table, texts=[table.texts[row] for row in rows], labels=labels, lines=[table.lines[row] for row in rows]
+    )
 
 
 def _numbers(table: Table, classes: Sequence[str]) -> list[int]:
     """The labels as places in the list of classes."""
     places = {name: number for number, name in enumerate(classes)}
-    strange = {label: line for label, line in reversed(list(zip(table.labels or [], table.lines))) if label not in places}
+    strange = {
+        label: line for label, line in reversed(list(zip(table.labels or [], table.lines))) if label not in places
+    }
     if strange:
         known = ", ".join(classes[:12])
-        raise Refused("classify", [
-            Reason("a class that was not learned", f"{label!r} in line {line} of {table.name}", f"one of {known}",
-                   "add rows of it to the table that is learned, or remove it here")
-            for label, line in sorted(strange.items())[:5]
-        ])  # fmt: skip
+        raise Refused(
+            "classify",
+            [
+                Reason(
+                    "a class that was not learned",
+                    given=f"{label!r} in line {line} of {table.name}",
+                    expected=f"one of {known}",
+                    fix="add rows of it to the table that is learned, or remove it here",
+                )
+                for label, line in sorted(strange.items())[:5]
+            ],
+        )
     return [places[label] for label in table.labels or []]
 
 

@@ -14,4 +14,4 @@ def check(name: str, where: str) -> None:
     there = {"cpu": True, "cuda": torch.cuda.is_available()}
     if not there.get(name.split(":")[0], False):
         known = " or ".join(kind for kind, found in there.items() if found)
-        raise refuse(where, "no such device", name, known, f"choose {known} with --device")
+        raise refuse(where, "no such device", given=name, expected=known, fix=f"choose {known} with --device")

@@ -18,8 +18,9 @@ __all__ = ["Recipe", "Step", "Training", "precision_of"]
 class Recipe:
     """What was asked of a training.
 
-    The learning rate rises evenly over `warmup` steps to `learning_rate`, then falls along half a cosine to a tenth of it
-    (Loshchilov & Hutter, 2017). `accumulate` batches make one step. Matrices decay (AdamW; Loshchilov & Hutter, 2019); vectors do not.
+    The learning rate rises evenly over `warmup` steps to `learning_rate`, then falls along half a cosine to a tenth of
+    it (Loshchilov & Hutter, 2017). `accumulate` batches make one step. Matrices decay (AdamW; Loshchilov & Hutter,
+    2019); vectors do not.
     """
 
     steps: int = 1000
@@ -40,20 +41,40 @@ class Recipe:
             if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
                 reasons.append(
                     Reason(
-                        f"{name} is too small", repr(getattr(self, name)), f"a whole number from {least} on", f"raise {name}"
+                        f"{name} is too small",
+                        given=repr(getattr(self, name)),
+                        expected=f"a whole number from {least} on",
+                        fix=f"raise {name}",
                     )
                 )
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 reasons.append(
-                    Reason(f"{name} cannot work", repr(getattr(self, name)), "a number above 0", f"choose another {name}")
+                    Reason(
+                        f"{name} cannot work",
+                        given=repr(getattr(self, name)),
+                        expected="a number above 0",
+                        fix=f"choose another {name}",
+                    )
                 )
         if not 0 <= self.weight_decay < math.inf:
             reasons.append(
-                Reason("weight_decay cannot work", repr(self.weight_decay), "0 or more", "choose another weight_decay")
+                Reason(
+                    "weight_decay cannot work",
+                    given=repr(self.weight_decay),
+                    expected="0 or more",
+                    fix="choose another weight_decay",
+                )
             )
         if self.precision not in ("float32", "bfloat16"):
-            reasons.append(Reason("no such precision", repr(self.precision), "'float32' or 'bfloat16'", "choose one of them"))
+            reasons.append(
+                Reason(
+                    "no such precision",
+                    given=repr(self.precision),
+                    expected="'float32' or 'bfloat16'",
+                    fix="choose one of them",
+                )
+            )
         if reasons:
             raise Refused("train", reasons)
 
@@ -72,7 +93,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step measured: the mean loss of its batches, the learning rate, and the norm of the gradient before it was clipped."""
+    """What a step measured: the mean loss of its batches, the learning rate, and the norm of the gradient before it was
+    clipped.
+    """
 
     number: int
     loss: float
@@ -87,7 +110,8 @@ class Training:
 
     >>> model = nn.Linear(1, 1)
     >>> x = torch.linspace(-1, 1, 8)[:, None]
-    >>> training = Training(model, Recipe(steps=200, learning_rate=0.1), lambda number: (model(x) - 3 * x).square().mean())
+    >>> recipe = Recipe(steps=200, learning_rate=0.1)
+    >>> training = Training(model, recipe, lambda number: (model(x) - 3 * x).square().mean())
     >>> losses = [step.loss for step in training]
     >>> losses[-1] < 0.001 < losses[0]
     True
@@ -119,8 +143,13 @@ class Training:
                 total += loss.item() / recipe.accumulate
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip).item()
             if not math.isfinite(total + norm):
-                raise refuse("train", "the training has diverged", f"loss {total:.3g} and gradient {norm:.3g} at step {step + 1}",
-                             "finite numbers", "lower --learning-rate or raise --warmup; what was saved last is untouched")  # fmt: skip
+                raise refuse(
+                    "train",
+                    "the training has diverged",
+                    given=f"loss {total:.3g} and gradient {norm:.3g} at step {step + 1}",
+                    expected="finite numbers",
+                    fix="lower --learning-rate or raise --warmup; what was saved last is untouched",
+                )
             for group in self.optimizer.param_groups:
                 group["lr"] = recipe.rate(step)
             self.optimizer.step()
@@ -129,7 +158,9 @@ class Training:
             yield Step(self.done, total, recipe.rate(step), norm)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Everything beside the weights that the next step depends on, as tensors: moments, and the states of random generators."""
+        """Everything beside the weights that the next step depends on, as tensors: moments, and the states of random
+        generators.
+        """
         found = {"random.cpu": torch.get_rng_state()}
         if self.recipe.device.startswith("cuda"):
             found["random.cuda"] = torch.cuda.get_rng_state(self.recipe.device)
@@ -145,7 +176,8 @@ class Training:
             kept = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
             if kept:  # a weight that no loss has reached yet has no moments
                 self.optimizer.state[weight] = {
-                    key: value.clone() if key == "step" else value.to(weight.device, copy=True) for key, value in kept.items()
+                    key: value.clone() if key == "step" else value.to(weight.device, copy=True)
+                    for key, value in kept.items()
                 }
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and self.recipe.device.startswith("cuda"):

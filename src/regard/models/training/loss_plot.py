@@ -18,7 +18,9 @@ def picture(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) ->
     axes = figure.subplots()
     steps, losses = zip(*learned)
     axes.plot(steps, losses, color="#9bb7d4", linewidth=0.8, label="each step")
-    axes.plot(steps, smooth(losses, max(0.0, 1 - 20 / len(losses))), color="#1f5a96", linewidth=1.8, label="running mean")
+    axes.plot(
+        steps, smooth(losses, max(0.0, 1 - 20 / len(losses))), color="#1f5a96", linewidth=1.8, label="running mean"
+    )
     if held:
         axes.plot(*zip(*held), color="#c8501e", marker="o", linewidth=1.2, label="held out")
     axes.set_xlabel("step")

@@ -1,7 +1,7 @@
 """A training run of a language model and its folder: begun, saved, and taken up again exactly where it was.
 
-The folder holds `model.safetensors` (weights, optimizer, random states, settings, vocabulary) and `metrics.jsonl`, a line per step
-and evaluation.
+The folder holds `model.safetensors` (weights, optimizer, random states, settings, vocabulary) and `metrics.jsonl`, a
+line per step and evaluation.
 """
 
 from __future__ import annotations
@@ -52,11 +52,22 @@ class Settings:
         for name, known in {"tokenizer": ("bytes", "bpe"), "style": ("llama", "gpt")}.items():
             if getattr(self, name) not in known:
                 reasons.append(
-                    Reason(f"no such {name}", repr(getattr(self, name)), " or ".join(map(repr, known)), "choose one of them")
+                    Reason(
+                        f"no such {name}",
+                        given=repr(getattr(self, name)),
+                        expected=" or ".join(map(repr, known)),
+                        fix="choose one of them",
+                    )
                 )
         if self.tokenizer == "bpe" and self.vocabulary < Bytes.size:
-            reasons.append(Reason("a vocabulary that is too small", f"{self.vocabulary} tokens", f"{Bytes.size} or more: every byte, and "
-                                  "the end of a document", "raise --vocabulary, or use --tokenizer bytes"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "a vocabulary that is too small",
+                    given=f"{self.vocabulary} tokens",
+                    expected=f"{Bytes.size} or more: every byte, and the end of a document",
+                    fix="raise --vocabulary, or use --tokenizer bytes",
+                )
+            )
         if reasons:
             raise Refused("train", reasons)
 
@@ -77,12 +88,24 @@ class Settings:
 
         make = {"llama": Config.llama, "gpt": Config.gpt}[self.style]
         torch.manual_seed(self.recipe.seed)
-        return LanguageModel(make(vocabulary=vocabulary.size, d_model=self.width, layers=self.layers, heads=self.heads,
-                                  kv_heads=self.kv_heads, context=self.context, window=self.window, dropout=self.dropout))  # fmt: skip
+        return LanguageModel(
+            make(
+                vocabulary=vocabulary.size,
+                d_model=self.width,
+                layers=self.layers,
+                heads=self.heads,
+                kv_heads=self.kv_heads,
+                context=self.context,
+                window=self.window,
+                dropout=self.dropout,
+            )
+        )
 
 
 class Run:
-    """A training with its texts and its folder; iterating takes the steps that are left and gives a line of the log for each."""
+    """A training with its texts and its folder; iterating takes the steps that are left and gives a line of the log for
+    each.
+    """
 
     def __init__(self, folder: Path, settings: Settings, files: Sequence[str], tokens, model, vocabulary: Vocabulary):
         recipe = settings.recipe
@@ -100,8 +123,13 @@ class Run:
         with checkpoint.claim(self.folder, "train"):
             newest = checkpoint.read(self.folder / checkpoint.NAME, "no tensors", "train")[1]["about"]["done"]
             if newest != self.saved:
-                raise refuse("train", "the run has gone on elsewhere", f"step {self.saved} here, {newest} in {self.folder}",
-                             "the newest checkpoint", "begin again with --resume")  # fmt: skip
+                raise refuse(
+                    "train",
+                    "the run has gone on elsewhere",
+                    given=f"step {self.saved} here, {newest} in {self.folder}",
+                    expected="the newest checkpoint",
+                    fix="begin again with --resume",
+                )
             yield from self._steps()
 
     def _steps(self) -> Iterator[dict]:
@@ -109,7 +137,13 @@ class Run:
         before = time.monotonic()
         for step in self.training:
             now = time.monotonic()
-            line = {"step": step.number, "loss": step.loss, "rate": step.rate, "norm": step.norm, "seconds": now - before}
+            line = {
+                "step": step.number,
+                "loss": step.loss,
+                "rate": step.rate,
+                "norm": step.norm,
+                "seconds": now - before,
+            }
             before = now
             if step.number % recipe.eval_every == 0 or step.number == recipe.steps:
                 held = self.evaluate()
@@ -132,8 +166,16 @@ class Run:
     def save(self) -> None:
         """The checkpoint: the last one stays until this one is complete."""
         try:
-            checkpoint.save(self.folder, self.model, vocabulary=self.vocabulary, tensors=self.training.state(), done=self.done,
-                            settings=self.settings.flat(), files=self.files, texts=self._print())  # fmt: skip
+            checkpoint.save(
+                self.folder,
+                self.model,
+                vocabulary=self.vocabulary,
+                tensors=self.training.state(),
+                done=self.done,
+                settings=self.settings.flat(),
+                files=self.files,
+                texts=self._print(),
+            )
         except OSError as error:
             raise self._unwritten("checkpoint", error) from error
         self.saved = self.done
@@ -162,8 +204,13 @@ class Run:
             raise self._unwritten("log", error) from error
 
     def _unwritten(self, what: str, error: OSError) -> Refused:
-        return refuse("train", f"the {what} cannot be written", f"{self.folder}: {error.strerror}", "a folder with room in it",
-                      f"make room, then go on with --resume: the checkpoint of step {self.saved} is whole")  # fmt: skip
+        return refuse(
+            "train",
+            f"the {what} cannot be written",
+            given=f"{self.folder}: {error.strerror}",
+            expected="a folder with room in it",
+            fix=f"make room, then go on with --resume: the checkpoint of step {self.saved} is whole",
+        )
 
     def _print(self) -> list[int]:
         """A fingerprint of the tokens, so that no run goes on with other texts."""
@@ -178,63 +225,99 @@ class Run:
             whole = [json.loads(line) for line in lines if line.endswith(b"}")]  # a kill may leave half a line
             self.metrics = [line for line in whole if line["step"] <= self.done]
         except (ValueError, KeyError, TypeError) as error:
-            raise refuse("train", "the log cannot be read", f"{self.folder / LOG}: {error}", "the lines that regard train wrote",
-                         "move the log away: the checkpoint is whole without it") from error  # fmt: skip
+            raise refuse(
+                "train",
+                "the log cannot be read",
+                given=f"{self.folder / LOG}: {error}",
+                expected="the lines that regard train wrote",
+                fix="move the log away: the checkpoint is whole without it",
+            ) from error
         draft = self.folder / f".{LOG}.part"
         draft.write_text("".join(json.dumps(line) + "\n" for line in self.metrics), encoding="utf-8")
         draft.replace(self.folder / LOG)
 
 
 def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]) -> Run:
-    """A new run on these texts in a folder that is new or empty; its first checkpoint is written before its first step."""
+    """A new run on these texts in a folder that is new or empty; its first checkpoint is written before its first
+    step.
+    """
     checkpoint.check_free(folder, "train", "go on with it by --resume, or choose another with --out")
     settings = Settings().changed(wishes)
     device.check(settings.recipe.device, "train")
     documents = text.read(places)
     learn, held = text.split(documents, settings.recipe.seed)
     vocabulary: Vocabulary
-    vocabulary = Bytes() if settings.tokenizer == "bytes" else Pairs.train((one.text for one in learn), settings.vocabulary)
+    vocabulary = (
+        Bytes() if settings.tokenizer == "bytes" else Pairs.train((one.text for one in learn), settings.vocabulary)
+    )
     model = settings.model(vocabulary)
     files = [str(Path(document.name).resolve()) for document in documents]
     run = Run(folder, settings, files, _tokens(learn, held, vocabulary, settings), model, vocabulary)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise refuse("train", "the folder cannot be made", f"{folder}: {error.strerror}", "a place that can be written",
-                     "choose another with --out") from error  # fmt: skip
+        raise refuse(
+            "train",
+            "the folder cannot be made",
+            given=f"{folder}: {error.strerror}",
+            expected="a place that can be written",
+            fix="choose another with --out",
+        ) from error
     run.save()
     return run
 
 
 def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]) -> Run:
-    """The run of the folder, where its last checkpoint left it. Only `steps`, `eval_every` and `device` may be changed."""
+    """The run of the folder, where its last checkpoint left it. Only `steps`, `eval_every` and `device` may be
+    changed.
+    """
     path = checkpoint.find(folder, "train")
     tensors, described = checkpoint.read(path, "", "train")
     about = described["about"]
     if "settings" not in about:
-        raise refuse("train", "nothing to go on from", f"{path} holds a finished model, not a training", "a folder that regard train made",
-                     "begin a new one with another --out")  # fmt: skip
+        raise refuse(
+            "train",
+            "nothing to go on from",
+            given=f"{path} holds a finished model, not a training",
+            expected="a folder that regard train made",
+            fix="begin a new one with another --out",
+        )
     settings = Settings().changed(about["settings"])
     reasons = [
-        Reason(f"--{name.replace('_', '-')} cannot change on the way", f"{wish}, the run has {settings.flat()[name]}",
-               "the settings that the run began with", "leave it out, or begin a new run with another --out")
-        for name, wish in wishes.items() if name not in FREE and wish != settings.flat()[name]
-    ]  # fmt: skip
+        Reason(
+            f"--{name.replace('_', '-')} cannot change on the way",
+            given=f"{wish}, the run has {settings.flat()[name]}",
+            expected="the settings that the run began with",
+            fix="leave it out, or begin a new run with another --out",
+        )
+        for name, wish in wishes.items()
+        if name not in FREE and wish != settings.flat()[name]
+    ]
     if reasons:
         raise Refused("train", reasons)
     settings = settings.changed(wishes)
     device.check(settings.recipe.device, "train")
     if settings.recipe.steps <= about["done"]:
-        raise refuse("train", "nothing is left to do", f"{about['done']} of {settings.recipe.steps} steps are done", "more steps",
-                     f"raise them, for example --steps {2 * about['done']}")  # fmt: skip
+        raise refuse(
+            "train",
+            "nothing is left to do",
+            given=f"{about['done']} of {settings.recipe.steps} steps are done",
+            expected="more steps",
+            fix=f"raise them, for example --steps {2 * about['done']}",
+        )
     documents = text.read(places or about["files"])
     saved = checkpoint.build(tensors, described, path, "train")
     tokens = _tokens(*text.split(documents, settings.recipe.seed), saved.vocabulary, settings)
     files = [str(Path(document.name).resolve()) for document in documents]
     run = Run(folder, settings, files, tokens, saved.model, saved.vocabulary)
     if run._print() != about["texts"]:
-        raise refuse("train", "the texts have changed", f"{len(documents)} files spell other tokens than when the run began",
-                     "the same texts", "put them back as they were, or begin a new run with another --out")  # fmt: skip
+        raise refuse(
+            "train",
+            "the texts have changed",
+            given=f"{len(documents)} files spell other tokens than when the run began",
+            expected="the same texts",
+            fix="put them back as they were, or begin a new run with another --out",
+        )
     run._take_up(tensors, about)
     return run
 
@@ -244,10 +327,15 @@ def _tokens(learn, held, vocabulary: Vocabulary, settings: Settings) -> tuple[to
     parts = tokens_of(learn, vocabulary), tokens_of(held, vocabulary)
     names = "the text to learn from", "the tenth of the text that is held out"
     reasons = [
-        Reason("too little text", f"{name} is {len(part)} tokens", f"more than the context of {settings.context}",
-               "give more text, or a smaller --context")
-        for name, part in zip(names, parts) if len(part) <= settings.context
-    ]  # fmt: skip
+        Reason(
+            "too little text",
+            given=f"{name} is {len(part)} tokens",
+            expected=f"more than the context of {settings.context}",
+            fix="give more text, or a smaller --context",
+        )
+        for name, part in zip(names, parts)
+        if len(part) <= settings.context
+    ]
     if reasons:
         raise Refused("train", reasons)
     return *parts, sum(len(document.text.encode()) for document in held) / len(parts[1])

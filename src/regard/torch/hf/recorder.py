@@ -1,4 +1,5 @@
-"""A recorder: what every attention call of a model was given, so that any part of its weights can be computed afterwards.
+"""A recorder: what every attention call of a model was given, so that any part of its weights can be computed
+afterwards.
 
 with record(model) as calls:
     model(**inputs)
@@ -32,7 +33,8 @@ class Call:
 
     index: counts the calls of the recording. layer: the module's own number, or the first number in its name, or None.
     name: the module's path in the model, which tells encoder, decoder and cross-attention apart.
-    q (B, H, Q, D) · k (B, G, K, D): after positions were applied, keys with what the cache held. mask, score: expressions or None.
+    q (B, H, Q, D) · k (B, G, K, D): after positions were applied, keys with what the cache held. mask, score:
+    expressions or None.
     scale: of q·k. query_start (B,): where row 0 stands on the key axis. sinks (H, S) or None.
     """
 
@@ -55,24 +57,35 @@ class Call:
     def weights(self, rows=None, keys=None, heads=None) -> np.ndarray:
         """The exact weights of chosen rows, keys and heads -> (B, heads, rows, keys); None is all.
 
-        weights[b, h, i, j] = exp(score(i, j) - lse(i)), as in `regard.attention_weights`. rows, keys, heads: a slice, a list, or
-        booleans; an integer counts as a list of one. Refused: positions outside the matrix.
+        weights[b, h, i, j] = exp(score(i, j) - lse(i)), as in `regard.attention_weights`. rows, keys, heads: a slice, a
+        list, or booleans; an integer counts as a list of one. Refused: positions outside the matrix.
         """
         H, group = self.q.shape[1], self.q.shape[1] // self.k.shape[1]
         try:
             chosen = np.atleast_1d(np.arange(H)[slice(None) if heads is None else heads])
         except (IndexError, TypeError, ValueError) as error:
-            raise refuse("weights", "heads outside the model", f"heads={heads!r}: {error}", f"positions among {H} heads",
-                         "count from 0, or from the end with negative numbers") from error  # fmt: skip
+            raise refuse(
+                "weights",
+                "heads outside the model",
+                given=f"heads={heads!r}: {error}",
+                expected=f"positions among {H} heads",
+                fix="count from 0, or from the end with negative numbers",
+            ) from error
         rows, keys = ([part] if isinstance(part, int | np.integer) else part for part in (rows, keys))
         found = [
             attention_weights(
-                self.q[:, h : h + 1], self.k[:, h // group : h // group + 1], mask=_at_head(self.mask, h),
-                score=_at_head(self.score, h), scale=self.scale, query_start=self.query_start,
-                sinks=None if self.sinks is None else self.sinks[h : h + 1], rows=rows, keys=keys,
+                self.q[:, h : h + 1],
+                self.k[:, h // group : h // group + 1],
+                mask=_at_head(self.mask, h),
+                score=_at_head(self.score, h),
+                scale=self.scale,
+                query_start=self.query_start,
+                sinks=None if self.sinks is None else self.sinks[h : h + 1],
+                rows=rows,
+                keys=keys,
             )
             for h in chosen.tolist() or [0]
-        ]  # fmt: skip
+        ]
         return np.concatenate(found, axis=1)[:, : len(chosen)]
 
 
@@ -88,9 +101,20 @@ class Recording:
         if id(module) not in self.names:
             return
         name = self.names[id(module)]
-        self.calls.append(Call(len(self.calls), layer_number(module, name), name, problem.q.copy(), problem.k.copy(),
-                               self._kept(problem.mask), self._kept(problem.score), problem.scale, problem.query_start,
-                               None if problem.sinks is None else problem.sinks.copy()))  # fmt: skip
+        self.calls.append(
+            Call(
+                len(self.calls),
+                layer_number(module, name),
+                name,
+                problem.q.copy(),
+                problem.k.copy(),
+                self._kept(problem.mask),
+                self._kept(problem.score),
+                problem.scale,
+                problem.query_start,
+                None if problem.sinks is None else problem.sinks.copy(),
+            )
+        )
 
     def _kept(self, rule: Expr | None) -> Expr | None:
         """The rule over copies of its tables; layers that share a table share its copy."""
@@ -113,15 +137,21 @@ _recordings: contextvars.ContextVar[tuple[Recording, ...]] = contextvars.Context
 def record(model) -> Iterator[list[Call]]:
     """Every attention call that `model` makes inside the block, in this thread, as a list of `Call`.
 
-    A call costs a copy of q and k: (H·Q + G·K)·D numbers per batch entry and call, so generating n tokens keeps n copies of the
-    keys. Parts of the model that run on another implementation by choice are not recorded. Contexts may be nested.
+    A call costs a copy of q and k: (H·Q + G·K)·D numbers per batch entry and call, so generating n tokens keeps n
+    copies of the keys. Parts of the model that run on another implementation by choice are not recorded. Contexts may
+    be nested.
 
     Refused: a model of which no part runs on regard, and a block in which no attention call was made.
     """
     found = implementations(model)
     if NAME not in found:
-        raise refuse("record", "this model does not run on regard", f"attn_implementation {', '.join(sorted(found)) or 'unknown'}",
-                     f"attn_implementation={NAME!r}", f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})")  # fmt: skip
+        raise refuse(
+            "record",
+            "this model does not run on regard",
+            given=f"attn_implementation {', '.join(sorted(found)) or 'unknown'}",
+            expected=f"attn_implementation={NAME!r}",
+            fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
+        )
     recording = Recording(model)
     token = _recordings.set((*_recordings.get(), recording))
     try:
@@ -129,10 +159,14 @@ def record(model) -> Iterator[list[Call]]:
     finally:
         _recordings.reset(token)
     if not recording.calls:
-        raise refuse("record", "no attention call reached regard", f"a block in which {type(model).__name__} made none",
-                     "a call of the model, whose attention goes through transformers' attention interface",
-                     "call the model inside the block; if it was called, its attention code does not use the interface, "
-                     'so load it with attn_implementation="eager"')  # fmt: skip
+        raise refuse(
+            "record",
+            "no attention call reached regard",
+            given=f"a block in which {type(model).__name__} made none",
+            expected="a call of the model, whose attention goes through transformers' attention interface",
+            fix="call the model inside the block; if it was called, its attention code does not use the interface, "
+            'so load it with attn_implementation="eager"',
+        )
 
 
 def note(module, query, key, rules: dict[str, Any]) -> None:
@@ -151,7 +185,9 @@ def implementations(model) -> set[str]:
 
     A module without parameters, such as rotary angles, attends nothing, whatever its copy of the configuration says.
     """
-    configs = [getattr(module, "config", None) for module in model.modules() if next(module.parameters(), None) is not None]
+    configs = [
+        getattr(module, "config", None) for module in model.modules() if next(module.parameters(), None) is not None
+    ]
     return {name for config in configs if isinstance(name := getattr(config, "_attn_implementation", None), str)}
 
 
@@ -165,7 +201,9 @@ def layer_number(module, name: str) -> int | None:
 
 def _at_head(rule: Expr | None, number: int) -> Expr | None:
     """The rule as one head sees it, so that it can be asked about alone."""
-    return _rebuilt(rule, lambda node: Const(number) if node.name == "head" else node, lambda node, *at: Read(node.table, *at))
+    return _rebuilt(
+        rule, lambda node: Const(number) if node.name == "head" else node, lambda node, *at: Read(node.table, *at)
+    )
 
 
 def _rebuilt(rule: Expr | None, var, read) -> Expr | None:

@@ -1,7 +1,7 @@
 """Tiny random models of every architecture that transformers knows, and inputs that they take.
 
-The configuration is the architecture's own with every size made small: by the name of the field, the same rules for all. What
-needs more than that stands in `SPECIAL`.
+The configuration is the architecture's own with every size made small: by the name of the field, the same rules for
+all. What needs more than that stands in `SPECIAL`.
 """
 
 from __future__ import annotations
@@ -22,34 +22,46 @@ __all__ = ["FAMILIES", "families", "inputs", "model_class", "tiny_config", "tiny
 LARGEST = 8_000_000  # parameters
 
 # The first rule whose pattern is found in a field's name gives its size, where the architecture's own is larger.
-SIZES: list[tuple[re.Pattern, int]] = [(re.compile(pattern), size) for pattern, size in {
-    r"(image|video|audio|frame|vision|speech|boi|eoi|boa|eoa|mask|user|start|end|blank|prompt|latent|pad)\w*_token_(id|index)$": 60,
-    r"token_(id|index)$": 2,
-    r"vocab|codebook_size|num_embeddings$|num_buckets$": 64,
-    r"per_tok$|top_?k$|moe_k$": 2,
-    r"experts$": 4,
-    r"n_group$|topk_group$": 1,
-    r"query_pre_attn_scalar": 8,
-    r"(key_value|kv)_heads?$|multi_query_group_num": 2,
-    r"heads?$": 4,
-    r"head_dim$|head_size$|d_kv$|dim_head$|d_head$|rotary_dim$": 8,
-    r"lora_rank$": 16,
-    r"layers?$|^depth$|_depth$|num_blocks$": 2,
-    r"intermediate|ffn|mlp_dim|d_ff$|dff$|n_inner|feed_?forward|linear_units": 64,
-    r"max_source_positions": 20,
-    r"position|n_ctx$|max_seq_len$|context_length$|max_(text_)?len": 64,
-    r"mel_bins$|mel_dim$": 16,
-    r"sliding_window|window_size$|local_attention$|attention_window$|chunk_size$": 4,
-    r"image_size$|img_size$|resolution$|spec_size$|crop_size": 32,
-    r"patch_size$": 8,
-    r"num_(queries|query_tokens)|num_latents$": 8,
-    r"num_frames$": 2,
-    r"embd$|hidden|embed|width|_dim$|^dim$|d_model$|channels?$|_size$|num_filters$": 32,
-}.items()]  # fmt: skip
+SIZES: list[tuple[re.Pattern, int]] = [
+    (re.compile(pattern), size)
+    for pattern, size in {
+        r"(image|video|audio|frame|vision|speech|boi|eoi|boa|eoa|mask|user|start|end|blank|prompt|latent|pad)"
+        r"\w*_token_(id|index)$": 60,
+        r"token_(id|index)$": 2,
+        r"vocab|codebook_size|num_embeddings$|num_buckets$": 64,
+        r"per_tok$|top_?k$|moe_k$": 2,
+        r"experts$": 4,
+        r"n_group$|topk_group$": 1,
+        r"query_pre_attn_scalar": 8,
+        r"(key_value|kv)_heads?$|multi_query_group_num": 2,
+        r"heads?$": 4,
+        r"head_dim$|head_size$|d_kv$|dim_head$|d_head$|rotary_dim$": 8,
+        r"lora_rank$": 16,
+        r"layers?$|^depth$|_depth$|num_blocks$": 2,
+        r"intermediate|ffn|mlp_dim|d_ff$|dff$|n_inner|feed_?forward|linear_units": 64,
+        r"max_source_positions": 20,
+        r"position|n_ctx$|max_seq_len$|context_length$|max_(text_)?len": 64,
+        r"mel_bins$|mel_dim$": 16,
+        r"sliding_window|window_size$|local_attention$|attention_window$|chunk_size$": 4,
+        r"image_size$|img_size$|resolution$|spec_size$|crop_size": 32,
+        r"patch_size$": 8,
+        r"num_(queries|query_tokens)|num_latents$": 8,
+        r"num_frames$": 2,
+        r"embd$|hidden|embed|width|_dim$|^dim$|d_model$|channels?$|_size$|num_filters$": 32,
+    }.items()
+]
 
 # Fields of lists: one entry per stage or layer, each made small.
-LISTS: dict[str, int] = {"depths": 1, "hidden_sizes": 32, "conv_dim": 32, "num_heads": 4, "num_attention_heads": 4, "embed_dims": 32,
-                         "neck_hidden_sizes": 32, "tdnn_dim": 32}  # fmt: skip
+LISTS: dict[str, int] = {
+    "depths": 1,
+    "hidden_sizes": 32,
+    "conv_dim": 32,
+    "num_heads": 4,
+    "num_attention_heads": 4,
+    "embed_dims": 32,
+    "neck_hidden_sizes": 32,
+    "tdnn_dim": 32,
+}
 
 # Fields that architectures leave open, to be worked out from their own sizes.
 OPEN = {"head_dim": 8, "num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "sliding_window": 4, "pad_token_id": 0}
@@ -57,8 +69,18 @@ OPEN = {"head_dim": 8, "num_key_value_heads": 4, "n_group": 1, "topk_group": 1, 
 # What an architecture needs besides, by its name.
 _THREE_AXES = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}}
 SPECIAL: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("glm4v_text", "glm_image_text", "glm_ocr_text", "paddleocr_vl_text", "qwen2_vl_text", "qwen2_5_vl_text",
-                     "qwen2_5_omni_text"), _THREE_AXES),
+    **dict.fromkeys(
+        (
+            "glm4v_text",
+            "glm_image_text",
+            "glm_ocr_text",
+            "paddleocr_vl_text",
+            "qwen2_vl_text",
+            "qwen2_5_vl_text",
+            "qwen2_5_omni_text",
+        ),
+        _THREE_AXES,
+    ),
     "glm4v_moe_text": {"rope_parameters": _THREE_AXES["rope_parameters"] | {"mrope_section": [1, 0, 1]}},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "bamba": {"attn_layer_indices": [1]},
@@ -76,7 +98,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "zamba": {"num_hidden_layers": 2, "layer_types": ["linear_attention", "hybrid"]},
     "markuplm": {"max_xpath_tag_unit_embeddings": 256, "max_xpath_subs_unit_embeddings": 1024},
     "swin": {"window_size": 2},
-}  # fmt: skip
+}
 
 # Where a model class is looked for, in this order, and what such models are called.
 FAMILIES = {
@@ -153,8 +175,13 @@ def tiny_model(name: str):
     with torch.device("meta"):
         size = sum(weight.numel() for weight in kind._from_config(copy.deepcopy(config)).parameters())
     if size > LARGEST:
-        raise refuse("tiny_model", "the model does not become small", f"{name} with {size / 1e6:.0f} million parameters",
-                     f"at most {LARGEST / 1e6:.0f} million", "add its sizes to SPECIAL")  # fmt: skip
+        raise refuse(
+            "tiny_model",
+            "the model does not become small",
+            given=f"{name} with {size / 1e6:.0f} million parameters",
+            expected=f"at most {LARGEST / 1e6:.0f} million",
+            fix="add its sizes to SPECIAL",
+        )
     config._experts_implementation = "eager"  # the fast one knows no float64
     model = kind._from_config(config, attn_implementation="eager")
     with torch.no_grad():
@@ -165,7 +192,9 @@ def tiny_model(name: str):
 
 
 def inputs(model) -> Iterator[dict[str, torch.Tensor]]:
-    """What the model may take, to be tried in this order: images, sound, and two sequences of 9 tokens, the second padded."""
+    """What the model may take, to be tried in this order: images, sound, and two sequences of 9 tokens, the second
+    padded.
+    """
     takes = inspect.signature(model.forward).parameters
     config = model.config
     ids = torch.randint(3, 50, (2, 9))
@@ -199,7 +228,8 @@ def inputs(model) -> Iterator[dict[str, torch.Tensor]]:
     for each in tried:
         kept = {name: part for name, part in each.items() if name in takes}
         if any(
-            name in kept for name in ("input_ids", "pixel_values", "pixel_values_videos", "hidden_states", *sound[0], *sound[2])
+            name in kept
+            for name in ("input_ids", "pixel_values", "pixel_values_videos", "hidden_states", *sound[0], *sound[2])
         ):
             yield kept
 

@@ -13,6 +13,17 @@ from .recurrent import SegmentMemory, TransformerXL
 from .self_attention import SelfAttention
 
 __all__ = [
-    "Attention", "DifferentialAttention", "LatentAttention", "LatentCache", "LinearAttention", "LinearState", "Linformer",
-    "MultiHeadAttention", "Performer", "SegmentMemory", "SelfAttention", "TransformerXL", "deviation",
-]  # fmt: skip
+    "Attention",
+    "DifferentialAttention",
+    "LatentAttention",
+    "LatentCache",
+    "LinearAttention",
+    "LinearState",
+    "Linformer",
+    "MultiHeadAttention",
+    "Performer",
+    "SegmentMemory",
+    "SelfAttention",
+    "TransformerXL",
+    "deviation",
+]

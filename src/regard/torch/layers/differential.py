@@ -25,11 +25,12 @@ class DifferentialAttention(Placed):
     λ = exp(λ_q1 · λ_k1) − exp(λ_q2 · λ_k2) + λ₀,   λ₀ = 0.8 − 0.6 exp(−0.3 · depth)
 
     depth: the number of the layer in its model, from 0. heads (H); kv_heads (G, by default H); head_dim (D, by default
-    d_model / 2H) of each half of queries and keys; values have 2·D. positions: a `Position` over D. bias: of all four projections.
+    d_model / 2H) of each half of queries and keys; values have 2·D. positions: a `Position` over D. bias: of all four
+    projections.
     dropout: of the weights of both maps, in training.
 
-    Parameters: q (H·2D, d_model), k and v (G·2D, d_model), o (d_model, H·2D), norm (2D,), lambda_q1, lambda_k1, lambda_q2,
-    lambda_k2 (D,). Within a head the rows of q and k are those of the first map, then those of the second.
+    Parameters: q (H·2D, d_model), k and v (G·2D, d_model), o (d_model, H·2D), norm (2D,), lambda_q1, lambda_k1,
+    lambda_q2, lambda_k2 (D,). Within a head the rows of q and k are those of the first map, then those of the second.
 
     Refused, with all reasons at once: sizes that do not fit; with the call, rows that do not fit.
 
@@ -42,9 +43,17 @@ class DifferentialAttention(Placed):
     """
 
     def __init__(
-        self, d_model: int, heads: int, kv_heads: int | None = None, *, depth: int, head_dim: int | None = None,
-        bias: bool = False, positions: Position | None = None, dropout: float = 0.0,
-    ):  # fmt: skip
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        depth: int,
+        head_dim: int | None = None,
+        bias: bool = False,
+        positions: Position | None = None,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         check = Checks("DifferentialAttention")
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
@@ -52,10 +61,20 @@ class DifferentialAttention(Placed):
         self.head_dim = self.d_model // self.heads // 2 if head_dim is None else check.size("head_dim", head_dim)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * check.size("depth", depth, least=0))
         self.dropout = check.rate("dropout", dropout)
-        check.need(head_dim is not None or self.d_model % (2 * self.heads) == 0, "heads do not divide d_model into halves",
-                   f"d_model={d_model}, heads={heads}", "d_model to be a multiple of 2 · heads", "say head_dim=…")  # fmt: skip
-        check.need(self.heads % self.kv_heads == 0, "kv_heads do not divide heads", f"heads={heads}, kv_heads={kv_heads}",
-                   "heads to be a multiple of kv_heads", "kv_heads=1 fits every number of heads")  # fmt: skip
+        check.need(
+            head_dim is not None or self.d_model % (2 * self.heads) == 0,
+            "heads do not divide d_model into halves",
+            f"d_model={d_model}, heads={heads}",
+            "d_model to be a multiple of 2 · heads",
+            "say head_dim=…",
+        )
+        check.need(
+            self.heads % self.kv_heads == 0,
+            "kv_heads do not divide heads",
+            f"heads={heads}, kv_heads={kv_heads}",
+            "heads to be a multiple of kv_heads",
+            "kv_heads=1 fits every number of heads",
+        )
         self.place(check, positions)
         D = self.head_dim
         self.q = torch.nn.Linear(self.d_model, self.heads * 2 * D, bias)
@@ -71,9 +90,9 @@ class DifferentialAttention(Placed):
     def forward(self, x: torch.Tensor, *, mask=None, cache=None, positions=None) -> torch.Tensor:
         """x (B, n, d_model) -> (B, n, d_model).
 
-        mask: as for `rg.attention`. cache: an `rg.KVCache` (heads=kv_heads, depth=2·D) to which keys and values are appended, and
-        over which the rows then attend. positions (n,) or (B, n): where the rows stand, by default 0 … n - 1, counted on from what
-        the cache holds.
+        mask: as for `rg.attention`. cache: an `rg.KVCache` (heads=kv_heads, depth=2·D) to which keys and values are
+        appended, and over which the rows then attend. positions (n,) or (B, n): where the rows stand, by default 0 … n
+        - 1, counted on from what the cache holds.
         """
         check = Checks("DifferentialAttention")
         self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
@@ -81,7 +100,8 @@ class DifferentialAttention(Placed):
         places = self.places(x, cache, positions)
         v = split_heads(self.v(x), self.kv_heads)
         q, k = (
-            self._halves(split_heads(part(x), heads), places) for part, heads in ((self.q, self.heads), (self.k, self.kv_heads))
+            self._halves(split_heads(part(x), heads), places)
+            for part, heads in ((self.q, self.heads), (self.k, self.kv_heads))
         )
         rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "scale": 1 / math.sqrt(self.head_dim)}
         if cache is None:
@@ -90,7 +110,8 @@ class DifferentialAttention(Placed):
                 for own_q, own_k in zip(q, k, strict=True)
             )
         else:
-            # Both halves of the keys lie in one row of the cache; a half of zeros leaves the other half's score as it is.
+            # Both halves of the keys lie in one row of the cache; a half of zeros leaves the other half's score as it
+            # is.
             cache.append(torch.cat(k, -1), v)
             nothing = torch.zeros_like(q[0])
             first, second = (cache.attend(torch.cat(row, -1), **rules) for row in ((q[0], nothing), (nothing, q[1])))
@@ -111,4 +132,6 @@ class DifferentialAttention(Placed):
 
     def extra_repr(self) -> str:
         """What the projections do not tell."""
-        return f"heads={self.heads}, kv_heads={self.kv_heads}, lambda_init={self.lambda_init:.3f}, dropout={self.dropout}"
+        return (
+            f"heads={self.heads}, kv_heads={self.kv_heads}, lambda_init={self.lambda_init:.3f}, dropout={self.dropout}"
+        )

@@ -1,4 +1,6 @@
-"""Multi-head latent attention: all heads read their keys and values from one short row per token, and only that row is kept."""
+"""Multi-head latent attention: all heads read their keys and values from one short row per token, and only that row is
+kept.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,22 @@ __all__ = ["LatentAttention"]
 class LatentAttention(Placed):
     """Multi-head latent attention (MLA) of DeepSeek-V2 and V3.
 
-    c = norm(x W_down), r = turn(x W_rope)                                     kept for each token: kv_rank + rope_dim numbers
-    k_h = [c W_k,h ; r],  v_h = c W_v,h,  q_h = [x W_q,h ; turn(x W_qr,h)],  out = o(concat over h of softmax(scale · q_h k_hᵀ) v_h)
+    c = norm(x W_down), r = turn(x W_rope)    kept for each token: kv_rank + rope_dim numbers
+    k_h = [c W_k,h ; r],  v_h = c W_v,h,  q_h = [x W_q,h ; turn(x W_qr,h)],
+    out = o(concat over h of softmax(scale · q_h k_hᵀ) v_h)
 
-    With a cache, the up-projections are absorbed: q_h k_hᵀ = [q_h W_k,hᵀ ; q_r,h] · [c ; r], so the heads attend to the kept rows
-    as one key/value head, and W_v,h turns what they found into values.
+    With a cache, the up-projections are absorbed: q_h k_hᵀ = [q_h W_k,hᵀ ; q_r,h] · [c ; r], so the heads attend to the
+    kept rows as one key/value head, and W_v,h turns what they found into values.
 
-    heads (H); kv_rank: numbers of the latent row c; q_rank: of the queries' own, None projects them directly; head_dim: of the
-    part of queries and keys without positions; rope_dim: of the part with them, shared by all heads; value_dim (by default
-    head_dim). positions: a `Position` over rope_dim, by default Rotary(rope_dim, interleaved=True) as in the source. scale: by
-    default 1/√(head_dim + rope_dim). bias: of the projections down and of the last one. dropout: of the weights, in training.
+    heads (H); kv_rank: numbers of the latent row c; q_rank: of the queries' own, None projects them directly; head_dim:
+    of the part of queries and keys without positions; rope_dim: of the part with them, shared by all heads; value_dim
+    (by default head_dim). positions: a `Position` over rope_dim, by default Rotary(rope_dim, interleaved=True) as in
+    the source.
+    scale: by default 1/√(head_dim + rope_dim). bias: of the projections down and of the last one. dropout: of the
+    weights, in training.
 
-    Parameters: q (or q.down, q.norm, q.up), kv_down (kv_rank + rope_dim, d_model), kv_norm, kv_up (H·(head_dim + value_dim),
-    kv_rank), o: the shapes of transformers' DeepseekV3Attention.
+    Parameters: q (or q.down, q.norm, q.up), kv_down (kv_rank + rope_dim, d_model), kv_norm, kv_up (H·(head_dim +
+    value_dim), kv_rank), o: the shapes of transformers' DeepseekV3Attention.
 
     Refused, with all reasons at once: sizes that do not fit; with the call, rows that do not fit.
 
@@ -47,10 +52,20 @@ class LatentAttention(Placed):
     """
 
     def __init__(
-        self, d_model: int, heads: int, *, kv_rank: int, head_dim: int, rope_dim: int, q_rank: int | None = None,
-        value_dim: int | None = None, positions: Position | None = None, scale: float | None = None, bias: bool = False,
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        kv_rank: int,
+        head_dim: int,
+        rope_dim: int,
+        q_rank: int | None = None,
+        value_dim: int | None = None,
+        positions: Position | None = None,
+        scale: float | None = None,
+        bias: bool = False,
         dropout: float = 0.0,
-    ):  # fmt: skip
+    ):
         super().__init__()
         check = Checks("LatentAttention")
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
@@ -59,10 +74,20 @@ class LatentAttention(Placed):
         self.value_dim = self.head_dim if value_dim is None else check.size("value_dim", value_dim)
         rank = None if q_rank is None else check.size("q_rank", q_rank)
         self.dropout = check.rate("dropout", dropout)
-        check.need(positions is not None or self.rope_dim % 2 == 0, "rope_dim does not fall into pairs", f"rope_dim={rope_dim}",
-                   "an even number", "choose an even one, or give another kind of positions=")  # fmt: skip
-        check.need(scale is None or (isinstance(scale, int | float) and math.isfinite(scale)), "scale is not a number", f"{scale!r}",
-                   "a finite number", "leave it out for 1/√(head_dim + rope_dim)")  # fmt: skip
+        check.need(
+            positions is not None or self.rope_dim % 2 == 0,
+            "rope_dim does not fall into pairs",
+            f"rope_dim={rope_dim}",
+            "an even number",
+            "choose an even one, or give another kind of positions=",
+        )
+        check.need(
+            scale is None or (isinstance(scale, int | float) and math.isfinite(scale)),
+            "scale is not a number",
+            f"{scale!r}",
+            "a finite number",
+            "leave it out for 1/√(head_dim + rope_dim)",
+        )
         usual = positions is None and self.rope_dim % 2 == 0
         self.place(check, Rotary(self.rope_dim, interleaved=True) if usual else positions)
         depth = self.head_dim + self.rope_dim
@@ -77,9 +102,9 @@ class LatentAttention(Placed):
     def forward(self, x: torch.Tensor, *, mask=None, cache=None, positions=None) -> torch.Tensor:
         """x (B, n, d_model) -> (B, n, d_model).
 
-        mask: as for `rg.attention`. cache: a `LatentCache` (kv_rank, rope_dim) to which the rows are appended, and over which they
-        then attend in the absorbed form. positions (n,) or (B, n): where the rows stand, by default 0 … n - 1, counted on from what
-        the cache holds.
+        mask: as for `rg.attention`. cache: a `LatentCache` (kv_rank, rope_dim) to which the rows are appended, and over
+        which they then attend in the absorbed form. positions (n,) or (B, n): where the rows stand, by default 0 … n -
+        1, counted on from what the cache holds.
         """
         check = Checks("LatentAttention")
         self.check_rows(check, x, self.d_model, self.dropout, cache, positions)

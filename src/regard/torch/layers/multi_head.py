@@ -22,9 +22,10 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
 
     out = concat over h of softmax(Q_h K_hᵀ / √D + masks) V_h, times W_oᵀ + b_o;  Q = query W_qᵀ + b_q, K and V likewise
 
-    The constructor, the parameters and their first values are torch's own, and state dicts load both ways. Masks have torch's
-    polarity: true means "may not attend", floats are added. attn_mask may also be a rule of regard, such as rg.window(256),
-    where true means "may attend". docs/layers.md lists where the numbers differ from torch's, and why.
+    The constructor, the parameters and their first values are torch's own, and state dicts load both ways. Masks have
+    torch's
+    polarity: true means "may not attend", floats are added. attn_mask may also be a rule of regard, such as
+    rg.window(256), where true means "may attend". docs/layers.md lists where the numbers differ from torch's, and why.
 
     Refused, with all reasons at once: sizes that do not fit; with the call, shapes and masks that do not fit.
 
@@ -38,13 +39,28 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
     """
 
     def __init__(
-        self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None,
-        batch_first=False, device=None, dtype=None,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim,
+        num_heads,
+        dropout=0.0,
+        bias=True,
+        add_bias_kv=False,
+        add_zero_attn=False,
+        kdim=None,
+        vdim=None,
+        batch_first=False,
+        device=None,
+        dtype=None,
+    ) -> None:
         check = Checks("MultiHeadAttention")
         width, heads = check.size("embed_dim", embed_dim), check.size("num_heads", num_heads)
-        check.need(width % heads == 0, "num_heads do not divide embed_dim", f"embed_dim={embed_dim}, num_heads={num_heads}",
-                   "embed_dim to be a multiple of num_heads", "change one of them")  # fmt: skip
+        check.need(
+            width % heads == 0,
+            "num_heads do not divide embed_dim",
+            f"embed_dim={embed_dim}, num_heads={num_heads}",
+            "embed_dim to be a multiple of num_heads",
+            "change one of them",
+        )
         for name, size in (("kdim", kdim), ("vdim", vdim)):
             if size is not None:
                 check.size(name, size)
@@ -63,8 +79,18 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         >>> MultiHeadAttention.of(theirs).in_proj_weight is theirs.in_proj_weight
         True
         """
-        made = cls(theirs.embed_dim, theirs.num_heads, theirs.dropout, theirs.in_proj_bias is not None, theirs.bias_k is not None,
-                   theirs.add_zero_attn, theirs.kdim, theirs.vdim, theirs.batch_first, device="meta")  # fmt: skip
+        made = cls(
+            theirs.embed_dim,
+            theirs.num_heads,
+            theirs.dropout,
+            theirs.in_proj_bias is not None,
+            theirs.bias_k is not None,
+            theirs.add_zero_attn,
+            theirs.kdim,
+            theirs.vdim,
+            theirs.batch_first,
+            device="meta",
+        )
         for name, parameter in theirs._parameters.items():
             made.register_parameter(name, parameter)
         made.out_proj = theirs.out_proj
@@ -89,13 +115,16 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(out, weights) as torch.nn.MultiheadAttention gives them; weights is None unless need_weights.
 
-        query (N, L, embed_dim), key (N, S, kdim), value (N, S, vdim) with batch_first, otherwise (L, N, …) and (S, N, …), or
-        without N -> out like query; weights (N, L, S), or (N, heads, L, S) unless average_attn_weights.
-        key_padding_mask (N, S) or (S,); attn_mask (L, S) or (N·heads, L, S), or a rule. is_causal: attn_mask is the causal one,
-        and need not be read or given. The weights cost memory that grows with L·S, and have gradients; dropout is not on them.
+        query (N, L, embed_dim), key (N, S, kdim), value (N, S, vdim) with batch_first, otherwise (L, N, …) and (S, N,
+        …), or without N -> out like query; weights (N, L, S), or (N, heads, L, S) unless average_attn_weights.
+        key_padding_mask (N, S) or (S,); attn_mask (L, S) or (N·heads, L, S), or a rule. is_causal: attn_mask is the
+        causal one, and need not be read or given. The weights cost memory that grows with L·S, and have gradients;
+        dropout is not on them.
         """
         if query.is_nested:
-            return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+            return self._nested(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
         self._check(query, key, value, key_padding_mask, attn_mask)
         batched = query.ndim == 3
         q, k, v = self._projected(query, key, value)
@@ -129,7 +158,8 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         N, _, width = k.shape
         if self.bias_k is not None:
             k, v = (
-                torch.cat([part, more.to(part).expand(N, 1, width)], 1) for part, more in ((k, self.bias_k), (v, self.bias_v))
+                torch.cat([part, more.to(part).expand(N, 1, width)], 1)
+                for part, more in ((k, self.bias_k), (v, self.bias_v))
             )
         if self.add_zero_attn:
             k, v = (torch.cat([part, part.new_zeros(N, 1, width)], 1) for part in (k, v))
@@ -152,18 +182,41 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         first = 0 if self.batch_first else 1
         layout = "(N, rows, width), or (rows, width)" if self.batch_first else "(rows, N, width), or (rows, width)"
         shown = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
-        check.need(query.ndim == key.ndim == value.ndim and query.ndim in (2, 3), "the arguments differ in axes, or have too many",
-                   shown, layout, "add or drop the batch axis of all three")  # fmt: skip
-        for name, rows, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
-            check.need(rows.shape[-1] == width, f"{name} has another width than the layer", shown, f"{width} on the last axis of {name}",
-                       "check the last axis; the layer was made with embed_dim, kdim, vdim")  # fmt: skip
+        check.need(
+            query.ndim == key.ndim == value.ndim and query.ndim in (2, 3),
+            "the arguments differ in axes, or have too many",
+            shown,
+            layout,
+            "add or drop the batch axis of all three",
+        )
+        for name, rows, width in (
+            ("query", query, self.embed_dim),
+            ("key", key, self.kdim),
+            ("value", value, self.vdim),
+        ):
+            check.need(
+                rows.shape[-1] == width,
+                f"{name} has another width than the layer",
+                shown,
+                f"{width} on the last axis of {name}",
+                "check the last axis; the layer was made with embed_dim, kdim, vdim",
+            )
         check.done()
         check.need(
-            key.shape[:-1] == value.shape[:-1], "key and value differ in rows or batch", shown, "one value for each key", layout
+            key.shape[:-1] == value.shape[:-1],
+            "key and value differ in rows or batch",
+            shown,
+            "one value for each key",
+            layout,
         )
         N = query.shape[first] if query.ndim == 3 else 1
-        check.need(query.ndim == 2 or key.shape[first] == N, "query and key differ in batch", shown, f"N = {N}",
-                   f"batch_first={self.batch_first}: the layout is {layout}")  # fmt: skip
+        check.need(
+            query.ndim == 2 or key.shape[first] == N,
+            "query and key differ in batch",
+            shown,
+            f"N = {N}",
+            f"batch_first={self.batch_first}: the layout is {layout}",
+        )
         L, S = (rows.shape[-2 if self.batch_first else 0] for rows in (query, key))
         for name, given, shapes in (
             ("key_padding_mask", padding, [(N, S)] if query.ndim == 3 else [(S,)]),
@@ -171,20 +224,39 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         ):
             if given is None:
                 continue
-            check.need(given.dtype == torch.bool or given.is_floating_point(), f"{name} is of no known kind", f"{given.dtype}",
-                       "booleans (true means may not attend) or floats (added)", f"{name}.bool()")  # fmt: skip
-            check.need(tuple(given.shape) in shapes, f"{name} does not fit", f"{tuple(given.shape)}", " or ".join(map(str, shapes)),
-                       f"L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads")  # fmt: skip
+            check.need(
+                given.dtype == torch.bool or given.is_floating_point(),
+                f"{name} is of no known kind",
+                f"{given.dtype}",
+                "booleans (true means may not attend) or floats (added)",
+                f"{name}.bool()",
+            )
+            check.need(
+                tuple(given.shape) in shapes,
+                f"{name} does not fit",
+                f"{tuple(given.shape)}",
+                " or ".join(map(str, shapes)),
+                f"L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
+            )
         check.done()
 
     def _nested(self, query, key, value, padding, need_weights, mask, average, is_causal):
         """Rows of different numbers, as torch's encoder hands them on: padded, and cut again."""
         check = Checks("MultiHeadAttention")
-        check.need(query is key is value, "nested rows attend other rows", "query, key and value that are not one tensor",
-                   "self-attention", "pass padded tensors and a key_padding_mask")  # fmt: skip
+        check.need(
+            query is key is value,
+            "nested rows attend other rows",
+            "query, key and value that are not one tensor",
+            "self-attention",
+            "pass padded tensors and a key_padding_mask",
+        )
         check.need(padding is None, "nested rows have no padding", "a key_padding_mask", "none", "leave it out")
         check.need(
-            self.batch_first, "nested rows lie batch first", "batch_first=False", "batch_first=True", "make the layer so"
+            self.batch_first,
+            "nested rows lie batch first",
+            "batch_first=False",
+            "batch_first=True",
+            "make the layer so",
         )
         check.done()
         rows = query.to_padded_tensor(0.0)

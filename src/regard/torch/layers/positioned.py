@@ -17,7 +17,8 @@ __all__ = ["Placed"]
 class Placed(torch.nn.Module):
     """What layers with positions have in common.
 
-    positions: a kind of `Position`, or None. score: the rule for the logits before the positions have had their say, or None.
+    positions: a kind of `Position`, or None. score: the rule for the logits before the positions have had their say, or
+    None.
     """
 
     positions: Position | None
@@ -27,14 +28,29 @@ class Placed(torch.nn.Module):
 
     def place(self, check: Checks, positions: Position | None, score: Expr | None = None) -> None:
         """Take positions and a score, or refuse with the reasons found so far."""
-        check.need(positions is None or isinstance(positions, Position), "positions is no kind of position", f"{positions!r}",
-                   "a module from regard.torch.positions", "the places themselves go to the call: layer(x, positions=…)")  # fmt: skip
-        check.need(score is None or isinstance(score, Expr), "score is no expression", f"{score!r}",
-                   "a rule such as rg.softcap(50)", "learned numbers are added by a Position")  # fmt: skip
+        check.need(
+            positions is None or isinstance(positions, Position),
+            "positions is no kind of position",
+            f"{positions!r}",
+            "a module from regard.torch.positions",
+            "the places themselves go to the call: layer(x, positions=…)",
+        )
+        check.need(
+            score is None or isinstance(score, Expr),
+            "score is no expression",
+            f"{score!r}",
+            "a rule such as rg.softcap(50)",
+            "learned numbers are added by a Position",
+        )
         read = tables_of(score) if isinstance(score, Expr) else {}
         learned = [name for name, table in read.items() if getattr(table.source, "requires_grad", False)]
-        check.need(not learned, "the score reads a parameter that the layer would not own", ", ".join(learned),
-                   "numbers that are not learned", "make it a Position: its parameters are saved and copied with the layer")  # fmt: skip
+        check.need(
+            not learned,
+            "the score reads a parameter that the layer would not own",
+            ", ".join(learned),
+            "numbers that are not learned",
+            "make it a Position: its parameters are saved and copied with the layer",
+        )
         check.done()
         self.positions, self.score = positions, score
         self._build()
@@ -43,13 +59,16 @@ class Placed(torch.nn.Module):
         """The score of a call; None where it is the logit itself."""
         if self.positions is None:
             return self.score
-        # A compiled program reads a rule that is there already, if it was built over the parameters that the layer has now.
+        # A compiled program reads a rule that is there already, if it was built over the parameters that the layer has
+        # now.
         if not torch.compiler.is_compiling() or not self._current():
             self._build()
         return self._rule
 
     def places(self, x: torch.Tensor, cache, positions: torch.Tensor | None) -> torch.Tensor | None:
-        """The positions of the rows x (B, n, d_model): those given, or counted from 0, or on from what the cache holds."""
+        """The positions of the rows x (B, n, d_model): those given, or counted from 0, or on from what the cache
+        holds.
+        """
         if positions is not None or self.positions is None:
             return positions
         counted = torch.arange(x.shape[1], device=x.device)
@@ -61,13 +80,27 @@ class Placed(torch.nn.Module):
 
     def check_rows(self, check: Checks, x: torch.Tensor, d_model: int, dropout: float, cache, positions) -> None:
         """Rows that fit the layer, and no argument that would have no meaning."""
-        check.need(x.ndim == 3 and x.shape[-1] == d_model, "x does not fit the layer", f"{tuple(x.shape)}", f"(B, n, {d_model})",
-                   "the layout is (batch, rows, d_model)")  # fmt: skip
-        check.need(positions is None or self.positions is not None, "the layer has no use for positions",
-                   "positions of rows, and a layer without a kind of position", "positions=None",
-                   "make the layer with positions=Rotary(…), or another kind")  # fmt: skip
-        check.need(cache is None or not (self.training and dropout), "dropout over a cache", "a layer in training, with dropout",
-                   "a layer that writes, not one that trains", "call layer.eval()")  # fmt: skip
+        check.need(
+            x.ndim == 3 and x.shape[-1] == d_model,
+            "x does not fit the layer",
+            f"{tuple(x.shape)}",
+            f"(B, n, {d_model})",
+            "the layout is (batch, rows, d_model)",
+        )
+        check.need(
+            positions is None or self.positions is not None,
+            "the layer has no use for positions",
+            "positions of rows, and a layer without a kind of position",
+            "positions=None",
+            "make the layer with positions=Rotary(…), or another kind",
+        )
+        check.need(
+            cache is None or not (self.training and dropout),
+            "dropout over a cache",
+            "a layer in training, with dropout",
+            "a layer that writes, not one that trains",
+            "call layer.eval()",
+        )
 
     def _build(self) -> None:
         """The rule over the parameters that the positions have now, unless they have no numbers yet."""

@@ -1,4 +1,6 @@
-"""Dropout of a layer: in training it draws a seed from torch's generator, so that manual_seed and checkpointing repeat it."""
+"""Dropout of a layer: in training it draws a seed from torch's generator, so that manual_seed and checkpointing repeat
+it.
+"""
 
 from __future__ import annotations
 

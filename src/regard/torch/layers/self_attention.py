@@ -18,7 +18,8 @@ class SelfAttention(torch.nn.Module):
 
     out = W_o softmax(Q Kᵀ / √d_k where mask) V,  Q = W_q x, K = W_k x, V = W_v x
 
-    d_model: width of the rows. d_k (by default d_model): of queries and keys. d_v (by default d_k): of values. bias: of all four
+    d_model: width of the rows. d_k (by default d_model): of queries and keys. d_v (by default d_k): of values. bias: of
+    all four
     projections. dropout: of the weights, in training.
 
     Parameters: q (d_k, d_model), k (d_k, d_model), v (d_v, d_model), o (d_model, d_v).
@@ -35,7 +36,7 @@ class SelfAttention(torch.nn.Module):
 
     def __init__(
         self, d_model: int, d_k: int | None = None, d_v: int | None = None, *, bias: bool = False, dropout: float = 0.0
-    ):  # fmt: skip
+    ):
         super().__init__()
         check = Checks("SelfAttention")
         self.d_model = check.size("d_model", d_model)
@@ -52,8 +53,9 @@ class SelfAttention(torch.nn.Module):
     def forward(self, x: torch.Tensor, mask=None, return_weights: bool = False):
         """x (batch, n, d_model) -> out (batch, n, d_model), or (out, weights (batch, n, n)).
 
-        mask: booleans that broadcast to (batch, n, n), such as (batch, 1, n) for padding, or a rule such as rg.causal(); true means
-        "may attend". The weights are those before dropout, and have gradients; they cost memory that grows with n².
+        mask: booleans that broadcast to (batch, n, n), such as (batch, 1, n) for padding, or a rule such as
+        rg.causal(); true means "may attend". The weights are those before dropout, and have gradients; they cost memory
+        that grows with n².
         """
         self._check(x, mask)
         q, k, v = (part(x)[:, None] for part in (self.q, self.k, self.v))
@@ -67,19 +69,39 @@ class SelfAttention(torch.nn.Module):
 
     def _check(self, x: torch.Tensor, mask) -> None:
         check = Checks("SelfAttention")
-        check.need(x.ndim == 3 and x.shape[-1] == self.d_model, "x does not fit the layer", f"{tuple(x.shape)}",
-                   f"(batch, n, {self.d_model})", "the layout is (batch, rows, d_model)")  # fmt: skip
+        check.need(
+            x.ndim == 3 and x.shape[-1] == self.d_model,
+            "x does not fit the layer",
+            f"{tuple(x.shape)}",
+            f"(batch, n, {self.d_model})",
+            "the layout is (batch, rows, d_model)",
+        )
         check.done()
         batch, n, _ = x.shape
         if isinstance(mask, torch.Tensor):
-            check.need(mask.dtype == torch.bool, "the mask is of no known kind", f"{mask.dtype}", "booleans: true means may attend",
-                       "mask.bool(), or mask == 0 where true hides")  # fmt: skip
+            check.need(
+                mask.dtype == torch.bool,
+                "the mask is of no known kind",
+                f"{mask.dtype}",
+                "booleans: true means may attend",
+                "mask.bool(), or mask == 0 where true hides",
+            )
             fits = 2 <= mask.ndim <= 3 and all(own in (1, size) for own, size in zip(mask.shape[::-1], (n, n, batch)))
-            check.need(fits, "the mask does not fit", f"{tuple(mask.shape)}", f"(batch, 1, n) or (batch, n, n): {(batch, n, n)}",
-                       "padding (batch, n) becomes padding[:, None]")  # fmt: skip
+            check.need(
+                fits,
+                "the mask does not fit",
+                f"{tuple(mask.shape)}",
+                f"(batch, 1, n) or (batch, n, n): {(batch, n, n)}",
+                "padding (batch, n) becomes padding[:, None]",
+            )
         else:
-            check.need(mask is None or isinstance(mask, Expr), "the mask is of no known kind", f"{type(mask).__name__}",
-                       "a tensor of booleans, or a rule such as rg.causal()", "torch.as_tensor(mask)")  # fmt: skip
+            check.need(
+                mask is None or isinstance(mask, Expr),
+                "the mask is of no known kind",
+                f"{type(mask).__name__}",
+                "a tensor of booleans, or a rule such as rg.causal()",
+                "torch.as_tensor(mask)",
+            )
         check.done()
 
     def extra_repr(self) -> str:

@@ -1,4 +1,6 @@
-"""Masks as torch.nn.MultiheadAttention takes them: true means "may not attend", floats are added. Here they become rules."""
+"""Masks as torch.nn.MultiheadAttention takes them: true means "may not attend", floats are added. Here they become
+rules.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ SMALL = 1 << 18  # truth values of a mask that is compared by content
 class TorchMasks(NamedTuple):
     """The masks of a call.
 
-    rule: who may attend whom, as an expression; row i stands at position i. given: tensors that broadcast to (N, H, L, S),
-    booleans (true means "may not attend") or floats (added to the logits). keys (S), extra: how many keys follow, of which no
-    mask speaks, and which every row may attend.
+    rule: who may attend whom, as an expression; row i stands at position i. given: tensors that broadcast to (N, H, L,
+    S), booleans (true means "may not attend") or floats (added to the logits). keys (S), extra: how many keys follow,
+    of which no mask speaks, and which every row may attend.
     """
 
     rule: Expr | None
@@ -40,7 +42,9 @@ class TorchMasks(NamedTuple):
         return {"mask": mask, "score": score, "query_start": 0}
 
     def _expressions(self) -> tuple[Expr | None, Expr | None]:
-        """No mask is laid over another in memory. A float of −inf also goes to the mask, so that the plan leaves it out."""
+        """No mask is laid over another in memory. A float of −inf also goes to the mask, so that the plan leaves it
+        out.
+        """
         mask, score = self._whole(), None
         for part in self._padded():
             mask = _rule(mask, _allowed(part))
@@ -49,7 +53,9 @@ class TorchMasks(NamedTuple):
         return mask, score
 
     def _tensors(self) -> tuple[Expr | torch.Tensor | None, torch.Tensor | None]:
-        """What is compiled or transformed takes one mask and one score from outside: a rule, or tensors that it computes."""
+        """What is compiled or transformed takes one mask and one score from outside: a rule, or tensors that it
+        computes.
+        """
         whole, parts = self._whole(), self._padded()
         hidden = [part for part in parts if part.dtype == torch.bool]
         added = [part for part in parts if part.dtype != torch.bool]
@@ -88,7 +94,9 @@ def _hides_only(part: torch.Tensor) -> bool:
 
 
 def _rule(mask: Expr | None, allowed: torch.Tensor) -> Expr:
-    """The mask and one more. The layers of a model are given masks of one content, and what was planned for the first serves all."""
+    """The mask and one more. The layers of a model are given masks of one content, and what was planned for the first
+    serves all.
+    """
     if allowed.device.type == "cpu" and allowed.numel() <= SMALL:
         return _kept(mask, allowed.numpy().tobytes(), tuple(allowed.shape))
     found = dense(allowed, query_start=0)

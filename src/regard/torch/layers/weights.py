@@ -1,4 +1,6 @@
-"""The weights as torch computes them, all of them at once: what a layer gives to those who ask for them, with gradients."""
+"""The weights as torch computes them, all of them at once: what a layer gives to those who ask for them, with
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ from ...language.expr import Expr
 __all__ = ["allowed_pairs", "weights"]
 
 
-def weights(q: torch.Tensor, k: torch.Tensor, allowed: torch.Tensor | None, added: torch.Tensor | None = None) -> torch.Tensor:
+def weights(
+    q: torch.Tensor, k: torch.Tensor, allowed: torch.Tensor | None, added: torch.Tensor | None = None
+) -> torch.Tensor:
     """P = softmax over the allowed keys of q kᵀ / √D + added; 0 for a row that may attend nothing.
 
-    q (…, Q, D) · k (…, K, D) · allowed, added: truth values and floats that broadcast to (…, Q, K), a key of −inf being one that is
-    not allowed -> (…, Q, K). Memory grows with Q·K, which is why a layer computes its output elsewhere.
+    q (…, Q, D) · k (…, K, D) · allowed, added: truth values and floats that broadcast to (…, Q, K), a key of −inf being
+    one that is not allowed -> (…, Q, K). Memory grows with Q·K, which is why a layer computes its output elsewhere.
 
     >>> weights(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.tensor([[True, False], [False, False]])).tolist()
     [[[1.0, 0.0], [0.0, 0.0]]]

@@ -1,4 +1,6 @@
-"""Described: what an observed call asks, in regard's own words, so that one plan and one count of operations serve all of them."""
+"""Described: what an observed call asks, in regard's own words, so that one plan and one count of operations serve all
+of them.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def describe(seen: Seen) -> Described:
 def problem_of(seen: Seen, numbers: bool = False) -> Problem:
     """The call as a Problem; `Refused` where it is none that regard could carry out.
 
-    numbers: whether q, k and v are those of the call, copied to the CPU; otherwise only their sizes and dtypes are true.
+    numbers: whether q, k and v are those of the call, copied to the CPU; otherwise only their sizes and dtypes are
+    true.
     """
     read = _copied if numbers else _stand_in
     if seen.kind == CACHE:
@@ -129,7 +132,9 @@ def _of_cache(seen: Seen, read) -> Problem:
     k, v = (np.broadcast_to(np.zeros((), dtype), (*lead, depth)) for depth in (cache.depth, cache.value_depth))
     start = given.get("query_start")
     rules = {name: _on_cpu(given.get(name)) for name in ("mask", "score", "scale", "sinks")}
-    problem = Problem.of(q, k, v, **rules, query_start=cache._start if start is None else start, where=CACHE, gradients=True)
+    problem = Problem.of(
+        q, k, v, **rules, query_start=cache._start if start is None else start, where=CACHE, gradients=True
+    )
     own: list[Expr] = [problem.mask] if problem.mask is not None else []
     own += [window(cache.window)] if cache.window else []
     own += [lengths(cache.lengths)] if (cache.lengths != K).any() else []
@@ -155,7 +160,9 @@ def engine_of(seen: Seen, problem: Problem) -> tuple[str, str, bool]:
 
 def _stand_in(value) -> np.ndarray:
     """Zeros of the same sizes and dtype that take no memory."""
-    dtype = read_array(torch.empty(0, dtype=value.dtype), "dtype").dtype if is_tensor(value) else np.asarray(value).dtype
+    dtype = (
+        read_array(torch.empty(0, dtype=value.dtype), "dtype").dtype if is_tensor(value) else np.asarray(value).dtype
+    )
     return np.broadcast_to(np.zeros((), dtype), tuple(np.shape(value)))
 
 

@@ -17,13 +17,22 @@ from .observer import CACHE, Seen
 
 __all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]
 
-HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")  # what modules call their number of heads
+HEADS = (
+    "num_heads",
+    "num_attention_heads",
+    "n_heads",
+    "n_head",
+    "nhead",
+    "heads",
+)  # what modules call their number of heads
 KINDS = ("shape", "number", "row")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong. kind: "shape", "number" (NaN or infinity) or "row" (one that attends nothing). call: its index, if any."""
+    """Something wrong. kind: "shape", "number" (NaN or infinity) or "row" (one that attends nothing). call: its index,
+    if any.
+    """
 
     kind: str
     call: int | None
@@ -35,7 +44,9 @@ class Finding:
 
 
 def amiss(value, below: bool = True) -> str | None:
-    """What is wrong with the numbers of a tensor or array, in words; None if all is well. below: whether −infinity is wrong too."""
+    """What is wrong with the numbers of a tensor or array, in words; None if all is well. below: whether −infinity is
+    wrong too.
+    """
     if value is None or not hasattr(value, "shape"):
         return None
     tensor = value.detach() if is_tensor(value) else as_tensor(np.ascontiguousarray(read_array(value, "value")))
@@ -59,13 +70,19 @@ def wrong_numbers(seen: Seen, problem: Problem | None) -> list[str]:
     if problem is not None and problem.score is not None:
         given |= {f"the score's table {table.name!r}": table.array for table in tables_of(problem.score).values()}
     below = {"the added mask": False}
-    found = [f"{name} already holds {words}" for name, value in given.items() if (words := amiss(value, below.get(name, True)))]
+    found = [
+        f"{name} already holds {words}"
+        for name, value in given.items()
+        if (words := amiss(value, below.get(name, True)))
+    ]
     words = amiss(seen.out)
     if words and not found:
         scores = seen.trail.scores if seen.trail is not None else None
         inner = amiss(scores, below=False)
         if inner:
-            found.append(f"the scores hold {inner}, of q and k that are finite: they leave the range of {_dtype(scores)}")
+            found.append(
+                f"the scores hold {inner}, of q and k that are finite: they leave the range of {_dtype(scores)}"
+            )
         found.append(f"the output holds {words}, though q, k and v are finite")
     return found
 
@@ -79,7 +96,8 @@ def empty_rows(problem: Problem) -> list[str]:
     empty = np.full((B, H, Q), K == 0)
     if problem.mask is not None and K:
         flat = {
-            name: np.zeros((B, heads, rows, 1), np.float32) for name, heads, rows in (("q", H, Q), ("k", 1, K), ("v", 1, K))
+            name: np.zeros((B, heads, rows, 1), np.float32)
+            for name, heads, rows in (("q", H, Q), ("k", 1, K), ("v", 1, K))
         }
         _, sums = solve(dataclasses.replace(problem, **flat, score=None, sinks=None, dropout=None))  # type: ignore[arg-type]
         empty = np.isneginf(sums)
@@ -90,7 +108,9 @@ def empty_rows(problem: Problem) -> list[str]:
         _, sums = solve(dataclasses.replace(problem, v=v, sinks=None, dropout=None))
         swallowed = np.isneginf(sums) & ~empty
         if swallowed.any():
-            found.append(f"{_place(swallowed)} attends nothing: its score is −infinity for every key that the mask allows")
+            found.append(
+                f"{_place(swallowed)} attends nothing: its score is −infinity for every key that the mask allows"
+            )
     return found
 
 
@@ -102,8 +122,11 @@ def swapped_axes(seen: Seen, module: Any) -> list[str]:
     sizes = tuple(seen.q.shape)
     if seen.kind == CACHE or heads is None or len(sizes) != 4 or sizes[1] == heads or sizes[2] != heads:
         return []
-    return [f"q {sizes} has {sizes[1]} heads and {heads} rows, and the layer {heads} heads: the axes of heads and rows changed places; "
-            "attention wants (batch, heads, rows, depth), so transpose(1, 2)"]  # fmt: skip
+    return [
+        f"q {sizes} has {sizes[1]} heads and {heads} rows, and the layer {heads} heads: the axes of heads "
+        "and rows changed places; "
+        "attention wants (batch, heads, rows, depth), so transpose(1, 2)"
+    ]
 
 
 def _place(rows: np.ndarray) -> str:

@@ -1,4 +1,6 @@
-"""Lineage: attention that a model writes out by hand, softmax(q kᵀ …) v, recognised from the operations as they pass."""
+"""Lineage: attention that a model writes out by hand, softmax(q kᵀ …) v, recognised from the operations as they
+pass.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Ended(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One function of torch on the way. args, kwargs: as given, with None in place of the scores themselves. sizes: of its output."""
+    """One function of torch on the way. args, kwargs: as given, with None in place of the scores themselves. sizes: of
+    its output.
+    """
 
     name: str
     args: tuple
@@ -32,10 +36,11 @@ class Step(NamedTuple):
 
 @dataclass(eq=False)
 class Trail:
-    """What became of a product q kᵀ. q (…, Q, D) · k (…, K, D). outside: all tensors that came in, such as a mask or a bias.
+    """What became of a product q kᵀ. q (…, Q, D) · k (…, K, D). outside: all tensors that came in, such as a mask or a
+    bias.
 
-    seconds: of all operations so far. scores: what the softmax was given; None before it. steps: what was done to the product,
-    first the product itself, in order. weights: what the values were multiplied by; None before that.
+    seconds: of all operations so far. scores: what the softmax was given; None before it. steps: what was done to the
+    product, first the product itself, in order. weights: what the values were multiplied by; None before that.
     """
 
     q: torch.Tensor
@@ -48,13 +53,17 @@ class Trail:
 
 
 class Lineage:
-    """Which tensors descend from a product of queries and keys; held weakly, so that they go when the model lets go of them."""
+    """Which tensors descend from a product of queries and keys; held weakly, so that they go when the model lets go of
+    them.
+    """
 
     def __init__(self) -> None:
         self.trails: Any = WeakTensorKeyDictionary()
 
     def follow(self, name: str, args: tuple, kwargs: dict[str, Any], out, seconds: float) -> Ended | None:
-        """Notes one operation; what ended with it if it was the product of weights and values, the last of an attention."""
+        """Notes one operation; what ended with it if it was the product of weights and values, the last of an
+        attention.
+        """
         if not isinstance(out, torch.Tensor):
             return None
         factors = _factors(name, args, kwargs)
@@ -118,8 +127,8 @@ def tensors_in(values) -> list[torch.Tensor]:
 
 
 class Factors(NamedTuple):
-    """The left tensor of a product as it was given, both as (…, rows, inner) and (…, inner, columns), and which axes of what came
-    out make (…, rows, columns); None as they are."""
+    """The left tensor of a product as it was given, both as (…, rows, inner) and (…, inner, columns), and which axes of
+    what came out make (…, rows, columns); None as they are."""
 
     source: torch.Tensor
     left: torch.Tensor
@@ -162,5 +171,7 @@ def _summed(args: tuple) -> Factors | None:
 
 
 def _alike(part: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether an operation kept the rows: number by number, with other leading axes, or with more or fewer keys (sinks)."""
+    """Whether an operation kept the rows: number by number, with other leading axes, or with more or fewer keys
+    (sinks).
+    """
     return part.ndim > 1 and out.ndim > 1 and (part.shape[-2:] == out.shape[-2:] or part.shape[:-1] == out.shape[:-1])

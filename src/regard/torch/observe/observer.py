@@ -1,7 +1,8 @@
 """Observe: every attention call of any torch module, as it happens, with the path of the layer that made it.
 
-Regard's own functions tell of their calls (`regard.common.call_hooks`). Torch's come by as torch functions: scaled_dot_product_attention,
-FlexAttention, and the products and the softmax of attention that is written out. What a compiled graph computes is not seen.
+Regard's own functions tell of their calls (`regard.common.call_hooks`). Torch's come by as torch functions:
+scaled_dot_product_attention, FlexAttention, and the products and the softmax of attention that is written out. What a
+compiled graph computes is not seen.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ WORDS = {"query": "q", "key": "k", "value": "v"}
 
 @dataclass(eq=False)
 class Seen:
-    """One attention call. kind: which of the ways above. name: the path of the layer that made it. given: its arguments by name.
+    """One attention call. kind: which of the ways above. name: the path of the layer that made it. given: its arguments
+    by name.
 
-    q, k, v, out: tensors, or arrays where arrays were given; k and v are None for a cache. seconds: of the call; backward: of what
-    torch's autograd did for it, added up as it happens. asked: what transformers' function made of its arguments.
+    q, k, v, out: tensors, or arrays where arrays were given; k and v are None for a cache. seconds: of the call;
+    backward: of what torch's autograd did for it, added up as it happens. asked: what transformers' function made of
+    its arguments.
     """
 
     index: int
@@ -82,7 +85,8 @@ class Running(NamedTuple):
 class Observer(TorchFunctionMode):
     """`with observer.watching():` every attention call of the model in this thread is kept in `seen`, in order.
 
-    describing: whether calls will be described. ranges: whether layers and calls become named ranges of a torch profile.
+    describing: whether calls will be described. ranges: whether layers and calls become named ranges of a torch
+    profile.
     backward: whether the time of the way back is taken. Kinds of observers override `called`, `failed` and `stepped`.
     """
 
@@ -99,7 +103,7 @@ class Observer(TorchFunctionMode):
         self.inside: Seen | None = None
         self.thread = threading.get_ident()
 
-    # What kinds of observers do -----------------------------------------------------------------------------------------------
+    # What kinds of observers do ---------------------------------------------------------------------------------------
 
     def called(self, seen: Seen) -> None:
         """After an attention call."""
@@ -110,7 +114,7 @@ class Observer(TorchFunctionMode):
     def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
         """After any other function of torch."""
 
-    # How calls are seen -------------------------------------------------------------------------------------------------------
+    # How calls are seen -----------------------------------------------------------------------------------------------
 
     @property
     def layer(self) -> str:
@@ -181,7 +185,16 @@ class Observer(TorchFunctionMode):
             trail, v, came = ended
             given = {"q": trail.q, "k": trail.k, "v": v}
             self._ended(
-                Seen(len(self.seen), WRITTEN_OUT, self.layer, given, came, trail.seconds, trail=trail, outside=trail.outside)
+                Seen(
+                    len(self.seen),
+                    WRITTEN_OUT,
+                    self.layer,
+                    given,
+                    came,
+                    trail.seconds,
+                    trail=trail,
+                    outside=trail.outside,
+                )
             )
         return out
 
@@ -227,7 +240,9 @@ def module_of(model) -> torch.nn.Module | None:
 
 
 def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
-    """What a model is called with: a mapping by name, a tuple or list in order, a tensor alone, or a function that makes them anew."""
+    """What a model is called with: a mapping by name, a tuple or list in order, a tensor alone, or a function that
+    makes them anew.
+    """
     if callable(inputs) and not isinstance(inputs, torch.Tensor | Mapping):
         inputs = inputs()
     if isinstance(inputs, Mapping):
@@ -236,9 +251,13 @@ def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
         return tuple(inputs), {}
     if isinstance(inputs, torch.Tensor):
         return (inputs,), {}
-    raise refuse("regard.torch", "inputs that no model takes", type(inputs).__name__,
-                 "a tensor, a tuple of positional or a dict of named arguments, or a function that makes them",
-                 "pass (inputs,) for a single argument of another kind")  # fmt: skip
+    raise refuse(
+        "regard.torch",
+        "inputs that no model takes",
+        given=type(inputs).__name__,
+        expected="a tensor, a tuple of positional or a dict of named arguments, or a function that makes them",
+        fix="pass (inputs,) for a single argument of another kind",
+    )
 
 
 @contextlib.contextmanager
@@ -276,7 +295,9 @@ def _is_flex(function) -> bool:
 def _opened(function: Any) -> Callable[..., Any]:
     """A composite function of torch that does not ask once more who overrides it, so that its parts are seen."""
     quiet = {name: _never for name in function.__globals__ if name.startswith("has_torch_function")}
-    opened = types.FunctionType(function.__code__, function.__globals__ | quiet, function.__name__, function.__defaults__)
+    opened = types.FunctionType(
+        function.__code__, function.__globals__ | quiet, function.__name__, function.__defaults__
+    )
     opened.__kwdefaults__ = function.__kwdefaults__
     return opened
 

@@ -25,13 +25,17 @@ LISTED = 40  # rows of a table; of more calls, those that take longest
 class ProfiledCall:
     """One attention call of the model.
 
-    index: its place among the calls of a run. layer: the path of the module that made it. kind: which function was called.
+    index: its place among the calls of a run. layer: the path of the module that made it. kind: which function was
+    called.
     engine, why: who computed it. dims: B, H, G, Q, K, D, E. dtype, device: of q. mask, score: in words.
     seconds: of the call forward, NaN where it ran inside compiled code; backward: on the way back, or None.
-    flops, backward_flops: of the pairs that the mask allows. visited: the pairs a plan in tiles visits as a share of all pairs.
-    modelled: bytes besides q, k, v by the cost model: the output, and the matrix of weights where this engine builds one, or else
-    the plan and lse. measured: the most bytes that torch held during the call above what was there before, plus the most that
-    NumPy did; None where the call is no single function. limit: GFLOP/s that the share of peak counts against.
+    flops, backward_flops: of the pairs that the mask allows. visited: the pairs a plan in tiles visits as a share of
+    all pairs.
+    modelled: bytes besides q, k, v by the cost model: the output, and the matrix of weights where this engine builds
+    one, or else
+    the plan and lse. measured: the most bytes that torch held during the call above what was there before, plus the
+    most that NumPy did; None where the call is no single function. limit: GFLOP/s that the share of peak counts
+    against.
     """
 
     index: int
@@ -57,19 +61,34 @@ class ProfiledCall:
     def of(cls, seen: Seen, described: Described, *, seconds, backward, measured, limit) -> ProfiledCall:
         """The figures of a call that was seen and described."""
         problem, cost = described.problem, described.cost
-        shared = {"index": seen.index, "layer": seen.name, "kind": seen.kind, "engine": described.engine, "why": described.why,
-                  "dtype": str(seen.q.dtype).removeprefix("torch."), "device": str(getattr(seen.q, "device", "cpu")),
-                  "seconds": seconds, "backward": backward, "measured": measured, "limit": limit}  # fmt: skip
+        shared = {
+            "index": seen.index,
+            "layer": seen.name,
+            "kind": seen.kind,
+            "engine": described.engine,
+            "why": described.why,
+            "dtype": str(seen.q.dtype).removeprefix("torch."),
+            "device": str(getattr(seen.q, "device", "cpu")),
+            "seconds": seconds,
+            "backward": backward,
+            "measured": measured,
+            "limit": limit,
+        }
         if problem is None or cost is None:
-            return cls(dims={}, mask="?", score="?", flops=0, backward_flops=None, visited=math.nan, modelled=0, **shared)
+            return cls(
+                dims={}, mask="?", score="?", flops=0, backward_flops=None, visited=math.nan, modelled=0, **shared
+            )
         D, E = problem.dims["D"], problem.dims["E"]
         return cls(
-            dims=problem.dims, mask="everything" if problem.mask is None else str(problem.mask),
-            score="score" if problem.score is None else str(problem.score), flops=cost.useful,
+            dims=problem.dims,
+            mask="everything" if problem.mask is None else str(problem.mask),
+            score="score" if problem.score is None else str(problem.score),
+            flops=cost.useful,
             backward_flops=None if backward is None else 2 * (3 * D + 2 * E) * cost.allowed,
             visited=cost.visited / cost.matrix if cost.matrix else 0.0,
-            modelled=cost.written + (cost.weights if described.matrix else cost.extra), **shared,
-        )  # fmt: skip
+            modelled=cost.written + (cost.weights if described.matrix else cost.extra),
+            **shared,
+        )
 
     @property
     def total(self) -> float:
@@ -91,9 +110,10 @@ class ProfiledCall:
 class Profile:
     """What `regard.torch.profile` found; print it, read its parts, or save its timeline.
 
-    calls: in the order they were made. whole: seconds of a run of the model that nobody watched; watched: of one that was watched.
-    backward: whether both include the way back. repeats: runs that the medians are of. threads: torch's. notes: what these figures
-    leave out.
+    calls: in the order they were made. whole: seconds of a run of the model that nobody watched; watched: of one that
+    was watched.
+    backward: whether both include the way back. repeats: runs that the medians are of. threads: torch's. notes: what
+    these figures leave out.
     """
 
     model: str
@@ -122,7 +142,9 @@ class Profile:
         return self.seconds / self.whole if self.whole else math.nan
 
     def save(self, path) -> Path:
-        """Writes the timeline of one run as a Chrome trace, which Perfetto and chrome://tracing open; .gz compresses it."""
+        """Writes the timeline of one run as a Chrome trace, which Perfetto and chrome://tracing open; .gz compresses
+        it.
+        """
         return self.timeline.save(path)
 
     def tensorboard(self, folder, worker: str = "regard") -> Path:
@@ -143,19 +165,25 @@ class Profile:
 
     def __rich__(self) -> Group:
         way = "there and back" if self.backward else "forward"
-        head = Text(f"{self.model}: {_time(self.whole)} a run {way} ({_time(self.watched)} watched), median of {self.repeats}; "
-                    f"{self.threads} threads of torch")  # fmt: skip
+        head = Text(
+            f"{self.model}: {_time(self.whole)} a run {way} ({_time(self.watched)} watched), median of {self.repeats}; "
+            f"{self.threads} threads of torch"
+        )
         if not self.calls:
             return Group(
-                head, Text("no attention call was seen: none of regard, of torch, of FlexAttention, and none written out")
+                head,
+                Text("no attention call was seen: none of regard, of torch, of FlexAttention, and none written out"),
             )
         rest = len(self.calls) - LISTED
         hidden = [Text(f"{rest} calls that took less time are not listed")] if rest > 0 else []
         reasons = dict.fromkeys((call.engine, call.why) for call in self.calls)
         return Group(
-            head, self._table(), *hidden,
-            *[Text(f"{engine}: {why}", style="dim") for engine, why in reasons], *[Text(note, style="dim") for note in self.notes],
-        )  # fmt: skip
+            head,
+            self._table(),
+            *hidden,
+            *[Text(f"{engine}: {why}", style="dim") for engine, why in reasons],
+            *[Text(note, style="dim") for note in self.notes],
+        )
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -170,18 +198,39 @@ class Profile:
             shown = tuple(sorted(longest, key=lambda call: call.index))
         for call in shown:
             table.add_row(
-                str(call.index), call.layer, call.engine, _sizes(call.dims), call.dtype, _time(call.seconds),
-                *([_time(call.backward)] if self.backward else []), f"{(call.flops + (call.backward_flops or 0)) / 1e9:.3g}",
-                _number(call.rate / 1e9, ".3g"), _number(call.share, ".0%"), _bytes(call.measured), _bytes(call.modelled),
+                str(call.index),
+                call.layer,
+                call.engine,
+                _sizes(call.dims),
+                call.dtype,
+                _time(call.seconds),
+                *([_time(call.backward)] if self.backward else []),
+                f"{(call.flops + (call.backward_flops or 0)) / 1e9:.3g}",
+                _number(call.rate / 1e9, ".3g"),
+                _number(call.share, ".0%"),
+                _bytes(call.measured),
+                _bytes(call.modelled),
                 _number(call.total / self.whole, ".1%"),
-            )  # fmt: skip
+            )
         timed = [call for call in self.calls if not math.isnan(call.total)]
         rate = sum(call.flops + (call.backward_flops or 0) for call in timed) / self.seconds if timed else math.nan
         back = [_time(sum(call.backward or 0 for call in timed))] if self.backward else []
         table.add_section()
-        table.add_row(str(len(self.calls)), "all", "", "", "",
-                      _time(sum(call.seconds for call in timed)), *back, f"{self.flops / 1e9:.3g}", _number(rate / 1e9, ".3g"), "", "",
-                      "", f"{self.share:.1%}")  # fmt: skip
+        table.add_row(
+            str(len(self.calls)),
+            "all",
+            "",
+            "",
+            "",
+            _time(sum(call.seconds for call in timed)),
+            *back,
+            f"{self.flops / 1e9:.3g}",
+            _number(rate / 1e9, ".3g"),
+            "",
+            "",
+            "",
+            f"{self.share:.1%}",
+        )
         return table
 
 

@@ -1,4 +1,6 @@
-"""Profile: where the time of a model's attention goes: per call time, operations, share of the machine's peak, memory, engine."""
+"""Profile: where the time of a model's attention goes: per call time, operations, share of the machine's peak, memory,
+engine.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +27,26 @@ __all__ = ["profile"]
 
 
 def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) -> Profile:
-    """What each attention call of a model costs: time, floating-point operations, share of peak, memory; engine and shapes.
+    """What each attention call of a model costs: time, floating-point operations, share of peak, memory; engine and
+    shapes.
 
-    FLOPs of a call = 2 · (D + E) · allowed pairs, and 2 · (3D + 2E) · allowed pairs on the way back (the scores are formed anew).
+    FLOPs of a call = 2 · (D + E) · allowed pairs, and 2 · (3D + 2E) · allowed pairs on the way back (the scores are
+    formed anew).
 
     model: any torch module, a method of one (`model.generate`), or a function. Every call of regard, of torch's
-    scaled_dot_product_attention and MultiheadAttention, of FlexAttention, and attention written out as products and softmax is seen.
-    inputs: a tensor, a tuple of positional or a dict of named arguments; or a function that makes them anew for every run, where
-    the model changes them (a cache). backward: whether gradients of the sum of all outputs are computed too. repeats, warmup: runs
-    that count, and runs before. peak: GFLOP/s to compare with; by default what this machine was measured to reach in each call's
-    dtype.
+    scaled_dot_product_attention and MultiheadAttention, of FlexAttention, and attention written out as products and
+    softmax is seen.
+    inputs: a tensor, a tuple of positional or a dict of named arguments; or a function that makes them anew for every
+    run, where the model changes them (a cache). backward: whether gradients of the sum of all outputs are computed too.
+    repeats, warmup: runs that count, and runs before. peak: GFLOP/s to compare with; by default what this machine was
+    measured to reach in each call's dtype.
 
-    Times are medians over the repeats, in seconds. The model is left as it was: its mode is the caller's, gradients are not
-    accumulated, buffers and torch's random numbers are put back. It runs 2 · repeats + warmup + 2 times, without gradients
-    unless backward is asked for.
+    Times are medians over the repeats, in seconds. The model is left as it was: its mode is the caller's, gradients are
+    not accumulated, buffers and torch's random numbers are put back. It runs 2 · repeats + warmup + 2 times, without
+    gradients unless backward is asked for.
 
-    Refused: compiled models (calls inside a graph cannot be told apart), a model that wants no gradients when backward is asked
-    for. A single compiled function inside, such as FlexAttention, is listed without a time of its own.
+    Refused: compiled models (calls inside a graph cannot be told apart), a model that wants no gradients when backward
+    is asked for. A single compiled function inside, such as FlexAttention, is listed without a time of its own.
 
     >>> import torch, regard.torch
     >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
@@ -64,11 +69,16 @@ def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) ->
     for key, seen, described, traced in zip(_keys(listed.seen), listed.seen, listed.described, listed.traced):
         spans = times.get(key)
         measured = memory.get(key)
-        calls.append(ProfiledCall.of(
-            seen, described, seconds=statistics.median(span[0] for span in spans) if spans else math.nan,
-            backward=statistics.median(span[1] for span in spans) if spans and backward else None,
-            measured=None if measured is None else measured + traced, limit=_peak(seen) if peak is None else float(peak),
-        ))  # fmt: skip
+        calls.append(
+            ProfiledCall.of(
+                seen,
+                described,
+                seconds=statistics.median(span[0] for span in spans) if spans else math.nan,
+                backward=statistics.median(span[1] for span in spans) if spans and backward else None,
+                measured=None if measured is None else measured + traced,
+                limit=_peak(seen) if peak is None else float(peak),
+            )
+        )
     name = getattr(model, "__name__", type(model).__name__)
     return Profile(
         name, tuple(calls), whole, watched, backward, repeats, torch.get_num_threads(), _notes(model, calls), timeline
@@ -119,8 +129,13 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
         leaves = [] if owner is None else [parameter for parameter in owner.parameters() if parameter.requires_grad]
         leaves += [tensor for tensor in tensors_in([args, named]) if tensor.requires_grad and tensor.is_leaf]
         if not ends or not leaves:
-            raise refuse("regard.torch.profile", "there is no way back", "backward=True, and an output without gradients",
-                         "a model with parameters that want gradients", "call it with backward=False")  # fmt: skip
+            raise refuse(
+                "regard.torch.profile",
+                "there is no way back",
+                given="backward=True, and an output without gradients",
+                expected="a model with parameters that want gradients",
+                fix="call it with backward=False",
+            )
         torch.autograd.grad(ends, leaves, [torch.ones_like(tensor) for tensor in ends], allow_unused=True)
 
     return there_and_back if backward else forward
@@ -223,17 +238,46 @@ def _traced_memory() -> Iterator[None]:
 def _check(model, repeats, warmup, peak) -> None:
     reasons = []
     if not callable(model):
-        reasons.append(Reason("no model", type(model).__name__, "a torch module, or a function", "pass the model itself"))
+        reasons.append(
+            Reason(
+                "no model",
+                given=type(model).__name__,
+                expected="a torch module, or a function",
+                fix="pass the model itself",
+            )
+        )
     for name, value, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
         if type(value) is not int or value < least:
-            reasons.append(Reason(f"{name} is no number of runs", repr(value), f"a whole number from {least}", "leave it out"))
+            reasons.append(
+                Reason(
+                    f"{name} is no number of runs",
+                    given=repr(value),
+                    expected=f"a whole number from {least}",
+                    fix="leave it out",
+                )
+            )
     if peak is not None and not (isinstance(peak, int | float) and 0 < peak < math.inf):
-        reasons.append(Reason("peak is no speed", repr(peak), "GFLOP/s, above 0", "leave it out, and it is measured"))
+        reasons.append(
+            Reason(
+                "peak is no speed",
+                given=repr(peak),
+                expected="GFLOP/s, above 0",
+                fix="leave it out, and it is measured",
+            )
+        )
     owner = module_of(model)
     modules = () if owner is None else owner.modules()
-    compiled = [type(module).__name__ for module in modules if hasattr(module, "_orig_mod") or module._compiled_call_impl]
+    compiled = [
+        type(module).__name__ for module in modules if hasattr(module, "_orig_mod") or module._compiled_call_impl
+    ]
     if compiled:
-        reasons.append(Reason("a compiled model hides its calls", compiled[0], "the model as it was before torch.compile",
-                              "pass the original; regard.torch.trace takes compiled models too"))  # fmt: skip
+        reasons.append(
+            Reason(
+                "a compiled model hides its calls",
+                given=compiled[0],
+                expected="the model as it was before torch.compile",
+                fix="pass the original; regard.torch.trace takes compiled models too",
+            )
+        )
     if reasons:
         raise Refused("regard.torch.profile", reasons)

@@ -1,4 +1,6 @@
-"""The timeline of one profiled run: torch's own trace with our named ranges, for Perfetto, chrome://tracing and TensorBoard."""
+"""The timeline of one profiled run: torch's own trace with our named ranges, for Perfetto, chrome://tracing and
+TensorBoard.
+"""
 
 from __future__ import annotations
 
@@ -39,29 +41,51 @@ class Timeline:
         return json.loads(gzip.decompress(self.packed))["traceEvents"]
 
     def save(self, path) -> Path:
-        """Writes the trace; a name that ends in .gz gets it compressed. What stood there stays until the new file is whole."""
+        """Writes the trace; a name that ends in .gz gets it compressed. What stood there stays until the new file is
+        whole.
+        """
         file = Path(path)
         if not file.parent.is_dir() or file.is_dir():
-            raise refuse("save", "the trace cannot be written there", f"{os.fspath(path)!r}",
-                         "a file name in a folder that exists", "create the folder first, or use tensorboard(folder)")  # fmt: skip
+            raise refuse(
+                "save",
+                "the trace cannot be written there",
+                given=f"{os.fspath(path)!r}",
+                expected="a file name in a folder that exists",
+                fix="create the folder first, or use tensorboard(folder)",
+            )
         new = file.with_name(f".{file.name}.new")
         new.write_bytes(self.packed if file.suffix == ".gz" else gzip.decompress(self.packed))
         new.replace(file)
         return file
 
     def tensorboard(self, folder, worker: str = "regard") -> Path:
-        """Writes the trace as TensorBoard's profiler plugin reads it: <worker>.<time>.pt.trace.json in a folder of logs."""
+        """Writes the trace as TensorBoard's profiler plugin reads it: <worker>.<time>.pt.trace.json in a folder of
+        logs.
+        """
         if not re.fullmatch(r"[\w-]+", worker):
-            raise refuse("tensorboard", "no name of a worker", repr(worker), "letters, digits, - and _", "leave it out")
+            raise refuse(
+                "tensorboard",
+                "no name of a worker",
+                given=repr(worker),
+                expected="letters, digits, - and _",
+                fix="leave it out",
+            )
         logs = Path(folder)
         if logs.exists() and not logs.is_dir():
-            raise refuse("tensorboard", "the logs need a folder", f"{os.fspath(folder)!r}, a file", "a folder, new or not",
-                         "choose another name")  # fmt: skip
+            raise refuse(
+                "tensorboard",
+                "the logs need a folder",
+                given=f"{os.fspath(folder)!r}, a file",
+                expected="a folder, new or not",
+                fix="choose another name",
+            )
         logs.mkdir(parents=True, exist_ok=True)
         return self.save(logs / f"{worker}.{time.time_ns()}.pt.trace.json")
 
     def memory(self, calls: list[int]) -> list[int | None]:
-        """For each call by its number: the most that torch held during it, above what it held before; None where no range is."""
+        """For each call by its number: the most that torch held during it, above what it held before; None where no
+        range is.
+        """
         events = self.events
         spans = {}
         for event in events:
@@ -70,8 +94,9 @@ class Timeline:
                 spans[int(named[1])] = float(event["ts"]), float(event["ts"]) + float(event["dur"])
         marks = sorted(
             (float(event["ts"]), event["args"]["Total Allocated"], event["args"]["Bytes"])
-            for event in events if event.get("name") == "[memory]" and "Total Allocated" in event.get("args", {})
-        )  # fmt: skip
+            for event in events
+            if event.get("name") == "[memory]" and "Total Allocated" in event.get("args", {})
+        )
         times = np.array([mark[0] for mark in marks])
         found: list[int | None] = []
         for number in calls:

@@ -1,4 +1,6 @@
-"""What a trace found: every attention call with the layout of its tensors, and the first place of every kind of trouble."""
+"""What a trace found: every attention call with the layout of its tensors, and the first place of every kind of
+trouble.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class TracedCall:
-    """One attention call. layer: the path of the module that made it. kind: which function. q, k, v, out: layouts, or None where
-    there is none (the keys of a cache; the output of a call that failed). mask, scores: the rule in words, and over which sizes.
+    """One attention call. layer: the path of the module that made it. kind: which function. q, k, v, out: layouts, or
+    None where there is none (the keys of a cache; the output of a call that failed). mask, scores: the rule in words,
+    and over which sizes.
     """
 
     index: int
@@ -61,7 +64,14 @@ class TracedCall:
     @property
     def lines(self) -> list[str]:
         """Everything but the place in the model."""
-        shown = [("q", self.q), ("k", self.k), ("v", self.v), ("mask", self.mask), ("scores", self.scores), ("out", self.out)]
+        shown = [
+            ("q", self.q),
+            ("k", self.k),
+            ("v", self.v),
+            ("mask", self.mask),
+            ("scores", self.scores),
+            ("out", self.out),
+        ]
         return [self.kind, *[f"{name:<7}{value}" for name, value in shown if value is not None]]
 
 
@@ -78,7 +88,11 @@ class Trace:
         return next((finding for finding in self.findings if finding.kind == kind), None)
 
     def __str__(self) -> str:
-        calls = f"{len(self.calls)} attention call{'' if len(self.calls) == 1 else 's'}" if self.calls else "no attention call"
+        calls = (
+            f"{len(self.calls)} attention call{'' if len(self.calls) == 1 else 's'}"
+            if self.calls
+            else "no attention call"
+        )
         lines = [f"{self.model}: {calls}"]
         for kind in KINDS:
             finding = self.first(kind)
@@ -89,7 +103,8 @@ class Trace:
             lines.append("shapes fit, all numbers are finite, every row attends something")
         if not self.calls:
             lines.append(
-                "nothing of regard, of torch's attention, of FlexAttention, and no softmax between two products was called"
+                "nothing of regard, of torch's attention, of FlexAttention, and no softmax between two "
+                "products was called"
             )
         for said, group in groupby(
             self.calls, lambda call: (call.lines, [f.text for f in self.findings if f.call == call.index])

@@ -1,8 +1,11 @@
-"""Trace: one run of a model with every attention call laid open, and the first place where a shape or a number goes wrong."""
+"""Trace: one run of a model with every attention call laid open, and the first place where a shape or a number goes
+wrong.
+"""
 
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,18 +25,19 @@ SILENT = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_stride
 
 
 def trace(model, inputs) -> Trace:
-    """Every attention call of a model: shapes, dtypes and strides of q, k, v, mask, scores and output, and what goes wrong first.
+    """Every attention call of a model: shapes, dtypes and strides of q, k, v, mask, scores and output, and what goes
+    wrong first.
 
-    Looked for are: a shape that does not fit, heads and rows that changed places, NaN and infinity (the first function of torch
-    whose output holds one, and which of its arguments did; then q, k, v, tables and output of every call), rows that may attend
-    no key, and scores of −infinity that leave none.
+    Looked for are: a shape that does not fit, heads and rows that changed places, NaN and infinity (the first function
+    of torch whose output holds one, and which of its arguments did; then q, k, v, tables and output of every call),
+    rows that may attend no key, and scores of −infinity that leave none.
 
-    model: any torch module, a method of one (`model.generate`), or a function; what is compiled runs as it was written. inputs: a
-    tensor, a tuple of positional or a dict of named arguments, or a function that makes them. The model runs once, without
-    gradients; buffers and torch's random numbers are put back.
+    model: any torch module, a method of one (`model.generate`), or a function; what is compiled runs as it was written.
+    inputs: a tensor, a tuple of positional or a dict of named arguments, or a function that makes them. The model runs
+    once, without gradients; buffers and torch's random numbers are put back.
 
-    Refused: a model that stops with an error; the refusal names the call or function that it stopped at, with its shapes and those
-    of the call before, and shows the trace up to there.
+    Refused: a model that stops with an error; the refusal names the call or function that it stopped at, with its
+    shapes and those of the call before, and shows the trace up to there.
 
     >>> import torch, regard.torch
     >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
@@ -51,7 +55,11 @@ def trace(model, inputs) -> Trace:
     """
     if not callable(model):
         raise refuse(
-            "regard.torch.trace", "no model", type(model).__name__, "a torch module, or a function", "pass the model itself"
+            "regard.torch.trace",
+            "no model",
+            given=type(model).__name__,
+            expected="a torch module, or a function",
+            fix="pass the model itself",
         )
     tracer = _Tracer(model)
     args, named = arguments(inputs)
@@ -86,9 +94,16 @@ class _Tracer(Observer):
             words = amiss(value, below=False)
             if words:
                 self.spoiled = True
-                self.findings.append(Finding("number", None, self.root, f"the input {name!r} already holds {words}"))
+                self.findings.append(
+                    Finding(
+                        kind="number",
+                        call=None,
+                        layer=self.root,
+                        text=f"the input {name!r} already holds {words}",
+                    )
+                )
 
-    # What is noted --------------------------------------------------------------------------------------------------------------
+    # What is noted ----------------------------------------------------------------------------------------------------
 
     def called(self, seen: Seen) -> None:
         problem = self._noted(seen)
@@ -113,7 +128,7 @@ class _Tracer(Observer):
                 self._found_in(name, words, tensors_in((*args, *kwargs.values())))
 
     def _found(self, kind: str, seen: Seen, sentences: list[str]) -> None:
-        self.findings += [Finding(kind, seen.index, seen.name, sentence) for sentence in sentences]
+        self.findings += [Finding(kind=kind, call=seen.index, layer=seen.name, text=sentence) for sentence in sentences]
 
     def _found_in(self, name: str, words: str, given: list[torch.Tensor]) -> None:
         """The first function whose output is not finite, and which of its arguments was not."""
@@ -123,7 +138,9 @@ class _Tracer(Observer):
             if known:
                 causes.append(f"{self._called(tensor)} holds {known}")
         cause = "; ".join(causes) if causes else "what it was given is finite"
-        self.findings.append(Finding("number", None, self.layer, f"the output of {name} holds {words}; {cause}"))
+        self.findings.append(
+            Finding(kind="number", call=None, layer=self.layer, text=f"the output of {name} holds {words}; {cause}")
+        )
 
     def _called(self, tensor: torch.Tensor) -> str:
         """A parameter or buffer by its path, anything else by its sizes."""
@@ -133,7 +150,9 @@ class _Tracer(Observer):
     def _noted(self, seen: Seen) -> Problem | None:
         """Lists a call; the problem that it is, if it is one."""
         try:
-            problem = problem_of(seen, numbers=True) if all(hasattr(part, "shape") for part in self._parts(seen)) else None
+            problem = (
+                problem_of(seen, numbers=True) if all(hasattr(part, "shape") for part in self._parts(seen)) else None
+            )
         except Refused:
             problem = None
         mask = seen.given.get("attn_mask", seen.given.get("mask"))
@@ -155,15 +174,24 @@ class _Tracer(Observer):
             if problem is not None and problem.mask is not None:
                 said = "keys whose score is −infinity, or near the smallest number of its dtype, are not attended"
         self.calls.append(
-            TracedCall(seen.index, seen.name, seen.kind, Layout.of(seen.q), Layout.of(seen.k), Layout.of(seen.v), said, scores,
-                       Layout.of(seen.out))
-        )  # fmt: skip
+            TracedCall(
+                seen.index,
+                seen.name,
+                seen.kind,
+                Layout.of(seen.q),
+                Layout.of(seen.k),
+                Layout.of(seen.v),
+                said,
+                scores,
+                Layout.of(seen.out),
+            )
+        )
         return problem
 
     def _parts(self, seen: Seen) -> list[Any]:
         return [seen.q] if seen.kind == CACHE else [seen.q, seen.k, seen.v]
 
-    # What is said of an error ---------------------------------------------------------------------------------------------------
+    # What is said of an error -----------------------------------------------------------------------------------------
 
     def refusal(self, error: Exception) -> Refused:
         """The error as a refusal that names its place; the trace up to there is a note to it."""
@@ -173,21 +201,36 @@ class _Tracer(Observer):
         what = next((found for found in self.broken if any(found[0] is one for one in chain)), None)
         if what is None:
             place, given = self._place_of(error)
-            reasons = [Reason(f"{place} stopped with {type(error).__name__}", given, f"arguments that fit: {_line(error)}",
-                              self._mend("the error itself is the cause of this one"))]  # fmt: skip
+            reasons = [
+                Reason(
+                    f"{place} stopped with {type(error).__name__}",
+                    given=given,
+                    expected=f"arguments that fit: {_line(error)}",
+                    fix=self._mend("the error itself is the cause of this one"),
+                )
+            ]
         elif isinstance(what[2], Seen):
             reasons = self._of_call(what[2], what[0])
         else:
             name, given = what[2]
             shown = (
-                ", ".join(f"{self.owned.get(id(tensor), '')} {tuple(tensor.shape)}".strip() for tensor in given) or "no tensors"
+                ", ".join(f"{self.owned.get(id(tensor), '')} {tuple(tensor.shape)}".strip() for tensor in given)
+                or "no tensors"
             )
-            reasons = [Reason(f"{name} stopped in {what[1]}", shown, f"sizes that fit: {_line(what[0])}",
-                              self._mend(f"look at what {what[1]} was given"))]  # fmt: skip
+            reasons = [
+                Reason(
+                    f"{name} stopped in {what[1]}",
+                    given=shown,
+                    expected=f"sizes that fit: {_line(what[0])}",
+                    fix=self._mend(f"look at what {what[1]} was given"),
+                )
+            ]
         refused = Refused("regard.torch.trace", reasons)
-        first = Finding("shape", None, what[1] if what else place, reasons[0].what)
+        first = Finding(kind="shape", call=None, layer=what[1] if what else place, text=reasons[0].what)
         if what is not None and isinstance(what[2], Seen):
-            first = Finding("shape", what[2].index, what[2].name, reasons[0].what.partition(": ")[2])
+            first = Finding(
+                kind="shape", call=what[2].index, layer=what[2].name, text=reasons[0].what.partition(": ")[2]
+            )
         self.findings.append(first)
         refused.add_note(str(self.result()))
         return refused
@@ -201,19 +244,25 @@ class _Tracer(Observer):
             except Refused as refused:
                 reasons = refused.reasons
         if reasons:
-            return [
-                Reason(f"{where}: {reason.what}", reason.given, reason.expected, self._mend(reason.mend)) for reason in reasons
-            ]
+            return [replace(reason, what=f"{where}: {reason.what}", fix=self._mend(reason.fix)) for reason in reasons]
         shown = ", ".join(f"{name} {layout}" for name in "qkv" if (layout := Layout.of(seen.given.get(name))))
-        return [Reason(f"{where}: {type(error).__name__}", shown or "no tensors", f"arguments that fit: {_line(error)}",
-                       self._mend("the layout is (batch, heads, rows, depth)"))]  # fmt: skip
+        return [
+            Reason(
+                f"{where}: {type(error).__name__}",
+                given=shown or "no tensors",
+                expected=f"arguments that fit: {_line(error)}",
+                fix=self._mend("the layout is (batch, heads, rows, depth)"),
+            )
+        ]
 
     def _mend(self, words: str) -> str:
         """What to do, and what the last good call had."""
         good = [one for one in self.calls if one.out is not None]
         if not good:
             return words
-        had = ", ".join(f"{name} {layout.shape}" for name, layout in zip("qkv", (good[-1].q, good[-1].k, good[-1].v)) if layout)
+        had = ", ".join(
+            f"{name} {layout.shape}" for name, layout in zip("qkv", (good[-1].q, good[-1].k, good[-1].v)) if layout
+        )
         return f"{words}; call {good[-1].index} in {good[-1].layer} had {had}"
 
     def _place_of(self, error: Exception) -> tuple[str, str]:

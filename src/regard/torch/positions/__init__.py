@@ -9,6 +9,17 @@ from .scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, YaRN
 from .sinusoidal import Sinusoidal
 
 __all__ = [
-    "ALiBi", "Buckets", "DynamicNTK", "Learned", "Linear", "Llama3", "LongRoPE", "NTK", "Position", "Relative", "Rotary",
-    "Sinusoidal", "YaRN",
-]  # fmt: skip
+    "ALiBi",
+    "Buckets",
+    "DynamicNTK",
+    "Learned",
+    "Linear",
+    "Llama3",
+    "LongRoPE",
+    "NTK",
+    "Position",
+    "Relative",
+    "Rotary",
+    "Sinusoidal",
+    "YaRN",
+]

@@ -12,8 +12,8 @@ __all__ = ["ALiBi"]
 class ALiBi(Position):
     """score − slope[head] · |query − key|, the slopes being a fixed geometric series. Nothing is learned.
 
-    heads (H): for a power of two the slopes are 2^(−8/H), 2^(−16/H) …; other counts are filled up as BLOOM and MPT fill them.
-    Distances count rows, so padding on the left and packed documents change nothing.
+    heads (H): for a power of two the slopes are 2^(−8/H), 2^(−16/H) …; other counts are filled up as BLOOM and MPT fill
+    them. Distances count rows, so padding on the left and packed documents change nothing.
 
     Source: Press et al. 2022.
 

@@ -15,14 +15,29 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
     given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = {name: part for name, part in given.items() if isinstance(part, dict)}
     if not nested and layer_type is not None:
-        raise refuse("Rotary.from_config", "all layers have the same angles", given=f"layer_type={layer_type!r}",
-                     expected="layer_type=None: rope_parameters are not given per kind of layer", mend="leave it out")  # fmt: skip
+        raise refuse(
+            "Rotary.from_config",
+            "all layers have the same angles",
+            given=f"layer_type={layer_type!r}",
+            expected="layer_type=None: rope_parameters are not given per kind of layer",
+            fix="leave it out",
+        )
     if nested and layer_type in given and layer_type not in nested:
-        raise refuse("Rotary.from_config", "layers of this kind have no rotary positions", given=f"{layer_type!r}: {given[layer_type]}",
-                     expected=f"one of {', '.join(map(repr, nested))}", mend="give these layers positions=None")  # fmt: skip
+        raise refuse(
+            "Rotary.from_config",
+            "layers of this kind have no rotary positions",
+            given=f"{layer_type!r}: {given[layer_type]}",
+            expected=f"one of {', '.join(map(repr, nested))}",
+            fix="give these layers positions=None",
+        )
     if nested and layer_type not in nested:
-        raise refuse("Rotary.from_config", "which kind of layer?", given=f"layer_type={layer_type!r}",
-                     expected=f"one of {', '.join(map(repr, nested))}", mend="name the kind: each has its own angles")  # fmt: skip
+        raise refuse(
+            "Rotary.from_config",
+            "which kind of layer?",
+            given=f"layer_type={layer_type!r}",
+            expected=f"one of {', '.join(map(repr, nested))}",
+            fix="name the kind: each has its own angles",
+        )
     if nested:
         given = nested[str(layer_type)]
     depth = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -35,7 +50,9 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
     kind = "mrope" if "mrope_section" in given else given.get("rope_type") or given.get("type") or "default"
     longest = getattr(config, "max_position_embeddings", None)
     trained = (
-        getattr(config, "original_max_position_embeddings", None) or given.get("original_max_position_embeddings") or longest
+        getattr(config, "original_max_position_embeddings", None)
+        or given.get("original_max_position_embeddings")
+        or longest
     )
     factor = given.get("factor") or (longest / trained if longest and trained else None)
 
@@ -45,8 +62,13 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
     def all_of(**needed: Any) -> tuple:
         missing = [name for name, value in needed.items() if value is None]
         if missing:
-            raise refuse("Rotary.from_config", f"the config does not say {', '.join(missing)}", given=f"{given}",
-                         expected=f"all that rope_type={kind!r} needs", mend="complete rope_parameters")  # fmt: skip
+            raise refuse(
+                "Rotary.from_config",
+                f"the config does not say {', '.join(missing)}",
+                given=f"{given}",
+                expected=f"all that rope_type={kind!r} needs",
+                fix="complete rope_parameters",
+            )
         return tuple(needed.values())
 
     def told(*names: str) -> tuple:
@@ -66,7 +88,14 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
         bands = {name: given.get(name) for name in ("low_freq_factor", "high_freq_factor")}
         return Llama3(*all_of(factor=given.get("factor"), original_max_position_embeddings=trained, **bands))
     if kind == "longrope":
-        return LongRoPE(*all_of(**trained_for), *map(tuple, told("short_factor", "long_factor")), **some("attention_factor"))
+        return LongRoPE(
+            *all_of(**trained_for), *map(tuple, told("short_factor", "long_factor")), **some("attention_factor")
+        )
     known = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
-    raise refuse("Rotary.from_config", "rotary positions of a kind that is not known here", given=f"rope_type={kind!r}",
-                 expected=", ".join(known), mend=did_you_mean(kind, known))  # fmt: skip
+    raise refuse(
+        "Rotary.from_config",
+        "rotary positions of a kind that is not known here",
+        given=f"rope_type={kind!r}",
+        expected=", ".join(known),
+        fix=did_you_mean(kind, known),
+    )

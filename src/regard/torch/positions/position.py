@@ -1,4 +1,6 @@
-"""Where tokens stand: the three places at which a model asks, and what a kind of position answers unless it says otherwise."""
+"""Where tokens stand: the three places at which a model asks, and what a kind of position answers unless it says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ __all__ = ["Position", "fitting"]
 
 
 class Position(torch.nn.Module):
-    """A way to tell attention where tokens stand. A kind answers one of the three questions; the others stay as they are.
+    """A way to tell attention where tokens stand. A kind answers one of the three questions; the others stay as they
+    are.
 
     positions (n,) or (B, n): whole numbers, the places of the n tokens in their sequence.
     """
@@ -36,5 +39,10 @@ def fitting(where: str, x: torch.Tensor, positions: torch.Tensor) -> torch.Tenso
     if fits and not (positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool):
         return positions
     wanted = f"whole numbers ({x.shape[-2]},) or ({x.shape[0]}, {x.shape[-2]}), for x {tuple(x.shape)}"
-    raise refuse(where, "positions do not fit x", f"{positions.dtype} {tuple(sizes)}", wanted,
-                 "pass torch.arange(n), or one row of positions for each entry of the batch")  # fmt: skip
+    raise refuse(
+        where,
+        "positions do not fit x",
+        given=f"{positions.dtype} {tuple(sizes)}",
+        expected=wanted,
+        fix="pass torch.arange(n), or one row of positions for each entry of the batch",
+    )

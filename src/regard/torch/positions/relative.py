@@ -13,14 +13,16 @@ __all__ = ["Buckets", "Relative"]
 
 
 class Buckets(Position):
-    """score + weight[bucket(key − query), head]: near distances have a bucket each, farther ones share, logarithmically.
+    """score + weight[bucket(key − query), head]: near distances have a bucket each, farther ones share,
+    logarithmically.
 
-    heads (H); buckets: how many, for both directions together; max_distance: from here on all distances share the last one;
+    heads (H); buckets: how many, for both directions together; max_distance: from here on all distances share the last
+    one;
     bidirectional: whether keys after the query have buckets of their own (T5's encoder), or none (its decoder).
 
-    weight (buckets, H), at first 0, is shaped as T5's `relative_attention_bias.weight`. T5 does not scale its logits: call
-    attention with scale=1, or multiply the weights of q by √D. No row of scores is ever built, and the gradient of weight is
-    summed tile by tile.
+    weight (buckets, H), at first 0, is shaped as T5's `relative_attention_bias.weight`. T5 does not scale its logits:
+    call attention with scale=1, or multiply the weights of q by √D. No row of scores is ever built, and the gradient of
+    weight is summed tile by tile.
 
     Source: Raffel et al. 2020.
 
@@ -33,7 +35,9 @@ class Buckets(Position):
         super().__init__()
         self.max_distance, self.bidirectional = max_distance, bidirectional
         # The buckets are counted once: what was planned with their table can be kept.
-        self.bucket = t5_bucket(count(buckets, "Buckets", "buckets"), bidirectional=bidirectional, max_distance=max_distance)
+        self.bucket = t5_bucket(
+            count(buckets, "Buckets", "buckets"), bidirectional=bidirectional, max_distance=max_distance
+        )
         self.weight = torch.nn.Parameter(torch.zeros(buckets, count(heads, "Buckets", "heads", least=1)))
 
     def score(self, logit: Expr) -> Expr:
@@ -49,8 +53,8 @@ class Relative(Position):
 
     heads (H); reach (R): how far distances are told apart. weight (H, 2R + 1), at first 0.
 
-    This is the scalar form of relative positions: a number for each head and distance. Shaw et al. 2018 learn a vector instead,
-    whose product with the query is added; that costs a product per row and distance, and this none.
+    This is the scalar form of relative positions: a number for each head and distance. Shaw et al. 2018 learn a vector
+    instead, whose product with the query is added; that costs a product per row and distance, and this none.
 
     Source: Shaw et al. 2018 (clipped distances); Liu et al. 2021 (a number for each).
 

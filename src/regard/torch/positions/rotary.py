@@ -18,12 +18,13 @@ class Rotary(Position):
 
     x′₂ᵢ = x₂ᵢ cos − x₂ᵢ₊₁ sin, x′₂ᵢ₊₁ = x₂ᵢ₊₁ cos + x₂ᵢ sin; then q′·k′ depends on the distance of q and k alone.
 
-    depth (D): of queries and keys. interleaved: pairs are neighbours (GPT-J, Cohere, GLM); by default component i pairs with
-    i + d/2 (Llama, GPT-NeoX). fraction: the share of the depth that turns, d = int(depth · fraction); the rest stays as it is.
+    depth (D): of queries and keys. interleaved: pairs are neighbours (GPT-J, Cohere, GLM); by default component i pairs
+    with i + d/2 (Llama, GPT-NeoX). fraction: the share of the depth that turns, d = int(depth · fraction); the rest
+    stays as it is.
     scaling: for longer texts than the model was trained on: Linear, NTK, DynamicNTK, YaRN, Llama3 or LongRoPE.
 
-    Angles are worked out from the positions at each call, in float32 (float64 for float64 x), also under autocast; x keeps its
-    dtype. A position may be any whole number. Nothing is learned, and state_dict is empty.
+    Angles are worked out from the positions at each call, in float32 (float64 for float64 x), also under autocast; x
+    keeps its dtype. A position may be any whole number. Nothing is learned, and state_dict is empty.
 
     Refused, with all reasons at once: a depth without pairs, positions that do not fit x.
 
@@ -37,26 +38,53 @@ class Rotary(Position):
     frequencies: torch.Tensor
 
     def __init__(
-        self, depth: int, base: float = 10000.0, *, interleaved: bool = False, fraction: float = 1.0,
+        self,
+        depth: int,
+        base: float = 10000.0,
+        *,
+        interleaved: bool = False,
+        fraction: float = 1.0,
         scaling: Any = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         turned = int(depth * fraction)
         wrong = []
         if not 0 < fraction <= 1:
             wrong.append(
-                Reason("fraction is no share", f"{fraction!r}", "above 0, at most 1", "leave it out to turn the whole depth")
+                Reason(
+                    "fraction is no share",
+                    given=f"{fraction!r}",
+                    expected="above 0, at most 1",
+                    fix="leave it out to turn the whole depth",
+                )
             )
         elif turned < 2 or turned % 2:
-            wrong.append(Reason("the depth does not fall into pairs", f"depth={depth}, fraction={fraction}: {turned} components",
-                                "an even number, at least 2", "choose an even depth, or another fraction"))  # fmt: skip
+            wrong.append(
+                Reason(
+                    "the depth does not fall into pairs",
+                    given=f"depth={depth}, fraction={fraction}: {turned} components",
+                    expected="an even number, at least 2",
+                    fix="choose an even depth, or another fraction",
+                )
+            )
         if not base > 1:
             wrong.append(
-                Reason("base is too small", f"{base!r}", "a number above 1, usually 10000", "take it from the model's config")
+                Reason(
+                    "base is too small",
+                    given=f"{base!r}",
+                    expected="a number above 1, usually 10000",
+                    fix="take it from the model's config",
+                )
             )
         if scaling is not None and not isinstance(scaling, Scaling):
-            wrong.append(Reason("scaling is no scaling", f"{scaling!r}", "Linear, NTK, DynamicNTK, YaRN, Llama3 or LongRoPE",
-                                "for a transformers config: Rotary.from_config(config)"))  # fmt: skip
+            wrong.append(
+                Reason(
+                    "scaling is no scaling",
+                    given=f"{scaling!r}",
+                    expected="Linear, NTK, DynamicNTK, YaRN, Llama3 or LongRoPE",
+                    fix="for a transformers config: Rotary.from_config(config)",
+                )
+            )
         if wrong:
             raise Refused("Rotary", wrong)
         self.depth, self.base, self.interleaved, self.turned = depth, float(base), interleaved, turned
@@ -66,8 +94,13 @@ class Rotary(Position):
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if x.shape[-1] != self.depth:
-            raise refuse("Rotary", "x has another depth", f"x {tuple(x.shape)}", f"(…, n, {self.depth})",
-                         "give Rotary the depth of a head: d_model / heads")  # fmt: skip
+            raise refuse(
+                "Rotary",
+                "x has another depth",
+                given=f"x {tuple(x.shape)}",
+                expected=f"(…, n, {self.depth})",
+                fix="give Rotary the depth of a head: d_model / heads",
+            )
         cos, sin = self._cos_sin(fitting("Rotary", x, positions), x.dtype)
         turning, still = x[..., : self.turned], x[..., self.turned :]
         half = self.turned // 2
@@ -76,7 +109,9 @@ class Rotary(Position):
         return torch.cat((turned, still), dim=-1) if still.shape[-1] else turned
 
     def _cos_sin(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of these places; kept as long as they are asked for again, as keys do after queries, and all layers of a model."""
+        """Of these places; kept as long as they are asked for again, as keys do after queries, and all layers of a
+        model.
+        """
         if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or positions.is_inference():
             return self._worked_out(positions, dtype)  # nobody would see whether the places were changed in between
         asked = (positions._version, dtype)
@@ -85,7 +120,9 @@ class Rotary(Position):
         return self._kept[2]
 
     def _worked_out(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n, d), or (B, 1, n, d) where entries of a batch stand elsewhere; the sine of each pair's first component is negative."""
+        """(n, d), or (B, 1, n, d) where entries of a batch stand elsewhere; the sine of each pair's first component is
+        negative.
+        """
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         pace = self.scaling.reaching(self.frequencies, self.turned, self.base, positions)
         angles = positions[..., None].to(exact) * pace.to(exact)
@@ -118,8 +155,8 @@ class Rotary(Position):
     def from_config(cls, config: Any, *, layer_type: str | None = None, interleaved: bool = False) -> Rotary:
         """The rotary positions of a transformers config.
 
-        layer_type: where a config has one set for each kind of layer ("full_attention", "sliding_attention"). interleaved: no
-        config says it; it is part of the architecture.
+        layer_type: where a config has one set for each kind of layer ("full_attention", "sliding_attention").
+        interleaved: no config says it; it is part of the architecture.
 
         Refused: kinds that this class does not know.
 

@@ -1,4 +1,6 @@
-"""Rotary angles for texts longer than the model was trained on: one small frozen class for each way of slowing them down."""
+"""Rotary angles for texts longer than the model was trained on: one small frozen class for each way of slowing them
+down.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,13 @@ def frequencies(depth: int, base: float | torch.Tensor) -> torch.Tensor:
 def larger_base(base: float, growth: Any, depth: int) -> Any:
     """The base at which the slowest pair of the depth turns `growth` times as slowly."""
     if depth == 2:
-        raise refuse("Rotary", "one pair has no slowest and fastest", "depth 2 with a larger base", "at least two pairs",
-                     "use Linear, or a larger depth")  # fmt: skip
+        raise refuse(
+            "Rotary",
+            "one pair has no slowest and fastest",
+            given="depth 2 with a larger base",
+            expected="at least two pairs",
+            fix="use Linear, or a larger depth",
+        )
     return base * growth ** (depth / (depth - 2))
 
 
@@ -40,9 +47,17 @@ class Scaling:
         for field in fields(self):
             value = getattr(self, field.name)
             for number in value if isinstance(value, tuple) else (value,):
-                if number is not None and not (isinstance(number, int | float) and (number is False or 0 < number < math.inf)):
-                    wrong.append(Reason(f"{field.name} is no scale", f"{number!r}", "a finite number above 0",
-                                        "take it from the model's config"))  # fmt: skip
+                if number is not None and not (
+                    isinstance(number, int | float) and (number is False or 0 < number < math.inf)
+                ):
+                    wrong.append(
+                        Reason(
+                            f"{field.name} is no scale",
+                            given=f"{number!r}",
+                            expected="a finite number above 0",
+                            fix="take it from the model's config",
+                        )
+                    )
         if wrong:
             raise Refused(type(self).__name__, wrong)
 
@@ -56,7 +71,9 @@ class Scaling:
         return frequencies(depth, base)
 
     def reaching(self, known: torch.Tensor, depth: int, base: float, positions: torch.Tensor) -> torch.Tensor:
-        """The frequencies for these positions; known are those of `frequencies`. Most kinds have one set for all lengths."""
+        """The frequencies for these positions; known are those of `frequencies`. Most kinds have one set for all
+        lengths.
+        """
         return known
 
 
@@ -72,7 +89,9 @@ class Linear(Scaling):
 
 @dataclass(frozen=True)
 class NTK(Scaling):
-    """A larger base for every length: base · factor^(d/(d−2)) slows the slowest pair by factor and leaves the fastest."""
+    """A larger base for every length: base · factor^(d/(d−2)) slows the slowest pair by factor and leaves the
+    fastest.
+    """
 
     factor: float
 
@@ -82,10 +101,11 @@ class NTK(Scaling):
 
 @dataclass(frozen=True)
 class DynamicNTK(Scaling):
-    """A base that grows with the text: base · (factor · n / trained_length − (factor − 1))^(d/(d−2)) for n > trained_length.
+    """A base that grows with the text: base · (factor · n / trained_length − (factor − 1))^(d/(d−2)) for n >
+    trained_length.
 
-    n is the largest position of the call + 1; the frequencies of one call do not depend on the calls before it. Keys that lie
-    in a cache keep the angle that they were given.
+    n is the largest position of the call + 1; the frequencies of one call do not depend on the calls before it. Keys
+    that lie in a cache keep the angle that they were given.
     """
 
     factor: float
@@ -101,8 +121,9 @@ class DynamicNTK(Scaling):
 class YaRN(Scaling):
     """Fast pairs as they are, slow pairs squeezed, a ramp between; cosines and sines grow a little (Peng et al. 2023).
 
-    A pair that turns more than beta_fast times within trained_length keeps θ, one that turns fewer than beta_slow times gets
-    θ / factor. magnitude = attention_factor, by default 0.1 · ln(factor) + 1; with mscale and mscale_all_dim the ratio of
+    A pair that turns more than beta_fast times within trained_length keeps θ, one that turns fewer than beta_slow times
+    gets θ / factor. magnitude = attention_factor, by default 0.1 · ln(factor) + 1; with mscale and mscale_all_dim the
+    ratio of
     the two. truncate: whether the ends of the ramp are whole numbers.
     """
 
@@ -146,8 +167,8 @@ class YaRN(Scaling):
 class Llama3(Scaling):
     """Short waves as they are, long waves squeezed, the middle between (Llama 3.1).
 
-    Waves shorter than trained_length / high_frequency_factor keep θ, those longer than trained_length / low_frequency_factor
-    get θ / factor.
+    Waves shorter than trained_length / high_frequency_factor keep θ, those longer than trained_length /
+    low_frequency_factor get θ / factor.
     """
 
     factor: float
@@ -169,7 +190,8 @@ class Llama3(Scaling):
 class LongRoPE(Scaling):
     """A factor found by search for each pair, one set up to trained_length and one beyond (Ding et al. 2024; Phi-3).
 
-    short, long: (depth/2,) divisors of θ. magnitude = attention_factor, by default √(1 + ln(factor) / ln(trained_length)).
+    short, long: (depth/2,) divisors of θ. magnitude = attention_factor, by default √(1 + ln(factor) /
+    ln(trained_length)).
     """
 
     factor: float
@@ -193,7 +215,12 @@ class LongRoPE(Scaling):
 
     def _divided(self, by: tuple[float, ...], depth: int, base: float, device: torch.device) -> torch.Tensor:
         if len(by) != depth // 2:
-            raise refuse("LongRoPE", "the factors do not fit the depth", f"{len(by)} factors for depth {depth}",
-                         f"{depth // 2}: one for each pair", "check short and long")  # fmt: skip
+            raise refuse(
+                "LongRoPE",
+                "the factors do not fit the depth",
+                given=f"{len(by)} factors for depth {depth}",
+                expected=f"{depth // 2}: one for each pair",
+                fix="check short and long",
+            )
         slowness = base ** (torch.arange(0, depth, 2, dtype=torch.float32, device=device) / depth)
         return 1.0 / (torch.tensor(by, dtype=torch.float32, device=device) * slowness)

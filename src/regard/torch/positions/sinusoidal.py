@@ -26,7 +26,8 @@ class Sinusoidal(Position):
 
     PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = cos(p / 10000^(2i/d_model)).
 
-    The waves are worked out in float64 at each call, so that a far position is as exact as a near one; x keeps its dtype.
+    The waves are worked out in float64 at each call, so that a far position is as exact as a near one; x keeps its
+    dtype.
 
     Source: Vaswani et al. 2017.
 
@@ -37,13 +38,24 @@ class Sinusoidal(Position):
     def __init__(self, d_model: int):
         super().__init__()
         if d_model < 1:
-            raise refuse("Sinusoidal", "d_model is too small", f"{d_model}", "at least 1", "give the width of the tokens")
+            raise refuse(
+                "Sinusoidal",
+                "d_model is too small",
+                given=f"{d_model}",
+                expected="at least 1",
+                fix="give the width of the tokens",
+            )
         self.d_model = d_model
 
     def embed(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if x.shape[-1] != self.d_model:
-            raise refuse("Sinusoidal", "x has another width", f"x {tuple(x.shape)}", f"(B, n, {self.d_model})",
-                         "give Sinusoidal the model's d_model")  # fmt: skip
+            raise refuse(
+                "Sinusoidal",
+                "x has another width",
+                given=f"x {tuple(x.shape)}",
+                expected=f"(B, n, {self.d_model})",
+                fix="give Sinusoidal the model's d_model",
+            )
         return x + waves(fitting("Sinusoidal", x, positions), self.d_model).to(x.dtype)
 
     def extra_repr(self) -> str:

@@ -1,8 +1,8 @@
 """The argument block: what a kernel is told per call, as 64-bit slots that engine and kernel both know by name.
 
-First the slots of `FIXED`, of which the first two are the same for every kernel (`launch.py`): the address of the counter that tasks
-are taken from, and how many there are. Then the constants of the expressions (integers, or the bits of a float64), then per table its
-address and (size, stride in bytes) of each axis.
+First the slots of `FIXED`, of which the first two are the same for every kernel (`launch.py`): the address of the
+counter that tasks are taken from, and how many there are. Then the constants of the expressions (integers, or the bits
+of a float64), then per table its address and (size, stride in bytes) of each axis.
 """
 
 from __future__ import annotations
@@ -44,12 +44,23 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     score_factor, exponent, unit = factors(problem)
     slots: dict[str, Any] = dict.fromkeys(FIXED, 0)
     slots |= {
-        "heads": H, "group": H // G, "rows": Q, "Q": Q, "K": K, "score_factor": score_factor, "exponent": exponent, "unit": unit,
-        "start": problem.query_start, "offsets": plan.offsets, "runs": plan.runs if len(plan.runs) else NO_RUNS,
-        "order": plan.order, "tiles": plan.order.shape[1],
-        "plan_batch": (H if plan.per_head else 1) if plan.per_batch else 0, "plan_head": int(plan.per_head),
+        "heads": H,
+        "group": H // G,
+        "rows": Q,
+        "Q": Q,
+        "K": K,
+        "score_factor": score_factor,
+        "exponent": exponent,
+        "unit": unit,
+        "start": problem.query_start,
+        "offsets": plan.offsets,
+        "runs": plan.runs if len(plan.runs) else NO_RUNS,
+        "order": plan.order,
+        "tiles": plan.order.shape[1],
+        "plan_batch": (H if plan.per_head else 1) if plan.per_batch else 0,
+        "plan_head": int(plan.per_head),
         "tasks": B * H * plan.order.shape[1],
-    }  # fmt: skip
+    }
     for name, array in (("q", problem.q), ("k", problem.k), ("v", problem.v), *given.items()):
         slots[name] = array
         if f"{name}_row" in slots:
@@ -73,13 +84,14 @@ def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
 
 def plain(problem: Problem) -> bool:
     """Whether the softmax can take the scale into its exponent, so that dot products are scores."""
-    # The maximum is taken before the scale, which must therefore not turn signs; a tiny one would vanish, and 0 · -inf is NaN.
+    # The maximum is taken before the scale, which must therefore not turn signs; a tiny one would vanish, and 0 · -inf
+    # is NaN.
     return problem.score is None and problem.scale > 1e-30
 
 
 def factors(problem: Problem) -> tuple[float, float, float]:
-    """Where the scale is applied: to a dot product before a score expression, or in 2**(exponent · (s - m)); and the natural
-    logarithm that a unit of s stands for.
+    """Where the scale is applied: to a dot product before a score expression, or in 2**(exponent · (s - m)); and the
+    natural logarithm that a unit of s stands for.
 
     The dot product of unscaled rows is rounded once less than that of scaled rows.
     """
@@ -97,10 +109,18 @@ def bits(value: float) -> int:
 
 
 class Block:
-    """The same block, read by a kernel: slots by name, constants and tables by number. fixed: the names of a kernel's own slots."""
+    """The same block, read by a kernel: slots by name, constants and tables by number. fixed: the names of a kernel's
+    own slots.
+    """
 
     def __init__(
-        self, code: Code, pointer, constants: list[Const], tables: list[Table], wide: bool, fixed: tuple[str, ...] = FIXED
+        self,
+        code: Code,
+        pointer,
+        constants: list[Const],
+        tables: list[Table],
+        wide: bool,
+        fixed: tuple[str, ...] = FIXED,
     ):
         self.code, self.pointer, self.fixed = code, pointer, fixed
         self.slots = {name: self._slot(number) for number, name in enumerate(fixed)}

@@ -26,7 +26,9 @@ _kernels: dict[str, Kernel] = {}
 
 
 class Kernel:
-    """Machine code with the signature void(arguments, scratch, budget of tasks). Calling it releases the interpreter lock."""
+    """Machine code with the signature void(arguments, scratch, budget of tasks). Calling it releases the interpreter
+    lock.
+    """
 
     SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -84,7 +86,12 @@ def compiled(specification: str, target: Target, write: Callable[[], ir.Module],
 
 def _machine(target: Target, jit: bool = True):
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="default", codemodel="jitdefault" if jit else "default", jit=jit
+        cpu=target.cpu,
+        features=target.features,
+        opt=3,
+        reloc="default",
+        codemodel="jitdefault" if jit else "default",
+        jit=jit,
     )
 
 
@@ -92,8 +99,8 @@ def _optimized(module: ir.Module, target: Target, machine) -> llvm.ModuleRef:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     parsed = llvm.parse_assembly(str(module))
-    # Loops are unrolled, vectors laid out and invariants hoisted by hand: cleaning up is enough. LLVM's usual pipeline takes twice as
-    # long and makes kernels no faster (bench/LOG.md).
+    # Loops are unrolled, vectors laid out and invariants hoisted by hand: cleaning up is enough. LLVM's usual pipeline
+    # takes twice as long and makes kernels no faster (bench/LOG.md).
     passes = llvm.create_new_module_pass_manager()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()

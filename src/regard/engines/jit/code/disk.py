@@ -1,9 +1,10 @@
 """Machine code kept on disk: only where nobody else can write, and loaded only if it is exactly what was written.
 
-The folder and every folder above it belong to this user or to root, and nobody else may write there (in a folder like /tmp, everybody
-may, but nobody may move what belongs to others). A file is read only if it is this user's own, plain, under one name, and sealed
-with the digest of its content and of what it was made from. It is written under another name first, so that processes never see half
-a file. Where no such folder can be had, kernels are compiled in every process; `place` says why.
+The folder and every folder above it belong to this user or to root, and nobody else may write there (in a folder like
+/tmp, everybody may, but nobody may move what belongs to others). A file is read only if it is this user's own, plain,
+under one name, and sealed with the digest of its content and of what it was made from. It is written under another name
+first, so that processes never see half a file. Where no such folder can be had, kernels are compiled in every process;
+`place` says why.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def place() -> tuple[Path | None, str]:
-    """$XDG_CACHE_HOME/regard or ~/.cache/regard, made where it is missing; None and the reason where it cannot be trusted."""
+    """$XDG_CACHE_HOME/regard or ~/.cache/regard, made where it is missing; None and the reason where it cannot be
+    trusted.
+    """
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
     if not os.path.isabs(base):
@@ -64,7 +67,9 @@ def fetch(digest: str) -> bytes | None:
     if folder is None:
         return None
     try:
-        handle = os.open(folder / f"{digest}.o", os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        handle = os.open(
+            folder / f"{digest}.o", os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        )
     except OSError:
         return None
     try:

@@ -1,8 +1,8 @@
 """Expressions as machine code: one row per operator, the values of leaves, and where each part is computed.
 
-A value is uniform (a scalar) as long as nothing it depends on differs between lanes. Lanes are query rows, so what depends on
-batch, head and query alone is computed once per tile, what depends on the key but not the query once per key, and only the rest
-for every pair.
+A value is uniform (a scalar) as long as nothing it depends on differs between lanes. Lanes are query rows, so what
+depends on batch, head and query alone is computed once per tile, what depends on the key but not the query once per
+key, and only the rest for every pair.
 """
 
 from __future__ import annotations
@@ -22,9 +22,20 @@ from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
 
 __all__ = ["EMIT", "Emitter", "signature"]
 
-TABLE_TYPES = {"bool": BYTE, "int8": BYTE, "uint8": BYTE, "int16": ir.IntType(16), "uint16": ir.IntType(16), "int32": I32,
-               "uint32": I32, "int64": I64, "float16": ir.IntType(16),
-               "bfloat16": ir.IntType(16), "float32": F32, "float64": F64}  # fmt: skip
+TABLE_TYPES = {
+    "bool": BYTE,
+    "int8": BYTE,
+    "uint8": BYTE,
+    "int16": ir.IntType(16),
+    "uint16": ir.IntType(16),
+    "int32": I32,
+    "uint32": I32,
+    "int64": I64,
+    "float16": ir.IntType(16),
+    "bfloat16": ir.IntType(16),
+    "float32": F32,
+    "float64": F64,
+}
 
 
 def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
@@ -64,8 +75,9 @@ def _invertible(node: Expr) -> bool:
 class Emitter:
     """One expression root, emitted in stages into one kernel.
 
-    real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. deciding: nodes computed in float64
-    whatever `real` is (see `readings.deciding`). values: what is computed so far, by node; `scope` adds variables and starts an inner scope.
+    real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. deciding: nodes computed
+    in float64 whatever `real` is (see `readings.deciding`). values: what is computed so far, by node; `scope` adds
+    variables and starts an inner scope.
     """
 
     code: Code
@@ -119,7 +131,10 @@ class Emitter:
         for value, kind, number in zip(args, kinds, range(len(args)), strict=True):
             condition = node.name == "where" and number == 0
             if kind == "bool" and not condition and node.name not in LOGIC:
-                value, kind = code.zext(value, vector(self.whole, value.type.count) if is_vector(value) else self.whole), "int"
+                value, kind = (
+                    code.zext(value, vector(self.whole, value.type.count) if is_vector(value) else self.whole),
+                    "int",
+                )
             if kind == "int" and floats:
                 value = code.sitofp(value, vector(real, value.type.count) if is_vector(value) else real)
             elif kind == "float" and floats and element(value) != real:
@@ -266,15 +281,17 @@ def _where(e: Emitter, condition, x, y):
 def _whole_quotient(e: Emitter, x, y):
     """Floor division and remainder of integers; by zero both give 0.
 
-    No vector unit divides integers. 32-bit ones go through float64, whose quotient never rounds across a whole number; wider ones
-    divide lane by lane.
+    No vector unit divides integers. 32-bit ones go through float64, whose quotient never rounds across a whole number;
+    wider ones divide lane by lane.
     """
     code = e.code
     nought = code.icmp_signed("==", y, code.whole(0, y))
     safe = code.select(nought, code.whole(1, y), y)
     if element(x) == I32 and is_vector(x):
         wide = vector(F64, x.type.count)
-        quotient = code.fptosi(code.intrinsic("floor", code.fdiv(code.sitofp(x, wide), code.sitofp(safe, wide))), x.type)
+        quotient = code.fptosi(
+            code.intrinsic("floor", code.fdiv(code.sitofp(x, wide), code.sitofp(safe, wide))), x.type
+        )
     else:
         # The one quotient that does not fit, least / -1, is turned into least / 1: bounds keep such values out.
         least = code.icmp_signed("==", x, code.whole(-(2 ** (element(x).width - 1)), x))
@@ -282,8 +299,10 @@ def _whole_quotient(e: Emitter, x, y):
         safe = code.select(code.and_(least, minus), code.whole(1, y), safe)
         toward_zero = code.sdiv(x, safe)
         rest = code.sub(x, code.mul(toward_zero, safe))
-        crosses = code.and_(code.icmp_signed("!=", rest, code.whole(0, x)),
-                            code.icmp_signed("<", code.xor(rest, safe), code.whole(0, x)))  # fmt: skip
+        crosses = code.and_(
+            code.icmp_signed("!=", rest, code.whole(0, x)),
+            code.icmp_signed("<", code.xor(rest, safe), code.whole(0, x)),
+        )
         quotient = code.sub(toward_zero, code.select(crosses, code.whole(1, x), code.whole(0, x)))
     zero = code.whole(0, x)
     return code.select(nought, zero, quotient), code.select(nought, zero, code.sub(x, code.mul(quotient, safe)))
@@ -313,18 +332,39 @@ def _to_int(e: Emitter, x):
 
 
 EMIT: dict[str, Callable] = {
-    "add": _either("fadd", "add"), "sub": _either("fsub", "sub"), "mul": _either("fmul", "mul"),
-    "div": lambda e, x, y: e.code.fdiv(x, y), "floordiv": _floordiv, "mod": _mod, "neg": _neg, "abs": _abs,
-    "minimum": _extreme("minimum", "<"), "maximum": _extreme("maximum", ">"), "where": _where,
-    "lt": _compare("<"), "le": _compare("<="), "gt": _compare(">"), "ge": _compare(">="), "eq": _compare("=="),
+    "add": _either("fadd", "add"),
+    "sub": _either("fsub", "sub"),
+    "mul": _either("fmul", "mul"),
+    "div": lambda e, x, y: e.code.fdiv(x, y),
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "neg": _neg,
+    "abs": _abs,
+    "minimum": _extreme("minimum", "<"),
+    "maximum": _extreme("maximum", ">"),
+    "where": _where,
+    "lt": _compare("<"),
+    "le": _compare("<="),
+    "gt": _compare(">"),
+    "ge": _compare(">="),
+    "eq": _compare("=="),
     "ne": _compare("!="),
-    "and": lambda e, x, y: e.code.and_(x, y), "or": lambda e, x, y: e.code.or_(x, y), "xor": lambda e, x, y: e.code.xor(x, y),
+    "and": lambda e, x, y: e.code.and_(x, y),
+    "or": lambda e, x, y: e.code.or_(x, y),
+    "xor": lambda e, x, y: e.code.xor(x, y),
     "not": lambda e, x: e.code.not_(x),
-    "to_float": lambda e, x: x, "to_int": _to_int,
-    "floor": _rounding("floor"), "ceil": _rounding("ceil"), "round": _rounding("roundeven"), "trunc": _rounding("trunc"),
-    "sign": _sign, "sqrt": _rounding("sqrt"),
-    **{name: _function(name) for name in
-       ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "atan", "sin", "cos", "tan")},
+    "to_float": lambda e, x: x,
+    "to_int": _to_int,
+    "floor": _rounding("floor"),
+    "ceil": _rounding("ceil"),
+    "round": _rounding("roundeven"),
+    "trunc": _rounding("trunc"),
+    "sign": _sign,
+    "sqrt": _rounding("sqrt"),
+    **{
+        name: _function(name)
+        for name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "atan", "sin", "cos", "tan")
+    },
     "sigmoid": _sigmoid,
     "pow": lambda e, x, y: special.library(e.code, "pow", x, y),
-}  # fmt: skip
+}

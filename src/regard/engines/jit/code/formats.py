@@ -1,7 +1,8 @@
-"""How numbers lie in memory and how kernels compute with them: 16-bit formats are widened when loaded and rounded when stored.
+"""How numbers lie in memory and how kernels compute with them: 16-bit formats are widened when loaded and rounded when
+stored.
 
-bfloat16 is the upper half of a float32. float16 is converted by instructions where there are any, and by integer arithmetic where
-there are none; both are exact one way and round to nearest, ties to even, the other.
+bfloat16 is the upper half of a float32. float16 is converted by instructions where there are any, and by integer
+arithmetic where there are none; both are exact one way and round to nearest, ties to even, the other.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Format:
         """float32 as the bits of this format."""
         lanes = value.type.count if is_vector(value) else 1
         if self.name == "bfloat16":
-            return code.trunc(code.lshr(round_brain(code, value), code.whole(16, vector(I32, lanes))), vector(I16, lanes))
+            return code.trunc(
+                code.lshr(round_brain(code, value), code.whole(16, vector(I32, lanes))), vector(I16, lanes)
+            )
         if self.target.halves:
             return code.bitcast(code.fptrunc(value, vector(ir.HalfType(), lanes)), vector(I16, lanes))
         return round_half(code, value)
@@ -116,7 +119,9 @@ def round_half(code: Code, value):
     # The exponent is moved by 112; a carry out of the mantissa leads to the next exponent, and at last to infinity.
     normal = code.lshr(code.add(magnitude, code.add(odd, whole(0xFFF - (112 << 23)))), whole(13))
     # Below 2**-14 adding 1/2 lets the addition round at the place of float16's last bit.
-    small = code.sub(code.as_bits(code.fadd(code.bitcast(magnitude, value.type), code.number(0.5, value))), whole(0x3F000000))
+    small = code.sub(
+        code.as_bits(code.fadd(code.bitcast(magnitude, value.type), code.number(0.5, value))), whole(0x3F000000)
+    )
     found = code.select(code.icmp_signed("<", magnitude, whole(0x38800000)), small, normal)
     found = code.select(code.icmp_signed(">=", magnitude, whole(0x477FF000)), whole(0x7C00), found)
     found = code.select(code.icmp_signed(">", magnitude, whole(0x7F800000)), whole(0x7E00), found)

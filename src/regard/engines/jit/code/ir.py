@@ -1,7 +1,7 @@
 """Writing LLVM IR as indented Python: loops and branches are `with` blocks, numbers have short names.
 
-`Code` is llvmlite's builder with what kernels need on top. A "vector" is a register of lanes; `lanes` is how many fit one.
-Nothing here knows about attention.
+`Code` is llvmlite's builder with what kernels need on top. A "vector" is a register of lanes; `lanes` is how many fit
+one. Nothing here knows about attention.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Code(ir.IRBuilder):
         """An integer constant of the type of `like`, in every lane."""
         return self.number(value, like)
 
-    # memory -----------------------------------------------------------------------------------------------------------------
+    # memory -----------------------------------------------------------------------------------------------------------
 
     def at(self, pointer, offset):
         """The address `offset` bytes further on."""
@@ -94,11 +94,13 @@ class Code(ir.IRBuilder):
         self.store(value, pointer, align=align)
 
     def prefetch(self, pointer):
-        """Asks for a line that is wanted soon, into the second-level cache; an address that nobody owns does no harm."""
+        """Asks for a line that is wanted soon, into the second-level cache; an address that nobody owns does no
+        harm.
+        """
         where = [self.index(value, I32) for value in (0, 2, 1)]
         self.external("llvm.prefetch.p0", ir.VoidType(), pointer, *where)
 
-    # lanes ------------------------------------------------------------------------------------------------------------------
+    # lanes ------------------------------------------------------------------------------------------------------------
 
     def splat(self, value, lanes: int):
         """A scalar in every lane; a vector as it is."""
@@ -106,7 +108,9 @@ class Code(ir.IRBuilder):
             return value
         kind = vector(value.type, lanes)
         first = self.insert_element(ir.Constant(kind, ir.Undefined), value, self.index(0, I32))
-        return self.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+        return self.shuffle_vector(
+            first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+        )
 
     def shuffle(self, a, b, order: list[int]):
         return self.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
@@ -144,7 +148,7 @@ class Code(ir.IRBuilder):
             return function(*vectors)
         return self.gathered([function(*(self.lane(v, number) for v in vectors)) for number in range(counts[0])])
 
-    # arithmetic -------------------------------------------------------------------------------------------------------------
+    # arithmetic -------------------------------------------------------------------------------------------------------
 
     def intrinsic(self, name: str, *args, gives=None):
         """A call of llvm.NAME, overloaded on the type of the first argument."""
@@ -167,11 +171,15 @@ class Code(ir.IRBuilder):
         return self.call(known, args)
 
     def fma(self, a, b, c):
-        """a·b + c: one instruction and one rounding where the machine has it (always or never, so results stay the same)."""
+        """a·b + c: one instruction and one rounding where the machine has it (always or never, so results stay the
+        same).
+        """
         return self.intrinsic("fmuladd", a, b, c)
 
     def dot_pairs(self, a, b, c):
-        """c + a₀·b₀ + a₁·b₁ in every lane: the words of a and b (32 bits) hold two bfloat16 each; a may lie in memory."""
+        """c + a₀·b₀ + a₁·b₁ in every lane: the words of a and b (32 bits) hold two bfloat16 each; a may lie in
+        memory.
+        """
         if isinstance(a, Word):
             # LLVM loads and spreads the word by itself, which costs a register and an instruction.
             shape = ir.FunctionType(c.type, [c.type, b.type, PTR])
@@ -213,7 +221,7 @@ class Code(ir.IRBuilder):
         inner = I32 if element(x) == F32 else I64
         return self.bitcast(x, vector(inner, x.type.count) if is_vector(x) else inner)
 
-    # control ----------------------------------------------------------------------------------------------------------------
+    # control ----------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def loop(self, start, stop, step: int = 1, carry: tuple[Any, ...] | list[Any] = ()):

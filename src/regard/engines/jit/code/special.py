@@ -1,4 +1,5 @@
-"""Special functions on vectors of float32: range reduction and a polynomial each, with its bound in units in the last place.
+"""Special functions on vectors of float32: range reduction and a polynomial each, with its bound in units in the last
+place.
 
 Coefficients are least-maximum fits on the reduced range (bench/fit_polynomials.py); the bounds are tested in
 tests/test_special.py. float64 (masks only) and rare functions call the C library, lane by lane.
@@ -38,7 +39,15 @@ EXP2 = [1.0, 0.6931472420692444, 0.24022653698921204, 0.055502891540527344, 0.00
 # the same for float64, where the Taylor polynomial is as good: relative error 4e-18
 EXP2_64 = [math.log(2) ** n / math.factorial(n) for n in range(14)]
 # (e**f - 1) / f on [-ln2/2, ln2/2]: relative error 1e-9
-EXPM1 = [1.0, 0.5, 0.1666666716337204, 0.04166648909449577, 0.008333072997629642, 0.0013933501904830337, 0.00020056717039551586]
+EXPM1 = [
+    1.0,
+    0.5,
+    0.1666666716337204,
+    0.04166648909449577,
+    0.008333072997629642,
+    0.0013933501904830337,
+    0.00020056717039551586,
+]
 # 2·(atanh(s)/s - 1)/s² in powers of s², |s| <= 0.1716: absolute error 2e-8, which counts s² times
 ATANH = [0.6666666865348816, 0.3999888002872467, 0.2866138517856598, 0.20852060616016388]
 
@@ -51,8 +60,8 @@ def power_of_two(code: Code, n):
 
 
 def softmax_exp2(code: Code, x, factor, lowest):
-    """2**(factor · x) for x <= 0, the kernel's inner loop: ≤ 2 ulp; exactly 0 from `lowest` down, so for -inf; NaN for NaN. The
-    product is never rounded by itself, which matters where it is large.
+    """2**(factor · x) for x <= 0, the kernel's inner loop: ≤ 2 ulp; exactly 0 from `lowest` down, so for -inf; NaN for
+    NaN. The product is never rounded by itself, which matters where it is large.
 
     lowest: `FLOOR` of the type / factor.
     """
@@ -140,9 +149,10 @@ def log(code: Code, x):
     if element(x) == F64:
         return library(code, "log", x)
     return _logarithm(
-        code, x,
+        code,
+        x,
         lambda m, e: code.fma(e, code.number(LN2_HI, x), code.fma(e, code.number(LN2_LO, x), m)),
-    )  # fmt: skip
+    )
 
 
 def _logarithm(code: Code, x, combine):
@@ -179,7 +189,23 @@ def log1p(code: Code, x):
     return code.select(exact, x, code.select(code.and_(finite, positive), mended, log(code, total)))
 
 
-LIBRARY = ("sin", "cos", "tan", "atan", "erf", "pow", "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sqrt", "fmod")
+LIBRARY = (
+    "sin",
+    "cos",
+    "tan",
+    "atan",
+    "erf",
+    "pow",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log1p",
+    "tanh",
+    "sqrt",
+    "fmod",
+)
 
 
 def library(code: Code, name: str, *args):

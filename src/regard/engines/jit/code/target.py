@@ -15,10 +15,10 @@ __all__ = ["ISAS", "Isa", "Target", "host", "limited"]
 class Isa(NamedTuple):
     """A kind of vector unit, and the register tile of an inner loop on it.
 
-    needs: CPU features. vector: bytes in a register. key_tile x query_vectors accumulators (depth_tile x query_vectors for the
-    output): enough independent multiply-adds to hide their latency (4 cycles on two ports), with registers left for operands.
-    query_vectors · lanes queries are multiplied with one broadcast key element. pairs: it multiplies pairs of bfloat16 and adds
-    both products to a float32 (the dot-product instruction).
+    needs: CPU features. vector: bytes in a register. key_tile x query_vectors accumulators (depth_tile x query_vectors
+    for the output): enough independent multiply-adds to hide their latency (4 cycles on two ports), with registers left
+    for operands. query_vectors · lanes queries are multiplied with one broadcast key element. pairs: it multiplies
+    pairs of bfloat16 and adds both products to a float32 (the dot-product instruction).
     """
 
     needs: tuple[str, ...]
@@ -83,10 +83,15 @@ def _target(name: str) -> Target:
         # Baseline x86-64, so that the machine code holds nothing newer.
         return Target(name, llvm.get_default_triple(), "x86-64", "")
     # A narrower ISA is what the machine offers without what makes it wider.
-    banned = {"avx2": ("avx512", "evex512", "avx10", "amx"), "avx512": ("avx512bf16", "avx512fp16", "avx10", "amx")}.get(
-        name, ()
+    banned = {
+        "avx2": ("avx512", "evex512", "avx10", "amx"),
+        "avx512": ("avx512bf16", "avx512fp16", "avx10", "amx"),
+    }.get(name, ())
+    kept = (
+        {feature: on and not feature.startswith(banned) for feature, on in _features().items()}
+        if banned
+        else _features()
     )
-    kept = {feature: on and not feature.startswith(banned) for feature, on in _features().items()} if banned else _features()
     features = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(kept.items()))
     return Target(name, llvm.get_default_triple(), llvm.get_host_cpu_name(), features)
 

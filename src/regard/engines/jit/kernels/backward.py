@@ -2,16 +2,18 @@
 
     dV = Pᵀ dO      dP = dO Vᵀ      dS = P ∘ (dP + rest) ∘ ∂s'/∂s      dQ = scale · dS K      dK = scale · dSᵀ Q
 
-A task is a tile of keys of one key head; it holds dK and dV and walks over the tiles of queries that visit it. Lanes are queries:
+A task is a tile of keys of one key head; it holds dK and dV and walks over the tiles of queries that visit it. Lanes
+are queries:
 
     Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (pullback.py)
     dV[key][depth] +=  P · dO        dK[key][depth] += dS · Q        dQᵀ[depth][lane] += Kᵀ · dSᵀ
 
-dQ is shared between the tasks of a head: float32 (float64) in working memory, and the tasks add to a tile of it in the order of
-their keys, each waiting until those before it are past that tile (turns.py). So every sum has one order, whatever the threads do.
+dQ is shared between the tasks of a head: float32 (float64) in working memory, and the tasks add to a tile of it in the
+order of their keys, each waiting until those before it are past that tile (turns.py). So every sum has one order,
+whatever the threads do.
 
-The kernel runs three times, in phases: `rows` prepares per query rest = dlse - Σ dO · O and its softmax, `keys` is the work,
-and `queries` turns dQ into the caller's rows.
+The kernel runs three times, in phases: `rows` prepares per query rest = dlse - Σ dO · O and its softmax, `keys` is the
+work, and `queries` turns dQ into the caller's rows.
 """
 
 from __future__ import annotations
@@ -61,27 +63,53 @@ class Specification:
     wide: bool  # integers need 64 bits
     unit: tuple[bool, ...]  # which of ARRAYS lie with depth contiguous
     dropout: bool
-    tables: tuple[tuple[int, bool], ...]  # whose gradients are wanted: their numbers, and whether tasks add to them directly
+    tables: tuple[
+        tuple[int, bool], ...
+    ]  # whose gradients are wanted: their numbers, and whether tasks add to them directly
 
 
 def fixed_slots(spec: Specification) -> tuple[str, ...]:
-    """The names of the kernel's own slots: `FIXED`, and per wanted table where its gradient begins and how far its rows are apart."""
+    """The names of the kernel's own slots: `FIXED`, and per wanted table where its gradient begins and how far its rows
+    are apart.
+    """
     return FIXED + tuple(f"{part}{number}" for number, _ in spec.tables for part in ("gradient", "width"))
 
 
 def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:
-    """The matrices of a thread's working memory: rows, and bytes of a row. Names in `t` are transposed, in `p` rows in pairs."""
-    D, E, W, size, step = *(padded(depth, form) for depth in (spec.D, spec.E)), spec.rows, form.size, 2 if form.pairs else 1
+    """The matrices of a thread's working memory: rows, and bytes of a row. Names in `t` are transposed, in `p` rows in
+    pairs.
+    """
+    D, E, W, size, step = (
+        *(padded(depth, form) for depth in (spec.D, spec.E)),
+        spec.rows,
+        form.size,
+        2 if form.pairs else 1,
+    )
     narrow = size // step
     found = {
-        "k": (KEYS, D * narrow), "v": (KEYS, E * narrow), "q": (W, D * narrow), "dout": (W, E * narrow),
-        "qt": (D // step, W * size), "doutt": (E // step, W * size), "s": (KEYS, W * size), "ds": (KEYS, W * size),
-        "dk": (KEYS, D * size), "dv": (KEYS, E * size), "out": (W, E * size), "room": (1, 1024),
+        "k": (KEYS, D * narrow),
+        "v": (KEYS, E * narrow),
+        "q": (W, D * narrow),
+        "dout": (W, E * narrow),
+        "qt": (D // step, W * size),
+        "doutt": (E // step, W * size),
+        "s": (KEYS, W * size),
+        "ds": (KEYS, W * size),
+        "dk": (KEYS, D * size),
+        "dv": (KEYS, E * size),
+        "out": (W, E * size),
+        "room": (1, 1024),
         "bits": (KEYS if spec.dropout else 0, W),
-    }  # fmt: skip
+    }
     if form.pairs:
-        found |= {"kp": (KEYS // 2, D * size), "qp": (W // 2, D * size), "doutp": (W // 2, E * size), "weights": (KEYS, W * narrow),
-                  "slopes": (KEYS, W * narrow), "slopesp": (KEYS // 2, W * size)}  # fmt: skip
+        found |= {
+            "kp": (KEYS // 2, D * size),
+            "qp": (W // 2, D * size),
+            "doutp": (W // 2, E * size),
+            "weights": (KEYS, W * narrow),
+            "slopes": (KEYS, W * narrow),
+            "slopesp": (KEYS // 2, W * size),
+        }
     return found
 
 
@@ -96,8 +124,15 @@ def scratch_bytes(spec: Specification, form: Format) -> int:
     return sum(rows * row for rows, row in regions(spec, form).values())
 
 
-def write(spec: Specification, target: Target, mask: Expr | None, score: Expr | None, partials: dict[Expr, Expr],
-          constants: list[Const], tables: list[Table]) -> ir.Module:  # fmt: skip
+def write(
+    spec: Specification,
+    target: Target,
+    mask: Expr | None,
+    score: Expr | None,
+    partials: dict[Expr, Expr],
+    constants: list[Const],
+    tables: list[Table],
+) -> ir.Module:
     """The kernel `backward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
     module, code, arguments = begun("backward")
     kernel = _Backward(code, spec, target, arguments, mask, score, partials, constants, tables)
@@ -128,8 +163,20 @@ class _Backward:
         dropout = None
         if spec.dropout:
             dropout = Dropout(code, target, arg, tools.type, self.vectors, self.room["bits"].base)
-        self.pullback = Pullback(code, tools, self.vectors, arg, mask, score, partials, constants, tables, spec.wide,
-                                 self.room["room"].base, dropout)  # fmt: skip
+        self.pullback = Pullback(
+            code,
+            tools,
+            self.vectors,
+            arg,
+            mask,
+            score,
+            partials,
+            constants,
+            tables,
+            spec.wide,
+            self.room["room"].base,
+            dropout,
+        )
         self.tables = dict(enumerate(tables))
         self.mask = mask
 
@@ -139,7 +186,7 @@ class _Backward:
             with self.code.when(self.code.icmp_signed("==", self.arg["phase"], self.code.index(at))):
                 getattr(self, name)(number)
 
-    # places ---------------------------------------------------------------------------------------------------------------------
+    # places -----------------------------------------------------------------------------------------------------------
 
     def _row(self, name: str, b, head, row):
         """The address of a row of one of the caller's arrays."""
@@ -153,14 +200,16 @@ class _Backward:
         return self.code.at(self.arg.address(name), self.code.mul(number, self.code.index(count * self.size)))
 
     def _tile(self, number):
-        """A task of rows: its batch entry and head, the pair of them as a number, its first row and how many rows it has."""
+        """A task of rows: its batch entry and head, the pair of them as a number, its first row and how many rows it
+        has.
+        """
         code, arg = self.code, self.arg
         pair, tile = code.sdiv(number, arg["tiles"]), code.srem(number, arg["tiles"])
         first = code.mul(tile, code.index(self.spec.rows))
         count = code.smaller_int(code.sub(arg["Q"], first), code.index(self.spec.rows))
         return code.sdiv(pair, arg["H"]), code.srem(pair, arg["H"]), pair, first, count
 
-    # phases ---------------------------------------------------------------------------------------------------------------------
+    # phases -----------------------------------------------------------------------------------------------------------
 
     def rows(self, number) -> None:
         """Per row of a tile: the shift that its scores are taken from, the inverse of its total, and rest."""
@@ -174,15 +223,22 @@ class _Backward:
         with code.loop(code.index(0), code.index(spec.rows)) as row:
             exists = code.icmp_signed("<", row.index, count)
             at = code.select(exists, code.add(code.mul(pair, self.arg["Q"]), code.add(first, row.index)), code.index(0))
-            top, total, dlse = (code.get(self._place(name, at, 1), self.real, self.size) for name in ("top", "total", "dlse"))
+            top, total, dlse = (
+                code.get(self._place(name, at, 1), self.real, self.size) for name in ("top", "total", "dlse")
+            )
             nothing = code.fcmp_ordered("==", top, code.number(float("-inf"), top))
             empty = code.or_(code.fcmp_ordered("==", total, zero), code.not_(exists))
             delta = staging.dot(*parts, row.index, self.E)
             rest = code.fsub(dlse, delta)
-            values = (code.select(nothing, zero, top), code.select(empty, zero, code.fdiv(one, total)),
-                      code.select(exists, rest, zero))  # fmt: skip
+            values = (
+                code.select(nothing, zero, top),
+                code.select(empty, zero, code.fdiv(one, total)),
+                code.select(exists, rest, zero),
+            )
             for step, value in enumerate(values):
-                place = code.at(found, code.mul(code.add(row.index, code.index(step * spec.rows)), code.index(self.size)))
+                place = code.at(
+                    found, code.mul(code.add(row.index, code.index(step * spec.rows)), code.index(self.size))
+                )
                 code.put(value, place, self.size)
             with code.when(exists):
                 code.put(rest, self._place("rest", at, 1), self.size)
@@ -204,7 +260,9 @@ class _Backward:
         count = code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
         whole = []
         for name, depth, width in (("k", spec.D, self.D), ("v", spec.E, self.E)):
-            staging.load(name, self._row(name, b, g, first), count, depth, self.room[name], KEYS, width, self.form.pairs)
+            staging.load(
+                name, self._row(name, b, g, first), count, depth, self.room[name], KEYS, width, self.form.pairs
+            )
             whole.append(staging.finite(self.room[name], KEYS, width // self.step))
             staging.clear(self.room[f"d{name}"], KEYS, width)
         if self.form.pairs:
@@ -215,7 +273,9 @@ class _Backward:
         group = code.add(code.mul(b, arg["plan_batch"]), code.mul(code.mul(g, arg["group"]), arg["plan_head"]))
         with code.loop(code.index(0), arg["group"], 1, [arg["tiles"], code.index(0)]) as head:
             at = code.add(group, code.mul(head.index, arg["plan_head"]))
-            found = code.at(arg.address("visitors"), code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16)))
+            found = code.at(
+                arg.address("visitors"), code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
+            )
             begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
             head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))
         with code.loop(*head.result) as tile:
@@ -238,7 +298,7 @@ class _Backward:
             base = arg.address(f"gradient{table}") if direct else code.at(copy, arg[f"gradient{table}"])
             self.pullback.gradients[id(self.tables[table])] = base
 
-    # a visit --------------------------------------------------------------------------------------------------------------------
+    # a visit ----------------------------------------------------------------------------------------------------------
 
     def visit(self, b, h, tile, base, first, last, mixed) -> None:
         """A tile of queries meets keys first … last of the task's tile, which begins at key `base`."""
@@ -258,9 +318,25 @@ class _Backward:
         end = code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
         # bfloat16 is rounded so much that long chains add nothing to it.
         chain = None if self.form.pairs else CHAIN
-        multiply(room["s"], room["k"], room["qt"], W, (first, end), (zero, code.index(self.D // step)), anew=True, chain=chain)
         multiply(
-            room["ds"], room["v"], room["doutt"], W, (first, end), (zero, code.index(self.E // step)), anew=True, chain=chain
+            room["s"],
+            room["k"],
+            room["qt"],
+            W,
+            (first, end),
+            (zero, code.index(self.D // step)),
+            anew=True,
+            chain=chain,
+        )
+        multiply(
+            room["ds"],
+            room["v"],
+            room["doutt"],
+            W,
+            (first, end),
+            (zero, code.index(self.E // step)),
+            anew=True,
+            chain=chain,
         )
         start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
         self.turns.wait_for_heads(tile, any(direct for _, direct in spec.tables))
@@ -296,5 +372,14 @@ class _Backward:
         multiply(room["dk"], ds, room["qp" if pairs else "q"], self.D, keys, queries, chain=chain, marked=by_key)
         self.turns.wait(tile)
         terms = tuple(code.ashr(end, code.index(1)) for end in keys) if pairs else keys
-        multiply(work, room["kp" if pairs else "k"], room["slopesp"] if pairs else ds, self.spec.rows,
-                 (code.index(0), code.index(self.D)), terms, turned=True, chain=None, marked=by_lane)  # fmt: skip
+        multiply(
+            work,
+            room["kp" if pairs else "k"],
+            room["slopesp"] if pairs else ds,
+            self.spec.rows,
+            (code.index(0), code.index(self.D)),
+            terms,
+            turned=True,
+            chain=None,
+            marked=by_lane,
+        )

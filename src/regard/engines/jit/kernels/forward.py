@@ -9,15 +9,15 @@ A task is a tile of W query rows. Its queries are transposed once, Qᵀ[depth][l
     m, α, p, l                        softmax.py     the running softmax; everything is vertical
     Oᵀ[depth][lane] = α Oᵀ + Vᵀ · P   products.py    one value element, broadcast, times vectors of probabilities
 
-Keys are summed in pieces of PIECE, each from nothing, and the pieces are merged in order. A call with few rows and many keys makes
-every piece a task of its own ("split"), and whoever finishes a tile's last piece merges them: the same sums in the same order, so
-decoding gives the bits of a whole prefill. Blocks begin at multiples of BLOCK keys, and a row sums its keys one after the other:
-its bits do not depend on its neighbours, on the batch, or on the threads.
+Keys are summed in pieces of PIECE, each from nothing, and the pieces are merged in order. A call with few rows and many
+keys makes every piece a task of its own ("split"), and whoever finishes a tile's last piece merges them: the same sums
+in the same order, so decoding gives the bits of a whole prefill. Blocks begin at multiples of BLOCK keys, and a row
+sums its keys one after the other: its bits do not depend on its neighbours, on the batch, or on the threads.
 
 What is read: the rows of q, k and v that the plan visits, in place, with any strides, and nothing beyond them.
 
-0 · NaN is NaN, so a value that a row may not see could reach it in a mixed block. No check is paid for beforehand: a piece whose
-output is not finite is done once more, carefully, with those products left out.
+0 · NaN is NaN, so a value that a row may not see could reach it in a mixed block. No check is paid for beforehand: a
+piece whose output is not finite is done once more, carefully, with those products left out.
 """
 
 from __future__ import annotations
@@ -38,11 +38,17 @@ from .parts.tile import BLOCK, Memory, Specification, Tile, regions
 
 __all__ = ["PIECE", "write"]
 
-PIECE = 1024  # keys summed from nothing before they are merged: enough that merging is cheap, few enough to share among threads
+# Keys summed from nothing before they are merged: enough that merging is cheap, few enough to share among threads.
+PIECE = 1024
 
 
 def write(
-    spec: Specification, target: Target, mask: Expr | None, score: Expr | None, constants: list[Const], tables: list[Table]
+    spec: Specification,
+    target: Target,
+    mask: Expr | None,
+    score: Expr | None,
+    constants: list[Const],
+    tables: list[Table],
 ) -> ir.Module:
     """The kernel `forward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
     module, code, (arguments, scratch, budget) = begun("forward")
@@ -99,7 +105,7 @@ class _Forward:
         else:
             self.all_pieces(runs)
 
-    # pieces -------------------------------------------------------------------------------------------------------------------
+    # pieces -----------------------------------------------------------------------------------------------------------
 
     def all_pieces(self, runs) -> None:
         """One piece after the other, each merged into the whole; a piece that is alone is the whole."""
@@ -136,7 +142,9 @@ class _Forward:
                 tile.put(code.fma(tile.get(source, number), factor, before), target, number)
 
     def hand_in(self, number, part) -> None:
-        """The piece goes to where the tile's pieces are collected; whoever brings the last one merges them all, in order."""
+        """The piece goes to where the tile's pieces are collected; whoever brings the last one merges them all, in
+        order.
+        """
         code, arg, tile = self.code, self.arg, self.tile
         E, vectors = tile.spec.E, tile.vectors
         size = (E + 2) * tile.row_bytes
@@ -188,9 +196,11 @@ class _Forward:
         for check in depth.result[1:]:
             total = code.fadd(total, check)
         every = ir.IntType(tile.lanes)
-        return code.icmp_unsigned("==", code.bitcast(code.fcmp_ordered("==", total, zero), every), ir.Constant(every, -1))
+        return code.icmp_unsigned(
+            "==", code.bitcast(code.fcmp_ordered("==", total, zero), every), ir.Constant(every, -1)
+        )
 
-    # keys ---------------------------------------------------------------------------------------------------------------------
+    # keys -------------------------------------------------------------------------------------------------------------
 
     def read_run(self, run):
         code = self.code
@@ -274,7 +284,7 @@ class _Forward:
                     run.exponentiate(tile.s, count, mark, self.dropout, tile.form.pairs)
                     add(code, tile, run, self.values, steps)
 
-    # the end ------------------------------------------------------------------------------------------------------------------
+    # the end ----------------------------------------------------------------------------------------------------------
 
     def finish(self, run: Running, output) -> None:
         """out = Oᵀ / l, lse, and what a backward pass needs."""

@@ -1,7 +1,8 @@
-"""What kernels that only look at scores share: tasks from the counter, a tile of query rows, the scores of a block of keys.
+"""What kernels that only look at scores share: tasks from the counter, a tile of query rows, the scores of a block of
+keys.
 
-`Sweep` is the frame of such a kernel; what it does per task is said by the classes that stand on it (statistics_rows.py,
-statistics_keys.py). Their argument blocks hold the slots of every kernel, then their own.
+`Sweep` is the frame of such a kernel; what it does per task is said by the classes that stand on it
+(statistics_rows.py, statistics_keys.py). Their argument blocks hold the slots of every kernel, then their own.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class Sweep:
         with code.loop(first_run, last_run, 1, [code.index(0)]) as run:
             at = code.at(arg.address("runs"), code.mul(run.index, code.index(12)))
             begin, end = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(2))
-            with code.repeat(lambda at: code.icmp_signed("<", at, end), [code.larger_int(begin, run.carried[0])]) as walk:
+            with code.repeat(
+                lambda at: code.icmp_signed("<", at, end), [code.larger_int(begin, run.carried[0])]
+            ) as walk:
                 at = walk.carried[0]
                 border = code.mul(code.add(code.sdiv(at, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
                 first, last, mixed = meeting(code, arg, self.group, which, at, border)

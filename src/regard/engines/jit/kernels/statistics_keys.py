@@ -1,7 +1,8 @@
 """The kernel of statistics per key: a second pass over the scores, with keys held and queries walking by.
 
-A weight is p = 2**(exponent · (s - top)) · peak, where top is the row's largest score and peak its largest weight, both from the
-first pass. A task is a range of keys of one head, cut into blocks; every tile of queries that meets a block adds
+A weight is p = 2**(exponent · (s - top)) · peak, where top is the row's largest score and peak its largest weight, both
+from the first pass. A task is a range of keys of one head, cut into blocks; every tile of queries that meets a block
+adds
 
     received   Σ p over the lanes of a key        kept as [key][lane], summed over lanes when the block is done
     a map      Σ p and max p over each cell       a range holds whole columns of cells, so that no cell has two tasks
@@ -40,16 +41,18 @@ SLOTS = (
 
 
 def keys_memory(frame: Frame) -> dict[str, int]:
-    """Bytes of working memory by name: besides a tile's, a vector of lanes per key, and two rows of a tile for a map."""
+    """Bytes of working memory by name: besides a tile's, a vector of lanes per key, and two rows of a tile for a
+    map.
+    """
     return regions(frame.spec, frame.target) | {"columns": 8 * BLOCK * frame.spec.lanes, "cells": 16 * frame.spec.rows}
 
 
 def keys_kernel(frame: Frame, received: bool, pooled: bool) -> ir.Module:
     """The kernel `keys(arguments, scratch, budget)`. Its own slots (`SLOTS`):
 
-    row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; visitors, of tiles of
-    BLOCK keys; received (B, H, K) float64; a map's cells, the rows and keys that they would cover in all (the last cells may reach
-    beyond Q and K), and its sums (float64) and maxima (B, H, map_rows, map_columns).
+    row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; visitors, of
+    tiles of BLOCK keys; received (B, H, K) float64; a map's cells, the rows and keys that they would cover in all (the
+    last cells may reach beyond Q and K), and its sums (float64) and maxima (B, H, map_rows, map_columns).
     """
     return _KeysKernel(frame, received, pooled).written()
 
@@ -84,7 +87,9 @@ class _KeysKernel(Sweep):
             self.hand_out(first, code.sub(last, first))
 
     def walk(self, first, last):
-        """The first tile of queries that may meet the keys, and one past the last; a block may lie in two tiles of keys."""
+        """The first tile of queries that may meet the keys, and one past the last; a block may lie in two tiles of
+        keys.
+        """
         code, arg = self.code, self.arg
         units = code.sdiv(code.add(arg["K"], code.index(BLOCK - 1)), code.index(BLOCK))
         ends = []
@@ -132,7 +137,9 @@ class _KeysKernel(Sweep):
         nothing = [code.number(0.0, tile.type)] * (2 * tile.vectors)
         with code.repeat(lambda begin, _: code.icmp_signed("<", begin, stop), [found, column]) as cell:
             begin, column = cell.carried
-            border = code.sdiv(code.mul(code.add(column, code.index(1)), self.arg["map_width"]), self.arg["map_columns"])
+            border = code.sdiv(
+                code.mul(code.add(column, code.index(1)), self.arg["map_width"]), self.arg["map_columns"]
+            )
             end = code.smaller_int(border, stop)
             with code.loop(code.sub(begin, found), code.sub(end, found), 1, nothing) as key:
                 p = self.weights(key.index)
@@ -143,11 +150,13 @@ class _KeysKernel(Sweep):
             self.pool(column, key.result)
             cell.carry(end, code.add(column, code.index(1)))
 
-    # received -----------------------------------------------------------------------------------------------------------------
+    # received ---------------------------------------------------------------------------------------------------------
 
     def column(self, key):
         """Where the sums of a key lie."""
-        return self.code.at(self.tile.memory["columns"], self.code.mul(key, self.code.index(self.tile.size * self.tile.lanes)))
+        return self.code.at(
+            self.tile.memory["columns"], self.code.mul(key, self.code.index(self.tile.size * self.tile.lanes))
+        )
 
     def clear(self, count) -> None:
         code, tile = self.code, self.tile
@@ -158,7 +167,9 @@ class _KeysKernel(Sweep):
         """The vectors of a key join its sums."""
         code, tile, place = self.code, self.tile, self.column(key)
         code.put(
-            code.fadd(code.get(place, tile.type, align=tile.size * tile.lanes), self.summed(p)), place, tile.size * tile.lanes
+            code.fadd(code.get(place, tile.type, align=tile.size * tile.lanes), self.summed(p)),
+            place,
+            tile.size * tile.lanes,
         )
 
     def summed(self, p: list):
@@ -177,7 +188,7 @@ class _KeysKernel(Sweep):
             place = code.add(code.mul(self.pair, arg["K"]), code.add(first, key.index))
             code.put(total, code.at(arg.address("received"), code.mul(place, code.index(8))), align=8)
 
-    # a map --------------------------------------------------------------------------------------------------------------------
+    # a map ------------------------------------------------------------------------------------------------------------
 
     def cell(self, number, size: str, cells: str):
         """The cell of a row or key: the last that begins, at ⌊cell · size / cells⌋, no later than it."""
@@ -192,12 +203,16 @@ class _KeysKernel(Sweep):
         for at, value in enumerate(found):
             code.put(value, code.at(cells, step * at), align=step)
         row = self.row
-        with code.repeat(lambda lane, _: code.icmp_signed("<", lane, tile.count),
-                         [code.index(0), self.cell(row, "map_height", "map_rows")]) as walk:  # fmt: skip
+        with code.repeat(
+            lambda lane, _: code.icmp_signed("<", lane, tile.count),
+            [code.index(0), self.cell(row, "map_height", "map_rows")],
+        ) as walk:
             lane, which = walk.carried
             border = code.sdiv(code.mul(code.add(which, code.index(1)), arg["map_height"]), arg["map_rows"])
             stop = code.smaller_int(code.sub(border, row), tile.count)
-            place = code.add(code.mul(code.add(code.mul(self.pair, arg["map_rows"]), which), arg["map_columns"]), column)
+            place = code.add(
+                code.mul(code.add(code.mul(self.pair, arg["map_rows"]), which), arg["map_columns"]), column
+            )
             total_at = code.at(arg.address("cell_total"), code.mul(place, code.index(8)))
             most_at = code.at(arg.address("cell_most"), code.mul(place, code.index(tile.size)))
             before = [code.get(total_at, F64, 8), code.get(most_at, tile.real, tile.size)]

@@ -1,16 +1,17 @@
-"""The kernel of statistics per row: one pass over the keys, like the forward kernel without values, with more sums beside m and l.
+"""The kernel of statistics per row: one pass over the keys, like the forward kernel without values, with more sums
+beside m and l.
 
 With d = s - m ≤ 0 and p = 2**(exponent · d), every lane carries what is asked of
 
-    total     Σ p                 surprise  Σ p · d                    both rescaled by α when m grows; the entropy follows from them
+    total     Σ p                 surprise  Σ p · d   both rescaled by α when m grows; they give the entropy
     moments   Σ p, Σ p·x, Σ p·x²  x = query − key
     sets      Σ p over each set of keys
     best      the largest scores, falling, and their keys
     least, most   of the scores     counted   keys attended, NaN, +inf
 
-d of the old keys falls by what m grew: Σ p (d - δ) = Σ p d - δ Σ p. Moments are float64, and all three see the same p: so the mean and the
-variance that follow are those of slightly other weights, and nothing cancels, however far the keys are. What is stored are these sums;
-`statistics.py` makes answers of them.
+d of the old keys falls by what m grew: Σ p (d - δ) = Σ p d - δ Σ p. Moments are float64, and all three see the same p:
+so the mean and the variance that follow are those of slightly other weights, and nothing cancels, however far the keys
+are. What is stored are these sums; `statistics.py` makes answers of them.
 """
 
 from __future__ import annotations
@@ -48,11 +49,17 @@ class Sums:
         """What every lane carries, by name: how many numbers, of which kind, and what they are at first."""
         whole, double = np.dtype(np.int32), np.dtype(np.float64)
         found = {
-            "maximum": (1, real, -math.inf), "total": (1, real, 0), "surprise": (int(self.surprise), real, 0),
-            "moments": (3 * self.moments, double, 0), "sets": (self.sets, real, 0), "best": (self.best, real, -math.inf),
-            "best_keys": (self.best, whole, -1), "least": (int(self.reach), real, math.inf),
-            "most": (int(self.reach), real, -math.inf), "counted": (3 * self.counted, whole, 0),
-        }  # fmt: skip
+            "maximum": (1, real, -math.inf),
+            "total": (1, real, 0),
+            "surprise": (int(self.surprise), real, 0),
+            "moments": (3 * self.moments, double, 0),
+            "sets": (self.sets, real, 0),
+            "best": (self.best, real, -math.inf),
+            "best_keys": (self.best, whole, -1),
+            "least": (int(self.reach), real, math.inf),
+            "most": (int(self.reach), real, -math.inf),
+            "counted": (3 * self.counted, whole, 0),
+        }
         return {name: row for name, row in found.items() if row[0]}
 
 
@@ -105,7 +112,9 @@ def rows_memory(frame: Frame, sums: Sums) -> dict[str, int]:
 
 
 def rows_kernel(frame: Frame, sums: Sums) -> ir.Module:
-    """The kernel `rows(arguments, scratch, budget)`; its own slots are the addresses of the sums, (B, H, count, whole tiles)."""
+    """The kernel `rows(arguments, scratch, budget)`; its own slots are the addresses of the sums, (B, H, count, whole
+    tiles).
+    """
     return _RowsKernel(frame, sums).written()
 
 
@@ -122,7 +131,11 @@ class _RowsKernel(Sweep):
         self.sets = KeySets(self, frame)
         self.rows = {
             name: Lanes(
-                self.code, tile.memory[f"sum_{name}"], vector(TYPES[dtype.name], tile.lanes), dtype.itemsize, tile.vectors
+                self.code,
+                tile.memory[f"sum_{name}"],
+                vector(TYPES[dtype.name], tile.lanes),
+                dtype.itemsize,
+                tile.vectors,
             )
             for name, (_, dtype, _) in self.kept.items()
         }
@@ -166,7 +179,7 @@ class _RowsKernel(Sweep):
                     value = self.rows[name].get(number, row.index)
                     code.put(value, code.at(target, number * tile.lanes * dtype.itemsize), align=dtype.itemsize)
 
-    # a block of keys ----------------------------------------------------------------------------------------------------------
+    # a block of keys --------------------------------------------------------------------------------------------------
 
     def block(self, first, count, mixed) -> None:
         """Keys that join the sums."""
@@ -213,7 +226,9 @@ class _RowsKernel(Sweep):
         with code.loop(code.index(0), count, 1, begin) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
             found = self.seen(number, s, code.fsub(s, shift), code.add(first, key.index))
-            key.carry(*(JOINED[name](code, before, found[name][row]) for (name, row), before in zip(names, key.carried)))
+            key.carry(
+                *(JOINED[name](code, before, found[name][row]) for (name, row), before in zip(names, key.carried))
+            )
         for (name, row), after in zip(names, key.result, strict=True):
             lanes = self.rows[name]
             lanes.put(JOINED[name](code, lanes.get(number, row), after), number, row)
@@ -242,7 +257,7 @@ class _RowsKernel(Sweep):
             found["counted"] = [code.zext(each, self.rows["counted"].type) for each in holds]
         return found
 
-    # the largest scores -------------------------------------------------------------------------------------------------------
+    # the largest scores -----------------------------------------------------------------------------------------------
 
     def rank(self, number: int, first, count) -> None:
         """Scores that beat the last of the best join them; in most blocks there is none."""
@@ -251,7 +266,9 @@ class _RowsKernel(Sweep):
         with code.loop(code.index(0), count) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
             beats = code.fcmp_ordered(">", s, code.get(last, tile.type, align=tile.size * tile.lanes))
-            some = code.icmp_unsigned("!=", code.bitcast(beats, ir.IntType(tile.lanes)), ir.Constant(ir.IntType(tile.lanes), 0))
+            some = code.icmp_unsigned(
+                "!=", code.bitcast(beats, ir.IntType(tile.lanes)), ir.Constant(ir.IntType(tile.lanes), 0)
+            )
             with code.when(some):
                 self.insert(number, s, code.trunc(code.add(first, key.index), I32))
 

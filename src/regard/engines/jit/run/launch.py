@@ -1,4 +1,6 @@
-"""The one way to run a kernel over its tasks: on how many threads, with which working memory, and what must stay alive meanwhile."""
+"""The one way to run a kernel over its tasks: on how many threads, with which working memory, and what must stay alive
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ _busy: set[Arena] = set()  # a call that is torn away from its arena leaves it h
 def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, kept: tuple) -> None:
     """Runs the kernel with an argument block until its tasks are used up.
 
-    The first two slots of every block are the address of a counter (int64, 0 at first) and the number of tasks. The block holds
-    addresses; what they point to is `kept` until no worker can be at it, whatever interrupts the call.
+    The first two slots of every block are the address of a counter (int64, 0 at first) and the number of tasks. The
+    block holds addresses; what they point to is `kept` until no worker can be at it, whatever interrupts the call.
     """
     stride = -(-scratch_bytes // pool.LINE) * pool.LINE
     arena = _arena(pool.JOB + workers * stride)
@@ -60,7 +62,9 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
 
 
 def _stop(arena: Arena, crew: threads.Crew | threads.Team) -> None:
-    """Ends a call early: nobody takes a further task, and all are waited for, because they write into the caller's arrays."""
+    """Ends a call early: nobody takes a further task, and all are waited for, because they write into the caller's
+    arrays.
+    """
     while arena.job[LEFT]:
         try:
             ctypes.c_int64.from_address(int(arena.kept[1][0])).value = PAST

@@ -1,11 +1,14 @@
-"""The pool as machine code: how a caller hands its tasks to waiting threads, and how they wait; written once, for every kernel.
+"""The pool as machine code: how a caller hands its tasks to waiting threads, and how they wait; written once, for every
+kernel.
 
     mailbox   where one worker waits      job (an address: empty 0, or taken by the worker 1) · next mailbox · asleep
     job       one call of a kernel        kernel · arguments · scratch · stride · helpers · left · entered · pending
 
-A caller posts its job to mailboxes that are empty, works itself, takes the job back from workers that have not come yet, and waits
-for those that have: a worker that wakes late delays nobody. Callers share the mailboxes without a lock; who finds none empty works
-alone. A worker looks at its mailbox for a moment (SPIN), then sleeps in the kernel of the system; neither needs the interpreter.
+A caller posts its job to mailboxes that are empty, works itself, takes the job back from workers that have not come
+yet, and waits
+for those that have: a worker that wakes late delays nobody. Callers share the mailboxes without a lock; who finds none
+empty works alone. A worker looks at its mailbox for a moment (SPIN), then sleeps in the kernel of the system; neither
+needs the interpreter.
 
 A caller returns to Python every SLICE, so that signals are handled, and is called again until nothing is left.
 """
@@ -39,7 +42,7 @@ AWAITED = 1 << 30  # in `pending`: the caller sleeps
 RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
 
 
-# how a thread sleeps --------------------------------------------------------------------------------------------------------------
+# how a thread sleeps --------------------------------------------------------------------------------------------------
 
 SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # the number of futex
 
@@ -76,8 +79,14 @@ class Futex:
 class Condition:
     """Elsewhere: one POSIX mutex and one condition for all, at the bell."""
 
-    needs = ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_timedwait",
-             "pthread_cond_broadcast", "clock_gettime")  # fmt: skip
+    needs = (
+        "pthread_mutex_lock",
+        "pthread_mutex_unlock",
+        "pthread_cond_wait",
+        "pthread_cond_timedwait",
+        "pthread_cond_broadcast",
+        "clock_gettime",
+    )
 
     def __init__(self, code: Code, bell):
         self.code = code
@@ -118,7 +127,7 @@ def sleep_here() -> str:
     return "futex" if sys.platform == "linux" and platform.machine() in SYSCALL else "condition"
 
 
-# the two functions ----------------------------------------------------------------------------------------------------------------
+# the two functions ----------------------------------------------------------------------------------------------------
 
 
 class _Callee:
@@ -199,7 +208,8 @@ def _work(code: _Writer) -> None:
     job = code.see(post)
     with code.if_else(code.icmp_signed("==", job, empty)) as (nothing, something):
         with nothing:
-            # Who posts looks at `asleep` after it has written, who sleeps looks at the post after it has said so: one of them sees.
+            # Who posts looks at `asleep` after it has written, who sleeps looks at the post after it has said so: one
+            # of them sees.
             code.set(asleep, 1, I32)
             with code.when(code.icmp_signed("==", code.see(post), empty)):
                 code.sleep.wait(asleep, code.index(1, I32), None)
@@ -221,7 +231,9 @@ def _help(code: _Writer, job, post) -> None:
 
 
 def _share(code: _Writer) -> None:
-    """`share(job, first mailbox, bell)`: does a job with the workers that have time; `left` says whether to call it again."""
+    """`share(job, first mailbox, bell)`: does a job with the workers that have time; `left` says whether to call it
+    again.
+    """
     job, first, _ = code.args
     _post(code, job, first)
     left = code.at(job, LEFT)
@@ -241,7 +253,9 @@ def _post(code: _Writer, job, first) -> None:
     code.put(code.index(0), helpers, 8)
 
     def goes_on(mailbox, wanted):
-        return code.and_(code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), code.icmp_signed(">", wanted, code.index(0)))
+        return code.and_(
+            code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), code.icmp_signed(">", wanted, code.index(0))
+        )
 
     with code.repeat(goes_on, [first, wanted]) as walk:
         mailbox, wanted = walk.carried
@@ -309,7 +323,7 @@ def _wait(code: _Writer, job):
     return busy()
 
 
-# the team of another runtime ----------------------------------------------------------------------------------------------------
+# the team of another runtime ------------------------------------------------------------------------------------------
 
 PARALLEL = ir.FunctionType(ir.VoidType(), [PTR, PTR, I32, I32])  # GOMP_parallel(function, data, threads, flags)
 
@@ -325,7 +339,9 @@ def _member(code: _Writer) -> ir.Function:
 
 
 def _team(code: _Writer, member: ir.Function) -> None:
-    """`team(job, GOMP_parallel, threads)`: a slice of a job on the threads that OpenMP has running; `left` as in `share`."""
+    """`team(job, GOMP_parallel, threads)`: a slice of a job on the threads that OpenMP has running; `left` as in
+    `share`.
+    """
     job, parallel, threads = code.args
     code.put(code.index(0), code.at(job, ENTERED), 8)
     code.call(_Callee(parallel, PARALLEL), [member, job, code.trunc(threads, I32), code.index(0, I32)])

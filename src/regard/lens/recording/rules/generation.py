@@ -22,7 +22,9 @@ TRIED = (-1.75, 0.5)  # scores at which two rules are compared
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one pass: where they begin among all rows, and where their first key stands among all keys; its own rules."""
+    """Rows of one pass: where they begin among all rows, and where their first key stands among all keys; its own
+    rules.
+    """
 
     row: int
     rows: int
@@ -43,7 +45,8 @@ class Part:
 
 
 class Growing:
-    """The calls of one layer over the passes of a generation. Keys that were seen before are not kept twice, but compared.
+    """The calls of one layer over the passes of a generation. Keys that were seen before are not kept twice, but
+    compared.
 
     Refused: keys that changed between two passes, scales and sinks that differ, and rules that cannot be said in one.
     """
@@ -62,16 +65,31 @@ class Growing:
         Q, K = taken.sizes
         name = self.first.name
         if _constant(taken) != _constant(self.first):
-            raise refuse("look", "passes that cannot be joined", f"{name}: another scale, other heads or sinks in a later pass",
-                         "the same in every pass", "look at the prompt alone, with generate=0")  # fmt: skip
+            raise refuse(
+                "look",
+                "passes that cannot be joined",
+                given=f"{name}: another scale, other heads or sinks in a later pass",
+                expected="the same in every pass",
+                fix="look at the prompt alone, with generate=0",
+            )
         first = 0 if taken.cross else self.first.start + self.rows - taken.start
         known = self.keys - first
         if first < 0 or not 0 < known <= K or (taken.cross and known != K):
-            raise refuse("look", "passes that cannot be joined", f"{name}: {K} keys from position {first} after {self.keys}",
-                         "keys that grow with the text", "generate with a dynamic cache, or look at the prompt alone")  # fmt: skip
+            raise refuse(
+                "look",
+                "passes that cannot be joined",
+                given=f"{name}: {K} keys from position {first} after {self.keys}",
+                expected="keys that grow with the text",
+                fix="generate with a dynamic cache, or look at the prompt alone",
+            )
         if not np.array_equal(taken.k[:, :known], self._last(self.k, known), equal_nan=True):
-            raise refuse("look", "passes that cannot be joined", f"{name}: keys that the cache held have changed",
-                         "a cache that keeps its keys", "generate with a dynamic cache, or look at the prompt alone")  # fmt: skip
+            raise refuse(
+                "look",
+                "passes that cannot be joined",
+                given=f"{name}: keys that the cache held have changed",
+                expected="a cache that keeps its keys",
+                fix="generate with a dynamic cache, or look at the prompt alone",
+            )
         self.parts.append(Part(self.rows, Q, first, K, taken.start, taken.mask, taken.score))
         self.k.append(taken.k[:, known:].copy())
         self.v.append(taken.v[:, known:].copy())
@@ -87,9 +105,17 @@ class Growing:
             return self.first
         notes = {**self.first.notes, "seconds": self.seconds, "passes": len(self.parts)}
         return dataclasses.replace(
-            self.first, q=np.concatenate(self.q, 1), k=np.concatenate(self.k, 1), v=np.concatenate(self.v, 1),
-            out=_rows(self.out, 1), x=_rows(self.x, 0), weights=self._weights(), mask=self._mask(), score=self._score(), notes=notes,
-        )  # fmt: skip
+            self.first,
+            q=np.concatenate(self.q, 1),
+            k=np.concatenate(self.k, 1),
+            v=np.concatenate(self.v, 1),
+            out=_rows(self.out, 1),
+            x=_rows(self.x, 0),
+            weights=self._weights(),
+            mask=self._mask(),
+            score=self._score(),
+            notes=notes,
+        )
 
     @staticmethod
     def _last(parts: list[np.ndarray], count: int) -> np.ndarray:
@@ -108,21 +134,30 @@ class Growing:
         return whole
 
     def _mask(self) -> Expr | None:
-        """The rule of the first pass where it is that of the others too; otherwise what all of them say of every pair."""
+        """The rule of the first pass where it is that of the others too; otherwise what all of them say of every
+        pair.
+        """
         rule = self.first.mask
         if (rule is None or not rule.tables) and all(map(self._masks_alike, self.parts[1:])):
             return rule  # tables are as long as the prompt
         heads = self._heads(part.mask for part in self.parts)
         if heads * self.rows * self.keys > CELLS:
-            raise refuse("look", "passes that cannot be joined", f"{self.first.name}: masks of {len(self.parts)} passes differ",
-                         f"one rule, or at most {CELLS:,} pairs", "write fewer tokens")  # fmt: skip
+            raise refuse(
+                "look",
+                "passes that cannot be joined",
+                given=f"{self.first.name}: masks of {len(self.parts)} passes differ",
+                expected=f"one rule, or at most {CELLS:,} pairs",
+                fix="write fewer tokens",
+            )
         whole = np.zeros((heads, self.rows, self.keys), bool)
         for part in self.parts:
             whole[part.cells] = part.own(part.mask, heads)
         return mask_of(whole, self.first.start)
 
     def _masks_alike(self, part: Part) -> bool:
-        """Whether the first rule says of these rows what their own pass said, and hides the keys that it did not have."""
+        """Whether the first rule says of these rows what their own pass said, and hides the keys that it did not
+        have.
+        """
         rule = self.first.mask
         heads = self._heads((rule, part.mask))
         own = np.zeros((heads, part.rows, self.keys), bool)
@@ -130,7 +165,9 @@ class Growing:
         return bool((own == _grid(rule, heads, self._queries(part), np.arange(self.keys))).all())
 
     def _score(self) -> Expr | None:
-        """The rule of the first pass, or of the last, where it gives what the others do; biases by position are put together."""
+        """The rule of the first pass, or of the last, where it gives what the others do; biases by position are put
+        together.
+        """
         heads, last = len(self.first.q), self.parts[-1]
         for rule in (self.first.score, last.score):
             if all(self._scores_alike(rule, part) for part in self.parts):
@@ -138,8 +175,13 @@ class Growing:
         sums = [part.score for part in self.parts if isinstance(part.score, Op) and part.score.name == "add"]
         alike = len(sums) == len(self.parts) and all(each.args[0] is sums[0].args[0] for each in sums)
         if not alike or heads * self.rows * self.keys > CELLS:
-            raise refuse("look", "passes that cannot be joined", f"{self.first.name}: the rules of {len(self.parts)} passes differ",
-                         "one rule for all, or a bias that is added", "look at the prompt alone, with generate=0")  # fmt: skip
+            raise refuse(
+                "look",
+                "passes that cannot be joined",
+                given=f"{self.first.name}: the rules of {len(self.parts)} passes differ",
+                expected="one rule for all, or a bias that is added",
+                fix="look at the prompt alone, with generate=0",
+            )
         whole, known = np.zeros((heads, self.rows, self.keys), np.float32), np.zeros((self.rows, self.keys), bool)
         for part, each in zip(self.parts, sums, strict=True):
             whole[part.cells] = part.own(each.args[1], heads)
@@ -147,16 +189,21 @@ class Growing:
         return added(sums[0].args[0], whole, self.first.start, known)
 
     def _scores_alike(self, rule: Expr | None, part: Part) -> bool:
-        """Whether the rule, by positions among all keys, gives what the pass's own rule gave; no rule is the score itself."""
+        """Whether the rule, by positions among all keys, gives what the pass's own rule gave; no rule is the score
+        itself.
+        """
         keys = part.first + np.arange(part.keys)
         if rule is not None and any(size < self.keys for table in rule.tables for size in table.shape[-1:]):
             return False  # it would be read beyond its end
         heads = self._heads((rule, part.score))
         return all(
-            np.array_equal(_grid(score if rule is None else rule, heads, self._queries(part), keys, at),
-                           part.own(score if part.score is None else part.score, heads, at), equal_nan=True)
+            np.array_equal(
+                _grid(score if rule is None else rule, heads, self._queries(part), keys, at),
+                part.own(score if part.score is None else part.score, heads, at),
+                equal_nan=True,
+            )
             for at in TRIED
-        )  # fmt: skip
+        )
 
     def _queries(self, part: Part) -> np.ndarray:
         return self.first.start + part.row + np.arange(part.rows)
@@ -167,7 +214,12 @@ class Growing:
 
 def _grid(rule: Expr | None, heads: int, queries: np.ndarray, keys: np.ndarray, scored: float = 0.0) -> np.ndarray:
     """The value of a rule for every pair, (heads, rows, keys); no rule allows all."""
-    places = {"head": np.arange(heads)[:, None, None], "query": queries[:, None], "key": keys, "score": np.float64(scored)}
+    places = {
+        "head": np.arange(heads)[:, None, None],
+        "query": queries[:, None],
+        "key": keys,
+        "score": np.float64(scored),
+    }
     return np.broadcast_to(True if rule is None else evaluate(rule, places), (heads, len(queries), len(keys)))
 
 

@@ -16,20 +16,41 @@ from .one_entry import HIDDEN, added, unseen
 __all__ = ["Cut", "Written", "read_steps"]
 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
-ALONE = {"__getitem__", "bfloat16", "clone", "contiguous", "detach", "double", "dropout", "flatten", "float", "half", "reshape",
-         "squeeze", "to", "type", "type_as", "unflatten", "unsqueeze", "view"}  # fmt: skip
+ALONE = {
+    "__getitem__",
+    "bfloat16",
+    "clone",
+    "contiguous",
+    "detach",
+    "double",
+    "dropout",
+    "flatten",
+    "float",
+    "half",
+    "reshape",
+    "squeeze",
+    "to",
+    "type",
+    "type_as",
+    "unflatten",
+    "unsqueeze",
+    "view",
+}
 PLUS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
 MINUS = {"sub", "__sub__", "sub_", "__isub__"}
 TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide"}
 
-# An operand beside scores of these sizes, as (H, Q, K) numbers of the batch entry; axes that it repeats along have stride 0.
+# An operand beside scores of these sizes, as (H, Q, K) numbers of the batch entry; axes that it repeats along have
+# stride 0.
 Cut = Callable[[torch.Tensor, tuple[int, ...]], np.ndarray]
 
 
 @dataclass
 class Written:
-    """The rules so far: scale · q·k, then `score`, where `allowed` (H, Q, K); None is everywhere. start: position of row 0."""
+    """The rules so far: scale · q·k, then `score`, where `allowed` (H, Q, K); None is everywhere. start: position of
+    row 0.
+    """
 
     start: int
     heads: int
@@ -100,8 +121,8 @@ def _other(args, kwargs) -> tuple[Any, bool]:
 
 
 def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
-    """Numbers added to the scores: very low ones say what is not attended; beside none that are higher, only those near the smallest of
-    their dtype do."""
+    """Numbers added to the scores: very low ones say what is not attended; beside none that are higher, only those near
+    the smallest of their dtype do."""
     if isinstance(other, torch.Tensor) and other.ndim:
         if other.ndim > 1 and other.shape[-1] == 1 < sizes[-1] and bool(other.isfinite().all()):
             return True  # a number per row, such as its largest score, changes no weight

@@ -1,4 +1,6 @@
-"""Rules of one batch entry: the batch is put in, tables are cut to the entry, and dense tables are said shorter where they can be."""
+"""Rules of one batch entry: the batch is put in, tables are cut to the entry, and dense tables are said shorter where
+they can be.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ from ....language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_ta
 from ....language.expr import score as said
 from ....language.masks import causal, window
 
-__all__ = ["CELLS", "HIDDEN", "added", "entry_mask", "entry_score", "hidden", "mask_of", "reads", "unseen", "window_rules"]
+__all__ = [
+    "CELLS",
+    "HIDDEN",
+    "added",
+    "entry_mask",
+    "entry_score",
+    "hidden",
+    "mask_of",
+    "reads",
+    "unseen",
+    "window_rules",
+]
 
 CELLS = 1 << 24  # of a rule that is looked at as a whole
 HIDDEN = -1e4  # what a model adds to hidden scores, or fills them with, is this or less
@@ -17,7 +30,9 @@ NOTHING = 150  # a weight of exp(−150) is 0 in float32
 
 
 def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
-    """A mask for one batch entry; sizes (H, Q, K). Tables become causal, a window or padding where that is what they say."""
+    """A mask for one batch entry; sizes (H, Q, K). Tables become causal, a window or padding where that is what they
+    say.
+    """
     if rule is None:
         return None
     found = _of_entry(rule, entry)
@@ -47,7 +62,8 @@ def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], star
 def hidden(
     mask: Expr | None, score: Expr | None, sizes: tuple[int, int, int], start: int, largest: float
 ) -> tuple[Expr | None, Expr | None]:
-    """(mask, score) where keys that get no weight because of what is added to their scores are masked; as they were otherwise.
+    """(mask, score) where keys that get no weight because of what is added to their scores are masked; as they were
+    otherwise.
 
     largest: of q·k, scaled, by magnitude.
     """
@@ -70,7 +86,9 @@ def hidden(
 
 
 def unseen(numbers: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Which allowed pairs (heads, Q, K) the added numbers hide; a row of which they would hide every key sees them all the same."""
+    """Which allowed pairs (heads, Q, K) the added numbers hide; a row of which they would hide every key sees them all
+    the same.
+    """
     low = (numbers <= HIDDEN) & allowed
     return low & (allowed & ~low).any(-1, keepdims=True)
 
@@ -78,7 +96,8 @@ def unseen(numbers: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 def window_rules(
     mask: Expr | None, score: Expr | None, first: int, sizes: tuple[int, int, int], start: int
 ) -> tuple[Expr, Expr | None]:
-    """The rules of windows that stand one after the other: each is batch entry first, first + 1, … with positions of its own.
+    """The rules of windows that stand one after the other: each is batch entry first, first + 1, … with positions of
+    its own.
 
     sizes (H, Q, K): of one window.
     """
@@ -87,9 +106,13 @@ def window_rules(
     inside = {"batch": first + window if first else window, "query": start + row if start else row, "key": key % K}
 
     def placed(rule: Expr) -> Expr:
-        return fold(rule, lambda node: node, lambda node: inside.get(node.name, node),
-                    lambda node, *at: Read(frozen_table(node.table.array, node.table.name), *at),
-                    lambda node, *args: _folded(Op(node.name, *args)))  # fmt: skip
+        return fold(
+            rule,
+            lambda node: node,
+            lambda node: inside.get(node.name, node),
+            lambda node, *at: Read(frozen_table(node.table.array, node.table.name), *at),
+            lambda node, *args: _folded(Op(node.name, *args)),
+        )
 
     same = window == key // K
     return same if mask is None else same & placed(mask), None if score is None else placed(score)
@@ -135,7 +158,9 @@ def added(score: Expr, numbers: np.ndarray, start: int, known: np.ndarray | None
         along = _along(numbers, known)
         if along is not None:
             by = key - query + (numbers.shape[1] - 1 + start)
-            return score + (frozen_table(along[0], "bias")[by] if len(along) == 1 else frozen_table(along, "bias")[head, by])
+            return score + (
+                frozen_table(along[0], "bias")[by] if len(along) == 1 else frozen_table(along, "bias")[head, by]
+            )
     return score + _read(frozen_table(numbers, "bias"), start)
 
 
@@ -168,8 +193,11 @@ def _alike(x: np.ndarray, y: np.ndarray) -> bool:
 
 def _read(table: Table, start: int) -> Expr:
     """The table at (head, query, key); axes of one entry are left out."""
-    index = [(query - start if start else query) if name == "query" else at
-             for name, at, size in zip(("head", "query", "key"), (head, query, key), table.shape, strict=True) if size > 1]  # fmt: skip
+    index = [
+        (query - start if start else query) if name == "query" else at
+        for name, at, size in zip(("head", "query", "key"), (head, query, key), table.shape, strict=True)
+        if size > 1
+    ]
     if not index:
         return lift(table.array.reshape(-1)[0])
     return frozen_table(table.array.reshape([size for size in table.shape if size > 1]), table.name)[tuple(index)]
@@ -180,8 +208,10 @@ def _of_entry(rule: Expr, entry: int) -> Expr:
 
     def read(node, *index):
         array = node.table.array
-        places = [min(max(int(part.value), 0), size - 1) if isinstance(part, Const) else slice(None)
-                  for part, size in zip(index, array.shape, strict=True)]  # fmt: skip
+        places = [
+            min(max(int(part.value), 0), size - 1) if isinstance(part, Const) else slice(None)
+            for part, size in zip(index, array.shape, strict=True)
+        ]
         rest = [part for part in index if not isinstance(part, Const)]
         first = array[tuple(place if isinstance(place, int) else 0 for place in places)]
         if not rest or (array[tuple(places)] == first).all():
@@ -190,8 +220,13 @@ def _of_entry(rule: Expr, entry: int) -> Expr:
             return Read(node.table, *index)
         return Read(frozen_table(array[tuple(places)], node.table.name), *rest)
 
-    return fold(rule, lambda node: node, lambda node: Const(entry) if node.name == "batch" else node, read,
-                lambda node, *args: _folded(Op(node.name, *args)))  # fmt: skip
+    return fold(
+        rule,
+        lambda node: node,
+        lambda node: Const(entry) if node.name == "batch" else node,
+        read,
+        lambda node, *args: _folded(Op(node.name, *args)),
+    )
 
 
 def _folded(node: Expr) -> Expr:
@@ -215,7 +250,8 @@ def reads(rule: Expr, name: str) -> bool:
 def _dense(rule: Expr) -> bool:
     """Whether a table is read by pairs of positions."""
     return any(
-        isinstance(node, Read) and len(node.index) > 1 and reads(node, "query") and reads(node, "key") for node in walk(rule)
+        isinstance(node, Read) and len(node.index) > 1 and reads(node, "query") and reads(node, "key")
+        for node in walk(rule)
     )
 
 

@@ -1,4 +1,6 @@
-"""What approximate attentions share: the projections of an exact layer, and how far the result is from the exact one."""
+"""What approximate attentions share: the projections of an exact layer, and how far the result is from the exact
+one.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,24 @@ __all__ = ["ApproximateAttention", "Deviation", "deviation"]
 class ApproximateAttention(torch.nn.Module):
     """A layer with the face and the parameters of `Attention`, and `mix` in place of softmax attention.
 
-    out = o(concat over h of mix(q_h, k_g, v_g)). Sizes as for `Attention`. The parameters q, k, v, o have the same names, so the
-    projections of an exact layer load with load_state_dict(…, strict=False).
+    out = o(concat over h of mix(q_h, k_g, v_g)). Sizes as for `Attention`. The parameters q, k, v, o have the same
+    names, so the projections of an exact layer load with load_state_dict(…, strict=False).
     """
 
     keeps: type | None = None  # what is taken as cache
     keeps_instead = "use LinearAttention or Performer, which keep sums"
 
     def __init__(
-        self, d_model: int, heads: int, kv_heads: int | None = None, *, head_dim: int | None = None, value_dim: int | None = None,
-        memory_dim: int | None = None, bias: bool = False,
-    ):  # fmt: skip
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        head_dim: int | None = None,
+        value_dim: int | None = None,
+        memory_dim: int | None = None,
+        bias: bool = False,
+    ):
         super().__init__()
         check = self.checks()
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
@@ -35,10 +44,20 @@ class ApproximateAttention(torch.nn.Module):
         self.head_dim = self.d_model // self.heads if head_dim is None else check.size("head_dim", head_dim)
         self.value_dim = self.head_dim if value_dim is None else check.size("value_dim", value_dim)
         self.memory_dim = self.d_model if memory_dim is None else check.size("memory_dim", memory_dim)
-        check.need(head_dim is not None or self.d_model % self.heads == 0, "heads do not divide d_model",
-                   f"d_model={d_model}, heads={heads}", "d_model to be a multiple of heads", "say head_dim=…")  # fmt: skip
-        check.need(self.heads % self.kv_heads == 0, "kv_heads do not divide heads", f"heads={heads}, kv_heads={kv_heads}",
-                   "heads to be a multiple of kv_heads", "kv_heads=1 fits every number of heads")  # fmt: skip
+        check.need(
+            head_dim is not None or self.d_model % self.heads == 0,
+            "heads do not divide d_model",
+            f"d_model={d_model}, heads={heads}",
+            "d_model to be a multiple of heads",
+            "say head_dim=…",
+        )
+        check.need(
+            self.heads % self.kv_heads == 0,
+            "kv_heads do not divide heads",
+            f"heads={heads}, kv_heads={kv_heads}",
+            "heads to be a multiple of kv_heads",
+            "kv_heads=1 fits every number of heads",
+        )
         check.done()
         self.q = torch.nn.Linear(self.d_model, self.heads * self.head_dim, bias)
         self.k = torch.nn.Linear(self.memory_dim, self.kv_heads * self.head_dim, bias)
@@ -51,17 +70,32 @@ class ApproximateAttention(torch.nn.Module):
     def forward(self, x: torch.Tensor, memory=None, *, mask=None, cache=None, positions=None) -> torch.Tensor:
         """x (B, n, d_model) -> (B, n, d_model).
 
-        memory (B, m, memory_dim): what is attended instead of x. mask: None, rg.causal(), conditions on keys or on rows such as
-        rg.lengths(n), or booleans (…, 1, K). cache: what the kind of layer keeps of the rows before.
+        memory (B, m, memory_dim): what is attended instead of x. mask: None, rg.causal(), conditions on keys or on rows
+        such as rg.lengths(n), or booleans (…, 1, K). cache: what the kind of layer keeps of the rows before.
         """
         q, k, v = self.projected(x, memory)
         check = self.checks()
-        check.need(positions is None, "the layer has no use for positions", f"positions={positions!r}", "positions=None",
-                   "tell the rows where they stand before the first layer: Sinusoidal or Learned")  # fmt: skip
-        check.need(cache is None or (self.keeps is not None and isinstance(cache, self.keeps)), "not what this layer keeps",
-                   f"cache={cache!r}", f"a {self.keeps.__name__}" if self.keeps else "cache=None", self.keeps_instead)  # fmt: skip
-        check.need(memory is None or cache is None, "a memory is not appended to a cache", "both memory and cache",
-                   "one of them", "leave the cache to the rows' own attention")  # fmt: skip
+        check.need(
+            positions is None,
+            "the layer has no use for positions",
+            f"positions={positions!r}",
+            "positions=None",
+            "tell the rows where they stand before the first layer: Sinusoidal or Learned",
+        )
+        check.need(
+            cache is None or (self.keeps is not None and isinstance(cache, self.keeps)),
+            "not what this layer keeps",
+            f"cache={cache!r}",
+            f"a {self.keeps.__name__}" if self.keeps else "cache=None",
+            self.keeps_instead,
+        )
+        check.need(
+            memory is None or cache is None,
+            "a memory is not appended to a cache",
+            "both memory and cache",
+            "one of them",
+            "leave the cache to the rows' own attention",
+        )
         check.done()
         return self.o(join_heads(self.mixed(q, k, v, mask, cache)))
 
@@ -78,25 +112,39 @@ class ApproximateAttention(torch.nn.Module):
         """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E), in about linear time."""
         raise NotImplementedError
 
-    def projected(self, x: torch.Tensor, memory: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def projected(
+        self, x: torch.Tensor, memory: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries (B, H, n, D), keys (B, G, m, D) and values (B, G, m, E)."""
         source, check = x if memory is None else memory, self.checks()
-        check.need(x.ndim == 3 and x.shape[-1] == self.d_model, "x does not fit the layer", f"{tuple(x.shape)}",
-                   f"(B, n, {self.d_model})", "the layout is (batch, rows, d_model)")  # fmt: skip
+        check.need(
+            x.ndim == 3 and x.shape[-1] == self.d_model,
+            "x does not fit the layer",
+            f"{tuple(x.shape)}",
+            f"(B, n, {self.d_model})",
+            "the layout is (batch, rows, d_model)",
+        )
         name = "x" if memory is None else "the memory"
-        check.need(source.ndim == 3 and source.shape[-1] == self.memory_dim, f"{name} does not fit the keys and values",
-                   f"{tuple(source.shape)}", f"(B, m, {self.memory_dim})", "pass what they were made for as memory=…")  # fmt: skip
+        check.need(
+            source.ndim == 3 and source.shape[-1] == self.memory_dim,
+            f"{name} does not fit the keys and values",
+            f"{tuple(source.shape)}",
+            f"(B, m, {self.memory_dim})",
+            "pass what they were made for as memory=…",
+        )
         check.done()
-        return split_heads(self.q(x), self.heads), *(split_heads(part(source), self.kv_heads) for part in (self.k, self.v))
+        return split_heads(self.q(x), self.heads), *(
+            split_heads(part(source), self.kv_heads) for part in (self.k, self.v)
+        )
 
 
 @dataclass(frozen=True)
 class Deviation:
     """How far an approximation is from the exact result, relative to its size.
 
-    overall: ‖approximate − exact‖ / ‖exact‖ over all rows and heads. worst: the largest of single rows. uniform: what `overall`
-    would be if every row gave the mean of the values that it may see; an approximation that does no better knows nothing of
-    queries and keys.
+    overall: ‖approximate − exact‖ / ‖exact‖ over all rows and heads. worst: the largest of single rows. uniform: what
+    `overall` would be if every row gave the mean of the values that it may see; an approximation that does no better
+    knows nothing of queries and keys.
     """
 
     overall: float
@@ -108,8 +156,11 @@ class Deviation:
 
 
 @torch.no_grad()
-def deviation(layer: ApproximateAttention, x: torch.Tensor, memory: torch.Tensor | None = None, *, mask=None) -> Deviation:
-    """How far the heads of an approximate layer are from softmax attention with the same queries, keys, values and mask.
+def deviation(
+    layer: ApproximateAttention, x: torch.Tensor, memory: torch.Tensor | None = None, *, mask=None
+) -> Deviation:
+    """How far the heads of an approximate layer are from softmax attention with the same queries, keys, values and
+    mask.
 
     The exact result is regard's own, so no matrix is built for it either. It is taken before the projection o.
 

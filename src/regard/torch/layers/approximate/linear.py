@@ -1,4 +1,6 @@
-"""Linear attention: a product of features in place of exp(q·k), so that sums over the keys are enough, in whatever pieces."""
+"""Linear attention: a product of features in place of exp(q·k), so that sums over the keys are enough, in whatever
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ def linear_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention whose weights are products of features that are not negative.
 
-    out_i = φ(q_i)·S / φ(q_i)·z,  S = Σ_j φ(k_j) v_jᵀ,  z = Σ_j φ(k_j), over all keys, or where causal over the keys up to row i.
+    out_i = φ(q_i)·S / φ(q_i)·z,  S = Σ_j φ(k_j) v_jᵀ,  z = Σ_j φ(k_j),
+    over all keys, or where causal over the keys up to row i.
 
-    q (…, H, Q, F) and k (…, G, K, F): the features φ, H a multiple of G; v (…, G, K, E) -> out (…, H, Q, E) in v's dtype and
-    the sums S and z side by side, (…, G, F, E + 1). sums: those of all keys before. Where causal, Q = K.
+    q (…, H, Q, F) and k (…, G, K, F): the features φ, H a multiple of G; v (…, G, K, E) -> out (…, H, Q, E) in v's
+    dtype and the sums S and z side by side, (…, G, F, E + 1). sums: those of all keys before. Where causal, Q = K.
 
     Time grows with Q + K. Sums are float32, for float64 float64. A row whose weights are all 0 gives 0.
 
@@ -45,7 +48,7 @@ def linear_attention(
 
 def _all(
     q: torch.Tensor, k: torch.Tensor, values: torch.Tensor, before: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor]:
     """What every row finds over all keys, and the sums."""
     sums = before + k.mT @ values
     return q @ sums.unsqueeze(-3), sums
@@ -53,8 +56,10 @@ def _all(
 
 def _causal(
     q: torch.Tensor, k: torch.Tensor, values: torch.Tensor, before: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What each row finds up to itself, and the sums after the last: pairs within a chunk, sums of the chunks before."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What each row finds up to itself, and the sums after the last: pairs within a chunk, sums of the chunks
+    before.
+    """
     rows = k.shape[-2]
     size = min(CHUNK, max(rows, 1))
     filled = torch.nn.functional.pad  # rows of zeros behind the last weigh nothing
@@ -90,13 +95,14 @@ class LinearState:
 
 
 class LinearAttention(ApproximateAttention):
-    """Attention with weights φ(q)·φ(k), φ(x) = elu(x) + 1, in place of exp(q·k): linear in the length, or a step at a time.
+    """Attention with weights φ(q)·φ(k), φ(x) = elu(x) + 1, in place of exp(q·k): linear in the length, or a step at a
+    time.
 
     out_i = φ(q_i)·Σ φ(k_j) v_jᵀ / φ(q_i)·Σ φ(k_j)
 
-    Sizes and parameters as for `Attention`. It does not approximate softmax attention, it replaces it: weights are flatter, and
-    a model must be trained with it. With mask=rg.causal() and a `LinearState` as cache it is a recurrent network: the same
-    numbers, and a token costs the same however many came before.
+    Sizes and parameters as for `Attention`. It does not approximate softmax attention, it replaces it: weights are
+    flatter, and a model must be trained with it. With mask=rg.causal() and a `LinearState` as cache it is a recurrent
+    network: the same numbers, and a token costs the same however many came before.
 
     Refused: masks that tie single rows to single keys.
 
@@ -122,8 +128,13 @@ class LinearAttention(ApproximateAttention):
 
     def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache) -> torch.Tensor:
         check = self.checks()
-        check.need(not parts.causal or q.shape[2] == k.shape[2], "causal rows over a memory", f"{q.shape[2]} rows, {k.shape[2]} keys",
-                   "one key for each row", "leave the mask out: a memory is seen by all rows")  # fmt: skip
+        check.need(
+            not parts.causal or q.shape[2] == k.shape[2],
+            "causal rows over a memory",
+            f"{q.shape[2]} rows, {k.shape[2]} keys",
+            "one key for each row",
+            "leave the mask out: a memory is seen by all rows",
+        )
         check.done()
         q, (k, v) = self.query_features(q), parts.hide(self.key_features(k), v)
         found, sums = linear_attention(q, k, v, causal=parts.causal, sums=None if cache is None else cache.sums)

@@ -16,11 +16,11 @@ class Linformer(ApproximateAttention):
 
     out_i = softmax(q_i (A k)ᵀ / √D) (B v),  A and B (rows, length), learned, shared by all heads
 
-    length: the longest that fits; shorter texts use the first columns. rows: how many mixtures are attended. Sizes and the other
-    parameters as for `Attention`; A and B are project_k and project_v.
+    length: the longest that fits; shorter texts use the first columns. rows: how many mixtures are attended. Sizes and
+    the other parameters as for `Attention`; A and B are project_k and project_v.
 
-    Refused: causal masks, for a mixture holds keys of every place; caches, for a new key would change every mixture; and what is
-    longer than length.
+    Refused: causal masks, for a mixture holds keys of every place; caches, for a new key would change every mixture;
+    and what is longer than length.
 
     Source: Wang et al. 2020.
 
@@ -31,12 +31,21 @@ class Linformer(ApproximateAttention):
     keeps_instead = "use LinearAttention or Performer: here a new key would change every row of A k"
 
     def __init__(
-        self, d_model: int, heads: int, kv_heads: int | None = None, *, length: int, rows: int, head_dim: int | None = None,
-        value_dim: int | None = None, memory_dim: int | None = None, bias: bool = False,
-    ):  # fmt: skip
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        length: int,
+        rows: int,
+        head_dim: int | None = None,
+        value_dim: int | None = None,
+        memory_dim: int | None = None,
+        bias: bool = False,
+    ):
         super().__init__(
             d_model, heads, kv_heads, head_dim=head_dim, value_dim=value_dim, memory_dim=memory_dim, bias=bias
-        )  # fmt: skip
+        )
         check = self.checks()
         self.length, self.rows = check.size("length", length), check.size("rows", rows)
         check.done()
@@ -48,14 +57,25 @@ class Linformer(ApproximateAttention):
 
     def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache) -> torch.Tensor:
         check = self.checks()
-        check.need(not parts.causal, "Linformer cannot be causal", "a causal mask", "rows that may see all keys",
-                   "use LinearAttention or Performer: each row of A k mixes keys of every place, later ones too")  # fmt: skip
-        check.need(k.shape[2] <= self.length, "longer than the projections", f"{k.shape[2]} keys", f"at most {self.length}",
-                   "make the layer with a larger length, or cut the text")  # fmt: skip
+        check.need(
+            not parts.causal,
+            "Linformer cannot be causal",
+            "a causal mask",
+            "rows that may see all keys",
+            "use LinearAttention or Performer: each row of A k mixes keys of every place, later ones too",
+        )
+        check.need(
+            k.shape[2] <= self.length,
+            "longer than the projections",
+            f"{k.shape[2]} keys",
+            f"at most {self.length}",
+            "make the layer with a larger length, or cut the text",
+        )
         check.done()
         k, v = parts.hide(k, v)
         few_k, few_v = (
-            projection[:, : k.shape[2]].to(k.dtype) @ each for projection, each in ((self.project_k, k), (self.project_v, v))
+            projection[:, : k.shape[2]].to(k.dtype) @ each
+            for projection, each in ((self.project_k, k), (self.project_v, v))
         )
         return self.attend(q, few_k, few_v)
 

@@ -1,4 +1,6 @@
-"""A mask taken apart, for layers that never meet a pair of query and key: an order, and conditions on rows and on keys."""
+"""A mask taken apart, for layers that never meet a pair of query and key: an order, and conditions on rows and on
+keys.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ __all__ = ["MaskParts"]
 
 @dataclass(frozen=True)
 class MaskParts:
-    """The mask `order & rows & keys`: order is causal or not, rows (B, H, Q, 1) and keys (B, H, K, 1) are booleans or None.
+    """The mask `order & rows & keys`: order is causal or not, rows (B, H, Q, 1) and keys (B, H, K, 1) are booleans or
+    None.
 
     B and H are 1 where a condition is the same for all.
 
@@ -57,7 +60,9 @@ class MaskParts:
         return cls(order, _held(of_rows, "query", rows, q), _held(of_keys, "key", keys, q))
 
     def hide(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values (B, G, K, …) with 0 in place of those that are not there, so that not even a NaN in them counts."""
+        """Keys and values (B, G, K, …) with 0 in place of those that are not there, so that not even a NaN in them
+        counts.
+        """
         if self.keys is None:
             return k, v
         if self.keys.shape[1] > 1:  # each query head has keys of its own then
@@ -95,6 +100,10 @@ def _booleans(where: str, mask, q: torch.Tensor, keys: int) -> torch.Tensor:
 
 
 def _tied(where: str, given: str):
-    return refuse(where, "the mask ties single rows to single keys, and no such pair is ever computed here", given,
-                  "None, rg.causal(), conditions on keys or on rows such as rg.lengths(n), or booleans (…, 1, K)",
-                  "use regard.torch.layers.Attention, which takes any mask")  # fmt: skip
+    return refuse(
+        where,
+        "the mask ties single rows to single keys, and no such pair is ever computed here",
+        given=given,
+        expected="None, rg.causal(), conditions on keys or on rows such as rg.lengths(n), or booleans (…, 1, K)",
+        fix="use regard.torch.layers.Attention, which takes any mask",
+    )

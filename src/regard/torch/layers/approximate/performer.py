@@ -32,12 +32,13 @@ def orthogonal_directions(count: int, depth: int, generator: torch.Generator | N
 class Performer(LinearAttention):
     """Softmax attention approximated by random features (FAVOR+), in linear time; with more features the error falls.
 
-    exp(q·k / √D) = E[φ(q)·φ(k)],  φ(x) = exp(ω·x′ − |x′|²/2) / √F,  x′ = x / D^(1/4),  ω ~ N(0, I) orthogonal in blocks of D
+    exp(q·k / √D) = E[φ(q)·φ(k)],  φ(x) = exp(ω·x′ − |x′|²/2) / √F,
+    x′ = x / D^(1/4),  ω ~ N(0, I) orthogonal in blocks of D
 
-    features (F): how many, by default D·ln D rounded up to a multiple of 8; the error falls as 1/√F, and grows quickly with the
-    length of queries and keys. `redraw` draws them anew, which training does now and then so that nothing is learned about one
-    draw; they are a buffer of the state_dict, because a trained model goes with its draw. All heads share them.
-    All else as for `LinearAttention`, `LinearState` included.
+    features (F): how many, by default D·ln D rounded up to a multiple of 8; the error falls as 1/√F, and grows quickly
+    with the length of queries and keys. `redraw` draws them anew, which training does now and then so that nothing is
+    learned about one draw; they are a buffer of the state_dict, because a trained model goes with its draw. All heads
+    share them. All else as for `LinearAttention`, `LinearState` included.
 
     A key's features are 0 in float32 where |k|² / (2·√D) passes about 100: such a model needs normalised keys.
 
@@ -50,12 +51,20 @@ class Performer(LinearAttention):
     directions: torch.Tensor
 
     def __init__(
-        self, d_model: int, heads: int, kv_heads: int | None = None, *, features: int | None = None, head_dim: int | None = None,
-        value_dim: int | None = None, memory_dim: int | None = None, bias: bool = False,
-    ):  # fmt: skip
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        features: int | None = None,
+        head_dim: int | None = None,
+        value_dim: int | None = None,
+        memory_dim: int | None = None,
+        bias: bool = False,
+    ):
         super().__init__(
             d_model, heads, kv_heads, head_dim=head_dim, value_dim=value_dim, memory_dim=memory_dim, bias=bias
-        )  # fmt: skip
+        )
         check = self.checks()
         usual = -(-math.ceil(self.head_dim * math.log(self.head_dim)) // 8) * 8 or 8
         count = usual if features is None else check.size("features", features)

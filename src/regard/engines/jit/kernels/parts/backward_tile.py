@@ -1,9 +1,11 @@
-"""The backward pass of one visit, element by element: from scores and dP to weights and the gradients of scores and of tables.
+"""The backward pass of one visit, element by element: from scores and dP to weights and the gradients of scores and of
+tables.
 
     P = 2**(exponent · (s' - top)) / total        dS' = P ∘ (dP + rest)        dS = dS' ∘ ∂s'/∂s        s' = score(s)
 
-The partial derivatives are expressions too (`readings.adjoints`), emitted beside the score, so that what both need is computed once.
-A removed pair gets exactly 0, by choosing and not by multiplying: -0, which adds nothing but can be told from what is merely small.
+The partial derivatives are expressions too (`readings.adjoints`), emitted beside the score, so that what both need is
+computed once. A removed pair gets exactly 0, by choosing and not by multiplying: -0, which adds nothing but can be told
+from what is merely small.
 """
 
 from __future__ import annotations
@@ -27,15 +29,28 @@ __all__ = ["Pullback"]
 
 
 class Pullback:
-    """Mask, score and partial derivatives on lanes; what depends on the query is computed once per visit, on the key once per key.
+    """Mask, score and partial derivatives on lanes; what depends on the query is computed once per visit, on the key
+    once per key.
 
-    partials: ∂s'/∂leaf for the score and the reads of tables whose gradients are wanted. gradients: per such table the address of
-    its gradient, float64, contiguous. room: working memory for two vectors of float64.
+    partials: ∂s'/∂leaf for the score and the reads of tables whose gradients are wanted. gradients: per such table the
+    address of its gradient, float64, contiguous. room: working memory for two vectors of float64.
     """
 
-    def __init__(self, code: Code, tools: Multiplier, vectors: int, arg: Block, mask: Expr | None, score: Expr | None,
-                 partials: dict[Expr, Expr], constants: list[Const], tables: list[Table], wide: bool, room,
-                 dropout: Dropout | None):  # fmt: skip
+    def __init__(
+        self,
+        code: Code,
+        tools: Multiplier,
+        vectors: int,
+        arg: Block,
+        mask: Expr | None,
+        score: Expr | None,
+        partials: dict[Expr, Expr],
+        constants: list[Const],
+        tables: list[Table],
+        wide: bool,
+        room,
+        dropout: Dropout | None,
+    ):
         self.code, self.tools, self.vectors, self.arg, self.tables = code, tools, vectors, arg, tables
         self.mask, self.score, self.partials = mask, score, partials
         self.room, self.dropout = room, dropout
@@ -45,10 +60,15 @@ class Pullback:
         self.whole = I64 if wide else I32
         numbers = {id(node): number for number, node in enumerate(constants)}
         decides = frozenset().union(*(deciding(root) for root in (score, *partials.values())))
-        self.rules = [] if score is None else [score, *partials.values(), *(part for read in self.reads for part in read.index)]
+        self.rules = (
+            [] if score is None else [score, *partials.values(), *(part for read in self.reads for part in read.index)]
+        )
         self.parts = [
             (Emitter(code, real, self.whole, arg, numbers, tables, chosen), roots)
-            for real, roots, chosen in ((F64, [] if mask is None else [mask], frozenset()), (self.real, self.rules, decides))
+            for real, roots, chosen in (
+                (F64, [] if mask is None else [mask], frozenset()),
+                (self.real, self.rules, decides),
+            )
         ]
         self.gradients: dict[int, Any] = {}
 
@@ -72,7 +92,8 @@ class Pullback:
                     scope.prepare(root)
             self.scopes.append(scopes)
         steps = [
-            ir.Constant(vector(I32, lanes), [number * lanes + lane for lane in range(lanes)]) for number in range(self.vectors)
+            ir.Constant(vector(I32, lanes), [number * lanes + lane for lane in range(lanes)])
+            for number in range(self.vectors)
         ]
         self.dead = [code.icmp_signed(">=", step, code.splat(code.trunc(count, I32), lanes)) for step in steps]
         if self.dropout is not None:
@@ -81,9 +102,11 @@ class Pullback:
     def apply(
         self, scores: Matrix, dp: Matrix, p: Matrix, ds: Matrix, rows: Matrix, base, first, last, end, masked: bool
     ) -> None:
-        """Rows first … last of P and dS from those of S and dP, rows up to `end` as if removed; gradients of tables grow.
+        """Rows first … last of P and dS from those of S and dP, rows up to `end` as if removed; gradients of tables
+        grow.
 
-        base: the key of row 0. rows: three rows of lanes, the shift that is taken from a score, the inverse of the total, and rest.
+        base: the key of row 0. rows: three rows of lanes, the shift that is taken from a score, the inverse of the
+        total, and rest.
         """
         code, tools = self.code, self.tools
         with code.loop(last, end) as loop:
@@ -103,8 +126,10 @@ class Pullback:
             for number, scopes in enumerate(self.scopes):
                 logit = tools.get(s_at, number)
                 logit = logit if self.score is None else code.fmul(logit, self.factor)
-                inner = [self._scope(scope, roots, key, known) for scope, (_, roots), known in
-                         zip(scopes, self.parts, shared, strict=True)]  # fmt: skip
+                inner = [
+                    self._scope(scope, roots, key, known)
+                    for scope, (_, roots), known in zip(scopes, self.parts, shared, strict=True)
+                ]
                 rule = inner[1].scope(score=logit)
                 logit = logit if self.score is None else self._number(rule.value(self.score))
                 removed = code.or_(code.fcmp_ordered("==", logit, code.number(-math.inf, logit)), self.dead[number])
@@ -164,10 +189,12 @@ class Pullback:
             return value if element(value) == self.real else convert(value, self.type)
         return code.sitofp(value, self.type)
 
-    # tables ---------------------------------------------------------------------------------------------------------------------
+    # tables -----------------------------------------------------------------------------------------------------------
 
     def _offset(self, read: Read, rule: Emitter):
-        """Where the gradient of what is read lies, in bytes from the first: a vector only if it differs between lanes."""
+        """Where the gradient of what is read lies, in bytes from the first: a vector only if it differs between
+        lanes.
+        """
         code = self.code
         number = next(at for at, known in enumerate(self.tables) if known is read.table)
         sizes = self.arg.tables[number][1]

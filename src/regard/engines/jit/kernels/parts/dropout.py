@@ -1,11 +1,13 @@
-"""Dropout on lanes: the numbers of `regard.language.dropout`, four keys at a time, kept as one bit per pair until a weight asks.
+"""Dropout on lanes: the numbers of `regard.language.dropout`, four keys at a time, kept as one bit per pair until a
+weight asks.
 
     open(batch, heads, queries)   once per tile: what the counters of every lane begin with
     draw(first, count)            once per block of keys: rows of bits; `first` is a multiple of 4, as blocks are
     factor(number, row)           0 or 1 / (1 - rate) in the lanes of a vector, for a key of the block
 
-A product of 32 by 32 bits takes a lane of 64, so every vector is drawn in as many parts as its lanes need; what the upper half of
-such a lane holds is of no account until the end. What all lanes share (the key, one head, the first rounds) stays scalar.
+A product of 32 by 32 bits takes a lane of 64, so every vector is drawn in as many parts as its lanes need; what the
+upper half of such a lane holds is of no account until the end. What all lanes share (the key, one head, the first
+rounds) stays scalar.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def slots(dropout: counting.Dropout) -> dict[str, int | float]:
 
 
 def room(keys: int, rows: int, lanes: int) -> int:
-    """Bytes of working memory for a block of so many keys and query rows: a bit per pair, and at least a byte per vector."""
+    """Bytes of working memory for a block of so many keys and query rows: a bit per pair, and at least a byte per
+    vector.
+    """
     return keys * rows // min(lanes, 8)
 
 
@@ -50,7 +54,9 @@ class Dropout:
         self.factors = code.number(0.0, type), arg.factor("dropout_scale", type)
 
     def open(self, batch, heads: list, queries: list) -> None:
-        """The counters of a tile: its batch entry; per vector the head (a scalar, or one per lane) and the positions of its lanes."""
+        """The counters of a tile: its batch entry; per vector the head (a scalar, or one per lane) and the positions of
+        its lanes.
+        """
         self.batch = batch
         self.counters = [(self._parts(query), self._parts(head)) for query, head in zip(queries, heads, strict=True)]
 
@@ -59,7 +65,9 @@ class Dropout:
         code, lanes = self.code, self.lanes
         if not is_vector(value):
             return [value if value.type == I64 else code.sext(value, I64)] * (lanes // self.part)
-        cuts = [code.shuffle(value, value, list(range(first, first + self.part))) for first in range(0, lanes, self.part)]
+        cuts = [
+            code.shuffle(value, value, list(range(first, first + self.part))) for first in range(0, lanes, self.part)
+        ]
         return [cut if cut.type.element == I64 else code.sext(cut, vector(I64, self.part)) for cut in cuts]
 
     def draw(self, first, count) -> None:
@@ -68,7 +76,9 @@ class Dropout:
         with code.loop(code.index(0), count, TOGETHER) as loop:
             four = code.lshr(code.add(first, loop.index), code.index(2))
             for number, (queries, heads) in enumerate(self.counters):
-                parts = [self._words([four, query, head, self.batch]) for query, head in zip(queries, heads, strict=True)]
+                parts = [
+                    self._words([four, query, head, self.batch]) for query, head in zip(queries, heads, strict=True)
+                ]
                 for key, words in enumerate(zip(*parts, strict=True)):
                     row = code.add(loop.index, code.index(key))
                     self._put(code.icmp_unsigned(">=", self._joined(list(words)), self.threshold), number, row)
@@ -111,7 +121,9 @@ class Dropout:
         self.code.put(bits if self.lanes >= 8 else self.code.zext(bits, BYTE), self._place(number, row))
 
     def factor(self, number: int, row):
-        """What the weights of a vector of lanes are multiplied by, for a row of the block; a dropped weight keeps its sign."""
+        """What the weights of a vector of lanes are multiplied by, for a row of the block; a dropped weight keeps its
+        sign.
+        """
         code, lanes = self.code, self.lanes
         bits = code.get(self._place(number, row), ir.IntType(max(lanes, 8)))
         kept = code.bitcast(bits if lanes >= 8 else code.trunc(bits, ir.IntType(lanes)), vector(I1, lanes))

@@ -1,8 +1,9 @@
 """Who may add when: tasks that share a sum add to it in the order of their numbers, whatever the threads do.
 
-A task publishes the tile of queries at which it is; whoever adds to that tile waits until every earlier task of the same head is past
-it. Earlier tasks have been taken before, so they are running or done, and nobody waits for ever. Gradients of tables that a task
-cannot own are summed in a copy of its own, and copies are added up in the order of the tasks.
+A task publishes the tile of queries at which it is; whoever adds to that tile waits until every earlier task of the
+same head is past it. Earlier tasks have been taken before, so they are running or done, and nobody waits for ever.
+Gradients of tables that a task cannot own are summed in a copy of its own, and copies are added up in the order of the
+tasks.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ PATIENCE = 1023  # looks between two moments in which the processor is given to 
 
 
 class Turns:
-    """progress: per key head and tile of keys, the tile of queries that its task is at. finished: per key head, a number of tiles of
-    keys that surely are done. flushed: how many tasks have added up their copies.
+    """progress: per key head and tile of keys, the tile of queries that its task is at. finished: per key head, a
+    number of tiles of keys that surely are done. flushed: how many tasks have added up their copies.
     """
 
     def __init__(self, code: Code, arg: Block, target: Target):

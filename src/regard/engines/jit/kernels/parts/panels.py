@@ -1,8 +1,10 @@
-"""The elements of k and v as the products take them: where they lie, or from a panel, a copy of the block in another form.
+"""The elements of k and v as the products take them: where they lie, or from a panel, a copy of the block in another
+form.
 
     float32, float64        in place, with any strides
     16 bit                  widened to float32, once per block
-    bfloat16, by pairs      k in place: two neighbours in depth are a word. v interleaved: two neighbouring keys are a word
+    bfloat16, by pairs      k in place: two neighbours in depth are a word;
+                            v interleaved: two neighbouring keys are a word
 
 A panel costs a few percent of the products that read it.
 """
@@ -81,7 +83,9 @@ class Values:
             return
         whole = code.sdiv(count, code.index(2))
         with code.loop(code.index(0), whole) as pair:
-            low, high = (tile.row("v", code.add(code.mul(pair.index, code.index(2)), code.index(part))) for part in (0, 1))
+            low, high = (
+                tile.row("v", code.add(code.mul(pair.index, code.index(2)), code.index(part))) for part in (0, 1)
+            )
             self._interleave(low, high, self._panel_row(pair.index))
         with code.when(code.icmp_signed("!=", code.mul(whole, code.index(2)), count)):
             self._interleave(tile.row("v", code.mul(whole, code.index(2))), None, self._panel_row(whole))
@@ -102,7 +106,11 @@ class Values:
                 code.put(code.shuffle(a, b, order), code.at(place, 2 * lanes * half))
         with code.loop(code.index(squares), code.index(E)) as depth:
             a = code.zext(code.get(tile.column(low, "v", depth.index), I16), I32)
-            b = code.index(0, I32) if high is None else code.zext(code.get(tile.column(high, "v", depth.index), I16), I32)
+            b = (
+                code.index(0, I32)
+                if high is None
+                else code.zext(code.get(tile.column(high, "v", depth.index), I16), I32)
+            )
             word = code.or_(a, code.shl(b, code.index(16, I32)))
             code.put(word, code.at(target, code.mul(depth.index, code.index(4))))
 
@@ -114,7 +122,11 @@ class Values:
 
     def column(self, row, depth):
         """The address of an element of a row."""
-        return self.tile.column(row, "v", depth) if self.placed else self.code.at(row, self.code.mul(depth, self.code.index(4)))
+        return (
+            self.tile.column(row, "v", depth)
+            if self.placed
+            else self.code.at(row, self.code.mul(depth, self.code.index(4)))
+        )
 
     def element(self, place, further: int):
         """What lies some elements from a place, in every lane."""
@@ -143,5 +155,6 @@ def _widen_row(code: Code, tile: Tile, name: str, source, target, depth: int) ->
         )
     with code.loop(code.index(squares), code.index(depth)) as loop:
         code.put(
-            tile.form.load(code, tile.column(source, name, loop.index)), code.at(target, code.mul(loop.index, code.index(4)))
+            tile.form.load(code, tile.column(source, name, loop.index)),
+            code.at(target, code.mul(loop.index, code.index(4))),
         )

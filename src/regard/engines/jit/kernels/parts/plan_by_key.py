@@ -1,8 +1,9 @@
-"""A plan read from the side of the keys: which tiles of queries visit a tile of keys, and which of its keys each of them meets.
+"""A plan read from the side of the keys: which tiles of queries visit a tile of keys, and which of its keys each of
+them meets.
 
-A plan lists keys per tile of queries. Sums over queries (gradients of keys and values, attention received) go the other way: they
-hold a tile of keys and walk over the tiles of queries that visit it. `visitors` says where that walk begins and ends, in time that
-grows with the runs; the kernel then finds a tile's keys by binary search (`meeting`).
+A plan lists keys per tile of queries. Sums over queries (gradients of keys and values, attention received) go the other
+way: they hold a tile of keys and walk over the tiles of queries that visit it. `visitors` says where that walk begins
+and ends, in time that grows with the runs; the kernel then finds a tile's keys by binary search (`meeting`).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def visitors(plan: Plan, keys: int) -> np.ndarray:
 def _least(groups: int, units: int, group, first, last, value, nothing: int) -> np.ndarray:
     """Per group and unit the least value of the spans first … last that hold it.
 
-    A span is the union of two spans whose length is a power of two; from the longest to the shortest, each hands its least to
-    its halves.
+    A span is the union of two spans whose length is a power of two; from the longest to the shortest, each hands its
+    least to its halves.
     """
     level = np.frexp(last - first)[1] - 1  # of the longest power of two inside
     below: Any = None
@@ -56,7 +57,8 @@ def _least(groups: int, units: int, group, first, last, value, nothing: int) -> 
 def meeting(code: Code, arg, group, tile, first, last):
     """The keys from `first` to `last` that a tile of queries visits: (first, last, mixed) of what spans all of them.
 
-    Nothing is visited where the first found is not below the last found. Runs with a gap between them count as mixed: the mask
+    Nothing is visited where the first found is not below the last found. Runs with a gap between them count as mixed:
+    the mask
     knows the gap. arg: a block with the slots offsets, runs and tiles.
     """
     offsets = code.at(arg.address("offsets"), code.mul(code.add(code.mul(group, arg["tiles"]), tile), code.index(8)))

@@ -1,11 +1,13 @@
-"""The two matrix products of a block of keys. Each is a register tile: elements of a row, broadcast, times vectors of lanes.
+"""The two matrix products of a block of keys. Each is a register tile: elements of a row, broadcast, times vectors of
+lanes.
 
     Sᵀ[key][lane]    =  Σ_depth  k[key][depth] · Qᵀ[depth][lane]
     Oᵀ[depth][lane]  =  α Oᵀ[depth][lane]  +  Σ_key  v[key][depth] · P[key][lane]
 
-Sums run in short chains (a stretch of depth, a block of keys) that are then added, which rounds less than one long chain. The order
-is the same whatever the tile: a lane's bits do not depend on how keys are grouped. Where the machine multiplies pairs of bfloat16,
-a step of either sum is two depths or two keys.
+Sums run in short chains (a stretch of depth, a block of keys) that are then added, which rounds less than one long
+chain. The order
+is the same whatever the tile: a lane's bits do not depend on how keys are grouped. Where the machine multiplies pairs
+of bfloat16, a step of either sum is two depths or two keys.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from .tile import BLOCK, Tile
 
 __all__ = ["add_values", "add_values_carefully", "multiply", "multiply_keys"]
 
-STRETCH = 32  # depths of a dot product summed in one chain: at D 64 and 128, 20 to 40 % less error for one percent more time
+STRETCH = (
+    32  # depths of a dot product summed in one chain: at D 64 and 128, 20 to 40 % less error for one percent more time
+)
 
 
 def multiply(code: Code, tile: Tile, element, lanes, total):
@@ -48,13 +52,17 @@ def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) 
             _add(code, tile, place, begins, _dots(code, tile, keys, rows, key, part.index, end, 4 if some > 1 else 1))
     if entire < keys.steps:
         begins = ir.Constant(I1, int(entire == 0))
-        _add(code, tile, place, begins, _dots(code, tile, keys, rows, key, code.index(entire), code.index(keys.steps), 1))
+        _add(
+            code, tile, place, begins, _dots(code, tile, keys, rows, key, code.index(entire), code.index(keys.steps), 1)
+        )
     for number in range(tile.vectors):
         run.see(number, [tile.get(place, number, row) for row in range(some)])
 
 
 def _dots(code: Code, tile: Tile, keys: Keys, rows: list, key, start, end, unroll: int) -> list:
-    """Sums over start … end of depth, for all rows and vectors; every round asks for its share of these keys' values."""
+    """Sums over start … end of depth, for all rows and vectors; every round asks for its share of these keys'
+    values.
+    """
     vectors = tile.vectors
     share = -(-tile.lines("v") * len(rows) * unroll // keys.steps)
     zero = code.number(0.0, tile.type)
@@ -101,7 +109,10 @@ def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> N
                 sums = []
                 for row in range(depths):
                     element = values.element(elements_at, row)
-                    sums += [multiply(code, tile, element, weights[n], loop.carried[row * vectors + n]) for n in range(vectors)]
+                    sums += [
+                        multiply(code, tile, element, weights[n], loop.carried[row * vectors + n])
+                        for n in range(vectors)
+                    ]
                 loop.carry(*sums)
             _add_to_output(code, tile, run, depth.index, loop.result)
 
@@ -113,8 +124,12 @@ def add_values_carefully(code: Code, tile: Tile, run: Running, values: Values, c
         with code.loop(code.index(0), count, 1, [zero] * vectors) as loop:
             element = values.element(values.column(values.row(loop.index), depth.index), 0)
             weights_at = tile.place(tile.s, loop.index)
-            loop.carry(*(_careful(code, tile, element, tile.get(weights_at, number), before)
-                         for number, before in enumerate(loop.carried)))  # fmt: skip
+            loop.carry(
+                *(
+                    _careful(code, tile, element, tile.get(weights_at, number), before)
+                    for number, before in enumerate(loop.carried)
+                )
+            )
         _add_to_output(code, tile, run, depth.index, loop.result)
 
 

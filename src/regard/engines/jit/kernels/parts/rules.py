@@ -1,7 +1,8 @@
 """Mask and score of a tile: the expressions on lanes, every part computed as seldom as it can be.
 
-What depends on batch, head and query is computed once per tile, what depends on the key alone once per key and shared by all
-vectors, the rest for every pair. Masks compute their float parts in float64, so that a mask means the same in every engine.
+What depends on batch, head and query is computed once per tile, what depends on the key alone once per key and shared
+by all vectors, the rest for every pair. Masks compute their float parts in float64, so that a mask means the same in
+every engine.
 """
 
 from __future__ import annotations
@@ -22,14 +23,29 @@ __all__ = ["Rules"]
 
 
 class Rules:
-    def __init__(self, code: Code, tile: Tile, arg: Block, mask: Expr | None, score: Expr | None,
-                 constants: list[Const], tables: list[Table], wide: bool):  # fmt: skip
+    def __init__(
+        self,
+        code: Code,
+        tile: Tile,
+        arg: Block,
+        mask: Expr | None,
+        score: Expr | None,
+        constants: list[Const],
+        tables: list[Table],
+        wide: bool,
+    ):
         self.code, self.tile, self.whole = code, tile, I64 if wide else I32
         numbers = {id(node): number for number, node in enumerate(constants)}
         self.parts = [
-            (Emitter(code, real, self.whole, arg, numbers, tables, deciding(score) if root is score else frozenset()), root)
-            for real, root in ((F64, mask), (tile.real, score)) if root is not None
-        ]  # fmt: skip
+            (
+                Emitter(
+                    code, real, self.whole, arg, numbers, tables, deciding(score) if root is score else frozenset()
+                ),
+                root,
+            )
+            for real, root in ((F64, mask), (tile.real, score))
+            if root is not None
+        ]
         self.mask, self.score = mask, score
 
     def open(self, b, h, first) -> None:
@@ -38,8 +54,10 @@ class Rules:
         h: the head, or the group of heads that share the tile; first: the position of its first row.
         """
         code, tile, lanes = self.code, self.tile, self.tile.lanes
-        b, h, first, Q, group = (value if self.whole == I64 else code.trunc(value, self.whole)
-                                 for value in (b, h, first, tile.arg["Q"], tile.arg["group"]))  # fmt: skip
+        b, h, first, Q, group = (
+            value if self.whole == I64 else code.trunc(value, self.whole)
+            for value in (b, h, first, tile.arg["Q"], tile.arg["group"])
+        )
         self.per_vector, self.heads, self.queries = [], [], []
         for number in range(tile.vectors):
             numbers = [number * lanes + lane for lane in range(lanes)]
@@ -93,8 +111,11 @@ class Rules:
                     known = set(scope.values)
                     scope.values.update(shared[part])
                     scope.prepare(root)
-                    shared[part] = {name: value for name, value in scope.values.items()
-                                    if name not in known and not is_vector(value)}  # fmt: skip
+                    shared[part] = {
+                        name: value
+                        for name, value in scope.values.items()
+                        if name not in known and not is_vector(value)
+                    }
                     found[root] = scope.scope(score=s).value(root)
                 if self.score is not None:
                     s = self._logit(found[self.score])

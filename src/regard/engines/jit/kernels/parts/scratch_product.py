@@ -1,10 +1,11 @@
-"""One matrix product on working memory, which all five of the backward pass are: an element, broadcast, times vectors of lanes.
+"""One matrix product on working memory, which all five of the backward pass are: an element, broadcast, times vectors
+of lanes.
 
     out[row][lane]  (+)=  Σ_term  a(row, term) · b[term][lane]
 
-`a` may lie transposed. Sums run in chains that are then added, which rounds less than one long chain; chains begin at fixed places,
-so the bits do not depend on how the work was cut. Where the machine multiplies pairs of bfloat16, an element is a word that holds
-two terms, and so are the lanes of b.
+`a` may lie transposed. Sums run in chains that are then added, which rounds less than one long chain; chains begin at
+fixed places, so the bits do not depend on how the work was cut. Where the machine multiplies pairs of bfloat16, an
+element is a word that holds two terms, and so are the lanes of b.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Multiplier:
         """The address of a number or a word."""
         code = self.code
         offset = code.mul(row, code.index(matrix.row))
-        return code.at(matrix.base, offset if column is None else code.add(offset, code.mul(column, code.index(self.size))))
+        return code.at(
+            matrix.base, offset if column is None else code.add(offset, code.mul(column, code.index(self.size)))
+        )
 
     def get(self, place, number: int, offset: int = 0, type=None):
         """A vector, counted from a place; of sums, unless a type is given."""
@@ -57,14 +60,28 @@ class Multiplier:
         return self.code.get(at, type or self.type, align=self.lanes * self.size)
 
     def put(self, value, place, number: int, offset: int = 0) -> None:
-        self.code.put(value, self.code.at(place, offset + number * self.lanes * self.size), align=self.lanes * self.size)
+        self.code.put(
+            value, self.code.at(place, offset + number * self.lanes * self.size), align=self.lanes * self.size
+        )
 
-    def __call__(self, out: Matrix, a: Matrix, b: Matrix, width: int, rows: Span, terms: Span, *,
-                 turned: bool = False, anew: bool = False, chain: int | None = CHAIN, marked: str = "") -> None:  # fmt: skip
+    def __call__(
+        self,
+        out: Matrix,
+        a: Matrix,
+        b: Matrix,
+        width: int,
+        rows: Span,
+        terms: Span,
+        *,
+        turned: bool = False,
+        anew: bool = False,
+        chain: int | None = CHAIN,
+        marked: str = "",
+    ) -> None:
         """Rows (first, last), terms (first, last) and `width` columns.
 
-        turned: a lies as [term][row]. anew: the product replaces what lay there. chain: None is one chain. marked: "a" or "b" holds
-        -0 where a product is to be left out, because the other may be NaN: slower, the same bits.
+        turned: a lies as [term][row]. anew: the product replaces what lay there. chain: None is one chain. marked: "a"
+        or "b" holds -0 where a product is to be left out, because the other may be NaN: slower, the same bits.
         """
         code, vectors = self.code, width // self.lanes
         entire = vectors // self.widest * self.widest
@@ -74,7 +91,8 @@ class Multiplier:
             high = 1 if marked else self.sums // some
             with code.loop(code.index(first * self.lanes), code.index(last * self.lanes), some * self.lanes) as column:
                 out_at, b_at = (
-                    Matrix(code.at(part.base, code.mul(column.index, code.index(self.size))), part.row) for part in (out, b)
+                    Matrix(code.at(part.base, code.mul(column.index, code.index(self.size))), part.row)
+                    for part in (out, b)
                 )
                 with code.loop(*rows, high) as row:
                     if chain is None:
@@ -83,7 +101,9 @@ class Multiplier:
                         with code.loop(*terms, chain) as part:
                             end = code.smaller_int(code.add(part.index, code.index(chain)), terms[1])
                             begins = code.icmp_signed("==", part.index, terms[0]) if anew else False
-                            self._tile(out_at, a, b_at, some, row.index, high, (part.index, end), turned, begins, marked)
+                            self._tile(
+                                out_at, a, b_at, some, row.index, high, (part.index, end), turned, begins, marked
+                            )
 
     def _tile(
         self, out: Matrix, a: Matrix, b: Matrix, some: int, row, high: int, terms: Span, turned: bool, anew, marked: str

@@ -3,9 +3,9 @@
     m' = max(m, block maximum)     α = 2**(exponent · (m - m'))
     p = 2**(exponent · (s - m'))   l' = α l + Σ p
 
-The exponent (scale · log2 e) is positive. The difference comes first: it is exact where it matters, so the largest p is 1 however
-large the scores are. A lane that has seen nothing has m = -inf; its shift is 0 instead, so that -inf - -inf never happens: p is
-0, and so is the final weight.
+The exponent (scale · log2 e) is positive. The difference comes first: it is exact where it matters, so the largest p is
+1 however large the scores are. A lane that has seen nothing has m = -inf; its shift is 0 instead, so that -inf - -inf
+never happens: p is 0, and so is the final weight.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class Running:
         return self._get("alpha", number)
 
     def take(self, number: int, maximum, total):
-        """Another part of the same rows joins: its m and l. Gives the factor of the other's output; `factor` has one's own."""
+        """Another part of the same rows joins: its m and l. Gives the factor of the other's output; `factor` has one's
+        own.
+        """
         code = self.code
         shift = self._raise(number, self._get("maximum", number), maximum, self.exponent)
         factor = special.softmax_exp2(code, code.fsub(maximum, shift), *self.exponent)
@@ -105,7 +107,8 @@ class Running:
         return self._get("maximum", number), self._get("total", number)
 
     def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None, pairs: bool) -> None:
-        """Scores become p in place, and l grows by them; then dropout falls. mark: a removed key's p is -0, which adds nothing but
+        """Scores become p in place, and l grows by them; then dropout falls. mark: a removed key's p is -0, which adds
+        nothing but
         can be told. pairs: rows 2j and 2j + 1 become row j of words, each p rounded to bfloat16.
         """
         code, step = self.code, 2 if pairs else 1
@@ -160,15 +163,18 @@ class Running:
             self._raise(number, code.fmul(before, self.unit), reached, natural)
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
-                p = special.softmax_exp2(code, code.fsub(sink(loop.index, number), self._get("shift", number)), *natural)
+                p = special.softmax_exp2(
+                    code, code.fsub(sink(loop.index, number), self._get("shift", number)), *natural
+                )
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
     def normalizers(self) -> list[Callable]:
-        """Per vector, a function of a value: α · value / l, rounded like a division; 0 where nothing was seen, whatever the sinks
-        made of l.
+        """Per vector, a function of a value: α · value / l, rounded like a division; 0 where nothing was seen, whatever
+        the sinks made of l.
         """
         return [
-            self._normalizer(*(self._get(row, number) for row in ("total", "alpha", "seen"))) for number in range(self.vectors)
+            self._normalizer(*(self._get(row, number) for row in ("total", "alpha", "seen")))
+            for number in range(self.vectors)
         ]
 
     def _normalizer(self, total, alpha, seen) -> Callable:
@@ -190,7 +196,8 @@ class Running:
     def finish(self) -> None:
         """After `add_sinks` and `normalizers`: lse, top and total lie in rows, ready for `store`.
 
-        lse = m + ln l, -inf where nothing was seen. A weight is 2**(exponent · (s - top)) / total: more exact than through lse.
+        lse = m + ln l, -inf where nothing was seen. A weight is 2**(exponent · (s - top)) / total: more exact than
+        through lse.
         """
         code = self.code
         for number in range(self.vectors):

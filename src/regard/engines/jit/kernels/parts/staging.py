@@ -1,7 +1,8 @@
-"""Rows of the caller's arrays in working memory and back: any strides, any dtype, padded with zeros, transposed, paired.
+"""Rows of the caller's arrays in working memory and back: any strides, any dtype, padded with zeros, transposed,
+paired.
 
-Where pairs of bfloat16 are multiplied, rows keep their 16 bits; what is transposed is then words of two neighbours in depth, and
-pairs of rows are made into one row of words.
+Where pairs of bfloat16 are multiplied, rows keep their 16 bits; what is transposed is then words of two neighbours in
+depth, and pairs of rows are made into one row of words.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ class Staging:
     def _step(self, name: str):
         return self.code.index(self.form.itemsize) if self.unit[name] else self.arg[f"{name}_depth"]
 
-    def load(self, name: str, source, count, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False) -> None:
-        """`count` rows from an address; zeros fill the depth up to `padded` and the rows up to `rows`. narrow: keep 16 bits."""
+    def load(
+        self, name: str, source, count, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False
+    ) -> None:
+        """`count` rows from an address; zeros fill the depth up to `padded` and the rows up to `rows`. narrow: keep 16
+        bits.
+        """
         code, lanes = self.code, self.lanes
         entire = depth // lanes * lanes if self.unit[name] else 0
         size = self.form.itemsize if narrow else self.size
@@ -90,8 +95,17 @@ class Staging:
         with code.loop(code.ashr(first, code.index(1)), code.ashr(last, code.index(1))) as row:
             at, to = code.mul(row.index, code.index(2 * source.row)), self.tools.place(into, row.index)
             for number in range(columns // self.lanes):
-                low, high = (code.zext(code.get(code.at(code.at(source.base, at), step * source.row + 2 * self.lanes * number), half,
-                                                2 * self.lanes), wide) for step in range(2))  # fmt: skip
+                low, high = (
+                    code.zext(
+                        code.get(
+                            code.at(code.at(source.base, at), step * source.row + 2 * self.lanes * number),
+                            half,
+                            2 * self.lanes,
+                        ),
+                        wide,
+                    )
+                    for step in range(2)
+                )
                 self.tools.put(code.or_(low, code.shl(high, code.whole(16, wide))), to, number)
 
     def finite(self, matrix: Matrix, rows: int, columns: int):
@@ -102,7 +116,9 @@ class Staging:
         with code.loop(code.index(0), code.index(rows), 1, [start]) as row:
             place = self.tools.place(matrix, row.index)
             with code.loop(code.index(0), code.index(columns), self.lanes, [row.carried[0]]) as column:
-                value = code.get(code.at(place, code.mul(column.index, code.index(self.size))), kind, self.lanes * self.size)
+                value = code.get(
+                    code.at(place, code.mul(column.index, code.index(self.size))), kind, self.lanes * self.size
+                )
                 if pairs:
                     value = code.and_(value, code.whole(0x7FFF, value))
                     larger = code.icmp_unsigned(">", value, column.carried[0])
@@ -111,7 +127,11 @@ class Staging:
                     column.carry(code.fma(value, code.number(0.0, value), column.carried[0]))  # 0, or NaN
             row.carry(column.result[0])
         found = row.result[0]
-        fine = code.icmp_unsigned("<", found, code.whole(0x7F80, found)) if pairs else code.fcmp_ordered("==", found, start)
+        fine = (
+            code.icmp_unsigned("<", found, code.whole(0x7F80, found))
+            if pairs
+            else code.fcmp_ordered("==", found, start)
+        )
         bits = ir.IntType(kind.count)
         return code.icmp_unsigned("==", code.bitcast(fine, bits), ir.Constant(bits, -1))
 

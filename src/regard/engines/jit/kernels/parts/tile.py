@@ -2,9 +2,10 @@
 
     Qᵀ (D x W)   S (BLOCK x W)   Oᵀ (E x W)      W = vectors · lanes query rows, side by side in the lanes
 
-Lanes are rows of one head; where a call has few rows (decoding), they are the rows of all heads that share a key head, so that keys
-and values are read once for the group ("folded"). Rows of q, k, v and out are found by strides, so any layout is read in place.
-Where depth is contiguous, squares of lanes x lanes elements are transposed in registers; otherwise elements are picked one by one.
+Lanes are rows of one head; where a call has few rows (decoding), they are the rows of all heads that share a key head,
+so that keys and values are read once for the group ("folded"). Rows of q, k, v and out are found by strides, so any
+layout is read in place. Where depth is contiguous, squares of lanes x lanes elements are transposed in registers;
+otherwise elements are picked one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .dropout import room
 
 __all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions"]
 
-BLOCK = 128  # keys between two updates of the running maximum: few enough that S stays near, enough that updates cost little
+# Keys between two updates of the running maximum: few enough that S stays near, enough that updates cost little.
+BLOCK = 128
 LINE = 64  # bytes: regions of working memory begin on a cache line
 
 ARRAYS = ("q", "k", "v", "out")
@@ -51,10 +53,15 @@ def regions(spec: Specification, target: Target) -> dict[str, int]:
     form = Format(spec.dtype, target)
     row = form.size * spec.rows
     return {
-        "q": steps(spec.D, form) * row, "s": BLOCK * row, "o": spec.E * row, "whole": spec.E * row,
-        "running": 5 * row, "final": 5 * row, "dropout": room(BLOCK, spec.rows, spec.lanes) if spec.dropout else 0,
+        "q": steps(spec.D, form) * row,
+        "s": BLOCK * row,
+        "o": spec.E * row,
+        "whole": spec.E * row,
+        "running": 5 * row,
+        "final": 5 * row,
+        "dropout": room(BLOCK, spec.rows, spec.lanes) if spec.dropout else 0,
         **{name: panel_bytes(spec, form, name) for name in ("k", "v")},
-    }  # fmt: skip
+    }
 
 
 def steps(depth: int, form: Format) -> int:
@@ -110,7 +117,9 @@ class Tile:
         self.qt, self.s, self.o = memory["q"], memory["s"], memory["o"]
 
     def enter(self, b, h, first, count) -> None:
-        """Goes to the query rows first … first + count of a head (of all heads of a group, if folded), and to its keys and values."""
+        """Goes to the query rows first … first + count of a head (of all heads of a group, if folded), and to its keys
+        and values.
+        """
         code, arg = self.code, self.arg
         self.batch, self.count = b, count
         g = h if self.spec.folded else code.sdiv(h, arg["group"])
@@ -160,7 +169,7 @@ class Tile:
             for line in range(together):
                 code.prefetch(code.at(place, LINE * line))
 
-    # working memory -----------------------------------------------------------------------------------------------------------
+    # working memory ---------------------------------------------------------------------------------------------------
 
     def place(self, base, row, lane=None):
         """The address of a lane (the first, if none is named) in a row of Qᵀ, S or Oᵀ."""
@@ -178,7 +187,7 @@ class Tile:
         offset = rows * self.row_bytes + self.size * self.lanes * number
         self.code.put(value, self.code.at(place, offset), align=self.size * self.lanes)
 
-    # the caller's arrays ------------------------------------------------------------------------------------------------------
+    # the caller's arrays ----------------------------------------------------------------------------------------------
 
     def unit(self, name: str) -> bool:
         return self.spec.unit[ARRAYS.index(name)]
@@ -206,7 +215,9 @@ class Tile:
     def _lane_rows(self, name: str, first) -> list:
         """The rows of `lanes` lanes; a lane past the last row stands for the last row, and is never stored."""
         code, last = self.code, self.code.sub(self.count, self.code.index(1))
-        return [self.lane_row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)]
+        return [
+            self.lane_row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)
+        ]
 
     def load_queries(self) -> None:
         """Qᵀ; of pairs, words of two elements."""
@@ -225,8 +236,14 @@ class Tile:
                 for number, column in enumerate(code.transpose(found)):
                     self.put(column, place, 0, number)
             with code.loop(code.index(squares), code.index(whole)) as step:
-                column = code.gathered([self._word(row, step.index) if pairs else
-                                        self.form.load(code, self.column(row, "q", step.index)) for row in rows])  # fmt: skip
+                column = code.gathered(
+                    [
+                        self._word(row, step.index)
+                        if pairs
+                        else self.form.load(code, self.column(row, "q", step.index))
+                        for row in rows
+                    ]
+                )
                 self.put(column, self.place(self.qt, step.index, group.index), 0)
             if whole < count:  # the last element of an odd depth, and zero
                 last = [code.zext(code.get(self.column(row, "q", code.index(spec.D - 1)), I16), I32) for row in rows]
@@ -236,7 +253,9 @@ class Tile:
         """Two neighbouring 16-bit elements as one word."""
         code = self.code
         low, high = (
-            code.zext(code.get(self.column(row, "q", code.add(code.mul(step, code.index(2)), code.index(part))), I16), I32)
+            code.zext(
+                code.get(self.column(row, "q", code.add(code.mul(step, code.index(2)), code.index(part))), I16), I32
+            )
             for part in (0, 1)
         )
         return code.or_(low, code.shl(high, code.index(16, I32)))
