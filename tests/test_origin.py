@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.common.default_model import PACKAGE
 from regard.lens import look
 from regard.lens.viewer.python_source import origin
-from regard.torch.hf.load_model import PACKAGE
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 with_minilm = pytest.mark.skipif(

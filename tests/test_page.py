@@ -15,6 +15,7 @@ import regard as rg
 from regard.language.measures import edges
 from regard.lens import Run
 from regard.lens.drawing.ramp import ramp
+from regard.lens.runs import figures
 from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN, OUT, decode, encode
 from regard.lens.runs.labels import visible
 from regard.lens.viewer import embed, json_for_html, page
@@ -744,7 +745,7 @@ def test_a_run_without_figures_is_refused():
     with pytest.raises(rg.Refused, match=r"calls without figures(.|\n)*layers.1.attention(.|\n)*figures.measured"):
         page(fault(run, 1, rows={}))
     call = run.calls[1]
-    measured = rg.lens.figures.measured(call.q, call.k, run.axes["text"].special, scale=call.scale)
+    measured = figures.measured(call.q, call.k, run.axes["text"].special, scale=call.scale)
     assert page(fault(fault(run, 1, rows={}), 1, **measured)) == page(fault(run, 1, **measured))
 
 

@@ -9,7 +9,9 @@ import pytest
 from browser import HOSTILE, example, near
 
 import regard as rg
+from regard.language.problem import Problem
 from regard.lens import Axis, Call, Run
+from regard.lens.runs import figures
 from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
 from regard.lens.runs.figures import of_weights
 from regard.lens.runs.labels import visible
@@ -371,9 +373,9 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
     n, window = 100_000, 48
     random = np.random.default_rng(0)
     q, k = random.standard_normal((2, 1, n, 4), dtype=np.float32)
-    mask = rg.problem.Problem.of(q[None, :, -1:], k[None], None, mask=rg.window(window) & rg.causal()).mask
+    mask = Problem.of(q[None, :, -1:], k[None], None, mask=rg.window(window) & rg.causal()).mask
     words = Axis.of([f" word{i % 977}" for i in range(n)], name="text")
-    rows = {name: np.ones((1, n), np.float32) for name in rg.lens.figures.ROWS}
+    rows = {name: np.ones((1, n), np.float32) for name in figures.ROWS}
     call = Call(
         "layer",
         0,

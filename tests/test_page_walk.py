@@ -8,6 +8,7 @@ import pytest
 from browser import example, fault, near
 
 import regard as rg
+from regard.language.problem import Problem
 from regard.lens import Call, Run
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.figures import measured, of_weights
@@ -27,7 +28,7 @@ def layer():
     random = np.random.default_rng(7)
     draw = lambda *shape: random.standard_normal(shape, dtype=np.float32)  # noqa: E731
     q, k, v, x = 2 * draw(HEADS, N, D), 2 * draw(GROUPS, N, D), draw(GROUPS, N, E), draw(N, 40)
-    problem = rg.problem.Problem.of(
+    problem = Problem.of(
         q[None], k[None], None, mask=rg.causal(), score=rg.softcap(CAP), scale=SCALE, sinks=draw(HEADS, 1)
     )
     rules = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": 0, "sinks": problem.sinks}

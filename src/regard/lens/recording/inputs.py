@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import refuse
-from ...torch.hf.load_model import Opened, fit
+from ...torch.hf.load_model import Opened
 from ..runs.axis import Axis
 from .axes import Seen
 from .pictures import patches_of, pixels
-from .token_text import spelled
+from .token_text import fit, spelled
 
 __all__ = ["Given", "given_inputs", "given_picture", "given_text"]
 

@@ -16,10 +16,10 @@ import time
 import numpy as np
 
 from ...api.attention import attention
+from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import refuse
 from ...engines.dispatch import choose
 from ...language.problem import Problem
-from ...torch.hf.load_model import DEFAULT, default_folder, fit
 from ..runs.axis import Axis
 from ..runs.run import Run
 from ..storage.tensors import mapped
@@ -27,7 +27,7 @@ from .axes import Axes
 from .keeper import Asked, Keeper, Passed, keeping
 from .provenance import facts, hash_of
 from .recorded_call import Taken
-from .token_text import spelled
+from .token_text import fit, spelled
 
 __all__ = ["look_at_text"]
 

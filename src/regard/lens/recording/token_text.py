@@ -1,8 +1,12 @@
-"""Spelling: each token as it stands in the text."""
+"""Tokens as text: each as it stands in the text, and which texts a model can take."""
 
 from __future__ import annotations
 
-__all__ = ["spelled"]
+from collections.abc import Sequence
+
+from ...common.errors import refuse
+
+__all__ = ["fit", "spelled"]
 
 
 def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
@@ -37,3 +41,23 @@ def _as_bytes(token: str, text: str) -> str:
         return text
     found = bytes(table[letter] for letter in token)
     return " " * found.startswith(b" ") + "".join(f"⟨{byte:02X}⟩" for byte in found.removeprefix(b" "))
+
+
+def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str) -> None:
+    """Refuses a text in which there is no token but special ones, and one that is longer than the model takes."""
+    if all(special):
+        raise refuse(
+            "look",
+            "no text",
+            given=f"{text[:20]!r}, in which the model finds no token",
+            expected="a text",
+            fix="give some words",
+        )
+    if longest is not None and len(special) > longest:
+        raise refuse(
+            "look",
+            "the text is too long for the model",
+            given=f"{len(special)} tokens",
+            expected=f"at most {longest} for {name}",
+            fix="give a shorter text, or name a model for longer ones",
+        )

