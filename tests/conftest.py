@@ -4,8 +4,9 @@ import os
 import shutil
 
 import pytest
-from browser import chromium, kept_open, opened  # noqa: F401, fixtures
 from hypothesis import settings
+
+from tests.support.browser import chromium, kept_open, opened  # noqa: F401, fixtures
 
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
