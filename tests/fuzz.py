@@ -20,7 +20,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import regard as rg
 from regard.api.backward import learned
 from regard.engines import dispatch as engines
-from regard.engines.jit.code.target import ISAS, limited
+from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
@@ -31,10 +31,11 @@ from tests.engines.jit import test_backward
 from tests.engines.jit import test_engine as test_engines
 from tests.engines.jit import test_statistics as test_stats_engine
 from tests.support.engines import DTYPES
+from tests.support.machine import OFFERED
 from tests.support.strategies import dropouts, hostile, problems
 
 anything = problems(dtypes=DTYPES, rows=200)
-isas = st.sampled_from(list(ISAS))
+isas = st.sampled_from(list(OFFERED))
 
 
 PROPERTIES = {}

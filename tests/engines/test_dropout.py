@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard.engines.jit.code import build
-from regard.engines.jit.code.target import ISAS, host, limited
+from regard.engines.jit.code.target import host, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.engines.reference import scalar
 from regard.language.dropout import Dropout, philox
 from regard.language.problem import Problem
 from tests.engines.jit.test_machine_code import written
+from tests.support.machine import each_isa, names_x86_registers, on
 from tests.support.strategies import problems
 
 B, H, G, Q, K, D = 2, 4, 2, 9, 14, 5
@@ -217,7 +218,7 @@ def identity_values(B, H, G, Q, K, dtype):
     return [array.astype(dtype) for array in (q, k, v)]
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
 def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
@@ -235,7 +236,7 @@ def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
         np.testing.assert_array_equal(np.asarray(out, np.float64) > 0, factors > 0)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_law_9_backward_drops_the_same_pairs(isa, dtype):
     """Read off dv for dout = 1: row j of dv is column j of the weights, and its zeros are those of the law."""
@@ -293,8 +294,8 @@ def test_law_9_another_seed_or_rate_compiles_nothing():
     assert set(build._kernels) == before
 
 
-@pytest.mark.parametrize(("isa", "register"), [("avx512", "zmm"), ("avx2", "ymm"), ("portable", "xmm")])
-@pytest.mark.skipif(host().triple.split("-")[0] != "x86_64", reason="names registers of x86-64")
+@pytest.mark.parametrize(("isa", "register"), [on("avx512", "zmm"), on("avx2", "ymm"), on("portable", "xmm")])
+@names_x86_registers
 def test_numbers_are_drawn_in_vectors(isa, register):
     """Sixteen products of 32 by 32 bits for every part of every vector, once for four keys: whole registers, nothing
     lane by lane.

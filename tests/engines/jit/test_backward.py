@@ -18,6 +18,7 @@ from regard.language.analysis import adjoints, clamped, evaluate
 from regard.language.problem import Gradients, Problem
 from tests.engines.jit.test_machine_code import fresh, guarded
 from tests.support.engines import DTYPES, normal, qkv
+from tests.support.machine import each_isa, on
 from tests.support.strategies import problems
 
 B, H, G, Q, K, D, E = 2, 4, 2, 70, 300, 24, 17
@@ -182,7 +183,7 @@ def test_16_bit(dtype, rule):
     judge(found, Problem.of(q, k, v, **RULES[rule]), dout)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_vector_unit(isa, dtype):
     """The same gradients with narrower vectors."""
@@ -341,7 +342,7 @@ def test_law_11_batch_heads_and_strides_change_no_bit():
 
 
 @pytest.mark.parametrize(
-    ("isa", "dtype"), [*((isa, np.float32) for isa in ISAS), *((host().isa, dtype) for dtype in DTYPES[1:])]
+    ("isa", "dtype"), [*(on(isa, np.float32) for isa in ISAS), *((host().isa, dtype) for dtype in DTYPES[1:])]
 )
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize(("rows", "keys", "D", "E"), [(1, 1, 1, 1), (70, 141, 33, 17)])

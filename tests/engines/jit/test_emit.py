@@ -8,13 +8,14 @@ import pytest
 
 import regard as rg
 from regard.engines.jit import engine
-from regard.engines.jit.code.target import ISAS, limited
+from regard.engines.jit.code.target import limited
 from regard.engines.reference import attention as reference
 from regard.language.analysis import STEPS
 from regard.language.expr import Expr, Op
 from regard.language.functions import to_float
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
+from tests.support.machine import OFFERED, each_isa
 
 # Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and
 # moderate.
@@ -54,7 +55,7 @@ def agree(isa="portable", **rules):
     np.testing.assert_allclose(lse, exact_lse, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_score(name, isa):
     """In float32, of floats and, where it takes them, of integers; of positions and of the score."""
@@ -63,7 +64,7 @@ def test_every_operator_in_a_score(name, isa):
     agree(isa, score=0.5 * follows * rg.score + 0.1 * floats + 0.1 * whole)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_mask(name, isa):
     """In float64, where the C library does what has no vector form."""
@@ -75,7 +76,7 @@ TABLES = {dtype: np.linspace(-3, 3, 40).astype(dtype) for dtype in ("f2", "f4", 
 TABLES |= {dtype: np.arange(40).astype(dtype) % 7 for dtype in ("u1", "u2", "u4")} | {"bool": np.arange(40) % 3 == 0}
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("dtype", TABLES)
 def test_every_kind_of_table(dtype, isa):
     """Read by the key, the query and a distance, in masks and scores."""
@@ -108,7 +109,7 @@ def test_a_half_is_widened_exactly():
     shown = rg.table(halves)[rg.key]
     same = rg.table(halves.astype(np.float64))[rg.key]
     q, k, v = np.zeros((1, 1), np.float32), np.zeros((1 << 16, 1), np.float32), np.ones((1 << 16, 1), np.float32)
-    for isa in ISAS:
+    for isa in OFFERED:
         with limited(isa):
             differs = engine.solve(Problem.of(q, k, v, mask=(shown != same) & (same == same)))[1]
             nans = engine.solve(Problem.of(q, k, v, mask=shown != shown))[1]

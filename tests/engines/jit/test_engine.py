@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import regard as rg
-from regard.engines.jit.code.target import ISAS, host, limited
+from regard.engines.jit.code.target import limited
 from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
 from regard.language.problem import Problem
 from tests.support.engines import DTYPES
+from tests.support.machine import narrower_isas
 from tests.support.strategies import problems
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -106,7 +107,7 @@ def test_jit_agrees_with_the_law(case):
     judge(case.kwargs)
 
 
-@pytest.mark.parametrize("isa", [name for name in ISAS if name != host().isa])
+@narrower_isas
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(case=problems(dtypes=DTYPES, rows=30, depth=40))
 def test_jit_agrees_with_the_law_on_narrower_machines(isa, case):

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.engines.jit.code.target import ISAS, limited
+from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import launch
 from tests.engines.jit.test_machine_code import guarded
 from tests.support.engines import DTYPES, qkv
+from tests.support.machine import each_isa
 
 
 class Guarding:
@@ -124,7 +125,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("name", CALLS)
 def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):

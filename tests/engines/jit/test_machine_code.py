@@ -16,13 +16,14 @@ from regard.api.attention import choose
 from regard.engines.jit import engine
 from regard.engines.jit.code import build
 from regard.engines.jit.code.emit import signature
-from regard.engines.jit.code.target import ISAS, Target, host, limited
+from regard.engines.jit.code.target import Target, host, limited
 from regard.engines.jit.kernels import forward
 from regard.engines.jit.tiling import Tiling
 from regard.engines.reference import attention as reference
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
 from tests.support.engines import DTYPES
+from tests.support.machine import each_isa, names_x86_registers
 
 RULES = {
     "plain": {},
@@ -134,8 +135,8 @@ REGISTERS = {
 }
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.skipif(host().triple.split("-")[0] != "x86_64", reason="names registers of x86-64")
+@each_isa
+@names_x86_registers
 def test_a_kernel_uses_its_vector_unit_and_no_wider_one(isa):
     """The machine code names the registers of its ISA, and none that a narrower machine lacks."""
     with limited(isa):

@@ -10,13 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.engines.jit.code.target import ISAS, host, limited
+from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 from regard.engines.reference.statistics import statistics as law
 from regard.language import analysis as readings
 from regard.language.measures import Asked, Mass, asked, edges
 from tests.engines.jit.test_machine_code import arrays, fresh, guarded
 from tests.support.engines import DTYPES
+from tests.support.machine import each_isa, narrower_isas
 from tests.support.strategies import Dims, masks, problems
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -168,7 +169,7 @@ def test_statistics_agree_with_the_law(question):
     judge(question[0].kwargs, question[1])
 
 
-@pytest.mark.parametrize("isa", [name for name in ISAS if name != host().isa])
+@narrower_isas
 @settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(question=questions(dtypes=DTYPES, rows=30, depth=40))
 def test_statistics_agree_with_the_law_on_narrower_machines(isa, question):
@@ -205,7 +206,7 @@ def test_the_columns_of_a_coarse_map():
     judge({"q": q, "k": k}, ["received", *(rg.pooled(3, width, name=f"by{width}") for width in (1, 2, 4))])
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@each_isa
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize(("Q", "K", "D"), [(1, 1, 1), (70, 141, 33), (64, 128, 64), (17, 300, 16)])
