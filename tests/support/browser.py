@@ -3,7 +3,6 @@ conftest.py.
 """
 
 import dataclasses
-import shutil
 import urllib.parse
 
 import numpy as np
@@ -13,8 +12,8 @@ import regard as rg
 from regard.language.problem import Problem
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
+from tests.support.chromium import CHROMIUM, MISSING
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -132,7 +131,7 @@ class Opened:
 @pytest.fixture(scope="module")
 def chromium():
     if CHROMIUM is None:
-        pytest.skip("no chromium is installed")
+        pytest.skip(MISSING)
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
