@@ -115,7 +115,8 @@ class Opened:
             """() => {
                 const scrolls = (box) => box && ((/auto|scroll|hidden|clip/.test(getComputedStyle(box).overflowX)
                     && box.getBoundingClientRect().right <= innerWidth + 1) || scrolls(box.parentElement));
-                return [...document.body.querySelectorAll("*")].filter((node) => node.checkVisibility() && !node.closest(".unseen")
+                return [...document.body.querySelectorAll("*")].filter((node) =>
+                    node.checkVisibility() && !node.closest(".unseen")
                     && node.getBoundingClientRect().right > innerWidth + 1 && !scrolls(node.parentElement))
                     .map((node) => node.outerHTML.slice(0, 80));
             }"""

@@ -177,13 +177,16 @@ def test_all_words_of_a_drawing_are_inside_it_and_apart(opened, keys):
                 box.innerHTML = (await figureOf()).replace(/^<.xml.*/, "");
                 document.body.append(box);
                 const svg = box.firstElementChild, whole = svg.getBoundingClientRect();
-                const placed = [...svg.querySelectorAll("text")].map((node) => [node.textContent, node.getBoundingClientRect()]);
-                const legend = [...svg.lastElementChild.querySelectorAll("text")].map((node) => [node.textContent, node.getBBox()]);
+                const texts = (part, box) =>
+                    [...part.querySelectorAll("text")].map((node) => [node.textContent, node[box]()]);
+                const placed = texts(svg, "getBoundingClientRect"), legend = texts(svg.lastElementChild, "getBBox");
                 box.remove();
                 const meet = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && Math.abs(a.y - b.y) < 6;
                 return [
-                    placed.filter(([, a]) => a.left < whole.left || a.right > whole.right || a.top < whole.top || a.bottom > whole.bottom),
-                    legend.flatMap(([name, a], i) => legend.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [name, other])),
+                    placed.filter(([, a]) => a.left < whole.left || a.right > whole.right
+                        || a.top < whole.top || a.bottom > whole.bottom),
+                    legend.flatMap(([name, a], i) =>
+                        legend.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [name, other])),
                 ];
             }"""
         )
