@@ -17,11 +17,11 @@ import torch.utils._pytree as pytree
 from ..common.arrays import as_tensor, is_tensor, read_array
 from ..common.errors import refuse
 from ..engines import dispatch as engines
-from ..language import interning as nodes
 from ..language.expr import Expr, Op, Read, fold
 from ..language.expr import table as as_table
-from ..language.interning import known
 from ..language.problem import Problem
+from ..language.tree import interning as nodes
+from ..language.tree.interning import known
 from .backward import fitted, learned
 
 __all__ = ["attend", "named", "run", "seed_tensor"]
