@@ -17,6 +17,7 @@ from regard.engines.gpu import tiles as streamed
 from regard.engines.gpu.statistics import statistics, weights
 from regard.engines.reference import attention as reference
 from regard.engines.reference import statistics as reference_stats
+from regard.language.checks.arguments import Arguments
 from regard.language.dropout import Dropout
 from regard.language.expr import tables_of
 from regard.language.measures import asked
@@ -222,7 +223,7 @@ def test_a_table_given_elsewhere_learns():
     """A parameter that a score reads gets its gradient in its own dtype, summed over all that read it."""
     slope = torch.ones(4, dtype=torch.bfloat16, requires_grad=True)
     q, k, v = qkv(Q=30, K=30, B=1)
-    (out,) = gpu.attention(q, k, v, mask=rg.causal(), score=rg.alibi(slope), engine="tiles")
+    (out,) = gpu.attend(q, k, v, Arguments(rg.causal(), rg.alibi(slope)), "tiles")
     out.square().sum().backward()
     problem = Problem.of(q, k, v, mask=rg.causal(), score=rg.alibi(slope.detach().float()))
     dout = 2 * reference.forward(problem)[0]

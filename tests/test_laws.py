@@ -10,8 +10,8 @@ from strategies import LAYOUTS, laid_out
 
 import regard as rg
 from regard import Refused
-from regard.api.attention import choose
 from regard.common.arrays import as_tensor
+from regard.engines.dispatch import choose
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common.arrays import elsewhere
+from ..engines import dispatch
 from ..engines.cost import Cost, cost
 from ..engines.plan import Plan, plan
+from ..language.checks.arguments import Arguments
 from ..language.problem import Problem
-from .attention import choose
 
 __all__ = ["Explanation", "explain"]
-
-TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,29 +81,6 @@ def explain(
     >>> explain(q, k, v, mask=rg.causal()).cost.allowed
     500500
     """
-    given = {
-        "mask": mask,
-        "score": score,
-        "scale": scale,
-        "query_start": query_start,
-        "sinks": sinks,
-        "dropout": dropout,
-        "seed": seed,
-        "where": "explain",
-    }
-    rows, keys = TILE
-    if elsewhere(q):
-        from ..engines import gpu
-
-        call = gpu.Call.of(q, k, v, **given)
-        problem, (name, why) = call.problem, gpu.choose(call, engine)
-        rows, keys = gpu.TILE
-    else:
-        problem = Problem.of(q, k, v, **given)
-        name, why = choose(problem, engine)
-        if name == "jit":
-            from ..engines import jit
-
-            rows, keys = jit.tile_shape(problem)
-    found = plan(problem, rows, keys)
-    return Explanation(problem, found, cost(problem, found), name, why, not elsewhere(q) and name != "jit")
+    call = dispatch.explained(q, k, v, Arguments(mask, score, scale, query_start, sinks, dropout, seed), engine)
+    found = plan(call.problem, *call.tile)
+    return Explanation(call.problem, found, cost(call.problem, found), call.engine, call.why, whole=not call.skips)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import address, is_float, outline, read_array
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, refuse
 from ..dropout import Dropout
 from ..expr import Expr, Read, Var, batch, head, key, query, walk
 from ..expr import table as as_table
@@ -26,6 +26,7 @@ __all__ = [
     "checked_sinks",
     "checked_start",
     "follow_tensors",
+    "picked",
 ]
 
 
@@ -39,11 +40,6 @@ class Arguments(NamedTuple):
     sinks: Any = None
     dropout: Any = 0.0
     seed: Any = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether there are neither sinks nor dropout."""
-        return self.sinks is None and self.seed is None and not self.dropout
 
 
 def _small(value) -> np.ndarray:
@@ -258,3 +254,23 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reaso
                         fix=f"extend the array, or repeat its last entry in words: clip({part!r}, 0, {size - 1})",
                     )
                 )
+
+
+def picked(rows, keys, dims: dict[str, int]) -> list[np.ndarray]:
+    """Chosen rows and keys of the matrix as positions, counted from 0; None is all of them."""
+    found = []
+    for name, chosen, size in (("rows", rows, dims["Q"]), ("keys", keys, dims["K"])):
+        try:
+            part = np.arange(size)[slice(None) if chosen is None else chosen]
+            if part.ndim > 1:  # what a truth value or nested lists would give
+                raise IndexError("it gives more than one axis")
+        except (IndexError, TypeError, ValueError) as error:
+            raise refuse(
+                "attention_weights",
+                f"{name} outside the matrix",
+                given=f"{name}={chosen!r}: {error}",
+                expected=f"positions among {size}",
+                fix="count from 0, or from the end with negative numbers",
+            ) from error
+        found.append(part)
+    return found

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...api.explain import TILE
 from ...common.arrays import is_tensor, read_array
 from ...common.errors import Refused
 from ...engines.cost import Cost, cost
+from ...engines.cpu import TILE
 from ...engines.dispatch import choose
 from ...engines.plan import plan
 from ...language.expr import Expr
