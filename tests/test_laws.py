@@ -5,8 +5,6 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from engines import DTYPES, ENGINES, TOLERANCE, engines, normal, qkv, same_bits
-from strategies import LAYOUTS, laid_out
 
 import regard as rg
 from regard import Refused
@@ -14,6 +12,8 @@ from regard.common.arrays import as_tensor
 from regard.engines.dispatch import choose
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
+from tests.support.engines import DTYPES, ENGINES, TOLERANCE, engines, normal, qkv, same_bits
+from tests.support.strategies import LAYOUTS, laid_out
 
 INF, NAN = math.inf, math.nan
 
