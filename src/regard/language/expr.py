@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..common.arrays import elsewhere, is_float, is_tensor, outline, read_array
+from ..common.caching import lock
 from ..common.errors import refuse
-from ..common.locks import lock
 from . import interning as nodes
 from .interning import known, name_of_array, share, walk
 from .operators import CALL, COMPARE, MIRRORED, OPERATORS, UNARY
