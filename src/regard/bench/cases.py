@@ -1,4 +1,4 @@
-"""Cases: what is computed, each rule once in regard's language and once as a plain function of positions; and results."""
+"""Cases: what is computed, each rule once in regard's language, once as a function of positions; and their results."""
 
 from __future__ import annotations
 
