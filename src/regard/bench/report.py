@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engines.peak import Peak
-from .cases import Case
+from .cases import Case, Result
 from .engines import ENGINES
 from .learning import Learned
-from .result import Result
 from .system import Figure
 from .whole_models import Timed
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common.arrays import address, as_tensor, read_array
-from ..common.memo import Memo
+from ..common.caching import Memo
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
 from ..language.problem import Problem

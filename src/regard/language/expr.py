@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..common.arrays import elsewhere, read_array
+from ..common.caching import lock
 from ..common.errors import refuse
-from ..common.locks import lock
 from .operators import MIRRORED, OPERATORS
 from .tree import interning as nodes
 from .tree.interning import known, share, walk

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from ...language.expr import Expr, frozen_table, key
 from ...language.masks import dense
 from ...language.scores import bias
-from .weights import allowed_pairs
+from .parts import allowed_pairs
 
 __all__ = ["TorchMasks"]
 
