@@ -114,7 +114,7 @@ def attention_weights(
     if elsewhere(q):
         from ..engines import gpu
 
-        call = gpu.Call.of(q, k, None, **given)
+        call = gpu.DeviceCall.of(q, k, None, **given)
     problem = Problem.of(q, k, None, **given) if call is None else call.problem
     chosen = []
     for name, picked, size in (("rows", rows, problem.dims["Q"]), ("keys", keys, problem.dims["K"])):

@@ -97,7 +97,7 @@ def explain(
     if elsewhere(q):
         from ..engines import gpu
 
-        call = gpu.Call.of(q, k, v, **given)
+        call = gpu.DeviceCall.of(q, k, v, **given)
         problem, (name, why) = call.problem, gpu.choose(call, engine)
         rows, keys = gpu.TILE
     else:

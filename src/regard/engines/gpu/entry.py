@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.arrays import device_of
+from ...common.arrays import device_of, stand_in
 from ...common.errors import did_you_mean, refuse
 from ...language.measures import asked
 from . import flex, sdpa
 from . import tiles as streamed
 from .choose import choose
-from .device_call import Call, stand_in
+from .device_call import DeviceCall
 from .statistics import statistics
 from .statistics import weights as weights_of
 
@@ -29,14 +29,14 @@ def attention(q, k, v, *, engine: str = "auto", wanted: int = 1, **given) -> tup
     >>> attention(q, k, v, mask=rg.causal(), engine="tiles")[0].round(decimals=2)[0]
     tensor([1., 0., 0.])
     """
-    call = Call.of(q, k, v, gradients=True, **given)
+    call = DeviceCall.of(q, k, v, gradients=True, **given)
     name, _ = choose(call, engine, lse=wanted == 2)
     found: tuple[Any, ...] = {"sdpa": sdpa, "flex": flex, "tiles": streamed}[name].attend(call)
     return tuple(each.reshape(*call.problem.lead, *each.shape[2:]) for each in found[:wanted])
 
 
 @torch.no_grad()
-def weights(call: Call, rows: np.ndarray, keys: np.ndarray) -> torch.Tensor:
+def weights(call: DeviceCall, rows: np.ndarray, keys: np.ndarray) -> torch.Tensor:
     """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in q's dtype."""
     return weights_of(
         call, *(torch.from_numpy(np.ascontiguousarray(part)).to(call.q.device) for part in (rows, keys))
@@ -54,7 +54,7 @@ def stats(q, k, of, *, engine: str = "auto", sinks=None, **given) -> dict[str, A
             expected="auto or tiles",
             fix=did_you_mean(str(engine), ("auto", "tiles")),
         )
-    call = Call.of(q, k, None, sinks=sinks, where="attention_stats", **given)
+    call = DeviceCall.of(q, k, None, sinks=sinks, where="attention_stats", **given)
     question = asked(
         stand_in(q), stand_in(k), of, sinks=None if sinks is None else stand_in(sinks), device=device_of(q), **given
     )
