@@ -99,7 +99,7 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
             wanted = reference.backward(wide, dout.double().numpy(), np.where(np.isfinite(lse), dlse, 0))
             given = [x.detach().to(device).requires_grad_() for x in (q, k, v)]
             on_card = asked | ({"sinks": torch.from_numpy(asked["sinks"]).to(device)} if "sinks" in asked else {})
-            call = gpu.Call.of(*given, gradients=True, **on_card)
+            call = gpu.DeviceCall.of(*given, gradients=True, **on_card)
             for engine in ENGINES:
                 for whole in (True, False):  # with lse, and where that is refused, without
                     if gpu.why_not(call, engine, whole) or (not whole and not gpu.why_not(call, engine, True)):
@@ -188,7 +188,7 @@ def planning(device: str, sizes: tuple[int, ...] = LONG) -> Iterator[dict[str, A
                 changing = {
                     "mask": asked["mask"] & (query >= table(np.zeros(1, np.int64))[0])
                 }  # a table that may change is planned anew
-                call = gpu.Call.of(q, q, q, **changing)
+                call = gpu.DeviceCall.of(q, q, q, **changing)
                 mask, _ = rules(call)
                 assert mask is not None
                 return block_mask(call.problem, q.device, mask)
@@ -217,7 +217,7 @@ def speed(device: str, sizes: tuple[int, ...] = LONG, heads: int = 16, depth: in
             on_card = {
                 key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in asked.items()
             }
-            engine = gpu.choose(gpu.Call.of(*tensors, gradients=True, **on_card))[0]
+            engine = gpu.choose(gpu.DeviceCall.of(*tensors, gradients=True, **on_card))[0]
             line: dict[str, Any] = {"case": name, "rows": n, "engine": engine}
             for peer, run in _runs(tensors, on_card, mask, score, engine).items():
                 with torch.no_grad():

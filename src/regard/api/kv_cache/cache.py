@@ -123,6 +123,11 @@ class KVCache:
         return self._held.lengths.copy()
 
     @property
+    def newest_start(self) -> np.ndarray:
+        """(B,) the position of the first row of the last append: where `attend` without query_start begins."""
+        return self._start.copy()
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the whole store; what was never written takes no memory yet."""
         return self._k.nbytes + self._v.nbytes

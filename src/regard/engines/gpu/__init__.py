@@ -1,7 +1,7 @@
 """Attention on other devices, such as graphics cards: planned and lowered here, computed by torch or in tiles."""
 
 from .choose import choose, why_not
-from .device_call import Call
+from .device_call import DeviceCall
 from .entry import attend, explained, statistics, weights
 
-__all__ = ["Call", "attend", "choose", "explained", "statistics", "weights", "why_not"]
+__all__ = ["DeviceCall", "attend", "choose", "explained", "statistics", "weights", "why_not"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.arrays import device_of
+from ...common.arrays import device_of, stand_in
 from ...language.checks.arguments import Arguments, picked
 from ...language.measures import asked as question
 from ..choice import Explained, known
@@ -15,7 +15,7 @@ from . import flex, sdpa
 from . import tiles as streamed
 from .block_mask import SIZE
 from .choose import choose
-from .device_call import Call, stand_in
+from .device_call import DeviceCall
 from .statistics import statistics as answers
 from .statistics import weights as weights_of
 
@@ -32,7 +32,7 @@ def attend(
     >>> attend(q, k, v, Arguments(mask=rg.causal()), "tiles")[0].round(decimals=2)[0]
     tensor([1., 0., 0.])
     """
-    call = Call.of(q, k, v, **asked._asdict(), where=where, gradients=True)
+    call = DeviceCall.of(q, k, v, **asked._asdict(), where=where, gradients=True)
     name, _ = choose(call, engine, lse=lse)
     found: tuple[Any, ...] = {"sdpa": sdpa, "flex": flex, "tiles": streamed}[name].attend(call)
     shaped = tuple(each.reshape(*call.problem.lead, *each.shape[2:]) for each in found[: 1 + lse])
@@ -42,9 +42,9 @@ def attend(
 @torch.no_grad()
 def weights(q, k, asked: Arguments, rows, keys) -> torch.Tensor:
     """The weights of chosen rows and keys, (…, H, rows, keys) in q's dtype."""
-    call = Call.of(q, k, None, **asked._asdict(), where="attention_weights")
+    call = DeviceCall.of(q, k, None, **asked._asdict(), where="attention_weights")
     parts = picked(rows, keys, call.problem.dims)
-    some = [torch.from_numpy(np.atleast_1d(part)).to(q.device) for part in parts]
+    some = [torch.from_numpy(np.ascontiguousarray(np.atleast_1d(part))).to(q.device) for part in parts]
     found = weights_of(call, *some).to(q.dtype)
     return found.reshape(*call.problem.lead, *parts[0].shape, *parts[1].shape)
 
@@ -53,7 +53,7 @@ def weights(q, k, asked: Arguments, rows, keys) -> torch.Tensor:
 def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:
     """The answers by name, shaped as the caller's tensors are."""
     known(engine, ("tiles",), "attention_stats", "no such engine for tensors on a device")
-    call = Call.of(q, k, None, **asked._asdict(), where="attention_stats")
+    call = DeviceCall.of(q, k, None, **asked._asdict(), where="attention_stats")
     sinks = None if asked.sinks is None else stand_in(asked.sinks)
     rest = asked._replace(sinks=sinks)._asdict()
     checked = question(stand_in(q), stand_in(k), of, device=device_of(q), **rest)
@@ -68,6 +68,6 @@ def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:
 
 def explained(q, k, v, asked: Arguments, engine="auto") -> Explained:
     """What `attend` would do."""
-    call = Call.of(q, k, v, **asked._asdict(), where="explain")
+    call = DeviceCall.of(q, k, v, **asked._asdict(), where="explain")
     name, why = choose(call, engine)
     return Explained(call.problem, name, why, (SIZE, SIZE), skips=True)

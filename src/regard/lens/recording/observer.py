@@ -17,7 +17,8 @@ from ...common.errors import Refused
 from ...language.problem import Problem
 from ...torch.hf.recorder import layer_number
 from ...torch.observe.describe import engine_of, problem_of
-from ...torch.observe.observer import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
+from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall
+from ...torch.observe.observer import Observer, module_of
 from .keeper import Passed
 from .recorded_call import Taken
 from .rules.handwritten import read_steps
@@ -78,13 +79,13 @@ class Recorder(Observer):
     def _begun(self, *_) -> None:
         self.turn += 1
 
-    def called(self, seen: Seen) -> None:
-        module = self.modules.get(seen.name) if seen.name in self.modules else self.top
-        number = layer_number(module, seen.name)
-        if self.wanted(seen.name, number):
+    def called(self, seen: ObservedCall) -> None:
+        module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
+        number = layer_number(module, seen.layer)
+        if self.wanted(seen.layer, number):
             turn = max(self.turn, 0)
-            nth = self.counted[turn, seen.name]
-            self.counted[turn, seen.name] += 1
+            nth = self.counted[turn, seen.layer]
+            self.counted[turn, seen.layer] += 1
             try:
                 found = self._taken(seen, module, number, turn, nth)
             except Refused as refused:
@@ -93,15 +94,15 @@ class Recorder(Observer):
                 if found is not None:
                     self.take(found)
         else:
-            self.passed.over.add(seen.name)
+            self.passed.over.add(seen.layer)
         if seen.trail is not None:
             self.lineage.forget(seen.trail)
-        seen.given, seen.out, seen.asked, seen.trail, seen.outside = {"q": None}, None, None, None, []
+        seen.let_go()
 
-    def _leave_out(self, seen: Seen, reason: str) -> None:
-        self.passed.left_out.append({"call": f"{seen.name}: {seen.kind}", "reason": reason})
+    def _leave_out(self, seen: ObservedCall, reason: str) -> None:
+        self.passed.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": reason})
 
-    def _taken(self, seen: Seen, module, number: int | None, turn: int, nth: int) -> Taken | None:
+    def _taken(self, seen: ObservedCall, module, number: int | None, turn: int, nth: int) -> Taken | None:
         _unpack(seen, module)
         held = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
         if seen.q is None or held[0] is None or held[1] is None:
@@ -119,7 +120,7 @@ class Recorder(Observer):
         q, k, v = layout.cut(seen.q), layout.cut(held[0]), layout.cut(held[1])
         k, v = _grouped(k, v, module)
         common: dict[str, Any] = {
-            "name": seen.name,
+            "name": seen.layer,
             "layer": number,
             "turn": turn,
             "nth": nth,
@@ -133,7 +134,7 @@ class Recorder(Observer):
         notes = {"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)}
         if seen.kind == WRITTEN_OUT:
             return self._written(seen, layout, common, notes)
-        problem = problem_of(seen, numbers=True) if seen.asked is None else seen.asked
+        problem = problem_of(seen) if seen.problem is None else seen.problem
         if problem.dropout is not None or seen.given.get("dropout_p"):
             notes["dropout"] = problem.dropout.rate if problem.dropout is not None else seen.given["dropout_p"]
         entry = min(self.entry, len(problem.query_start) - 1)
@@ -165,7 +166,7 @@ class Recorder(Observer):
             notes=notes,
         )
 
-    def _written(self, seen: Seen, layout: Layout, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
+    def _written(self, seen: ObservedCall, layout: Layout, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
         """Rules where every step between the product and the softmax is known; the weights go along, to be compared."""
         trail: Any = seen.trail
         q, k = common["q"], common["k"]
@@ -202,7 +203,7 @@ class Recorder(Observer):
         more = {"windows": layout.windows, "unread": "windows of attention that is written out"}
         return Taken(**common, mask=mask, weights=whole, engine="written out", notes=notes | more)
 
-    def _keys_of_cache(self, seen: Seen) -> tuple[Any, Any]:
+    def _keys_of_cache(self, seen: ObservedCall) -> tuple[Any, Any]:
         cache = seen.given["cache"]
         held = cache.held(self.entry)
         return (cache.keys(self.entry)[None], cache.values(self.entry)[None]) if held.start == 0 else (None, None)
@@ -237,7 +238,7 @@ class Recorder(Observer):
         return words == ["query", "key"] and pair[0] is not pair[1]
 
 
-def _unpack(seen: Seen, module) -> None:
+def _unpack(seen: ObservedCall, module) -> None:
     """Takes apart what transformers packs for SDPA when one token is written: the heads of a group as rows of one
     head.
     """
@@ -274,7 +275,7 @@ def _longest(vectors: np.ndarray) -> float:
     return float(np.sqrt(np.square(vectors, dtype=np.float64).sum(-1)).max(initial=0))
 
 
-def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
+def _out(seen: ObservedCall, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
     """What came out, (H, Q, E)."""
     if not hasattr(seen.out, "shape"):
         return None
@@ -284,7 +285,7 @@ def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | Non
     return layout.cut(out).copy()
 
 
-def _ran(seen: Seen, problem: Problem) -> str:
+def _ran(seen: ObservedCall, problem: Problem) -> str:
     """The engine that ran, as it calls itself."""
     name = engine_of(seen, problem)[0]
     return name if seen.kind not in (HF, CACHE) and not seen.kind.startswith("regard") else f"regard {name}"

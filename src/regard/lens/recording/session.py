@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...common.errors import Refused, refuse
+from ...common.errors import Refused, first_line, refuse
 from ...torch.hf import attention as hf
 from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
@@ -67,11 +67,10 @@ def _called(call: Callable[[], Any], name: str) -> Any:
     except Refused:
         raise
     except Exception as error:  # somebody else's code, which may fail in any way
-        line = (str(error).strip() or "without a word").splitlines()[0]
         raise refuse(
             "look",
             f"the model stopped with {type(error).__name__}",
-            given=f"{name}: {line[:200]}",
+            given=f"{name}: {first_line(error, 'without a word')[:200]}",
             expected="inputs that it takes",
             fix="regard.torch.trace(model, inputs) says where it stopped, and what it was given there",
         ) from error

@@ -272,7 +272,7 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
         query_start=call.start + int(rows[0]) if even else 0,
         where="tiles",
     )
-    return statistics.called(problem, tiling.tiling(replace(problem, mask=None)))
+    return statistics.Runner.of(problem, tiling.tiling(replace(problem, mask=None)))
 
 
 def groups_of(call: Call, heads: range) -> range:

@@ -23,9 +23,9 @@ from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ..functional import attention
 from .lazy_mask import LazyMask, between_graphs, lazy_mask
-from .recorder import NAME, Call, implementations, note, record
+from .recorder import NAME, implementations, note, record
 
-__all__ = ["Call", "attend", "check", "record", "register"]
+__all__ = ["attend", "check", "record", "register"]
 
 # Told to every attention function and without meaning for the numbers: what the model returns, and what was applied
 # before.
