@@ -130,3 +130,24 @@ def test_torchs_own_layers_add_every_finite_number(low):
     with torch.no_grad():
         weights = layer(x, x, x, attn_mask=mask)[1][0]
     torch.testing.assert_close(weights.sum(-1), torch.tensor([1.0, float(low > -math.inf), 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min / 2])
+def test_an_observed_mask_is_a_rule_from_half_the_smallest_number_on(low):
+    """What is said of a call of torch: lower numbers are a mask, and higher ones scores."""
+    from regard.torch.observe.describe import problem_of
+    from regard.torch.observe.observer import Observer
+
+    problems = []
+
+    class Describing(Observer):
+        def called(self, seen):
+            problems.append(problem_of(seen))
+
+    mask, (q, k, v) = torch.zeros(3, 3), torch.randn(3, 1, 2, 3, 8)
+    mask[0, 1] = low
+    attend = torch.nn.functional.scaled_dot_product_attention
+    with torch.no_grad(), Describing(attend, describing=True).watching():
+        attend(q, k, v, attn_mask=mask)
+
+    assert [(each.mask is not None, each.score is not None) for each in problems] == [(low < -1e30, low > -1e30)]

@@ -251,7 +251,6 @@ SAID = {
     "the smallest number": {
         "attn_mask": torch.ones(N, N + 2).masked_fill(~TRUE.tril(), torch.finfo(torch.float32).min)
     },
-    "a row of low numbers alone": {"attn_mask": torch.zeros(N, N + 2).index_fill(0, torch.tensor(1), -1e9)},
     "scale": {"scale": 0.1},
 }
 
