@@ -3,7 +3,8 @@
 expr        Const · Var · Read · Op: masks and scores are expressions of these four; tree: what they are built on
 operators   the table of operators; functions build expressions, spellings are NumPy's and torch's names for them
 analysis    what is read off an expression: value, bounds over a tile (intervals), derivative
-masks       causal, window, documents, …; scores: softcap, ALiBi, …; callables: rules written for other libraries
+masks       causal, window, documents, …; scores: softcap, ALiBi, …; callables: rules written for other libraries;
+            added_masks: which numbers that other libraries add to scores hide a key
 problem     one call, checked (checks); measures: what can be asked of its weights; dropout: which weights are dropped
 """
 

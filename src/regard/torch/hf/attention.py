@@ -15,6 +15,7 @@ from ...api.attention import attention_weights
 from ...common.call_hooks import watched
 from ...common.errors import Reason, Refused
 from ...engines import dispatch
+from ...language.added_masks import hides, range_of
 from ...language.checks.arguments import Arguments
 from ...language.expr import Expr
 from ...language.expr import score as the_score
@@ -280,7 +281,7 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
     """Floats that are added to the scores -> (mask or None, score). Values at the floor of the dtype are a mask."""
     if not _fits(tensor, name, grid, reasons):
         return None, score
-    allowed = ~(tensor.detach() <= torch.finfo(tensor.dtype).min / 2)  # NaN is allowed, so that it shows
+    allowed = ~hides(tensor.detach(), range_of(tensor.dtype))
     if not bool(((tensor == 0) | ~allowed).all()):
         score = bias(tensor, score, start)
     return (None if bool(allowed.all()) else dense(allowed, query_start=start)), score

@@ -17,6 +17,7 @@ from ...engines.cost import cost
 from ...engines.cpu import TILE
 from ...engines.dispatch import choose
 from ...engines.plan import plan
+from ...language.added_masks import hides, range_of
 from ...language.expr import Expr
 from ...language.masks import causal, lengths, window
 from ...language.problem import Problem
@@ -105,7 +106,7 @@ def _of_scores(call: ObservedCall) -> dict[str, Any]:
     """What was written out: the scores that the softmax was given tell which keys were allowed."""
     assert call.trail is not None and call.trail.scores is not None
     scores = call.trail.scores[..., : call.k.shape[-2]]
-    allowed = ~(scores <= torch.finfo(scores.dtype).min / 2)
+    allowed = ~hides(scores, range_of(scores.dtype))
     sizes = (
         *call.q.shape[:-1],
         call.k.shape[-2],
@@ -114,11 +115,11 @@ def _of_scores(call: ObservedCall) -> dict[str, Any]:
 
 
 def _of_tensor(mask: torch.Tensor) -> dict[str, Any]:
-    """Booleans, or floats that are added and mean "may not attend" from half the smallest number on."""
+    """Booleans, or floats that are added, of which the lowest mean "may not attend"."""
     if mask.dtype is torch.bool:
         return {"mask": _on_cpu(mask)}
     numbers = _on_cpu(mask.detach()).float()
-    allowed = ~(numbers <= torch.finfo(mask.dtype).min / 2)
+    allowed = ~hides(numbers, range_of(mask.dtype))
     added = numbers.masked_fill(~allowed, 0)
     return ({} if bool(allowed.all()) else {"mask": allowed}) | ({"score": added} if bool((added != 0).any()) else {})
 
