@@ -253,14 +253,7 @@ def _call_of(
     if reasons:
         raise Refused(where, reasons)
     return Call(
-        described["name"],
-        described["layer"],
-        described["queries"],
-        described["keys"],
-        scale=float(described["scale"]),
-        start=described["start"],
-        engine=described["engine"],
-        notes=described["notes"],
+        **manifest.fields_of(described),
         **made,
         **layout.fields_of(arrays, described["overview"]),
     )
