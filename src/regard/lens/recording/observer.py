@@ -299,13 +299,13 @@ def _ran(seen: Seen, problem: Problem) -> str:
 def _declared(module) -> dict[str, Any]:
     """What the layer says of itself."""
     config = getattr(module, "config", None)
-    told = {
+    values = {
         "scale": _first(module, "scaling", "scale", "softmax_scale"),
         "softcap": _first(module, "attn_logit_softcapping") or _first(config, "attn_logit_softcapping"),
         "window": _first(module, "sliding_window"),
         "groups": _first(module, "num_key_value_heads") or _first(config, "num_key_value_heads"),
     }
-    found = {name: value for name, value in told.items() if value is not None}
+    found = {name: value for name, value in values.items() if value is not None}
     if isinstance(getattr(module, "is_causal", None), bool):
         found["causal"] = module.is_causal
     if isinstance(getattr(module, "sinks", None), torch.Tensor):

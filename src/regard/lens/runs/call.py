@@ -1,4 +1,4 @@
-"""Call: one attention call as data, so that any part of its weights can be computed at any time.
+"""One attention call as data, so that any part of its weights can be computed at any time.
 
 p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
 """
