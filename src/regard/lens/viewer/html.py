@@ -151,7 +151,7 @@ def _measured(runs: Sequence[Run]) -> None:
             given=", ".join(bare[:3]),
             expected="rows, received",
             fix="make runs with regard.look, which "
-            "measures them, or add them: dataclasses.replace(call, **regard.lens.runs.figures.measured(q, k, special))",
+            "measures them, or add them: regard.lens.runs.figures.with_figures(call, special)",
         )
 
 
