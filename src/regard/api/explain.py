@@ -18,7 +18,7 @@ TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """What `explain` found; print it, or read its parts. why: the reasons for the engine; whole: it visits all pairs,
-    not the plan.
+    not the plan; target: the instructions that the compiled engine uses, None for the other engines.
     """
 
     problem: Problem
@@ -27,6 +27,7 @@ class Explanation:
     engine: str
     why: list[str]
     whole: bool
+    target: str | None
 
     def __str__(self):
         asked = self.problem
@@ -56,6 +57,7 @@ class Explanation:
                     f"· q·k{sinks}{dropped}"
                 ),
                 f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
+                *([] if self.target is None else [f"target  {self.target}"]),
                 str(self.plan),
                 str(self.cost),
                 *self._picture(),
@@ -103,9 +105,12 @@ def explain(
     else:
         problem = Problem.of(q, k, v, **given)
         name, why = choose(problem, engine)
-        if name == "jit":
-            from ..engines import jit
+    target = None
+    if name == "jit":
+        from ..engines import jit
 
+        target = jit.description()
+        if not elsewhere(q):
             rows, keys = jit.tile_shape(problem)
     found = plan(problem, rows, keys)
-    return Explanation(problem, found, cost(problem, found), name, why, not elsewhere(q) and name != "jit")
+    return Explanation(problem, found, cost(problem, found), name, why, not elsewhere(q) and name != "jit", target)
