@@ -16,7 +16,7 @@ __all__ = ["Explanation", "explain"]
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """What `explain` found; print it, or read its parts. why: the reasons for the engine; whole: it visits all pairs,
-    not the plan.
+    not the plan; target: the instructions that the compiled engine uses, None for the other engines.
     """
 
     problem: Problem
@@ -25,6 +25,7 @@ class Explanation:
     engine: str
     why: list[str]
     whole: bool
+    target: str | None
 
     def __str__(self):
         asked = self.problem
@@ -54,6 +55,7 @@ class Explanation:
                     f"· q·k{sinks}{dropped}"
                 ),
                 f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
+                *([] if self.target is None else [f"target  {self.target}"]),
                 str(self.plan),
                 str(self.cost),
                 *self._picture(),
@@ -83,4 +85,5 @@ def explain(
     """
     call = dispatch.explained(q, k, v, Arguments(mask, score, scale, query_start, sinks, dropout, seed), engine)
     found = plan(call.problem, *call.tile)
-    return Explanation(call.problem, found, cost(call.problem, found), call.engine, call.why, whole=not call.skips)
+    work = cost(call.problem, found)
+    return Explanation(call.problem, found, work, call.engine, call.why, whole=not call.skips, target=call.target)

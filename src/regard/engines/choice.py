@@ -15,13 +15,16 @@ ENGINES = ("jit", "reference", "sdpa")
 
 
 class Explained(NamedTuple):
-    """What would compute a call: the problem, the engine and why, rows and keys of its tiles, whether it skips any."""
+    """What would compute a call: the problem, the engine and why, rows and keys of its tiles, whether it skips any, and
+    the instructions that the compiled engine uses.
+    """
 
     problem: Problem
     engine: str
     why: list[str]
     tile: tuple[int, int]
     skips: bool
+    target: str | None = None
 
 
 def choose(problem: Problem, engine: str = "auto", *, among: Sequence[str] = ENGINES, where="attention"):

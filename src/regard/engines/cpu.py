@@ -93,7 +93,7 @@ def explained(q, k, v, asked: Arguments, engine="auto") -> Explained:
         return Explained(problem, name, why, TILE, skips=False)
     from . import jit
 
-    return Explained(problem, name, why, jit.tile_shape(problem), skips=True)
+    return Explained(problem, name, why, jit.tile_shape(problem), skips=True, target=jit.description())
 
 
 # ---- checked problems ------------------------------------------------------------------------------------------------
