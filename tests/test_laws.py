@@ -8,8 +8,8 @@ import pytest
 
 import regard as rg
 from regard import Refused
-from regard.api.attention import choose
 from regard.common.arrays import as_tensor
+from regard.engines.dispatch import choose
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 from tests.support.engines import DTYPES, ENGINES, TOLERANCE, engines, normal, qkv, same_bits

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.api.attention import choose
 from regard.api.explain import explain
+from regard.engines.dispatch import choose
 from regard.language.problem import Problem
 
 

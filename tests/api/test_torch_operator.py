@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import regard as rg  # noqa: E402
 import regard.torch as rt  # noqa: E402
-from regard.language.interning import known  # noqa: E402
+from regard.language.tree.interning import known  # noqa: E402
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
 LOCAL = rg.causal() & rg.window(4)

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import regard as rg
 from regard.audits import audit
+from regard.audits.checks import CHECKS, OfModel, OfRule, OfRun, names, of_model
 from regard.audits.difference import ALLOWED
+from regard.audits.finding import Passed
 from regard.audits.make_subject import of_module, of_transformers
-from regard.audits.model_checks import CHECKS
-from regard.audits.rounding import measure
 from regard.cli import app
 from regard.lens.look import look
 from regard.torch.hf.tiny_models import tiny_model
@@ -33,7 +33,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-BEHAVIOUR = ["training-mode", *CHECKS]
+BEHAVIOUR = [check.name for check in of_model(names())]
 LENGTH = 17
 
 
@@ -467,12 +467,58 @@ def test_a_check_that_could_not_be_made_spoils_no_other(monkeypatch):
     )
 
 
-def test_mistakes_of_the_audit_itself_are_not_hidden(monkeypatch):
+@pytest.fixture
+def table():
+    """The table of checks, as it was when the test is over."""
+    before = list(CHECKS)
+    yield CHECKS
+    CHECKS[:] = before
+
+
+def test_mistakes_of_the_audit_itself_are_not_hidden(table):
     """An error that the model did not raise is an error."""
-    monkeypatch.setitem(CHECKS, "finite", lambda subject: [][1])
+    table.append(OfModel("toy", lambda subject: [][1]))
 
     with pytest.raises(IndexError):
-        audit(Small().eval(), inputs=words(), checks=["finite"])
+        audit(Small().eval(), inputs=words(), checks=["toy"])
+
+
+def test_a_check_is_one_line_in_one_table(table):
+    """A check of runs is carried out on a recorded run and on that of a model, one of models on the model; a check
+    whose fault would only be found again is left out.
+    """
+    table.append(OfRun("toy-run", lambda run, module: [Passed("toy-run", f"{len(run.calls)} calls")]))
+    table.append(OfRule("toy-rule", lambda run, number, call, module: True))
+    table.append(OfModel("toy-model", lambda subject: [Passed("toy-model", f"{subject.length} positions")]))
+    table.append(OfModel("toy-after", lambda subject: [][1], after=("future-leak",)))
+
+    model = Small(sees=lambda n, mask: torch.ones(n, n, dtype=torch.bool)).eval()
+    toys = ["future-leak", "toy-run", "toy-rule", "toy-model", "toy-after"]
+    of_the_model = audit(model, inputs=words(), causal=True, checks=toys)
+    of_the_run = audit(look(model, inputs=words()), checks=toys)
+
+    assert of_the_model.passed == (
+        Passed("toy-model", f"{LENGTH} positions"),
+        Passed("toy-run", "1 calls"),
+        Passed(
+            "toy-rule",
+            "1 of 1 outputs follow from what their calls were told; 1 calls were told what their layers declare",
+        ),
+    )
+    assert [(each.check, each.reason) for each in of_the_model.skipped] == [
+        ("toy-after", "future-leak spoils it: mend that first")
+    ]
+    assert of_the_run.passed == of_the_model.passed[1:]
+    assert names()[-4:] == tuple(toys[1:])
+    with pytest.raises(rg.Refused, match="toy-after"):
+        audit(model, inputs=words(), checks=["toy-befor"])
+
+
+def test_every_check_has_a_name_of_its_own_and_follows_those_that_it_needs():
+    """A check can only be spoiled by one that was carried out before it."""
+    assert len(set(names())) == len(names())
+    for number, check in enumerate(CHECKS):
+        assert {*getattr(check, "after", ())} <= {*names()[:number]}
 
 
 def test_a_model_that_does_not_run_is_refused():
@@ -509,7 +555,7 @@ def test_rounding_is_what_float32_makes(name):
     """The measured rounding covers what float32 errs against float64, and is not a thousand times as large."""
     model = tiny(name)
     subject = of_transformers(model)
-    rounding = measure(subject, 2)
+    rounding = subject.rounding
     exact = of_transformers(model.double()).run(subject.given)
 
     for output, part in subject.outputs.items():

@@ -184,7 +184,7 @@ def test_frozen():
 
 def test_the_store_forgets():
     """Nodes that nobody holds are collected, so building expressions in a loop costs no memory."""
-    from regard.language import interning as nodes
+    from regard.language.tree import interning as nodes
 
     gc.collect()
     before = len(nodes._nodes)

@@ -9,7 +9,7 @@ import regard as rg
 from regard.language import functions
 from regard.language.analysis import evaluate
 from regard.language.expr import key, score
-from regard.language.syntax import METHODS, SPELLINGS
+from regard.language.tree.syntax import METHODS, SPELLINGS
 
 X = np.array([-3.7, -1.0, -0.5, 0.0, 0.3, 1.0, 2.5, 20.0])
 POSITIVE = np.abs(X) + 0.1

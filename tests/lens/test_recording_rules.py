@@ -10,10 +10,10 @@ from regard import batch, head, key, query, table
 from regard.language.analysis import evaluate
 from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
+from regard.lens.recording.passes import Growing
 from regard.lens.recording.pictures import png
-from regard.lens.recording.recorded_call import Taken
+from regard.lens.recording.recorded_call import Recorded, unmeasured
 from regard.lens.recording.rules import one_entry as rules
-from regard.lens.recording.rules.generation import Growing
 
 
 def value(rule, heads, Q, K, start=0, entry=0, score=0.0):
@@ -148,23 +148,23 @@ def test_windows_have_positions_of_their_own():
     np.testing.assert_array_equal(value(mask, 1, 6, 6), expected)
 
 
-def taken(rows: int, keys, start: int, **more) -> Taken:
-    return Taken("layer", 0, 0, 0, np.zeros((1, rows, 2)), keys, keys, start=start, **more)
+def recorded(rows: int, keys, start: int, **more) -> Recorded:
+    return Recorded(unmeasured("layer", 0, q=np.zeros((1, rows, 2)), k=keys, v=keys, start=start, **more))
 
 
 def test_passes_that_cannot_be_joined_are_refused():
     """Keys that changed in the cache, keys that are missing, and other scales are refused by name."""
     keys = np.arange(12.0).reshape(1, 6, 2)
-    growing = Growing(taken(4, keys[:, :4], 0))
-    growing.add(taken(1, keys[:, 2:5], 2))  # a window's cache has dropped two
-    assert growing.joined().sizes == (5, 5)
-    np.testing.assert_array_equal(growing.joined().k, keys[:, :5])
+    growing = Growing(recorded(4, keys[:, :4], 0))
+    growing.add(recorded(1, keys[:, 2:5], 2))  # a window's cache has dropped two
+    assert growing.joined().call.shape == (1, 5, 5)
+    np.testing.assert_array_equal(growing.joined().call.k, keys[:, :5])
     with pytest.raises(rg.Refused, match="have changed"):
-        growing.add(taken(1, -keys, 5))
+        growing.add(recorded(1, -keys, 5))
     with pytest.raises(rg.Refused, match="another scale"):
-        growing.add(taken(1, keys, 5, scale=2.0))
+        growing.add(recorded(1, keys, 5, scale=2.0))
     with pytest.raises(rg.Refused, match="6 keys from position -2 after 5"):
-        growing.add(taken(1, keys, 7))
+        growing.add(recorded(1, keys, 7))
 
 
 def test_a_large_picture_becomes_a_small_file():

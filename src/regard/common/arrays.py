@@ -8,9 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from .errors import refuse
+from .errors import first_line, refuse
 
-__all__ = ["address", "as_tensor", "device_of", "elsewhere", "is_float", "is_tensor", "like", "outline", "read_array"]
+__all__ = [
+    "address",
+    "as_tensor",
+    "device_of",
+    "elsewhere",
+    "is_float",
+    "is_tensor",
+    "like",
+    "outline",
+    "read_array",
+    "stand_in",
+]
 
 
 def read_array(array, where: str) -> np.ndarray:
@@ -35,7 +46,7 @@ def read_array(array, where: str) -> np.ndarray:
         raise refuse(
             where,
             "the array cannot be read",
-            given=str(error).split("\n")[0],
+            given=first_line(error),
             expected="numbers in CPU memory that NumPy knows",
             fix="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length",
         ) from error
@@ -64,6 +75,22 @@ def outline(array, where: str) -> np.ndarray:
         dtype = read_array(torch.empty(0, dtype=array.dtype), where).dtype
         _unknown[array.dtype] = np.full((), np.nan, np.float32).astype(dtype)
     return np.broadcast_to(_unknown[array.dtype], tuple(array.shape))
+
+
+def stand_in(array) -> np.ndarray:
+    """Zeros of the same shape and dtype that take no memory: all elements are one and the same.
+
+    >>> found = stand_in(np.ones((1000, 64), np.float16))
+    >>> found.shape, found.dtype, found.strides
+    ((1000, 64), dtype('float16'), (0, 0))
+    """
+    if is_tensor(array):
+        import torch
+
+        dtype = read_array(torch.empty(0, dtype=array.dtype), "dtype").dtype
+    else:
+        dtype = np.asarray(array).dtype
+    return np.broadcast_to(np.zeros((), dtype), tuple(np.shape(array)))
 
 
 _unknown: dict[Any, np.ndarray] = {}  # by torch's dtype: one element of which nothing is known

@@ -106,8 +106,8 @@ def test_operators_mean_what_the_law_says(name):
 def test_whole_numbers_are_wide_where_they_must_be():
     """Positions are 32 bits unless the bounds of a product pass them; then nothing wraps around."""
     q, k, v = (torch.zeros(1, 1, 1, 4, device="meta").expand(1, 1, 100_000, 4) for _ in range(3))
-    assert whole_of(gpu.Call.of(q, k, v, mask=rg.causal()).problem) == torch.int32
-    assert whole_of(gpu.Call.of(q, k, v, mask=rg.query * rg.key % 7 == 0).problem) == torch.int64
+    assert whole_of(gpu.DeviceCall.of(q, k, v, mask=rg.causal()).problem) == torch.int32
+    assert whole_of(gpu.DeviceCall.of(q, k, v, mask=rg.query * rg.key % 7 == 0).problem) == torch.int64
 
 
 def test_what_decides_by_a_hair_is_decided_in_float64():
@@ -129,7 +129,7 @@ def test_flex_means_what_the_law_says(case):
     """FlexAttention's own evaluation of our rules and blocks, rescaled for sinks, is the law: out and lse, empty rows
     too.
     """
-    call = gpu.Call.of(**tensors(case))
+    call = gpu.DeviceCall.of(**tensors(case))
     assume(0 not in call.q.shape[:3] and call.k.shape[2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
@@ -159,7 +159,7 @@ def test_torch_compile_reads_our_rules(monkeypatch):
         "sinks": sinks,
     }
     torch.compiler.reset()
-    call = gpu.Call.of(q, k, v, gradients=True, **asked)
+    call = gpu.DeviceCall.of(q, k, v, gradients=True, **asked)
     out, lse = flex.attend(call, torch.compile(flex._run, backend="eager", fullgraph=True))
     dout, dlse = normal(*out.shape, seed=6, dtype=torch.float64), normal(*lse.shape, seed=7, dtype=torch.float64)
     found = torch.autograd.grad((out * dout).sum() + (lse * dlse).sum(), (q, k, v, near, sinks))
@@ -176,7 +176,7 @@ def test_another_batch_of_documents_is_no_new_program():
     run = torch.compile(flex._run, backend=counted, fullgraph=True)
     for seed, start in ((0, 0), (1, 5)):
         ids = np.sort(np.random.default_rng(seed).integers(0, 4, 130))
-        flex.attend(gpu.Call.of(q, k, v, mask=rg.causal() & rg.documents(ids), query_start=start), run)
+        flex.attend(gpu.DeviceCall.of(q, k, v, mask=rg.causal() & rg.documents(ids), query_start=start), run)
     assert counted.frame_count == 1
     assert flex.compiled("key <= query", "score") is flex.compiled("key <= query", "score")
     codes = [
@@ -200,7 +200,7 @@ def sets(count, index):
 def test_blocks_are_those_of_the_mask(case):
     """Against torch's own block mask, made from every pair: what is called full is full, what is left out is empty, and
     the lists by rows and by keys agree."""
-    call = gpu.Call.of(**tensors(case))
+    call = gpu.DeviceCall.of(**tensors(case))
     assume(call.problem.mask is not None and 0 not in call.q.shape[:3] and call.k.shape[2])
     mask, _ = flex.rules(call)
     ours = block_mask(call.problem, torch.device("cpu"), mask)
@@ -229,7 +229,7 @@ def test_blocks_of_everyday_masks_are_exactly_torchs(rule):
         "lengths": rg.causal() & rg.lengths([800, 390]),
     }[rule]
     q, k, v = (torch.zeros(2, 2, 897, 8) for _ in range(3))
-    call = gpu.Call.of(q, k, v, mask=mask)
+    call = gpu.DeviceCall.of(q, k, v, mask=mask)
     ours = block_mask(call.problem, torch.device("cpu"), flex.rules(call)[0])
     theirs = torch_flex.create_block_mask(flex.rules(call)[0], 2 if rule == "lengths" else 1, 1, 897, 897, device="cpu")
     for kind in ("kv", "full_kv", "q", "full_q"):
@@ -247,12 +247,12 @@ def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
         raise AssertionError("the mask was evaluated")
 
     q = torch.zeros(1, 1, 1, 8).expand(1, 1, n, 8)
-    call = gpu.Call.of(q, q, q, mask=rg.causal())
+    call = gpu.DeviceCall.of(q, q, q, mask=rg.causal())
     found = block_mask(call.problem, torch.device("cpu"), never)
     tiles = -(-n // SIZE)
     assert found.full_kv_num_blocks.sum() == (tiles - 1) * (tiles - 2) // 2  # the last row of blocks is not whole
     assert found.kv_num_blocks.sum() == 2 * tiles - 1
-    near = block_mask(gpu.Call.of(q, q, q, mask=rg.window(256)).problem, torch.device("cpu"), never)
+    near = block_mask(gpu.DeviceCall.of(q, q, q, mask=rg.window(256)).problem, torch.device("cpu"), never)
     assert near.kv_num_blocks.sum() + near.full_kv_num_blocks.sum() == 3 * tiles - 3
 
 
@@ -262,7 +262,7 @@ def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
 def test_a_stand_in_is_the_same_problem():
     """Checks, rules, positions and the plan of a call on a device are those of the same call on the CPU."""
     asked = {"mask": rg.causal() & rg.window(40), "score": rg.alibi(4), "query_start": [3, 9], "sinks": normal(4)}
-    call = gpu.Call.of(*qkv(), **asked)
+    call = gpu.DeviceCall.of(*qkv(), **asked)
     same = Problem.of(*qkv(), **asked)
     assert repr(call.problem) == repr(same)
     np.testing.assert_array_equal(plan(call.problem, 32, 32).runs, plan(same, 32, 32).runs)
@@ -278,7 +278,7 @@ def test_floats_on_a_device_are_not_read_for_the_plan():
     q = torch.zeros(1, 64, 8, device="meta")
     found = plan(Problem.of(np.zeros((1, 64, 8)), np.zeros((1, 64, 8)), None, mask=mask, device="meta"), 16, 16)
     assert found.counts == {"full": 0, "mixed": 10, "empty": 6}
-    assert gpu.Call.of(q, q, q, mask=mask).tables[rg.table(far, "far")] is far
+    assert gpu.DeviceCall.of(q, q, q, mask=mask).tables[rg.table(far, "far")] is far
 
 
 @pytest.mark.parametrize("name", ["table", "q"])
@@ -287,7 +287,7 @@ def test_tensors_of_different_devices_are_refused(name):
     far, near = torch.zeros(1, 8, 8, device="meta"), torch.zeros(1, 8, 8)
     with pytest.raises(rg.Refused, match=re.escape("on another device\n  given     meta\n  expected  cpu")):
         if name == "q":
-            gpu.Call.of(near, far, near)
+            gpu.DeviceCall.of(near, far, near)
         else:
             rg.attention(near, near, near, score=rg.bias(far))
 
@@ -296,7 +296,7 @@ def test_wrong_kinds_are_refused_together():
     """Arrays beside tensors, dtypes that no kernel takes: all reasons at once."""
     q = torch.zeros(1, 8, 8)
     with pytest.raises(rg.Refused) as refused:
-        gpu.Call.of(q, np.zeros((1, 8, 8), np.float32), q.long())
+        gpu.DeviceCall.of(q, np.zeros((1, 8, 8), np.float32), q.long())
     assert [(reason.what, reason.given) for reason in refused.value.reasons] == [
         ("k is no tensor", "ndarray"),
         ("v cannot be read", "torch.int64, torch.strided"),
@@ -324,7 +324,7 @@ def test_auto_takes_the_library_kernel_that_fits(name, monkeypatch):
     """
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
     asked, wanted = CHOICES[name]
-    call = gpu.Call.of(*qkv(), **asked)
+    call = gpu.DeviceCall.of(*qkv(), **asked)
     assert gpu.choose(call)[0] == wanted
     assert gpu.choose(call, lse=True)[0] == ("flex" if wanted == "sdpa" else wanted)
 
@@ -336,7 +336,7 @@ def test_auto_keeps_what_is_masked_from_leaking(monkeypatch):
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
     q, k, v = qkv()
     v[0, 0, -1, 0] = torch.nan
-    assert [gpu.choose(gpu.Call.of(q, k, v, **asked))[0] for asked in ({"mask": rg.causal()}, WINDOW, {})] == [
+    assert [gpu.choose(gpu.DeviceCall.of(q, k, v, **asked))[0] for asked in ({"mask": rg.causal()}, WINDOW, {})] == [
         "tiles",
         "tiles",
         "sdpa",
@@ -345,7 +345,7 @@ def test_auto_keeps_what_is_masked_from_leaking(monkeypatch):
 
 def test_named_engines_run_or_refuse_with_all_reasons():
     """A named engine says everything that it cannot do; engines of the CPU say how to get there."""
-    call = gpu.Call.of(*qkv(), mask=rg.window(9), score=rg.softcap(3), dropout=0.5, seed=3)
+    call = gpu.DeviceCall.of(*qkv(), mask=rg.window(9), score=rg.softcap(3), dropout=0.5, seed=3)
     with pytest.raises(rg.Refused) as refused:
         gpu.choose(call, "sdpa")
     assert [reason.given for reason in refused.value.reasons] == [
@@ -376,7 +376,7 @@ def test_named_engines_run_or_refuse_with_all_reasons():
 def test_sdpa_means_what_the_law_says(Q, asked):
     """Wherever the rows begin among the keys, SDPA is asked for the keys that they see."""
     q, k, v = qkv(H=2, G=2, Q=Q, K=50, dtype=torch.float64)
-    call = gpu.Call.of(q, k, v, **asked)
+    call = gpu.DeviceCall.of(q, k, v, **asked)
     assert sdpa.why_not(call, lse=False) == []
     np.testing.assert_allclose(sdpa.attend(call)[0], law(q, k, v, **asked)[0], rtol=1e-12, atol=1e-12)
 

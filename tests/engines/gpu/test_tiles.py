@@ -15,6 +15,7 @@ from regard.engines.gpu import tiles as streamed
 from regard.engines.gpu.statistics import statistics, weights
 from regard.engines.reference import attention as reference
 from regard.engines.reference import statistics as reference_stats
+from regard.language.checks.arguments import Arguments
 from regard.language.dropout import Dropout
 from regard.language.expr import tables_of
 from regard.language.measures import asked
@@ -44,7 +45,7 @@ def small_tiles(monkeypatch):
 def test_tiles_mean_what_the_law_says(case, falling):
     """out and lse of any problem, with or without dropout, are the law's."""
     extra = falling or {}
-    out, lse = streamed.attend(gpu.Call.of(**tensors(case), **extra))
+    out, lse = streamed.attend(gpu.DeviceCall.of(**tensors(case), **extra))
     wanted = reference.forward(Problem.of(**case.kwargs, **extra))
     for found, its in zip((out, lse), wanted, strict=True):
         np.testing.assert_allclose(found, its, **CLOSE)
@@ -55,8 +56,8 @@ def test_tiles_mean_what_the_law_says(case, falling):
 def test_gradients_are_those_of_the_law(case, falling, seed):
     """Gradients of q, k, v, sinks and every float table, through out and lse."""
     given_ = tensors(case) | (falling or {})
-    call = gpu.Call.of(**given_)
-    asking = gpu.Call(
+    call = gpu.DeviceCall.of(**given_)
+    asking = gpu.DeviceCall(
         call.problem,
         *(x if x is None else x.detach().requires_grad_() for x in (call.q, call.k, call.v, call.sinks)),
         {table: x.clone().requires_grad_() if x.is_floating_point() else x for table, x in call.tables.items()},
@@ -95,7 +96,7 @@ def test_what_may_not_be_attended_cannot_leak(mask, bad):
             np.where((rng.random(x.shape) < 0.03) & (number == which), bad, x) for number, x in enumerate(arrays)
         )
         tensor = [as_tensor(x).requires_grad_() for x in (q, k, v)]
-        out, _ = streamed.attend(gpu.Call.of(*tensor, gradients=True, mask=mask))
+        out, _ = streamed.attend(gpu.DeviceCall.of(*tensor, gradients=True, mask=mask))
         out.backward(as_tensor(dout))
         problem = Problem.of(q, k, v, mask=mask)
         np.testing.assert_allclose(out.detach(), reference.forward(problem)[0], **CLOSE)
@@ -111,7 +112,7 @@ def test_errors_are_at_most_those_of_the_usual_computation(dtype, monkeypatch):
     """Law 10: against float64, at most 1.2 times those of torch's attention, in the same dtype, on the same input."""
     monkeypatch.setattr(tiles, "WIDE", 2048)
     q, k, v = qkv(H=2, G=2, Q=200, K=200, D=32, E=32, B=1, dtype=dtype)
-    out = streamed.attend(gpu.Call.of(q, k, v, mask=rg.causal()))[0]
+    out = streamed.attend(gpu.DeviceCall.of(q, k, v, mask=rg.causal()))[0]
     wide = law(*(x.double() for x in (q, k, v)), mask=rg.causal())[0]
     usual = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert out.dtype == dtype
@@ -142,7 +143,7 @@ def test_memory_grows_with_the_rows():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streamed, "shares", noted)
-        streamed.attend(gpu.Call.of(*qkv(Q=300, K=300, B=1), mask=rg.causal()))
+        streamed.attend(gpu.DeviceCall.of(*qkv(Q=300, K=300, B=1), mask=rg.causal()))
     assert max(seen) == 16 * 16
     assert sum(seen) <= 300 * 300 / 2 + 300 * 32
 
@@ -179,7 +180,7 @@ def test_statistics_are_those_of_the_law(case, cells):
     Q, K = case.kwargs["q"].shape[-2], case.kwargs["k"].shape[-2]
     of = [*MEASURES, *([rg.pooled(min(cells, Q), min(cells, K))] if Q and K else [])]
     question = asked(**given_, of=of)
-    found = statistics(question, gpu.Call.of(asking.pop("q"), asking.pop("k"), None, **asking))
+    found = statistics(question, gpu.DeviceCall.of(asking.pop("q"), asking.pop("k"), None, **asking))
     alike(found, reference_stats.statistics(question), question)
 
 
@@ -191,7 +192,9 @@ def test_statistics_show_what_is_not_finite():
     k[0, 0, 12], q[0, 3, 15] = torch.nan, torch.inf
     question = asked(q, k, [*MEASURES, rg.pooled(4, 5)], mask=rg.window(6))
     alike(
-        statistics(question, gpu.Call.of(q, k, None, mask=rg.window(6))), reference_stats.statistics(question), question
+        statistics(question, gpu.DeviceCall.of(q, k, None, mask=rg.window(6))),
+        reference_stats.statistics(question),
+        question,
     )
 
 
@@ -205,7 +208,7 @@ def test_weights_of_a_rectangle_are_those_of_the_law(case, data):
         np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=9) if size else st.just([])), np.int64)
         for size in (Q, K)
     )
-    call = gpu.Call.of(asking.pop("q"), asking.pop("k"), None, **asking, dropout=0.25, seed=3)
+    call = gpu.DeviceCall.of(asking.pop("q"), asking.pop("k"), None, **asking, dropout=0.25, seed=3)
     problem = Problem.of(
         case.kwargs["q"],
         case.kwargs["k"],
@@ -222,7 +225,7 @@ def test_a_table_given_elsewhere_learns():
     """A parameter that a score reads gets its gradient in its own dtype, summed over all that read it."""
     slope = torch.ones(4, dtype=torch.bfloat16, requires_grad=True)
     q, k, v = qkv(Q=30, K=30, B=1)
-    (out,) = gpu.attention(q, k, v, mask=rg.causal(), score=rg.alibi(slope), engine="tiles")
+    (out,) = gpu.attend(q, k, v, Arguments(rg.causal(), rg.alibi(slope)), "tiles")
     out.square().sum().backward()
     problem = Problem.of(q, k, v, mask=rg.causal(), score=rg.alibi(slope.detach().float()))
     dout = 2 * reference.forward(problem)[0]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.api.attention import choose
+from regard.engines.dispatch import choose
 from regard.engines.jit import engine
 from regard.engines.jit.code import build
 from regard.engines.jit.code.emit import signature

@@ -747,11 +747,12 @@ def test_a_place_that_is_not_there_is_refused():
 def test_a_run_without_figures_is_refused():
     """A call that was put together by hand, without the figures of its rows, is refused by name, and the mend works."""
     run, _ = example()
-    with pytest.raises(rg.Refused, match=r"calls without figures(.|\n)*layers.1.attention(.|\n)*figures.measured"):
+    with pytest.raises(rg.Refused, match=r"calls without figures(.|\n)*layers.1.attention(.|\n)*figures.with_figures"):
         page(fault(run, 1, rows={}))
     call = run.calls[1]
     measured = figures.measured(call.q, call.k, run.axes["text"].special, scale=call.scale)
-    assert page(fault(fault(run, 1, rows={}), 1, **measured)) == page(fault(run, 1, **measured))
+    mended = figures.with_figures(fault(run, 1, rows={}).calls[1], run.axes["text"].special)
+    assert page(dataclasses.replace(run, calls=(run.calls[0], mended))) == page(fault(run, 1, **measured))
 
 
 def test_runs_of_other_sizes_are_not_compared():

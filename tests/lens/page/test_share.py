@@ -52,6 +52,23 @@ def test_a_link_opens_the_same_view(shown, chromium):
     other.close()
 
 
+def test_the_address_holds_everything_that_is_chosen(shown):
+    """What a view can choose is written into the address, and read back as it was; what is unreadable is left alone."""
+    chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
+    chosen |= {"scale": "row", "pool": "largest", "direction": "from", "compare": "swipe", "cells": "fitted"}
+    chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
+    chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
+    tab = shown[0].tab
+    names = tab.evaluate("choices.map(({ name }) => name)")
+    assert set(names) == {*chosen, "run"}  # a page of one run has no other to choose
+    before = tab.evaluate("({ ...state })")
+    address = tab.evaluate("(chosen) => { Object.assign(state, chosen); return address(); }", chosen)
+    tab.evaluate("(before) => { Object.assign(state, before); }", before)
+    assert tab.evaluate("asked", address) == chosen
+    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&filter=picture,0,1&view=1,2,0&cells=1&colour=red"
+    assert tab.evaluate("asked", foreign) == {}
+
+
 def test_the_python_computes_the_numbers(opened, tmp_path):
     """The copied lines run, and give the weight of the pair, the row, or the column, exactly."""
     run, exact = example()

@@ -408,15 +408,20 @@ def test_the_mask_says_only_what_matters():
     """What always holds on the grid is left out, and a padding table is as long as the keys, not their square."""
     rule = masking_utils.sliding_window_causal_mask_function(8)
     seen = torch.ones(2, 5, dtype=torch.bool)
-    assert repr(lazy_mask(2, 5, 5, 0, 0, rule, seen).rule) == "key <= query"
-    assert repr(lazy_mask(2, 1, 5, 4, 0, rule, seen).rule) == "True"
+    assert repr(lazy_mask(2, 5, 5, 0, 0, mask_function=rule, attention_mask=seen).rule) == "key <= query"
+    assert repr(lazy_mask(2, 1, 5, 4, 0, mask_function=rule, attention_mask=seen).rule) == "True"
     seen[1, 3:] = False
-    assert repr(lazy_mask(2, 5, 5, 0, 0, masking_utils.bidirectional_mask_function, seen).rule) == "padding[batch, key]"
+    assert (
+        repr(
+            lazy_mask(2, 5, 5, 0, 0, mask_function=masking_utils.bidirectional_mask_function, attention_mask=seen).rule
+        )
+        == "padding[batch, key]"
+    )
 
 
 def test_a_mask_can_be_cut_but_not_computed_with():
     """Cutting moves the first row; anything that a tensor could do besides is refused."""
-    mask = lazy_mask(1, 6, 6, 0, 0, masking_utils.causal_mask_function)
+    mask = lazy_mask(1, 6, 6, 0, 0, mask_function=masking_utils.causal_mask_function)
     cut = mask[:, :, -2:, :4]
     assert (tuple(cut.shape), cut.query_start) == ((1, 1, 2, 4), 4)
     assert mask[..., 2:5, :].query_start == 2 and tuple(mask[..., 2:5, :].shape) == (1, 1, 3, 6)
@@ -453,7 +458,7 @@ def test_a_mask_can_be_cut_but_not_computed_with():
 
 def test_a_mask_of_another_shape_is_refused():
     """A mask made for other keys is not stretched."""
-    mask = lazy_mask(1, 3, 5, 2, 0, masking_utils.causal_mask_function)
+    mask = lazy_mask(1, 3, 5, 2, 0, mask_function=masking_utils.causal_mask_function)
     with pytest.raises(Refused, match="another shape"):
         attend(mask=mask, Q=3, K=6)
     with pytest.raises(Refused, match="another shape"):
@@ -607,5 +612,5 @@ def test_a_mask_that_hides_nothing_stretches():
     """A mask made for one key that lets it be seen serves for more keys, as the models' own mask, which is added,
     does.
     """
-    mask = lazy_mask(1, 1, 1, 0, 0, masking_utils.causal_mask_function)
+    mask = lazy_mask(1, 1, 1, 0, 0, mask_function=masking_utils.causal_mask_function)
     assert torch.equal(attend(mask, Q=1)[0], attend(torch.ones(1, 5, dtype=torch.bool), Q=1)[0])

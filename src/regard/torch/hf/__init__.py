@@ -7,6 +7,8 @@ architectures   every architecture of transformers beside its own code; tiny_mod
 """
 
 from .attention import attend, check, register
-from .recorder import Call, record
+from .recorder import RecordedCall, record
 
-__all__ = ["Call", "attend", "check", "record", "register"]
+Call = RecordedCall  # its older name
+
+__all__ = ["Call", "RecordedCall", "attend", "check", "record", "register"]

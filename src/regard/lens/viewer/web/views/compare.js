@@ -3,6 +3,8 @@
 const MODES = { side: "side by side", difference: "difference", linear: "difference, linear", swipe: "swipe" };
 const TOLD_APART = ["spread", "special", "first", "previous", "itself", "distant", "maximum"]; // figures by which heads are told apart
 
+choosable("compare", "side", oneOf(MODES));
+
 const comparison = {
   name: "compare",
   edge: 0.5,

@@ -1,16 +1,28 @@
-"""Results kept from call to call, for rules that cannot change."""
+"""Results kept from call to call, and locks that a forked child finds free."""
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from .locks import lock
-
-__all__ = ["Memo"]
+__all__ = ["Memo", "lock"]
 
 T = TypeVar("T")
+
+
+def lock() -> threading.RLock:
+    """A re-entrant lock, because handlers of signals and the garbage collector may run anybody's code while it is held.
+
+    A fork takes all of them, the newest first. Rooms import downwards, so the newest belongs to the highest floor: it
+    takes them in the order in which calls do. In the child nobody else is there to hold one.
+    """
+    made = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=made.acquire, after_in_parent=made.release, after_in_child=made.release)
+    return made
 
 
 class Memo(Generic[T]):
@@ -48,8 +60,7 @@ class Memo(Generic[T]):
             )
             with self.lock:
                 self.results[identity] = held, found
-                for oldest in list(self.results)[
-                    : max(0, len(self.results) - self.kept)
-                ]:  # a list, because rules may go meanwhile
+                excess = max(0, len(self.results) - self.kept)
+                for oldest in list(self.results)[:excess]:  # a list, because rules may go meanwhile
                     self.results.pop(oldest, None)
         return found

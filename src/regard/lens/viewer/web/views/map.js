@@ -1,5 +1,15 @@
 // The map of the chosen head: the plot, a small map of the whole, and what stands under the pointer, in words.
 
+choosable("cells", null, oneOf({ square: 1, fitted: 1 })); // square, fitted to the plot, or what suits the matrix
+choosable("view", null, { // {row, column, span}: the first row and key on the screen, and how many keys there are across it
+  write: (view) => (view ? [view.row, view.column, view.span].map((value) => Math.round(value * 100) / 100).join(",") : undefined),
+  read(text) {
+    if (!/^[\d.]{1,12},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
+    const [row, column, span] = numbersOf(text);
+    return span >= 1 ? { row, column, span } : undefined;
+  },
+});
+
 const map = {
   name: "map",
 

@@ -1,7 +1,7 @@
-"""Again: a call like one before. What was checked and planned then stays true, and only where the arrays lie is new.
+"""The fast path: a call like one before. What was checked and planned stays true; only where the arrays lie is new.
 
-In a model the same few calls come back for ever, each after work that has emptied the caches of the processor; then the
-checks of a call, which are Python, would take longer than a small kernel.
+A model repeats the same few calls, usually with cold CPU caches; then the checks of a call, which are Python, would
+take longer than a small kernel.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common.arrays import address, as_tensor, read_array
-from ..common.memo import Memo
-from ..engines import dispatch as engines
+from ..common.caching import Memo
+from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
 from ..language.problem import Problem
+from .choice import choose
 
 __all__ = ["attend"]
 
@@ -36,8 +37,8 @@ class Kind(NamedTuple):
 _kinds: Memo[Kind] = Memo(64)
 
 
-def attend(q, k, v, mask, score, scale, query_start, engine: str, wanted: int = 1, out=None) -> tuple | None:
-    """out, or out and lse, of a call without sinks, dropout and gradients; None if it has to take the long way.
+def attend(q, k, v, asked: Arguments, engine, *, lse=False, out=None) -> tuple | None:
+    """(out,) or (out, lse) of a call without sinks, dropout and gradients; None if it has to take the long way.
 
     q, k, v: arrays, or tensors on the CPU. out: where the result goes, (B, H, Q, E) with any strides.
     """
@@ -45,24 +46,25 @@ def attend(q, k, v, mask, score, scale, query_start, engine: str, wanted: int = 
     looks = _looks(arrays)
     if looks is None or type(engine) is not str or engine not in ("auto", "jit"):
         return None
+    mask, score, scale, query_start, *_ = asked
     if type(scale) not in (float, int, NoneType) or type(query_start) not in (int, NoneType):
         return None
     if not all(isinstance(rule, Expr | None) for rule in (mask, score)):
         return None
-    from ..engines import jit
+    from . import jit
 
     rest = (looks, scale, query_start, engine, jit.threads.count(), jit.host())
-    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, mask, score, scale, query_start, engine, out))
+    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, asked, engine, out))
     if kind.recipe is None:
         return None
     if out is None:
         out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
     sums = np.empty(kind.sums, kind.real)
     jit.run(kind.recipe, tuple([_address(array) for array in (q, k, v, out)]), sums, (arrays, out))
-    if wanted == 1:
+    if not lse:
         return (out,)
-    lse = sums[0].reshape(kind.lse)
-    return out, lse if type(q) is np.ndarray else as_tensor(lse)
+    found = sums[0].reshape(kind.lse)
+    return out, found if type(q) is np.ndarray else as_tensor(found)
 
 
 def _looks(arrays) -> tuple | None:
@@ -88,17 +90,17 @@ def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
 
-def _kind(q, k, v, mask, score, scale, query_start, engine, out) -> Kind:
+def _kind(q, k, v, asked: Arguments, engine: str, out) -> Kind:
     """The checks of a call, and its recipe. Where the checks had to copy an array, each call takes the long way."""
     from ..engines import jit
 
-    problem = Problem.of(q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, gradients=True)
+    problem = Problem.of(q, k, v, **asked._asdict(), gradients=True)
     B, H, Q, _ = problem.q.shape
     E = problem.v.shape[3]
     copied = [_address(array) for array in (q, k, v)] != [
         array.ctypes.data for array in (problem.q, problem.k, problem.v)
     ]
-    known = engines.choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
+    known = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
     room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
     recipe = jit.recipe_of(problem, room, 0) if known else None
     return Kind(recipe, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.api import fast_path as again
-from regard.common.memo import Memo
+from regard.common.caching import Memo
+from regard.engines import fast_path as again
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
+from regard.language.checks.arguments import Arguments
 from regard.language.problem import Problem
 
 torch = pytest.importorskip("torch")
@@ -98,9 +99,9 @@ def test_what_takes_the_long_way():
 
     assert turned.is_neg() and torch.equal(turned, k)
     for a, b, c, mask in short:
-        assert again.attend(a, b, c, mask, None, None, None, "auto") is not None
+        assert again.attend(a, b, c, Arguments(mask), "auto") is not None
     for a, b, c, mask in long:
-        assert again.attend(a, b, c, mask, None, None, None, "auto") is None
+        assert again.attend(a, b, c, Arguments(mask), "auto") is None
 
 
 def test_a_copy_is_never_mistaken_for_the_array():

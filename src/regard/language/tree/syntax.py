@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..common.errors import did_you_mean, refuse
+from ...common.errors import did_you_mean, refuse
 
 __all__ = ["METHODS", "SPELLINGS", "Syntax"]
 

@@ -1,4 +1,4 @@
-"""Steps: the calls of a text that a model writes token by token, joined into one call of all rows over all keys."""
+"""The passes of a text that a model writes token by token, joined into one call of all rows over all keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ....common.errors import refuse
-from ....language.analysis import evaluate
-from ....language.expr import Expr, Op, score
-from ..recorded_call import Taken
-from .one_entry import CELLS, added, mask_of, reads
+from ...common.errors import refuse
+from ...language.analysis import evaluate
+from ...language.expr import Expr, Op, score
+from ..runs.call import Call
+from .recorded_call import Recorded
+from .rules.one_entry import CELLS, added, mask_of, reads
 
 __all__ = ["Growing"]
 
@@ -51,20 +52,21 @@ class Growing:
     Refused: keys that changed between two passes, scales and sinks that differ, and rules that cannot be said in one.
     """
 
-    def __init__(self, taken: Taken):
-        self.first = taken
-        self.k, self.v = [taken.k], [taken.v]
-        self.q = [taken.q]
-        self.x, self.out, self.weights = [taken.x], [taken.out], [taken.weights]
-        self.rows, self.keys = taken.sizes
-        self.seconds = float(taken.notes.get("seconds", 0.0))
-        self.parts = [Part(0, self.rows, 0, self.keys, taken.start, taken.mask, taken.score)]
+    def __init__(self, recorded: Recorded):
+        call = recorded.call
+        self.recorded, self.first = recorded, call
+        self.q, self.k, self.v = ([array] for array in recorded.qkv)
+        self.x, self.out, self.weights = [call.x], [call.out], [recorded.weights]
+        _, self.rows, self.keys = call.shape
+        self.seconds = float(call.notes.get("seconds", 0.0))
+        self.parts = [self._part(call, row=0, first=0)]
 
-    def add(self, taken: Taken) -> None:
+    def add(self, recorded: Recorded) -> None:
         """The rows of the next pass."""
-        Q, K = taken.sizes
-        name = self.first.name
-        if _constant(taken) != _constant(self.first):
+        call, cross, name = recorded.call, recorded.cross, self.first.name
+        q, k, v = recorded.qkv
+        _, Q, K = call.shape
+        if _constant(call) != _constant(self.first):
             raise refuse(
                 "look",
                 "passes that cannot be joined",
@@ -72,9 +74,9 @@ class Growing:
                 expected="the same in every pass",
                 fix="look at the prompt alone, with generate=0",
             )
-        first = 0 if taken.cross else self.first.start + self.rows - taken.start
+        first = 0 if cross else self.first.start + self.rows - call.start
         known = self.keys - first
-        if first < 0 or not 0 < known <= K or (taken.cross and known != K):
+        if first < 0 or not 0 < known <= K or (cross and known != K):
             raise refuse(
                 "look",
                 "passes that cannot be joined",
@@ -82,7 +84,7 @@ class Growing:
                 expected="keys that grow with the text",
                 fix="generate with a dynamic cache, or look at the prompt alone",
             )
-        if not np.array_equal(taken.k[:, :known], self._last(self.k, known), equal_nan=True):
+        if not np.array_equal(k[:, :known], self._last(self.k, known), equal_nan=True):
             raise refuse(
                 "look",
                 "passes that cannot be joined",
@@ -90,32 +92,36 @@ class Growing:
                 expected="a cache that keeps its keys",
                 fix="generate with a dynamic cache, or look at the prompt alone",
             )
-        self.parts.append(Part(self.rows, Q, first, K, taken.start, taken.mask, taken.score))
-        self.k.append(taken.k[:, known:].copy())
-        self.v.append(taken.v[:, known:].copy())
-        self.q.append(taken.q)
-        for held, part in ((self.x, taken.x), (self.out, taken.out), (self.weights, taken.weights)):
+        self.parts.append(self._part(call, row=self.rows, first=first))
+        self.k.append(k[:, known:].copy())
+        self.v.append(v[:, known:].copy())
+        self.q.append(q)
+        for held, part in ((self.x, call.x), (self.out, call.out), (self.weights, recorded.weights)):
             held.append(part)
         self.rows, self.keys = self.rows + Q, max(self.keys, first + K)
-        self.seconds += float(taken.notes.get("seconds", 0.0))
+        self.seconds += float(call.notes.get("seconds", 0.0))
 
-    def joined(self) -> Taken:
+    def joined(self) -> Recorded:
         """All passes as one call."""
         if len(self.parts) == 1:
-            return self.first
-        notes = {**self.first.notes, "seconds": self.seconds, "passes": len(self.parts)}
-        return dataclasses.replace(
+            return self.recorded
+        call = dataclasses.replace(
             self.first,
             q=np.concatenate(self.q, 1),
             k=np.concatenate(self.k, 1),
             v=np.concatenate(self.v, 1),
             out=_rows(self.out, 1),
             x=_rows(self.x, 0),
-            weights=self._weights(),
             mask=self._mask(),
             score=self._score(),
-            notes=notes,
+            notes={**self.first.notes, "seconds": self.seconds, "passes": len(self.parts)},
         )
+        return dataclasses.replace(self.recorded, call=call, weights=self._weights())
+
+    @staticmethod
+    def _part(call: Call, row: int, first: int) -> Part:
+        _, Q, K = call.shape
+        return Part(row=row, rows=Q, first=first, keys=K, start=call.start, mask=call.mask, score=call.score)
 
     @staticmethod
     def _last(parts: list[np.ndarray], count: int) -> np.ndarray:
@@ -126,11 +132,12 @@ class Growing:
 
     def _weights(self) -> np.ndarray | None:
         """The weights that the model built, 0 where a pass had not yet the key."""
-        if any(part is None for part in self.weights):
+        built = [weights for weights in self.weights if weights is not None]
+        if len(built) < len(self.parts):
             return None
-        whole = np.zeros((len(self.first.q), self.rows, self.keys), self.weights[0].dtype)  # type: ignore[union-attr]
-        for part, weights in zip(self.parts, self.weights, strict=True):
-            whole[:, part.row : part.row + part.rows, part.first : part.first + part.keys] = weights
+        whole = np.zeros((self.first.shape[0], self.rows, self.keys), built[0].dtype)
+        for part, weights in zip(self.parts, built, strict=True):
+            whole[part.cells] = weights
         return whole
 
     def _mask(self) -> Expr | None:
@@ -168,7 +175,7 @@ class Growing:
         """The rule of the first pass, or of the last, where it gives what the others do; biases by position are put
         together.
         """
-        heads, last = len(self.first.q), self.parts[-1]
+        heads, last = self.first.shape[0], self.parts[-1]
         for rule in (self.first.score, last.score):
             if all(self._scores_alike(rule, part) for part in self.parts):
                 return rule
@@ -209,7 +216,7 @@ class Growing:
         return self.first.start + part.row + np.arange(part.rows)
 
     def _heads(self, rules: Iterable[Expr | None]) -> int:
-        return len(self.first.q) if any(map(_headed, rules)) else 1
+        return self.first.shape[0] if any(map(_headed, rules)) else 1
 
 
 def _grid(rule: Expr | None, heads: int, queries: np.ndarray, keys: np.ndarray, scored: float = 0.0) -> np.ndarray:
@@ -223,9 +230,9 @@ def _grid(rule: Expr | None, heads: int, queries: np.ndarray, keys: np.ndarray, 
     return np.broadcast_to(True if rule is None else evaluate(rule, places), (heads, len(queries), len(keys)))
 
 
-def _constant(taken: Taken) -> tuple:
+def _constant(call: Call) -> tuple:
     """What stays the same from pass to pass."""
-    return taken.scale, len(taken.q), len(taken.k), None if taken.sinks is None else taken.sinks.tolist()
+    return call.scale, call.shape[0], call.groups, None if call.sinks is None else call.sinks.tolist()
 
 
 def _headed(rule: Expr | None) -> bool:

@@ -2,6 +2,17 @@
 
 const ATLAS = { most: 46, least: 8, label: 30, top: 20, title: 22 }; // pixels: cells, the names beside and above them
 
+choosable("metric", "picture", oneOf(METRICS));
+choosable("sort", "order", oneOf(SORTS));
+choosable("filter", null, { // {metric, low, high}
+  write: (filter) => (filter ? `${filter.metric},${filter.low},${filter.high}` : undefined),
+  read(text) {
+    if (!/^[a-z]{1,20},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
+    const [metric, low, high] = text.split(",");
+    return Object.hasOwn(METRICS, metric) && metric !== "picture" ? { metric, low: Number(low), high: Number(high) } : undefined;
+  },
+});
+
 const atlas = {
   name: "atlas",
   cells: [], // {call, head, button, x, y}

@@ -1,5 +1,7 @@
 // A run in which the model wrote: a slider over the written tokens, and what it might have written instead.
 
+choosable("step", null, position); // how many tokens had been written; null: all of them
+
 const steps = {
   name: "steps", timer: null,
 

@@ -10,7 +10,7 @@ import os
 import weakref
 from collections.abc import Iterator
 
-from ..common.locks import lock
+from ...common.caching import lock
 
 __all__ = ["compiled", "known", "name_of_array", "share", "traced", "walk"]
 
