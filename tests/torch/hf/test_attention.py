@@ -5,16 +5,14 @@ import pathlib
 
 import numpy as np
 import pytest
+import torch
+import transformers as T
+from transformers import masking_utils
 
-torch = pytest.importorskip("torch", reason="transformers models run on torch")
-T = pytest.importorskip("transformers", reason="the models come from transformers")
-
-from transformers import masking_utils  # noqa: E402
-
-from regard import Refused  # noqa: E402
-from regard.language.analysis import evaluate  # noqa: E402
-from regard.torch.hf import attention as hf  # noqa: E402
-from regard.torch.hf.lazy_mask import LazyMask, lazy_mask  # noqa: E402
+from regard import Refused
+from regard.language.analysis import evaluate
+from regard.torch.hf import attention as hf
+from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
 
 T.logging.set_verbosity_error()
 

@@ -5,12 +5,11 @@ import threading
 
 import numpy as np
 import pytest
+import torch
+import transformers as T
 
-torch = pytest.importorskip("torch", reason="transformers models run on torch")
-T = pytest.importorskip("transformers", reason="the models come from transformers")
-
-from regard import Refused  # noqa: E402
-from regard.torch.hf import attention as hf  # noqa: E402
+from regard import Refused
+from regard.torch.hf import attention as hf
 
 T.logging.set_verbosity_error()
 

@@ -1,12 +1,11 @@
 """Transformers models learn on regard as they learn on their own attention code."""
 
 import pytest
+import torch
+import transformers as T
 
-torch = pytest.importorskip("torch", reason="transformers models run on torch")
-T = pytest.importorskip("transformers", reason="the models come from transformers")
-
-from regard.torch.hf import attention as hf  # noqa: E402
-from regard.torch.hf.architectures import Doubled  # noqa: E402
+from regard.torch.hf import attention as hf
+from regard.torch.hf.architectures import Doubled
 
 T.logging.set_verbosity_error()
 
