@@ -29,3 +29,14 @@ def arrays():
     """q (4, 24, 16), k and v (2, 24, 16)."""
     rng = np.random.default_rng(0)
     return rng.standard_normal((4, 24, 16), np.float32), *rng.standard_normal((2, 2, 24, 16), np.float32)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny models are slower on several threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
