@@ -18,8 +18,8 @@ from regard.api.kv_cache.pages import PAGE
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 from tests import ROOT
-from tests.engines.jit.test_machine_code import guarded
 from tests.support.engines import engines, normal, same_bits
+from tests.support.kernels import guarded
 
 G, H, D, E = 2, 4, 8, 4
 SLOPES = rg.alibi_slopes(H)

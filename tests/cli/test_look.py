@@ -17,7 +17,7 @@ import regard as rg
 from regard.cli import app
 from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
-from tests.cli.test_cli import SRC
+from tests.support.command import SRC
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
 

@@ -11,7 +11,7 @@ import regard as rg
 from regard.lens.look import look
 from regard.torch.hf import attention as hf
 from regard.torch.hf.tiny_models import inputs, tiny_model
-from tests.torch.hf.test_recorder import MODELS
+from tests.support.hf_models import MODELS
 
 ALL = MODELS | {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),

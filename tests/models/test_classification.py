@@ -12,7 +12,7 @@ from regard.common.errors import Refused
 from regard.models.data import tables
 from regard.models.training import checkpoint, classification
 from regard.models.training.report import Report
-from tests.cli.test_cli import regard
+from tests.support.command import regard
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 

@@ -20,7 +20,7 @@ from regard.models.data.vocabulary import Bytes, Decoder, Pairs
 from regard.models.training import checkpoint, run
 from regard.models.training.curve import curve
 from regard.models.training.loop import Recipe, Training
-from tests.cli.test_cli import SRC, refused, regard
+from tests.support.command import SRC, refused, regard
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 

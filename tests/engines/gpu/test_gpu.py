@@ -15,7 +15,6 @@ from torch._dynamo.testing import CompileCounter
 import regard as rg
 from regard.api import torch_operator as autograd
 from regard.bench import card
-from regard.common.arrays import as_tensor
 from regard.engines import gpu
 from regard.engines.gpu import flex, sdpa
 from regard.engines.gpu.block_mask import SIZE, block_mask
@@ -27,33 +26,10 @@ from regard.language.expr import Op
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
 from tests.support.strategies import problems
+from tests.support.tensors import law, normal, qkv, tensors
 
 VARIABLES = ("score", "batch", "head", "query", "key")
 random_problems = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
-
-def tensors(case):
-    """The arguments of a case with q, k, v and sinks as tensors."""
-    named = {
-        name: value for name, value in case.kwargs.items() if name in ("q", "k", "v", "sinks") and value is not None
-    }
-    return case.kwargs | {name: as_tensor(np.array(value)) for name, value in named.items()}
-
-
-def normal(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-def qkv(H=4, G=2, Q=150, K=150, D=16, E=16, B=2, dtype=torch.float32):
-    return (
-        normal(B, H, Q, D, seed=1, dtype=dtype),
-        normal(B, G, K, D, seed=2, dtype=dtype),
-        normal(B, G, K, E, seed=3, dtype=dtype),
-    )
-
-
-def law(q, k, v, **asked):
-    return reference.forward(Problem.of(q, k, v, gradients=True, **asked))
 
 
 @pytest.fixture(autouse=True, scope="module")

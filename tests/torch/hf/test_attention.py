@@ -11,13 +11,11 @@ from transformers import masking_utils
 from regard import Refused
 from regard.torch.hf import attention as hf
 from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
+from tests.support.hf_models import GROUPED, TEXT
 
 T.logging.set_verbosity_error()
 
 
-TEXT = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "max_position_embeddings": 64}  # fmt: skip
-GROUPED = {**TEXT, "num_key_value_heads": 2, "head_dim": 8}
 MIXED = ["sliding_attention", "full_attention"]
 LATENT = {
     "q_lora_rank": 16,
