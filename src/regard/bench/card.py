@@ -31,6 +31,7 @@ from ..engines.gpu.block_mask import block_mask
 from ..engines.gpu.choose import ENGINES
 from ..engines.gpu.flex import rules
 from ..engines.reference import attention as reference
+from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, query, table
 from ..language.masks import causal, documents, lengths, prefix, strided, window
 from ..language.problem import Problem
@@ -104,7 +105,8 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
                     if gpu.why_not(call, engine, whole) or (not whole and not gpu.why_not(call, engine, True)):
                         continue
                     line: dict[str, Any] = {"problem": name, "dtype": dtype, "engine": engine}
-                    found = gpu.attention(*given, engine=engine, wanted=2 if whole else 1, **on_card)
+                    q, k, v = given
+                    found = gpu.attend(q, k, v, Arguments(**on_card), engine, lse=whole)
                     if whole:
                         expected = wanted
                         line["lse"] = _error(found[1], lse)
@@ -231,8 +233,8 @@ def _runs(tensors: list[torch.Tensor], asked: dict[str, Any], mask, score, engin
     q, k, v = tensors
     n, device = q.shape[2], q.device
     runs: dict[str, Callable] = {
-        "regard": lambda: gpu.attention(*tensors, **asked)[0],
-        "regard by name": lambda: gpu.attention(*tensors, engine=engine, **asked)[0],
+        "regard": lambda: gpu.attend(q, k, v, Arguments(**asked))[0],
+        "regard by name": lambda: gpu.attend(q, k, v, Arguments(**asked), engine)[0],
     }
     if mask is _causal and score is None:
         runs["sdpa"] = lambda: scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -1,9 +1,10 @@
-"""Cases: what is computed, each rule written once in regard's language and once as a plain function of positions."""
+"""Cases: what is computed, each rule once in regard's language, once as a function of positions; and their results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 from ..common.errors import did_you_mean, refuse
 from ..language import masks, scores
 from ..language.expr import Expr
+from .interleave import Burst
 
-__all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "choose", "shrunk"]
+__all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "Result", "choose", "shrunk"]
 
 CAP = 30.0  # of the softcap
 SMALL = ("bfloat16", "float16")
@@ -92,7 +94,7 @@ class Case:
         lengths = random.integers(1, 2 * max(self.reach, 1), size=self.Q)  # more than enough, mean `reach`
         document = np.repeat(np.arange(self.Q), lengths)[: self.Q]
         q, k, v, dout = (array.astype(number_type(self.dtype), copy=False) for array in (q, k, v, dout))
-        return Inputs(self, q, k, v, dout, document, scores.alibi_slopes(self.H))
+        return Inputs(case=self, q=q, k=k, v=v, dout=dout, document=document, slopes=scores.alibi_slopes(self.H))
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,27 @@ class Inputs:
             return self.k.nbytes + self.v.nbytes
         pairs = case.Q * case.K if case.pattern == "full" else sum(map(np.count_nonzero, self.bands()))
         return pairs * 2 * case.D * (7 if case.task == "gradients" else 2) * case.B * case.H
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one engine on one case: a line of the report.
+
+    status: timed; wrong (the result differs from float64: not timed, not ranked); refused (cannot express the case);
+    failed. note says why. rate counts useful work, in the case's unit; ratio is the time of the best peer over this
+    time.
+    """
+
+    case: str
+    engine: str
+    status: str
+    note: str = ""
+    form: str = ""
+    error: float = math.nan
+    seconds: float = math.nan
+    rate: float = math.nan
+    ratio: float = math.nan
+    bursts: list[Burst] = field(default_factory=list)
 
 
 def number_type(name: str) -> np.dtype:

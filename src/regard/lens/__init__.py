@@ -14,5 +14,8 @@ from .runs.axis import Axis, Segment
 from .runs.call import Call, Overview
 from .runs.run import Run, Step
 from .viewer import page
+from .viewer.notebook import frame_of
 
 __all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page"]
+
+Run._repr_html_ = frame_of  # here, so that a run as data knows nothing of the page

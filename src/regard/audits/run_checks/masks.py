@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
+from ...language.added_masks import hides
 from ...language.expr import Var, walk
 from ...lens import Run
 from ...lens.runs.call import Call
@@ -20,7 +20,6 @@ __all__ = ["alignment", "mask"]
 
 CELLS = 1 << 22  # of a mask that is read
 CLOSE = 1e-3  # what is added to a score is 0 or 1 within this
-LEAST = 2.0**-149  # of float32, above 0
 
 
 def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
@@ -54,7 +53,7 @@ def _seen(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
     later = seen & (np.arange(call.shape[2])[None, :] > (call.start + rows)[:, None])
     added = replace(call, q=np.zeros_like(call.q)).scores(rows, None, [head])[0]
     weights = call.weights(rows, None, [head])[0]
-    gone = (added[later] < math.log(LEAST)) & (weights[later] < LEAST)
+    gone = hides(added[later], 0) & (weights[later].astype(np.float32) == 0)
     return seen & ~later if gone.all() else seen
 
 

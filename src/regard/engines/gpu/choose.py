@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ...common.errors import Reason, Refused, did_you_mean, refuse
+from ...common.errors import refuse
+from ..choice import known, possible
 from . import flex, sdpa
 from .device_call import DeviceCall
 
@@ -38,29 +39,9 @@ def choose(call: DeviceCall, engine: str = "auto", lse: bool = False) -> tuple[s
             expected=f"one of auto, {', '.join(ENGINES)}",
             fix="move q, k and v: tensor.cpu()",
         )
-    if not isinstance(engine, str) or engine not in ("auto", *ENGINES):
-        raise refuse(
-            "attention",
-            "no such engine",
-            given=f"engine={engine!r}",
-            expected=f"one of auto, {', '.join(ENGINES)}",
-            fix=did_you_mean(str(engine), ("auto", *ENGINES)),
-        )
+    known(engine, ENGINES, "attention")
     if engine != "auto":
-        against = why_not(call, engine, lse)
-        if against:
-            raise Refused(
-                "attention",
-                [
-                    Reason(
-                        f"engine {engine!r} cannot do this",
-                        given=reason,
-                        expected="a problem that this engine takes",
-                        fix='use engine="auto"',
-                    )
-                    for reason in against
-                ],
-            )
+        possible(engine, why_not(call, engine, lse), "attention")
         return engine, ["asked for by name"]
     passed: list[str] = []
     for name in ENGINES:

@@ -14,8 +14,9 @@ import torch
 
 from ...common.arrays import as_tensor, device_of, is_tensor, read_array, stand_in
 from ...common.errors import Reason, Refused
+from ...language.checks.arrays import FLOATS
 from ...language.expr import Expr, Table, tables_of
-from ...language.problem import FLOATS, Problem
+from ...language.problem import Problem
 
 __all__ = ["DeviceCall", "tables_on"]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import address
-from ...common.memo import Memo
+from ...common.caching import Memo
 from ...language import analysis as readings
 from ...language.expr import Const, Table, walk
 from ...language.expr import score as the_score

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import address
-from ...common.memo import Memo
+from ...common.caching import Memo
 from ...language.analysis import adjoints
 from ...language.expr import Const, Expr, Op, Read, Table, Var
 from ...language.expr import score as the_score

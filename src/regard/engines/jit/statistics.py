@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import address
-from ...common.memo import Memo
+from ...common.caching import Memo
 from ...language.expr import Expr
 from ...language.masks import everything
 from ...language.measures import (

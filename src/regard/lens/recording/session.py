@@ -1,4 +1,4 @@
-"""Session: a torch model runs once under the observer, its calls go to the keeper, and all of it becomes a Run."""
+"""One pass of a torch model under the observer: its calls go to the keeper, and all of it becomes a Run."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def record_module(
         recorder = Recorder(model, keeper.take, batch=batch, entry=asked.entry, wanted=asked.wants)
         with left_alone(model), recorder.recording():
             came = _called(call, name)
-        steps, told = ((), {}) if after is None else after(came, keeper)
+        steps, written = ((), {}) if after is None else after(came, keeper)
         known = (
             {}
             if owner is None
             else {"implementation": sorted(implementations(owner)), "weights": hash_of(weights_of(owner))}
         )
-        return keeper.run(name, text, recorder.passed, steps, {**facts(), **known, **told})
+        return keeper.run(name, text, recorder.passed, steps, {**facts(), **known, **written})
 
 
 def _called(call: Callable[[], Any], name: str) -> Any:

@@ -6,8 +6,7 @@ from .approximate.linformer import Linformer
 from .approximate.performer import Performer
 from .attention import Attention
 from .differential import DifferentialAttention
-from .latent import LatentAttention
-from .latent_cache import LatentCache
+from .latent import LatentAttention, LatentCache
 from .multi_head import MultiHeadAttention
 from .recurrent import SegmentMemory, TransformerXL
 from .self_attention import SelfAttention

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...api.explain import TILE
 from ...common.arrays import is_tensor, stand_in
 from ...common.errors import Refused
 from ...engines.cost import cost
+from ...engines.cpu import TILE
 from ...engines.dispatch import choose
 from ...engines.plan import plan
+from ...language.added_masks import hides, range_of
 from ...language.expr import Expr
 from ...language.masks import causal, lengths, window
 from ...language.problem import Problem
@@ -105,18 +106,18 @@ def _of_scores(call: ObservedCall) -> dict[str, Any]:
     """What was written out: the scores that the softmax was given tell which keys were allowed."""
     assert call.trail is not None and call.trail.scores is not None
     scores = call.trail.scores[..., : call.k.shape[-2]]
-    allowed = ~(scores <= torch.finfo(scores.dtype).min / 2)
+    allowed = ~hides(scores, range_of(scores.dtype))
     # Batch and heads may have been one axis in the products and two in the softmax.
     sizes = (*call.q.shape[:-1], call.k.shape[-2])
     return {} if bool(allowed.all()) else {"mask": _on_cpu(allowed.reshape(sizes))}
 
 
 def _of_tensor(mask: torch.Tensor) -> dict[str, Any]:
-    """Booleans, or floats that are added and mean "may not attend" from half the smallest number on."""
+    """Booleans, or floats that are added, of which the lowest mean "may not attend"."""
     if mask.dtype is torch.bool:
         return {"mask": _on_cpu(mask)}
     numbers = _on_cpu(mask.detach()).float()
-    allowed = ~(numbers <= torch.finfo(mask.dtype).min / 2)
+    allowed = ~hides(numbers, range_of(mask.dtype))
     added = numbers.masked_fill(~allowed, 0)
     return ({} if bool(allowed.all()) else {"mask": allowed}) | ({"score": added} if bool((added != 0).any()) else {})
 
