@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="transformers models run on torch")
 T = pytest.importorskip("transformers", reason="the models come from transformers")
 
+import regard.torch.hf  # noqa: E402
 from regard import Refused  # noqa: E402
 from regard.torch.hf import attention as hf  # noqa: E402
 
@@ -145,6 +146,7 @@ def test_generation_with_a_cache(name, cache):
 def test_a_call_is_plain_data():
     """It can be saved and read elsewhere, and gives the same weights."""
     call = recorded("gpt-oss")[0]
+    assert isinstance(call, regard.torch.hf.Call)  # as users may have it in their code
     again = pickle.loads(pickle.dumps(call))
     assert isinstance(call.q, np.ndarray) and isinstance(call.k, np.ndarray) and repr(again.mask) == repr(call.mask)
     np.testing.assert_array_equal(again.weights(), call.weights())

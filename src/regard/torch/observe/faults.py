@@ -17,14 +17,8 @@ from .observed_call import CACHE, ObservedCall
 
 __all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]
 
-HEADS = (
-    "num_heads",
-    "num_attention_heads",
-    "n_heads",
-    "n_head",
-    "nhead",
-    "heads",
-)  # what modules call their number of heads
+# What modules call their number of heads.
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 KINDS = ("shape", "number", "row")
 
 
