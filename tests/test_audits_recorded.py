@@ -420,6 +420,25 @@ def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
     assert low > -1e4 or "the diagonal is off by one" in wrong.findings[0].cause
 
 
+@pytest.mark.parametrize("config", [{"num_heads": 4}, ("four", "heads"), 4])
+def test_a_configuration_may_be_anything(config):
+    """Modules keep dicts and tuples as their configuration; such a layer declares nothing."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.qkv, self.config = torch.nn.Linear(32, 96), config
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1.0)
+
+    found = rg.audit(Layer().eval(), inputs=torch.randn(1, 9, 32), checks=["scale", "mask", "groups"])
+
+    assert found.findings == () and {each.check for each in found.skipped + found.passed} == {"scale", "mask", "groups"}
+
+
 def test_bands_that_nobody_knows_are_not_said_to_be_declared(arrays):
     """A causal mask with a hole is no mistake, and is not counted as what the layer declares."""
     q, k, v = arrays

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import Reason, Refused, refuse
-from ..lens import Run
+from ..common.module_settings import is_transformers_model
+from ..lens import Call, Run
 from ..lens.look import look
-from ..lens.runs.call import Call
 from ..lens.storage.reader import is_run
 from .causality import TOLD
 from .checks import OfModel, OfRule, OfRun, names, of_model, of_run
@@ -113,7 +113,7 @@ def audit(
     if what is None or named:
         _without("a model that is opened here", inputs=inputs, tokenizer=tokenizer)
         subject = make_subject.of_name(what, text, causal)
-    elif any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
+    elif is_transformers_model(what):
         subject = make_subject.of_transformers(what, tokenizer, text, inputs, causal)
     else:
         _without("a torch module", text=text, tokenizer=tokenizer)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..common.arrays import is_tensor, read_array
 from ..common.errors import Reason, Refused, refuse
+from ..common.module_settings import is_transformers_model
 from ..language.problem import Problem
 from .recording.provenance import facts
 from .runs import figures
@@ -169,7 +170,7 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
         if what is None and "weights" in given:
             return "weights"
         return "a recorded run" if what is not None and is_run(what) else "a model"
-    if any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
+    if is_transformers_model(what):
         return "a model"
     if is_tensor(what) or hasattr(what, "__array__") or isinstance(what, list | tuple):
         return "q and k"

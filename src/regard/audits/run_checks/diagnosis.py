@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...lens.runs.call import Call
+from ...lens import Call
 from .expected_output import Answer, Weigh, answer, normalised, rows_to_read
 from .known_mistakes import Suspect, scaled, suspects
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...lens.runs.call import Call
+from ...lens import Call
 
 __all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read", "unit"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...language.expr import Expr, Op, Read, fold, key, query, walk
 from ...language.masks import causal
-from ...lens.runs.call import Call
+from ...lens import Call
 from .expected_output import Weigh, normalised
 
 __all__ = ["Suspect", "capped", "suspects"]
