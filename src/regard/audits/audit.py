@@ -13,7 +13,7 @@ from ..common.module_settings import is_transformers_model
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
-from .causality import TOLD
+from .causality import BY_CALLER
 from .checks import OfModel, OfRule, OfRun, names, of_model, of_run
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
@@ -233,7 +233,7 @@ def _recorded(subject: Subject, checks: list[OfRun | OfRule]) -> Iterator[Result
     except Refused as refused:
         yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return
-    if subject.causal and subject.why == TOLD:
+    if subject.causal and subject.why == BY_CALLER:
         run = replace(run, calls=tuple(_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
     yield from _of_run(run, module, checks)
