@@ -15,6 +15,7 @@ from ...api import fast_path as again
 from ...api.attention import attention_weights, solve
 from ...common.arrays import read_array
 from ...common.call_hooks import watched
+from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...language.expr import Expr
 from ...language.expr import score as the_score
@@ -27,6 +28,8 @@ from .lazy_mask import LazyMask, between_graphs, lazy_mask
 from .recorder import NAME, Call, implementations, note, record
 
 __all__ = ["Call", "attend", "check", "record", "register"]
+
+DTYPES = torch_dtypes()
 
 # Told to every attention function and without meaning for the numbers: what the model returns, and what was applied
 # before.
@@ -206,12 +209,12 @@ def _unfit(query, key, value, kwargs) -> list[Reason]:
     """What no part of this call may be."""
     reasons = []
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        if tensor.dtype not in DTYPES:
             reasons.append(
                 Reason(
                     f"the model's {name} has a dtype that regard does not take",
                     given=str(tensor.dtype),
-                    expected="float32, float64, float16 or bfloat16",
+                    expected=LISTED,
                     fix="model.float()",
                 )
             )
