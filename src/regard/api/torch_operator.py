@@ -15,6 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.dtypes import torch_real
 from ..common.errors import refuse
 from ..engines import dispatch as engines
 from ..language import interning as nodes
@@ -234,7 +235,7 @@ def _elsewhere(q, k, v, *rest):
 
     asked, engine, _ = _asked(*rest)
     out, lse = gpu.attention(q, k, v, engine=engine, wanted=2, **asked)
-    return out, torch.stack([lse] * 3).to(_real(q))
+    return out, torch.stack([lse] * 3).to(torch_real(q.dtype))
 
 
 def _back_elsewhere(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
@@ -300,17 +301,12 @@ def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
 def _fake(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
     _held.update((name, known(name)) for name in (mask, score) if name not in ("", ARRAY))
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    return out, q.new_empty((3, *q.shape[:-1]), dtype=_real(q))
+    return out, q.new_empty((3, *q.shape[:-1]), dtype=torch_real(q.dtype))
 
 
 def _fake_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
     given = zip((q, k, v, sinks, *tables), needs, strict=True)
     return [tensor.new_empty(tensor.shape) for tensor, needed in given if needed]
-
-
-def _real(q) -> torch.dtype:
-    """What sums are made in."""
-    return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
 for _device, _there, _and_back in (("CPU", _on_cpu, _back_on_cpu), ("CUDA", _elsewhere, _back_elsewhere)):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common.arrays import address, device_of, is_float, is_tensor, outline, read_array
+from ..common.dtypes import LISTED, real_of, row_of, torch_dtypes
 from ..common.errors import Reason, Refused
 from .callables import as_mask, as_score
 from .dropout import Dropout
@@ -30,8 +31,6 @@ from .masks import LIMIT
 __all__ = ["Gradients", "Problem"]
 
 Sizes = tuple[int, ...]
-
-FLOATS = "float32, float64, float16 or bfloat16"
 
 
 class Gradients(NamedTuple):
@@ -78,7 +77,7 @@ class Problem:
     @property
     def real(self) -> np.dtype:
         """What sums are made in, and lse: float32, or float64 for float64 arrays."""
-        return np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+        return real_of(self.dtype)
 
     def __repr__(self):
         sizes = " ".join(f"{letter}={size}" for letter, size in self.dims.items())
@@ -179,12 +178,12 @@ def _shape(array: np.ndarray) -> str:
 
 def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason added."""
-    if is_tensor(value) and not (value.is_cpu and value.dtype in _torch_dtypes()):
+    if is_tensor(value) and not (value.is_cpu and value.dtype in torch_dtypes()):
         reasons.append(
             Reason(
                 f"{name} cannot be read",
                 given=f"{value.dtype} on {value.device}",
-                expected=f"{FLOATS} on the CPU",
+                expected=f"{LISTED} on the CPU",
                 fix=f"convert it: {name}.float().cpu()",
             )
         )
@@ -194,12 +193,12 @@ def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     except Refused as refused:
         reasons.extend(replace(reason, what=f"{name}: {reason.what}") for reason in refused.reasons)
         return None
-    if not is_float(array.dtype) or array.dtype.itemsize > 8 or not array.dtype.isnative:
+    if row_of(array.dtype) is None:
         reasons.append(
             Reason(
                 f"{name} has a dtype that attention does not take",
                 given=f"{array.dtype} {_shape(array)}",
-                expected=FLOATS,
+                expected=LISTED,
                 fix=f"convert it: {name}.astype(np.float32)",
             )
         )
@@ -215,13 +214,6 @@ def _array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         )
         return None
     return array
-
-
-@functools.lru_cache(1)
-def _torch_dtypes():
-    import torch
-
-    return (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def _wants_gradients(name: str, value, reasons: list[Reason]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...common.arrays import like, read_array
 from ...common.call_hooks import watched
+from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused, refuse
 from ...language.masks import LIMIT, count
 from .pages import PAGE, Pages
@@ -19,7 +20,6 @@ from .storage import Rows, Rows8
 __all__ = ["KVCache"]
 
 FEW = 16  # so many rows are scattered over pages at once; more are copied page by page, in longer stretches
-DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 class KVCache:
@@ -75,7 +75,7 @@ class KVCache:
                 Reason(
                     "the cache cannot keep this dtype",
                     given=f"dtype={dtype!r}",
-                    expected=f"one of {', '.join(DTYPES)}",
+                    expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
                     fix="leave it out for float32",
                 )
             )
@@ -460,8 +460,5 @@ def _wants_gradients(value) -> bool:
 def _dtype(value) -> np.dtype | None:
     """The dtype as NumPy has it, under its own name, torch's or NumPy's; None if the cache cannot keep it."""
     name = value.__name__ if isinstance(value, type) else str(value).removeprefix("torch.")
-    if name == "bfloat16":
-        import ml_dtypes  # NumPy knows bfloat16 from there
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name) if name in DTYPES else None
+    row = FLOATS.get(name)
+    return None if row is None else row.numpy
