@@ -107,3 +107,22 @@ def test_values_of_large_calls_are_kept(monkeypatch):
     found = rg.audit(attend, inputs=torch.randn(1, 12, 32), checks=["output"])
 
     assert [each.check for each in found.passed] == ["output"], str(found)
+
+
+@pytest.mark.parametrize("config", [{"num_heads": 4}, ("four", "heads"), 4])
+def test_a_configuration_may_be_anything(config):
+    """Modules keep dicts and tuples as their configuration; such a layer declares nothing."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.qkv, self.config = torch.nn.Linear(32, 96), config
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1.0)
+
+    found = rg.audit(Layer().eval(), inputs=torch.randn(1, 9, 32), checks=["scale", "mask", "groups"])
+
+    assert found.findings == () and {each.check for each in found.skipped + found.passed} == {"scale", "mask", "groups"}

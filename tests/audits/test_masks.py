@@ -34,10 +34,11 @@ def test_masks_of_calls_that_are_declared_causal(words, arrays):
 
 
 @pytest.mark.parametrize("written_out", [False, True], ids=["SDPA", "written out"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("low", [-5.0, -200.0, -1e4, -1e9, -1e30])
-def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
+def test_finite_numbers_that_leave_no_weight_are_a_mask(low, dtype, written_out):
     """What is added to later keys hides them where their weight is then 0 in float32; a mask off by one is named beside
-    it.
+    it. In bfloat16 −10⁴ is −9984.
     """
 
     class Adding(torch.nn.Module):
@@ -48,14 +49,13 @@ def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
 
         def forward(self, x):
             q, k, v = self.qkv(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-            added = torch.full((20, 20), low).triu(self.diagonal)
+            added = torch.full((20, 20), low, dtype=dtype).triu(self.diagonal)
             if written_out:
                 return torch.softmax(q @ k.mT * 8**-0.5 + added, -1) @ v
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added)
 
-    right, wrong = (
-        rg.audit(Adding(at).eval(), inputs=torch.randn(1, 20, 32), causal=True, checks=["mask"]) for at in (1, 2)
-    )
+    x = torch.randn(1, 20, 32, dtype=dtype)
+    right, wrong = (rg.audit(Adding(at).to(dtype).eval(), inputs=x, causal=True, checks=["mask"]) for at in (1, 2))
 
     assert [each.check for each in right.findings] == ([] if low < -100 else ["mask"]), str(right)
     assert [each.severity for each in wrong.findings] == ["fault"]

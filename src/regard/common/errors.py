@@ -24,8 +24,11 @@ class Reason:
 
     @property
     def mend(self) -> str:
-        """The older name of `fix`."""
+        """What version 0.1 called `fix`."""
         return self.fix
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        vars(self).update({"fix" if name == "mend" else name: value for name, value in state.items()})
 
 
 class Refused(ValueError):

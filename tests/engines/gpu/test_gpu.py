@@ -361,8 +361,8 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     """attention, lse, weights and statistics of tensors elsewhere are computed here; shapes and gradients are the
     caller's.
     """
-    for room in ("attention", "stats", "explain"):
-        monkeypatch.setattr(sys.modules[f"regard.{room}"], "elsewhere", lambda _: True)
+    for room in ("attention", "statistics", "explain"):
+        monkeypatch.setattr(sys.modules[f"regard.api.{room}"], "elsewhere", lambda _: True)
     q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
     asked = {"mask": rg.window(9), "score": rg.alibi(4)}
     out, lse = rg.attention_with_lse(q, k, v, **asked)

@@ -2,6 +2,7 @@
 that open.
 """
 
+import gc
 import gzip
 import json
 import math
@@ -10,6 +11,7 @@ import runpy
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -253,6 +255,20 @@ def test_a_cache_is_made_anew_for_every_run():
     assert [(call.kind, call.dims["K"], call.flops) for call in found.calls] == [
         ("regard.KVCache.attend", 5, 2 * 16 * 2 * 15)
     ]
+
+
+def test_a_profile_holds_no_tensor_of_the_model():
+    """Of tensors their layouts are kept; those themselves go with the run."""
+    held = []
+
+    def attend(q, k, v):
+        held.extend(map(weakref.ref, (q, k, v)))
+        return rg.attention(q, k, v, mask=torch.ones(6, 6, dtype=torch.bool).tril())
+
+    found = profile(Rows(attend), rows(), **ONCE)
+    gc.collect()
+    assert [call.q.shape for call in found.calls] == [(2, 2, 6, 8)]
+    assert len(held) > 3 and {tensor() for tensor in held} == {None}
 
 
 def test_other_threads_are_not_watched():

@@ -2,7 +2,10 @@
 planted.
 """
 
+import contextlib
+import gc
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -497,6 +500,22 @@ def test_the_model_is_left_as_it_was():
     with pytest.raises(Refused):
         trace(model, x[..., :3])
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_trace_holds_no_tensor_of_the_model():
+    """Of tensors their layouts are kept; those themselves go with the run, also where a call failed."""
+    held = []
+
+    def attend(q, k, v):
+        held.extend(map(weakref.ref, (q, k, v)))
+        with contextlib.suppress(RuntimeError):
+            F.scaled_dot_product_attention(q, k[..., :1], v)
+        return (q @ k.mT).softmax(-1) @ v
+
+    found = trace(Heads(attend), rows())
+    gc.collect()
+    assert [call.q.shape for call in found.calls] == [(B, H, N, WIDE // H)] * 2
+    assert [tensor() for tensor in held] == [None] * 3
 
 
 def test_compiled_models_are_traced():

@@ -55,28 +55,26 @@ def unmeasured(name: str, layer: int | None, **fields: Any) -> Call:
 def completed(recorded: Recorded, queries: str, keys: str, special: np.ndarray, values: bool) -> Call:
     """The call between two axes, with its figures, compared with what came out of the model. special (K,): keys that
     are no words.
-
-    Where the model built its weights and the rules do not give them, the weights themselves are kept.
     """
     placed = dataclasses.replace(recorded.call, queries=queries, keys=keys)
-    call, why = None, placed.notes.get("unread")
-    if why is None:
-        call = figures.with_figures(placed, special)
-        if recorded.weights is not None and not _gives(call, recorded.weights):
-            call, why = None, "the rules that were read do not give the weights that the model used"
-    if call is None:
-        bare: dict[str, Any] = {
-            "q": None,
-            "k": None,
-            "score": None,
-            "scale": 1.0,
-            "sinks": None,
-            "given": recorded.weights,
-        }
-        call = dataclasses.replace(placed, **bare, notes={**placed.notes, "unread": why})
-        call = figures.with_figures(call, special)
+    call = _measured(placed, recorded.weights, special)
     call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
     return call if values else dataclasses.replace(call, v=None, x=None, out=None)
+
+
+def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray) -> Call:
+    """The call with its figures. Where the model built its weights and the rules do not give them, the weights
+    themselves are kept.
+    """
+    why = call.notes.get("unread")
+    if why is None:
+        found = figures.with_figures(call, special)
+        if weights is None or _gives(found, weights):
+            return found
+        why = "the rules that were read do not give the weights that the model used"
+    notes = {**call.notes, "unread": why}
+    bare = dataclasses.replace(call, q=None, k=None, score=None, scale=1.0, sinks=None, given=weights, notes=notes)
+    return figures.with_figures(bare, special)
 
 
 def _gives(call: Call, weights: np.ndarray) -> bool:

@@ -107,10 +107,8 @@ def _of_scores(call: ObservedCall) -> dict[str, Any]:
     assert call.trail is not None and call.trail.scores is not None
     scores = call.trail.scores[..., : call.k.shape[-2]]
     allowed = ~hides(scores, range_of(scores.dtype))
-    sizes = (
-        *call.q.shape[:-1],
-        call.k.shape[-2],
-    )  # batch and heads may have been one axis in the products and two in the softmax
+    # Batch and heads may have been one axis in the products and two in the softmax.
+    sizes = (*call.q.shape[:-1], call.k.shape[-2])
     return {} if bool(allowed.all()) else {"mask": _on_cpu(allowed.reshape(sizes))}
 
 

@@ -79,9 +79,8 @@ class _Tracer(Observer):
         super().__init__(model, describing=True)
         self.findings: list[Finding] = []
         self.spoiled = False  # whether NaN or infinity was seen outside of attention
-        self.broken: list[
-            tuple[Exception, str, Any]
-        ] = []  # what failed, in which layer, and the call or the function's arguments
+        # What failed, in which layer, and the call or the function's arguments.
+        self.broken: list[tuple[Exception, str, Any]] = []
         owner = module_of(model)
         owned = () if owner is None else (*owner.named_parameters(), *owner.named_buffers())
         self.owned = {id(tensor): name for name, tensor in owned}
