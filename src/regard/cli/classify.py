@@ -21,6 +21,7 @@ def classify(
             help="A table (.csv, .tsv, .jsonl); with --model also a text, or - for lines.", show_default=False
         ),
     ],
+    *,
     text: Annotated[str | None, option("The column of the texts.", "found")] = None,
     label: Annotated[str | None, option("The column of the labels.", "found")] = None,
     test: Annotated[Path | None, option("A table to judge by.", "a fifth of the first")] = None,

@@ -19,6 +19,7 @@ def generate(
         str | None,
         typer.Argument(help="The text to go on from; - reads it from standard input.", show_default="a new text"),
     ] = None,
+    *,
     tokens: Annotated[int, typer.Option(help="At most so many new tokens.")] = 200,
     n: Annotated[int, typer.Option("-n", "--batch", help="So many continuations of the prompt.")] = 1,
     temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,

@@ -20,6 +20,7 @@ def train(
         list[str] | None,
         typer.Argument(help="Texts in UTF-8: files, folders, or patterns in quotes.", show_default=False),
     ] = None,
+    *,
     out: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("run"),
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the folder, exactly where it was saved.")

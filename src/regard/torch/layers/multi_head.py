@@ -64,7 +64,17 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.rate("dropout", dropout)
         check.done()
         super().__init__(
-            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+            embed_dim,
+            num_heads,
+            dropout=dropout,
+            bias=bias,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            kdim=kdim,
+            vdim=vdim,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
         )
         self.attend = attention
 
@@ -79,13 +89,13 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         made = cls(
             theirs.embed_dim,
             theirs.num_heads,
-            theirs.dropout,
-            theirs.in_proj_bias is not None,
-            theirs.bias_k is not None,
-            theirs.add_zero_attn,
-            theirs.kdim,
-            theirs.vdim,
-            theirs.batch_first,
+            dropout=theirs.dropout,
+            bias=theirs.in_proj_bias is not None,
+            add_bias_kv=theirs.bias_k is not None,
+            add_zero_attn=theirs.add_zero_attn,
+            kdim=theirs.kdim,
+            vdim=theirs.vdim,
+            batch_first=theirs.batch_first,
             device="meta",
         )
         for name, parameter in theirs._parameters.items():
@@ -120,7 +130,14 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         """
         if query.is_nested:
             return self._nested(
-                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+                query,
+                key,
+                value,
+                key_padding_mask,
+                need_weights=need_weights,
+                attn_mask=attn_mask,
+                average_attn_weights=average_attn_weights,
+                is_causal=is_causal,
             )
         self._check(query, key, value, key_padding_mask, attn_mask)
         batched = query.ndim == 3
@@ -237,8 +254,8 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             )
         check.done()
 
-    def _nested(self, query, key, value, padding, need_weights, mask, average, is_causal):
-        """Rows of different numbers, as torch's encoder hands them on: padded, and cut again."""
+    def _nested(self, query, key, value, padding, **rest):
+        """Rows of different numbers, as torch's encoder hands them on: padded, and cut again. rest: as in `forward`."""
         check = Checks("MultiHeadAttention")
         check.need(
             query is key is value,
@@ -259,5 +276,5 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         rows = query.to_padded_tensor(0.0)
         lengths = torch.tensor([len(part) for part in query.unbind()], device=rows.device)
         padding = torch.arange(rows.shape[1], device=rows.device) >= lengths[:, None]
-        out, shares = self(rows, rows, rows, padding, need_weights, mask, average, is_causal)
+        out, shares = self(rows, rows, rows, padding, **rest)
         return torch._nested_tensor_from_mask(out, ~padding), shares
