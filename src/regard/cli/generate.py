@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..common.errors import refuse
+from .progress import needs
 
 __all__ = ["generate"]
 
@@ -41,9 +42,8 @@ def generate(
     given = _prompt(prompt)
     if n < 1:
         raise refuse("generate", "no continuations", given=f"-n {n}", expected="1 or more", fix="raise it")
-    from .progress import needs
-
     needs("generate", "torch", "safetensors")
+
     from ..models import stream
     from ..models.data.vocabulary import Decoder
     from ..models.training import checkpoint

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .progress import bar, interruptible, needs
+
 __all__ = ["train"]
 
 
@@ -57,8 +59,6 @@ def train(
     }
 
     from rich.console import Console  # here and below: what is heavy loads after the arguments are known
-
-    from .progress import bar, interruptible, needs
 
     needs("train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
     console = Console(highlight=False, soft_wrap=True)
