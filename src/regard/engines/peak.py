@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def measure(memory: bool = True) -> Peak:
     """
     lanes, chains = shape()
     threads = count()
-    fma, _, dot, _ = loops()
+    fma, dot = loops().fma, loops().dot
     flops = 2.0 * lanes * chains * STEPS
 
     def best(loop: Callable[..., float], threads: int) -> float:
@@ -70,7 +70,7 @@ def measure(memory: bool = True) -> Peak:
 
 def reading(threads: int, lanes: int) -> float:
     """Bytes per second that all threads together read from memory."""
-    read = loops()[1]
+    read = loops().read
     data = np.ones(BYTES // 4, np.float32)
     share = len(data) // threads // (8 * lanes) * (8 * lanes)
     parts = [data[share * n : share * (n + 1)] for n in range(threads)]
@@ -112,11 +112,20 @@ def shape() -> tuple[int, int]:
     return 4, 24 if binding.get_default_triple().startswith("aarch64") else 12
 
 
-@cache
-def loops() -> tuple[Callable[..., float], Callable[..., float], Callable[..., float] | None, Any]:
+class Loops(NamedTuple):
     """The loops as functions, fma(steps), read(address, floats) and, where there is an instruction for it, dot(steps);
     and what keeps their code alive.
     """
+
+    fma: Callable[..., float]
+    read: Callable[..., float]
+    dot: Callable[..., float] | None
+    owner: Any
+
+
+@cache
+def loops() -> Loops:
+    """The loops, compiled for this machine."""
     from llvmlite import binding
 
     binding.initialize_native_target()
@@ -136,7 +145,7 @@ def loops() -> tuple[Callable[..., float], Callable[..., float], Callable[..., f
     fma = steps(engine.get_function_address("fma"))
     dot = steps(engine.get_function_address("dot")) if pairs else None
     read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("read"))
-    return fma, read, dot, engine
+    return Loops(fma, read, dot, engine)
 
 
 WIDE = '{ "prefer-vector-width"="512" "min-legal-vector-width"="512" }'  # some targets would halve 512-bit vectors
