@@ -32,6 +32,7 @@ from ..engines.gpu.block_mask import block_mask
 from ..engines.gpu.choose import ENGINES
 from ..engines.gpu.flex import rules
 from ..engines.reference import attention as reference
+from ..language.analysis import evaluate
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, query, table
 from ..language.masks import causal, documents, lengths, prefix, strided, window
@@ -255,8 +256,6 @@ def _both_ways(run: Callable, tensors: list[torch.Tensor]) -> tuple[torch.Tensor
 
 
 def _dense(mask: Expr, n: int) -> np.ndarray:
-    from ..language.analysis import evaluate
-
     place = np.arange(n)
     return np.broadcast_to(evaluate(mask, {"batch": 0, "head": 0, "query": place[:, None], "key": place}), (n, n))
 
