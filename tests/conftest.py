@@ -54,6 +54,8 @@ def pytest_pycollect_makemodule(module_path, parent):
 def pytest_itemcollected(item):
     if "chromium" in item.fixturenames:
         item.add_marker(pytest.mark.browser)
+    if CHROMIUM is None and item.get_closest_marker("browser"):
+        item.add_marker(pytest.mark.skip(reason=MISSING))
 
 
 def pytest_terminal_summary(terminalreporter):

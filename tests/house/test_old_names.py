@@ -40,6 +40,7 @@ def test_functions_stay_when_a_module_of_their_name_is_imported():
     """`regard.attention` is the function, before and after somebody imports the old module of that name."""
     program = """
 import regard as rg
+import regard.lens
 functions = rg.attention, rg.explain, rg.merge, rg.lens.heatmap
 import regard.attention, regard.explain, regard.merge, regard.lens.heatmap
 from regard.attention import attention

@@ -12,7 +12,7 @@ import regard as rg
 from regard.language.problem import Problem
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
-from tests.support.chromium import CHROMIUM, MISSING
+from tests.support.chromium import CHROMIUM
 
 FLAGS = (
     "--headless",
@@ -115,7 +115,8 @@ class Opened:
             """() => {
                 const scrolls = (box) => box && ((/auto|scroll|hidden|clip/.test(getComputedStyle(box).overflowX)
                     && box.getBoundingClientRect().right <= innerWidth + 1) || scrolls(box.parentElement));
-                return [...document.body.querySelectorAll("*")].filter((node) => node.checkVisibility() && !node.closest(".unseen")
+                return [...document.body.querySelectorAll("*")].filter((node) =>
+                    node.checkVisibility() && !node.closest(".unseen")
                     && node.getBoundingClientRect().right > innerWidth + 1 && !scrolls(node.parentElement))
                     .map((node) => node.outerHTML.slice(0, 80));
             }"""
@@ -130,8 +131,6 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def chromium():
-    if CHROMIUM is None:
-        pytest.skip(MISSING)
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))

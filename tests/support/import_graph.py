@@ -63,3 +63,17 @@ def reached(starts: list[str], root: Path = SOURCE) -> set[Path]:
             seen.add(name)
             waiting.extend(target for target, _ in imports(name, files))
     return {files[name] for name in seen if name != root.name}
+
+
+def long_signatures(root: Path = SOURCE, most: int = 6) -> list[str]:
+    """Functions that take more arguments by position. The parameters of a command are its options, which typer names."""
+    found = []
+    for name, path in modules(root).items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not name.startswith(f"{root.name}.cli"):
+                given = [
+                    each.arg for each in (*node.args.posonlyargs, *node.args.args) if each.arg not in ("self", "cls")
+                ]
+                if len(given) > most:
+                    found.append(f"{name}: {node.name}({', '.join(given)})")
+    return found

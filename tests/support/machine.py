@@ -2,12 +2,11 @@
 
 import pytest
 
-from regard.engines.jit.code import target
-from regard.engines.jit.code.target import ISAS, host
+from regard.engines.jit.code.target import ISAS, host, offered
 
 __all__ = ["OFFERED", "each_isa", "narrower_isas", "names_x86_registers", "on"]
 
-OFFERED = getattr(target, "offered", target._available)()
+OFFERED = offered()
 
 names_x86_registers = pytest.mark.skipif(
     host().triple.split("-")[0] != "x86_64", reason="names registers of x86-64, and this machine is another"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import Reason, Refused, refuse
-from ..lens import Run
+from ..common.module_settings import is_transformers_model
+from ..lens import Call, Run
 from ..lens.look import look
-from ..lens.runs.call import Call
 from ..lens.storage.reader import is_run
-from .causality import TOLD
+from .causality import BY_CALLER
 from .checks import OfModel, OfRule, OfRun, names, of_model, of_run
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
@@ -113,7 +113,7 @@ def audit(
     if what is None or named:
         _without("a model that is opened here", inputs=inputs, tokenizer=tokenizer)
         subject = make_subject.of_name(what, text, causal)
-    elif any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
+    elif is_transformers_model(what):
         subject = make_subject.of_transformers(what, tokenizer, text, inputs, causal)
     else:
         _without("a torch module", text=text, tokenizer=tokenizer)
@@ -233,7 +233,7 @@ def _recorded(subject: Subject, checks: list[OfRun | OfRule]) -> Iterator[Result
     except Refused as refused:
         yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return
-    if subject.causal and subject.why == TOLD:
+    if subject.causal and subject.why == BY_CALLER:
         run = replace(run, calls=tuple(_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
     yield from _of_run(run, module, checks)

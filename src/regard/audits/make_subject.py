@@ -85,7 +85,9 @@ def of_transformers(
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
             raise _several(sequence, moved[sequence])
         mask = Mask("attention_mask", source) if source and "attention_mask" in takes else None
-        made = Subject(model, name or type(model).__name__, moved, sequence=sequence, mask=mask, **rest)
+        made = Subject(
+            model=model, name=name or type(model).__name__, given=moved, sequence=sequence, mask=mask, **rest
+        )
         try:
             made.run(made.given)
         except Exception as error:  # somebody else's code: it may refuse an input with any error
@@ -138,7 +140,18 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
         ids = ids if len(ids) > 1 else None
     declared, why = causality(module, causal)
     fixed = {key: part for key, part in given.items() if not isinstance(part, torch.Tensor)}
-    return Subject(module, name, tensors, fixed, sequence, mask, ids, 0, declared, why, takes)
+    return Subject(
+        model=module,
+        name=name,
+        given=tensors,
+        fixed=fixed,
+        sequence=sequence,
+        mask=mask,
+        ids=ids,
+        causal=declared,
+        why=why,
+        takes=takes,
+    )
 
 
 class OfPositions:

@@ -32,7 +32,7 @@ class Mask:
     padding: bool | int = 0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Subject:
     """A torch module with inputs of one batch entry, and what is known about both.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..common.arrays import is_tensor
 from ..common.errors import Reason, Refused, refuse
+from ..common.module_settings import is_transformers_model
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import Asked
 from .recording.minilm import look_at_text
@@ -169,7 +170,7 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
         if what is None and "weights" in given:
             return "weights"
         return "a recorded run" if what is not None and is_run(what) else "a model"
-    if any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
+    if is_transformers_model(what):
         return "a model"
     if is_tensor(what) or hasattr(what, "__array__") or isinstance(what, list | tuple):
         return "q and k"

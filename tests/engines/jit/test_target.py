@@ -238,7 +238,7 @@ MACHINES = {
 
 @pytest.mark.parametrize("cpu", MACHINES)
 def test_what_machines_offer(cpu, monkeypatch):
-    """By their features; where one is narrowed, the others are turned off by name, since the CPU's name implies them."""
+    """By their features; where one is narrowed, the others are turned off by name, for the CPU's name implies them."""
     features, expected = MACHINES[cpu]
     every = {name for known, _ in MACHINES.values() for name in known}
     monkeypatch.setattr(machine, "_features", lambda: {name: name in features for name in every} if features else {})

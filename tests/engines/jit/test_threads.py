@@ -321,7 +321,8 @@ def test_a_forked_child_computes():
             child = os.fork()
             if child == 0:
                 right = threads._crew is None
-                right = np.array_equal(expected, rg.attention(q, q, q, engine="jit")) and threads._crew.size == 2 and right
+                right = np.array_equal(expected, rg.attention(q, q, q, engine="jit")) and right
+                right = threads._crew.size == 2 and right
                 os._exit(0 if right else 1)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """

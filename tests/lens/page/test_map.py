@@ -50,7 +50,8 @@ class Map:
                 plot = eval(plot);
                 plot.canvas.scrollIntoView({ block: "center" });
                 const box = plot.canvas.getBoundingClientRect(), at = plot.view();
-                return [box.left + plot.left + (j + 0.5 - at.column) * at.kx, box.top + plot.top + (i + 0.5 - at.row) * at.ky];
+                const x = plot.left + (j + 0.5 - at.column) * at.kx, y = plot.top + (i + 0.5 - at.row) * at.ky;
+                return [box.left + x, box.top + y];
             }""",
                 [self.plot, i, j],
             )
@@ -414,11 +415,14 @@ def test_what_is_wrong_is_seen_from_afar_and_told_apart(long):
     leak = chart.tab.evaluate("css('--leak').match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16))")
     marked = chart.tab.evaluate(
         """(leak) => {
-            const canvas = document.querySelector("#map .matrix"), copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+            const canvas = document.querySelector("#map .matrix");
+            const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
             copy.drawImage(canvas, 0, 0);
             const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
             let count = 0;
-            for (let at = 0; at < data.length; at += 4) if (leak.every((part, place) => Math.abs(part - data[at + place]) < 6)) count++;
+            for (let at = 0; at < data.length; at += 4) {
+                if (leak.every((part, place) => Math.abs(part - data[at + place]) < 6)) count++;
+            }
             return count;
         }""",
         leak,
@@ -448,9 +452,13 @@ def test_panning_draws_from_pictures_that_are_there(long):
     found = chart.tab.evaluate(
         """async () => {
             const counts = { asked: 0, decoded: 0 }, times = [];
-            const [tile, paint, image] = [source.tile, Plot.prototype.paint, OffscreenCanvas.prototype.transferToImageBitmap];
+            const { tile } = source, { paint } = Plot.prototype;
+            const { transferToImageBitmap: image } = OffscreenCanvas.prototype;
             source.tile = function (...given) { counts.asked++; return tile.apply(this, given); };
-            OffscreenCanvas.prototype.transferToImageBitmap = function () { counts.decoded++; return image.apply(this); };
+            OffscreenCanvas.prototype.transferToImageBitmap = function () {
+                counts.decoded++;
+                return image.apply(this);
+            };
             Plot.prototype.paint = function () {
                 const begun = performance.now(), done = paint.call(this);
                 times.push(performance.now() - begun);
@@ -530,7 +538,8 @@ def test_nothing_moves_and_nothing_is_empty_around_the_small_map(opened):
             """() => {
                 const edge = (name, side) => document.querySelector(name).getBoundingClientRect()[side];
                 const from = edge("#map-plot", "bottom");
-                return [edge("#minimap", "top") - from, edge("#minimap", "bottom") - from, edge("#map", "bottom") - from];
+                const ends = [edge("#minimap", "top"), edge("#minimap", "bottom"), edge("#map", "bottom")];
+                return ends.map((end) => end - from);
             }"""
         )
 

@@ -416,7 +416,8 @@ def test_help_lists_every_key(home):
     for width in (390, 1440):
         view.tab.set_viewport_size({"width": width, "height": 900})
         over = """nodes => nodes.filter(({ children: [caps, words] }) =>
-            caps.lastElementChild.getBoundingClientRect().right >= words.getBoundingClientRect().left).map((node) => node.textContent)"""
+            caps.lastElementChild.getBoundingClientRect().right >= words.getBoundingClientRect().left)
+            .map((node) => node.textContent)"""
         assert view.tab.eval_on_selector_all("#keys li", over) == []
     view.tab.set_viewport_size(size)
     assert len(
@@ -431,9 +432,11 @@ def test_every_control_has_a_name(home):
     """Everything that can have the focus says what it is."""
     view, *_ = home
     nameless = view.tab.evaluate(
-        """[...document.querySelectorAll('button, select, input, [tabindex="0"]')].filter((node) => node.checkVisibility() && !(
-            node.ariaLabel || node.textContent.trim() || node.getAttribute('aria-labelledby') || node.labels?.length || node.title
-            || node.placeholder)).map((node) => node.outerHTML)"""
+        """[...document.querySelectorAll('button, select, input, [tabindex="0"]')].filter((node) =>
+            node.checkVisibility() && !(
+                node.ariaLabel || node.textContent.trim() || node.getAttribute('aria-labelledby')
+                || node.labels?.length || node.title || node.placeholder
+            )).map((node) => node.outerHTML)"""
     )
     assert nameless == []
 
@@ -441,7 +444,8 @@ def test_every_control_has_a_name(home):
 def test_an_address_leads_to_its_view(opened):
     """The part behind # opens a whole view, also when it changes later; nonsense in it does no harm."""
     run, _ = example(mask=rg.causal())
-    address = "#call=1&head=2&query=6&key=2&scale=linear&pool=largest&direction=from&pins=1,3&metric=spread&sort=heads&filter=sink,0,0.9"
+    address = "#call=1&head=2&query=6&key=2&scale=linear&pool=largest&direction=from&pins=1,3"
+    address += "&metric=spread&sort=heads&filter=sink,0,0.9"
     view = opened(page(run), address)
     wanted = (
         1,
@@ -464,7 +468,8 @@ def test_an_address_leads_to_its_view(opened):
     view.tab.evaluate("location.hash = '#call=1&head=1&query=4'")
     view.settled()
     assert view.state("call", "head", "query", "key") == (1, 1, 4, None)
-    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&filter=__proto__,0,1&scale=toString&x=<img src=x onerror=alert(1)>"
+    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&filter=__proto__,0,1"
+    foreign += "&scale=toString&x=<img src=x onerror=alert(1)>"
     view.tab.evaluate("(hash) => { location.hash = hash; }", foreign)
     view.settled()
     assert view.state("call", "head", "query", "metric") == (1, 1, 7, "spread")

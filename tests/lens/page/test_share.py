@@ -53,7 +53,7 @@ def test_a_link_opens_the_same_view(shown, chromium):
 
 
 def test_the_address_holds_everything_that_is_chosen(shown):
-    """What a view can choose is written into the address, and read back as it was; what cannot be read is left alone."""
+    """What a view can choose is written into the address, and read back as it was; what is unreadable is left alone."""
     chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
     chosen |= {"scale": "row", "pool": "largest", "direction": "from", "compare": "swipe", "cells": "fitted"}
     chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
@@ -194,13 +194,16 @@ def test_all_words_of_a_drawing_are_inside_it_and_apart(opened, keys):
                 box.innerHTML = (await figureOf()).replace(/^<.xml.*/, "");
                 document.body.append(box);
                 const svg = box.firstElementChild, whole = svg.getBoundingClientRect();
-                const placed = [...svg.querySelectorAll("text")].map((node) => [node.textContent, node.getBoundingClientRect()]);
-                const legend = [...svg.lastElementChild.querySelectorAll("text")].map((node) => [node.textContent, node.getBBox()]);
+                const texts = (part, box) =>
+                    [...part.querySelectorAll("text")].map((node) => [node.textContent, node[box]()]);
+                const placed = texts(svg, "getBoundingClientRect"), legend = texts(svg.lastElementChild, "getBBox");
                 box.remove();
                 const meet = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && Math.abs(a.y - b.y) < 6;
                 return [
-                    placed.filter(([, a]) => a.left < whole.left || a.right > whole.right || a.top < whole.top || a.bottom > whole.bottom),
-                    legend.flatMap(([name, a], i) => legend.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [name, other])),
+                    placed.filter(([, a]) => a.left < whole.left || a.right > whole.right
+                        || a.top < whole.top || a.bottom > whole.bottom),
+                    legend.flatMap(([name, a], i) =>
+                        legend.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [name, other])),
                 ];
             }"""
         )

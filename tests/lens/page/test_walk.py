@@ -360,13 +360,15 @@ def test_what_was_written(opened):
     candidates = [((" word5", 0.5), (" other", 0.25)), ((" other", 0.75), (" word6", 0.125)), ((" other", 1.0),)]
     steps = tuple(Step(5 + at, each) for at, each in enumerate(candidates))
     seen = opened(page(dataclasses.replace(run, steps=steps)))
-    shown = lambda: json.loads(
-        seen.tab.evaluate(
+
+    def shown():
+        text = seen.tab.evaluate(
             "JSON.stringify([...document.querySelectorAll('#steps-candidates li')].map((line) => "
             "[line.querySelector('bdi').textContent,"
             " Number(line.querySelector('data').value), line.className]))"
         )
-    )
+        return json.loads(text)
+
     seen.tab.focus("#steps-slider")
     seen.press("Home")
     seen.press(">", "<")

@@ -20,8 +20,17 @@ GROUPED = {
     "num_key_value_heads": 2,
     "head_dim": 8,
 }
-BART = {"vocab_size": 64, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64}  # fmt: skip
+BART = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+}
 
 MODELS = {
     "llama": lambda layers=2, **more: T.LlamaForCausalLM(

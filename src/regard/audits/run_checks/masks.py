@@ -8,8 +8,7 @@ import numpy as np
 
 from ...language.added_masks import hides
 from ...language.expr import Var, walk
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...lens import Call, Run
 from ..finding import SEVERITIES, Finding
 from .expected_output import rows_to_read
 from .known_mistakes import capped
@@ -34,7 +33,7 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
     heads = range(call.shape[0] if apart else 1)
     rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
     answers = [
-        _band(run, number, call, (head,) if apart else (), rows, _seen(call, rows, head), known.window)
+        _band(run, number, call, (head,) if apart else (), rows=rows, seen=_seen(call, rows, head), window=known.window)
         for head in heads
     ]
     found = [answer for answer in answers if isinstance(answer, Finding)]
@@ -58,7 +57,7 @@ def _seen(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
 
 
 def _band(
-    run: Run, number: int, call: Call, heads: tuple[int, ...], rows: np.ndarray, seen: np.ndarray, window: int | None
+    run: Run, number: int, call: Call, heads: tuple[int, ...], *, rows: np.ndarray, seen: np.ndarray, window: int | None
 ) -> Finding | bool:
     """What these rows see, against the keys up to their own: whether it is that, and otherwise which mistake it is."""
     K = call.shape[2]

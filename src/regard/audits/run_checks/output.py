@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...lens import Call, Run
 from ..finding import Finding, Result
 from .diagnosis import DOUBT, verdict
 from .layer_settings import declared
@@ -59,8 +58,8 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
     """For every call: what is wrong by the name of this check; otherwise whether its output could be compared."""
     for number, call in enumerate(run.calls):
         found = verdict(call)
-        suspect = found.suspect
-        if suspect is None or name not in suspect.checks:
+        mistake = found.mistake
+        if mistake is None or name not in mistake.checks:
             yield found.ruled in ("fits", "explained")
             continue
         yield Finding(
@@ -68,13 +67,13 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
             severity="fault",
             where=place(run, number, found.heads, found.row),
             measured=(
-                f"over {found.rows} rows the output is that of {suspect.does}: off by {found.left:.1e} "
+                f"over {found.rows} rows the output is that of {mistake.does}: off by {found.left:.1e} "
                 f"from it, and by {found.error:.1e} "
                 f"from what the call was told, where rounding makes at most {found.noise:.1e} (threshold: "
                 f"{DOUBT} times that)"
             ),
-            cause=suspect.cause,
-            mend=suspect.mend,
+            cause=mistake.cause,
+            mend=mistake.mend,
             call=number,
             head=found.heads[0] if len(found.heads) == 1 else None,
             row=found.row,
@@ -84,7 +83,7 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
                 "noise": found.noise,
                 "heads": list(found.heads),
                 "asked_scale": call.scale,
-                "scale": suspect.told.scale,
+                "scale": mistake.rules.scale,
             },
         )
 

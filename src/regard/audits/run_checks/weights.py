@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...lens import Call, Run
 from ..finding import Finding, Result
 from .expected_output import roundoff, rows_to_read, unit
 from .layer_settings import declared

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused
+from ...common.module_settings import layer_settings, setting
 from ...language.expr import Expr
 from ...language.problem import Problem
 from ...torch.hf.recorder import layer_number
@@ -25,7 +26,7 @@ from .keeper import Passed
 from .recorded_call import Recorded, unmeasured
 from .rules.handwritten import read_steps
 from .rules.one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
-from .tensor_layout import Layout, declared, numbers
+from .tensor_layout import Layout, numbers
 
 __all__ = ["Recorder"]
 
@@ -273,8 +274,8 @@ def _grouped(k: np.ndarray, v: np.ndarray, module) -> tuple[np.ndarray, np.ndarr
 
 def _groups(module) -> tuple[int, int | None]:
     """How many heads share their keys, and how many heads there are, as a layer of transformers tells."""
-    copies = declared(module, "num_key_value_groups")
-    return copies if type(copies) is int else 1, declared(declared(module, "config"), "num_attention_heads")
+    copies = setting(module, "num_key_value_groups")
+    return copies if type(copies) is int else 1, setting(setting(module, "config"), "num_attention_heads")
 
 
 def _longest(vectors: np.ndarray) -> float:
@@ -299,22 +300,7 @@ def _ran(seen: ObservedCall, problem: Problem) -> str:
 
 def _declared(module) -> dict[str, Any]:
     """What the layer says of itself."""
-    config = getattr(module, "config", None)
-    values = {
-        "scale": _first(module, "scaling", "scale", "softmax_scale"),
-        "softcap": _first(module, "attn_logit_softcapping") or _first(config, "attn_logit_softcapping"),
-        "window": _first(module, "sliding_window"),
-        "groups": _first(module, "num_key_value_heads") or _first(config, "num_key_value_heads"),
-    }
-    found = {name: value for name, value in values.items() if value is not None}
-    if isinstance(getattr(module, "is_causal", None), bool):
-        found["causal"] = module.is_causal
-    if isinstance(getattr(module, "sinks", None), torch.Tensor):
-        found["sinks"] = True
-    return found | ({"training": True} if getattr(module, "training", False) else {})
-
-
-def _first(owner, *names: str) -> float | int | None:
-    """The first of these attributes that is a number."""
-    values = (declared(owner, name) for name in names)
-    return next((value for value in values if isinstance(value, int | float) and not isinstance(value, bool)), None)
+    known = layer_settings(module)
+    notes: dict[str, Any] = {name: getattr(known, name) for name in ("scale", "softcap", "window", "groups", "causal")}
+    notes |= {"sinks": None if known.sinks is None else True, "training": known.training or None}
+    return {name: value for name, value in notes.items() if value is not None}

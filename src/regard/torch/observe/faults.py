@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
+from ...common.module_settings import number_of_heads
 from ...engines.dispatch import solve
 from ...language.expr import tables_of
 from ...language.problem import Problem
@@ -17,8 +18,6 @@ from .observed_call import CACHE, ObservedCall
 
 __all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]
 
-# What modules call their number of heads.
-HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 KINDS = ("shape", "number", "row")
 
 
@@ -110,9 +109,7 @@ def empty_rows(problem: Problem) -> list[str]:
 
 def swapped_axes(call: ObservedCall, module: Any) -> list[str]:
     """Rows and heads that changed places, where nothing but the module's own number of heads can tell."""
-    config = getattr(module, "config", None)
-    known = [getattr(owner, name, None) for owner in (module, config) for name in HEADS]
-    heads = next((number for number in known if type(number) is int), None)
+    heads = number_of_heads(module)
     sizes = tuple(call.q.shape)
     if call.kind == CACHE or heads is None or len(sizes) != 4 or sizes[1] == heads or sizes[2] != heads:
         return []

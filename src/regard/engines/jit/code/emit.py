@@ -76,7 +76,7 @@ class Emitter:
     """One expression root, emitted in stages into one kernel.
 
     real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. deciding: nodes computed
-    in float64 whatever `real` is (see `readings.deciding`). values: what is computed so far, by node; `scope` adds
+    in float64 whatever `real` is (see `analysis.deciding`). values: what is computed so far, by node; `scope` adds
     variables and starts an inner scope.
     """
 

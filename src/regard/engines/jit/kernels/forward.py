@@ -54,7 +54,7 @@ def write(
     module, code, (arguments, scratch, budget) = begun("forward")
     arg = Block(code, arguments, constants, tables, spec.wide)
     tile = Tile(code, spec, target, arg, Memory(code, scratch, regions(spec, target)))
-    rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
+    rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
     kernel = _Forward(code, arg, tile, rules)
     with each_task(code, arg, budget) as number:
         kernel.task(number)

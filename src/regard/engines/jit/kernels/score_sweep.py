@@ -47,7 +47,7 @@ class Sweep:
         code = self.code
         self.arg = arg = Block(code, arguments, constants, tables, spec.wide, FIXED + own)
         self.tile = tile = Tile(code, spec, target, arg, Memory(code, scratch, memory))
-        self.rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
+        self.rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
         self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
         self.keys = Keys(code, tile)

@@ -13,7 +13,6 @@ from llvmlite import ir
 
 from .....language.analysis import deciding
 from .....language.expr import Const, Expr, Table
-from ...code.arguments import Block
 from ...code.emit import Emitter
 from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .panels import Keys
@@ -25,29 +24,37 @@ __all__ = ["Rules"]
 
 
 class Rules:
+    """mask and score as expressions; constants and tables: their leaves, in the order of the argument block."""
+
     def __init__(
         self,
         code: Code,
         tile: Tile,
-        arg: Block,
+        *,
         mask: Expr | None,
         score: Expr | None,
         constants: list[Const],
         tables: list[Table],
-        wide: bool,
     ):
-        self.code, self.tile, self.whole = code, tile, I64 if wide else I32
+        self.code, self.tile, self.whole = code, tile, I64 if tile.spec.wide else I32
         numbers = {id(node): number for number, node in enumerate(constants)}
-        self.parts = [
-            (
-                Emitter(
-                    code, real, self.whole, arg, numbers, tables, deciding(score) if root is score else frozenset()
-                ),
-                root,
+
+        def emitter(real, deciding: frozenset[int] = frozenset()) -> Emitter:
+            return Emitter(
+                code=code,
+                real=real,
+                whole=self.whole,
+                arguments=tile.arg,
+                numbers=numbers,
+                tables=tables,
+                deciding=deciding,
             )
-            for real, root in ((F64, mask), (tile.real, score))
-            if root is not None
-        ]
+
+        self.parts: list[tuple[Emitter, Expr]] = []
+        if mask is not None:
+            self.parts.append((emitter(F64), mask))
+        if score is not None:
+            self.parts.append((emitter(tile.real, deciding(score)), score))
         self.mask, self.score = mask, score
 
     def open(self, b, h, first) -> None:
