@@ -66,7 +66,7 @@ def reached(starts: list[str], root: Path = SOURCE) -> set[Path]:
 
 
 def long_signatures(root: Path = SOURCE, most: int = 6) -> list[str]:
-    """Functions that take more arguments by position. The parameters of a command are its options, which typer names."""
+    """Functions that take more arguments by position. Those of a command are its options."""
     found = []
     for name, path in modules(root).items():
         for node in ast.walk(ast.parse(path.read_text())):

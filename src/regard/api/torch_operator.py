@@ -15,6 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.dtypes import torch_real
 from ..common.errors import refuse
 from ..engines import dispatch
 from ..language.checks.arguments import Arguments
@@ -280,7 +281,7 @@ def _elsewhere(*given):
     call = Operands(*given)
     asked, _ = _asked(call)
     out, lse = dispatch.attend(call.q, call.k, call.v, asked, call.engine, lse=True)
-    return out, torch.stack([lse] * 3).to(_real(call.q))
+    return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype))
 
 
 def _back_elsewhere(*given):
@@ -339,17 +340,12 @@ def _fake(*given):
     call = Operands(*given)
     _held.update((name, known(name)) for name in (call.mask, call.score) if name not in ("", ARRAY))
     out = call.q.new_empty((*call.q.shape[:-1], call.v.shape[-1]))
-    return out, call.q.new_empty((3, *call.q.shape[:-1]), dtype=_real(call.q))
+    return out, call.q.new_empty((3, *call.q.shape[:-1]), dtype=torch_real(call.q.dtype))
 
 
 def _fake_backward(*given):
     needs, call = given[4], Operands(*given[5:])
     return [tensor.new_empty(tensor.shape) for tensor, needed in zip(call.tensors, needs, strict=True) if needed]
-
-
-def _real(q) -> torch.dtype:
-    """What sums are made in."""
-    return torch.float64 if q.dtype == torch.float64 else torch.float32
 
 
 for _device, _there, _and_back in (("CPU", _on_cpu, _back_on_cpu), ("CUDA", _elsewhere, _back_elsewhere)):

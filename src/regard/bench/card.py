@@ -25,6 +25,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
+from ..common.dtypes import FLOATS
 from ..common.errors import refuse
 from ..engines import gpu
 from ..engines.gpu.block_mask import block_mask
@@ -40,7 +41,7 @@ from .accuracy import SUMS, TOLERANCE
 
 __all__ = ["main", "planning", "right", "speed"]
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {name: FLOATS[name].torch for name in TOLERANCE}
 LONG = (4096, 16384, 65536)
 WIDTH = 1024  # of the window that is timed
 TOO_LARGE = 2**31  # pairs that an n × n mask may have, for those who need one

@@ -18,8 +18,8 @@ def cores() -> int:
 
 
 def describe() -> dict[str, Any]:
-    """The processor, its cores, what kernels are compiled for, system and interpreter, and how busy it already is; nothing that names machine or
-    owner.
+    """The processor, its cores, what kernels are compiled for, system and interpreter, and how busy it already is;
+    nothing that names machine or owner.
     """
     return {
         "cpu": processor(),

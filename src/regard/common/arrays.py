@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import row_of, torch_row
 from .errors import first_line, refuse
 
 __all__ = [
@@ -42,7 +43,7 @@ def read_array(array, where: str) -> np.ndarray:
         TypeError,
         ValueError,
         RuntimeError,
-    ) as error:  # bfloat16, other devices and layouts; lists of uneven length
+    ) as error:  # other devices and layouts; lists of uneven length
         raise refuse(
             where,
             "the array cannot be read",
@@ -55,11 +56,11 @@ def read_array(array, where: str) -> np.ndarray:
 def _of_tensor(tensor) -> np.ndarray:
     if not tensor.is_cpu and elsewhere(tensor) and not tensor.dtype.is_floating_point:
         tensor = tensor.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
-    if tensor.element_size() == 2 and str(tensor.dtype) == "torch.bfloat16":  # NumPy has none of its own
-        import ml_dtypes
+    row = torch_row(tensor.dtype)
+    if row is not None and row.added:
         import torch
 
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.view(getattr(torch, f"int{row.bits}")).numpy().view(row.numpy)
     return tensor.numpy()
 
 
@@ -114,16 +115,17 @@ def address(array: np.ndarray) -> int:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether these are floating-point numbers; bfloat16 is not among NumPy's kinds."""
-    return dtype.kind == "f" or dtype.name == "bfloat16"
+    """Whether these are floating-point numbers: NumPy's own, or others that attention takes."""
+    return issubclass(dtype.type, np.floating) or row_of(dtype) is not None
 
 
 def as_tensor(array: np.ndarray):
     """The array as a torch tensor that shares its memory."""
     import torch
 
-    if array.dtype.kind == "V":  # bfloat16
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    row = row_of(array.dtype)
+    if row is not None and row.added:
+        return torch.from_numpy(array.view(f"i{row.itemsize}")).view(row.torch)
     return torch.from_numpy(array)
 
 

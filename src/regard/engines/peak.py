@@ -1,8 +1,8 @@
 """Peak: what this machine can do at most, measured: fused multiply-adds and dot products in registers, and reading from
 memory.
 
-The loops are generated for the vectors that kernels use (the widest of this CPU, unless REGARD_TARGET restricts them), so
-that the share an engine reaches does not rest on a data sheet.
+The loops are generated for the vectors that kernels use (the widest of this CPU, unless REGARD_TARGET restricts them),
+so that the share an engine reaches does not rest on a data sheet.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.dtypes import FLOATS
 from .jit.code.target import Target, host
 from .jit.run.threads import count
 
@@ -45,7 +46,7 @@ class Peak:
         """GFLOP/s with all threads for numbers of a dtype: half for float64, dot products for bfloat16 where there are
         any.
         """
-        if dtype == "float64":
+        if FLOATS[dtype].sums == "float64":
             return self.all / 2
         return self.dot if dtype == "bfloat16" and not math.isnan(self.dot) else self.all
 

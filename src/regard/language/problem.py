@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common.arrays import device_of
+from ..common.dtypes import real_of
 from ..common.errors import Reason, Refused
 from .callables import as_mask, as_score
 from .checks.arguments import (
@@ -80,7 +81,7 @@ class Problem:
     @property
     def real(self) -> np.dtype:
         """What sums are made in, and lse: float32, or float64 for float64 arrays."""
-        return np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+        return real_of(self.dtype)
 
     def __repr__(self):
         sizes = " ".join(f"{letter}={size}" for letter, size in self.dims.items())

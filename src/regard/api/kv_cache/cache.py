@@ -10,10 +10,11 @@ import numpy as np
 
 from ...common.arrays import like, read_array
 from ...common.call_hooks import watched
+from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused, refuse
 from ...language.checks.arguments import Arguments
 from ...language.masks import LIMIT, count
-from .checks import DTYPES, known_dtype, new_rows, rows_taken, wants_gradients
+from .checks import known_dtype, new_rows, rows_taken, wants_gradients
 from .pages import PAGE, Pages
 from .reader import Reader, traced
 from .storage import Rows, Rows8
@@ -76,7 +77,7 @@ class KVCache:
                 Reason(
                     "the cache cannot keep this dtype",
                     given=f"dtype={dtype!r}",
-                    expected=f"one of {', '.join(DTYPES)}",
+                    expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
                     fix="leave it out for float32",
                 )
             )

@@ -7,11 +7,10 @@ import math
 import numpy as np
 
 from ...common.arrays import read_array
+from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused
 
-__all__ = ["DTYPES", "known_dtype", "new_rows", "rows_taken", "wants_gradients"]
-
-DTYPES = ("float32", "float16", "bfloat16", "float64")
+__all__ = ["known_dtype", "new_rows", "rows_taken", "wants_gradients"]
 
 
 def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list[Reason]) -> np.ndarray | None:
@@ -112,8 +111,5 @@ def wants_gradients(value) -> bool:
 def known_dtype(value) -> np.dtype | None:
     """The dtype as NumPy has it, under its own name, torch's or NumPy's; None if the cache cannot keep it."""
     name = value.__name__ if isinstance(value, type) else str(value).removeprefix("torch.")
-    if name == "bfloat16":
-        import ml_dtypes  # NumPy knows bfloat16 from there
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name) if name in DTYPES else None
+    row = FLOATS.get(name)
+    return None if row is None else row.numpy

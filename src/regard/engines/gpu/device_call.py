@@ -13,16 +13,14 @@ import numpy as np
 import torch
 
 from ...common.arrays import as_tensor, device_of, is_tensor, read_array, stand_in
+from ...common.dtypes import LISTED, torch_dtypes, torch_real
 from ...common.errors import Reason, Refused
-from ...language.checks.arrays import FLOATS
 from ...language.expr import Expr, Table, tables_of
 from ...language.problem import Problem
 
 __all__ = ["DeviceCall", "tables_on"]
 
 Tables = dict[Table, torch.Tensor]
-
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 _copies: weakref.WeakKeyDictionary[Table, dict[torch.device, torch.Tensor]] = weakref.WeakKeyDictionary()
 
@@ -45,7 +43,7 @@ class DeviceCall:
     @property
     def real(self) -> torch.dtype:
         """What sums are made in, and lse: float32, or float64 for float64 tensors."""
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+        return torch_real(self.q.dtype)
 
     @classmethod
     def of(cls, q, k, v, *, sinks=None, where="attention", **asked) -> DeviceCall:
@@ -112,12 +110,12 @@ def _tensor(name: str, value, q, reasons: list[Reason]) -> None:
                 fix=f"move it: torch.as_tensor({name}, device=q.device)",
             )
         )
-    elif value.dtype not in DTYPES or value.layout != torch.strided:
+    elif value.dtype not in torch_dtypes() or value.layout != torch.strided:
         reasons.append(
             Reason(
                 f"{name} cannot be read",
                 given=f"{value.dtype}, {value.layout}",
-                expected=f"{FLOATS}, with plain strides",
+                expected=f"{LISTED}, with plain strides",
                 fix=f"convert it: {name}.float(), {name}.to_dense()",
             )
         )

@@ -9,15 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...common.arrays import is_float, is_tensor, read_array
+from ...common.arrays import is_tensor, read_array
+from ...common.dtypes import LISTED, row_of, torch_dtypes
 from ...common.errors import Reason, Refused
 from ..masks import LIMIT
 
-__all__ = ["FLOATS", "checked_array", "disagreements", "four_axes", "refuse_gradients", "shape_text"]
+__all__ = ["checked_array", "disagreements", "four_axes", "refuse_gradients", "shape_text"]
 
 Sizes = tuple[int, ...]
-
-FLOATS = "float32, float64, float16 or bfloat16"
 
 
 def _sizes(sizes: Sizes) -> str:
@@ -30,12 +29,12 @@ def shape_text(array: np.ndarray) -> str:
 
 def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason added."""
-    if is_tensor(value) and not (value.is_cpu and value.dtype in _torch_dtypes()):
+    if is_tensor(value) and not (value.is_cpu and value.dtype in torch_dtypes()):
         reasons.append(
             Reason(
                 f"{name} cannot be read",
                 given=f"{value.dtype} on {value.device}",
-                expected=f"{FLOATS} on the CPU",
+                expected=f"{LISTED} on the CPU",
                 fix=f"convert it: {name}.float().cpu()",
             )
         )
@@ -45,12 +44,12 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     except Refused as refused:
         reasons.extend(replace(reason, what=f"{name}: {reason.what}") for reason in refused.reasons)
         return None
-    if not is_float(array.dtype) or array.dtype.itemsize > 8 or not array.dtype.isnative:
+    if row_of(array.dtype) is None:
         reasons.append(
             Reason(
                 f"{name} has a dtype that attention does not take",
                 given=f"{array.dtype} {shape_text(array)}",
-                expected=FLOATS,
+                expected=LISTED,
                 fix=f"convert it: {name}.astype(np.float32)",
             )
         )
@@ -66,13 +65,6 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         )
         return None
     return array
-
-
-@functools.lru_cache(1)
-def _torch_dtypes():
-    import torch
-
-    return (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from ...api.attention import attention_weights
 from ...common.call_hooks import watched
+from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...engines import dispatch
 from ...language.added_masks import hides, range_of
@@ -27,6 +28,8 @@ from .lazy_mask import LazyMask, between_graphs, lazy_mask
 from .recorder import NAME, implementations, note, record
 
 __all__ = ["attend", "check", "record", "register"]
+
+DTYPES = torch_dtypes()
 
 # Told to every attention function and without meaning for the numbers: what the model returns, and what was applied
 # before.
@@ -194,12 +197,12 @@ def _unfit(query, key, value, kwargs) -> list[Reason]:
     """What no part of this call may be."""
     reasons = []
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        if tensor.dtype not in DTYPES:
             reasons.append(
                 Reason(
                     f"the model's {name} has a dtype that regard does not take",
                     given=str(tensor.dtype),
-                    expected="float32, float64, float16 or bfloat16",
+                    expected=LISTED,
                     fix="model.float()",
                 )
             )
