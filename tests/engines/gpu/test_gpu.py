@@ -395,6 +395,7 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     np.testing.assert_allclose(lse.detach(), wanted_lse[0], rtol=1e-5, atol=1e-5)
     assert torch.autograd.grad(out.sum(), v)[0].shape == v.shape
     assert weights.shape == (4, 40)
+    assert rg.attention_weights(q.detach()[0], k.detach()[0], rows=9, keys=3).shape == ()
     assert found.entropy.shape == (4, 40)
     assert not isinstance(out, np.ndarray)
     assert (
