@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import import_graph
 import numpy as np
 import pytest
 
@@ -466,6 +467,17 @@ def test_what_the_caller_says_reaches_the_recorded_calls():
 
     assert [each.check for each in rg.audit(attend, inputs=x, causal=True, checks=["mask"]).findings] == ["mask"]
     assert rg.audit(attend, inputs=x, checks=["mask"]).healthy
+
+
+def test_the_catalogue_of_mistakes_knows_no_recording():
+    """Known mistakes change rules, so that they can be tried on any attention, not only on a recorded one."""
+    files = import_graph.modules()
+    room = "regard.audits.run_checks"
+    found = {each.module for each in import_graph.imports(f"{room}.known_mistakes", files)}
+
+    assert f"{room}.weighing" in found
+    assert {each for each in found if not each.startswith("regard.language.")} == {f"{room}.weighing"}
+    assert list(import_graph.imports(f"{room}.weighing", files)) == []
 
 
 def test_one_wrong_head_is_placed(arrays):
