@@ -8,7 +8,10 @@ difference    how far two runs lie apart, and rounding: how far rounding alone t
 causality     whether a model says that it looks into the past only
 """
 
+from ..common.public import belong
 from .audit import Audit, audit
 from .finding import Finding
 
 __all__ = ["Audit", "Finding", "audit"]
+
+belong(__name__)

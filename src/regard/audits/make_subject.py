@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import Refused, refuse
+from ..common.errors import Refused, first_line, refuse
 from .causality import causality
 from .subject import Mask, Subject, seeded
 
@@ -97,7 +97,7 @@ def of_transformers(
     raise refuse(
         "audit",
         "the model does not run",
-        given=f"{type(model).__name__}: {_first_line(failed)}",
+        given=f"{type(model).__name__}: {first_line(failed) if failed else 'no inputs are known for its kind'}",
         expected="inputs that its forward takes",
         fix="give inputs=, tensors by name, batch first",
     ) from failed
@@ -283,9 +283,3 @@ def _pad(model, tokenizer) -> int:
         if isinstance(found, int) and found >= 0:
             return found
     return 0
-
-
-def _first_line(error: Exception | None) -> str:
-    if error is None:
-        return "no inputs are known for its kind"
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

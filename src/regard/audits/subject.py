@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.errors import first_line
+
 __all__ = ["Mask", "Outputs", "Raised", "Subject", "floats", "running", "seeded"]
 
 Outputs = dict[str, Any]  # tensors of floats by name
@@ -17,7 +19,7 @@ class Raised(Exception):
     """The model raised: its own error is the cause. The message is its name and first line."""
 
     def __init__(self, error: Exception):
-        super().__init__(f"{type(error).__name__}: {(str(error).strip() or 'nothing said').splitlines()[0]}")
+        super().__init__(f"{type(error).__name__}: {first_line(error, 'nothing said')}")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """regard bench: regard beside whatever else is installed, checked first, then timed in turns on the same machine.
 
-cases         what is computed, and which pairs of rows and keys are allowed
+cases         what is computed, which pairs of rows and keys are allowed, and what became of an engine on it
 engines       who computes it: one file each
 accuracy      is the result right? float64, before any timing
 interleave    how long does it take? short bursts, one engine after the other

@@ -1,23 +1,26 @@
-"""Cases: what is computed, each rule written once in regard's language and once as a plain function of positions."""
+"""Cases: what is computed, each rule once in regard's language, once as a function of positions; and their results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..common.dtypes import FLOATS
 from ..common.errors import did_you_mean, refuse
 from ..language import masks, scores
 from ..language.expr import Expr
+from .interleave import Burst
 
-__all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "choose", "shrunk"]
+__all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "Result", "choose", "shrunk"]
 
 CAP = 30.0  # of the softcap
-SMALL = ("bfloat16", "float16")
+SMALL = tuple(row.name for row in sorted(FLOATS.values(), key=lambda row: row.digits) if row.bits == 16)
 CELLS = 512  # of the map
 CHUNK = 1 << 22  # pairs per step while a dense mask is made
 
@@ -91,8 +94,8 @@ class Case:
         k, v = random.standard_normal((2, self.B, self.G, self.K, self.D), dtype=np.float32)
         lengths = random.integers(1, 2 * max(self.reach, 1), size=self.Q)  # more than enough, mean `reach`
         document = np.repeat(np.arange(self.Q), lengths)[: self.Q]
-        q, k, v, dout = (array.astype(number_type(self.dtype), copy=False) for array in (q, k, v, dout))
-        return Inputs(self, q, k, v, dout, document, scores.alibi_slopes(self.H))
+        q, k, v, dout = (array.astype(FLOATS[self.dtype].numpy, copy=False) for array in (q, k, v, dout))
+        return Inputs(case=self, q=q, k=k, v=v, dout=dout, document=document, slopes=scores.alibi_slopes(self.H))
 
 
 @dataclass(frozen=True)
@@ -163,11 +166,25 @@ class Inputs:
         return pairs * 2 * case.D * (7 if case.task == "gradients" else 2) * case.B * case.H
 
 
-def number_type(name: str) -> np.dtype:
-    """The dtype by name; NumPy has no bfloat16, a small package adds it."""
-    import ml_dtypes
+@dataclass(frozen=True)
+class Result:
+    """What became of one engine on one case: a line of the report.
 
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    status: timed; wrong (the result differs from float64: not timed, not ranked); refused (cannot express the case);
+    failed. note says why. rate counts useful work, in the case's unit; ratio is the time of the best peer over this
+    time.
+    """
+
+    case: str
+    engine: str
+    status: str
+    note: str = ""
+    form: str = ""
+    error: float = math.nan
+    seconds: float = math.nan
+    rate: float = math.nan
+    ratio: float = math.nan
+    bursts: list[Burst] = field(default_factory=list)
 
 
 CASES = (

@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engines.peak import Peak
-from .cases import Case
+from .cases import Case, Result
 from .engines import ENGINES
 from .learning import Learned
-from .result import Result
 from .system import Figure
 from .whole_models import Timed
 
@@ -27,6 +26,7 @@ def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak:
     """The machine, its measured peaks, and who takes part."""
     return Group(
         Text(f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python {machine['python']}"),
+        Text(f"target: {machine['target']}"),
         Text(f"load average before the start: {machine['load']} (other work makes every figure worse)", style="dim"),
         Text(
             f"measured peak: {peak.all:.0f} GFLOP/s float32 with {peak.threads} threads ({peak.one:.0f} with one), "

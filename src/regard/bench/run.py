@@ -15,12 +15,11 @@ from ..engines import peak
 from . import learning, lens, report, system
 from . import whole_models as whole
 from .accuracy import Truth
-from .cases import CASES, Case, choose, shrunk
+from .cases import CASES, Case, Result, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh_process import RULES
 from .interleave import FULL, QUICK, Pace, seconds, take_turns, timed
 from .machine import describe
-from .result import Result
 
 __all__ = ["run", "run_case"]
 
@@ -120,7 +119,7 @@ def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callab
         else:
             if error > truth.tolerance:
                 note = f"differs from float64 by {error:.1e}"
-                results[engine.name] = Result(case.name, engine.name, "wrong", note, chosen.label, error)
+                results[engine.name] = Result(case.name, engine.name, "wrong", note, form=chosen.label, error=error)
             else:
                 ready[engine.name] = chosen, error
     progress(f"{case.name}: timing {len(ready)} engines in turns")
@@ -130,7 +129,15 @@ def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callab
         form, error = ready[name]
         spent = seconds(bursts)
         results[name] = Result(
-            case.name, name, "timed", "", form.label, error, spent, inputs.work / spent / 1e9, best / spent, bursts
+            case=case.name,
+            engine=name,
+            status="timed",
+            form=form.label,
+            error=error,
+            seconds=spent,
+            rate=inputs.work / spent / 1e9,
+            ratio=best / spent,
+            bursts=bursts,
         )
     ready.clear()
     gc.collect()  # dense masks and compiled models of one case can take gigabytes

@@ -117,9 +117,9 @@ def _ask(folder: Path, source: str, text: str | None, label: str | None, device:
     """Prints class, probability and text for each text; for a table whose labels are named, the report."""
     from ..models.data import tables
     from ..models.training import checkpoint
-    from ..models.training.device import check
+    from ..models.training.loop import check_device
 
-    check(device, "classify")
+    check_device(device, "classify")
     saved = checkpoint.load(folder, "classify", device)
     if saved.kind != "SequenceClassifier":
         raise refuse(

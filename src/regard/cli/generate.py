@@ -46,9 +46,9 @@ def generate(
     from ..models import stream
     from ..models.data.vocabulary import Decoder
     from ..models.training import checkpoint
-    from ..models.training.device import check
+    from ..models.training.loop import check_device
 
-    check(device, "generate")
+    check_device(device, "generate")
     saved = checkpoint.load(folder, "generate", device)
     if saved.kind != "LanguageModel":
         raise refuse(

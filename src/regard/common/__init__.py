@@ -2,7 +2,7 @@
 
 errors      how a refusal is worded: what was given, what was expected, how to fix it
 arrays      how an array is read, of NumPy or torch
-memo        results kept from call to call; locks: locks that a forked child finds free
+caching     results kept from call to call, and locks that a forked child finds free
 call_hooks  who observes attention calls, such as profilers
 module_settings  what a module of torch or transformers says of itself; default_model: where MiniLM lies
 """

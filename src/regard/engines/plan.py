@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..common.caching import Memo
 from ..common.errors import refuse
-from ..common.memo import Memo
 from ..language.analysis import bounds
 from ..language.expr import Expr, Var, walk
 from ..language.intervals import Interval

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn.attention.flex_attention import BlockMask
 
-from ...common.memo import Memo
+from ...common.caching import Memo
 from ...language.problem import Problem
 from ..plan import Plan, plan
 

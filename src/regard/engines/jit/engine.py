@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import address
-from ...common.memo import Memo
-from ...language import analysis as readings
+from ...common.caching import Memo
+from ...language import analysis
 from ...language.expr import Const, Table, walk
 from ...language.expr import score as the_score
 from ...language.intervals import Interval
@@ -295,7 +295,7 @@ def needs_64_bits(problem: Problem) -> bool:
         "score": anything,
     }
     roots = [root for root in (problem.mask, problem.score) if root is not None]
-    found = readings.ranges_of(roots, ranges)
+    found = analysis.ranges_of(roots, ranges)
     return any(
         node.kind == "int" and not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31)
         for node in walk(*roots)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import address
-from ...common.memo import Memo
+from ...common.caching import Memo
 from ...language.analysis import adjoints
 from ...language.expr import Const, Expr, Op, Read, Table, Var
 from ...language.expr import score as the_score
@@ -25,6 +25,7 @@ from .engine import SMALL, Prepared, Saved, aligned, needs_64_bits, rules
 from .kernels import backward
 from .kernels.backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
 from .kernels.parts import dropout
+from .kernels.parts.backward_tile import Expressions
 from .kernels.parts.plan_by_key import visitors
 from .run import threads
 from .run.launch import launch
@@ -81,11 +82,14 @@ def pull_back(
     tables = {table: _spaced(table.array.shape) for table in wanted}
     rest = np.zeros((B, H, Q), real)
     if 0 not in (B, H, Q):
-        _run(problem, saved, dout, dlse, tables, rest, found)
+        _run(problem, saved, dout, dlse, tables=tables, rest=rest, found=found)
     return Gradients(found["dq"], found["dk"], found["dv"], tables, _sinks(problem, saved, rest))
 
 
-def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndarray], rest, found: dict) -> None:
+def _run(
+    problem: Problem, saved: Saved, dout, dlse, *, tables: dict[Table, np.ndarray], rest: np.ndarray, found: dict
+) -> None:
+    """Runs the kernel, phase by phase; the gradients are added to `found` and `tables`, and `rest` is filled."""
     B, H, G, Q, D = (problem.dims[name] for name in "BHGQD")
     real = problem.real
     arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
@@ -102,9 +106,8 @@ def _run(problem: Problem, saved: Saved, dout, dlse, tables: dict[Table, np.ndar
     recipe = _recipes((problem.mask, problem.score), kind, lambda: _recipe(problem, arrays, list(tables)))
     ready, tiles, rows = recipe.ready, recipe.tiles, recipe.ready.spec.rows
     numbers = sum(table.array.size for table in recipe.apart)
-    counters = np.zeros(
-        len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64
-    )  # tasks taken, and how far the others are
+    # Tasks taken, and how far the others are.
+    counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64)
     given: dict[str, Any] = {
         **arrays,
         "top": saved.sums[1],
@@ -179,7 +182,16 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
     names = fixed_slots(ready.spec)
     block = np.array([slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
     place = {name: number for number, name in enumerate(names)}
-    return Recipe(ready, block, place, seen.order.shape[1], units, workers, apart, tuple(given.values()))
+    return Recipe(
+        ready=ready,
+        block=block,
+        place=place,
+        tiles=seen.order.shape[1],
+        units=units,
+        workers=workers,
+        apart=apart,
+        held=tuple(given.values()),
+    )
 
 
 def _spaced(shape: tuple[int, ...]) -> np.ndarray:
@@ -269,9 +281,11 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
             if table in wanted
         ),
     )
-    kernel = build.compiled(
-        repr(spec), target, lambda: backward.write(spec, target, mask, score, partials, constants, tables), "backward"
-    )
+
+    def write():
+        return backward.write(spec, target, Expressions(mask, score, partials, constants, tables))
+
+    kernel = build.compiled(repr(spec), target, write, "backward")
     return Prepared(kernel, spec, constants, tables, backward.scratch_bytes(spec, Format(spec.dtype, target)))
 
 

@@ -1,4 +1,4 @@
-"""Layout: where the batch and the heads are in the tensors of a call, and how one batch entry is cut out of them."""
+"""Where the batch and the heads are in the tensors of a call, and how one batch entry is cut out of them."""
 
 from __future__ import annotations
 

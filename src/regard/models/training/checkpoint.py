@@ -20,7 +20,12 @@ import torch
 from torch import nn
 
 from ...common.errors import Reason, Refused, refuse
+from ..classifier import ClassifierConfig, SequenceClassifier
+from ..config import Config
 from ..data import vocabulary as vocabularies
+from ..encoder_decoder import EncoderDecoder, TranslationConfig
+from ..language_model import LanguageModel
+from ..vision import VisionConfig, VisionTransformer
 
 __all__ = [
     "NAME",
@@ -41,12 +46,13 @@ NAME = "model.safetensors"
 LOCK = ".lock"
 MARK = "regard"  # the key in the file's metadata, and with the version below what makes the file ours
 VERSION = 1
-KINDS = {
-    "LanguageModel": "Config",
-    "SequenceClassifier": "ClassifierConfig",
-    "VisionTransformer": "VisionConfig",
-    "EncoderDecoder": "TranslationConfig",
-}  # which models a file may name, and what describes each
+# Which models a file may name, and what describes each.
+KINDS: dict[str, tuple[type[nn.Module], Any]] = {
+    "LanguageModel": (LanguageModel, Config),
+    "SequenceClassifier": (SequenceClassifier, ClassifierConfig),
+    "VisionTransformer": (VisionTransformer, VisionConfig),
+    "EncoderDecoder": (EncoderDecoder, TranslationConfig),
+}
 
 
 @dataclass(frozen=True)
@@ -99,8 +105,6 @@ def load(folder: Path | str, where: str = "load", device: str | torch.device = "
 
 def build(tensors: dict, described: dict, path: Path, where: str, device: str | torch.device = "cpu") -> Saved:
     """The model that a file describes, with the weights that stood in it."""
-    from ... import models
-
     if described["kind"] not in KINDS:
         raise refuse(
             where,
@@ -109,9 +113,10 @@ def build(tensors: dict, described: dict, path: Path, where: str, device: str | 
             expected=f"one of {', '.join(KINDS)}",
             fix="update regard: a newer version may have written it",
         )
-    config = getattr(models, KINDS[described["kind"]]).from_dict(described["config"])
+    kind, described_by = KINDS[described["kind"]]
+    config = described_by.from_dict(described["config"])
     vocabulary = vocabularies.from_dict(described["vocabulary"]) if "vocabulary" in described else None
-    model = getattr(models, described["kind"])(config).to(device).eval()
+    model = kind(config).to(device).eval()
     restore(dict(tensors_of(model)), tensors, "model.", path, where)
     return Saved(model, vocabulary, described["about"])
 

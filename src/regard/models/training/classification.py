@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from ...common.errors import Reason, Refused, refuse
+from ..classifier import ClassifierConfig, SequenceClassifier
 from ..data.tables import Table
 from ..data.vocabulary import Bytes, Pairs, Vocabulary
-from . import checkpoint, device
-from .loop import Recipe, Step, Training, precision_of
+from . import checkpoint
+from .loop import Recipe, Step, Training, check_device, precision_of
 from .report import Report
 
 __all__ = ["Classification", "Settings", "judge", "predict", "split"]
@@ -75,10 +76,8 @@ class Classification:
     """
 
     def __init__(self, table: Table, test: Table | None, wishes: Mapping[str, Any]):
-        from .. import ClassifierConfig, SequenceClassifier
-
         self.settings = replace(Settings(), **wishes)
-        device.check(self.settings.device, "classify")
+        check_device(self.settings.device, "classify")
         self.table, learn, held = table, table, test
         if held is None:
             learn, held = split(table, self.settings.seed)

@@ -1,4 +1,4 @@
-"""Training: what was asked (`Recipe`), and the loop that carries it out, one optimizer step after the other."""
+"""Training: what was asked (`Recipe`), where it can be computed, and the loop that carries it out, step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from ...common.errors import Reason, Refused, refuse
 
-__all__ = ["Recipe", "Step", "Training", "precision_of"]
+__all__ = ["Recipe", "Step", "Training", "check_device", "precision_of"]
 
 
 @dataclass(frozen=True)
@@ -188,3 +188,11 @@ class Training:
 def precision_of(recipe: Recipe) -> torch.autocast:
     """Products in bfloat16 where that was asked for; weights, sums and the optimizer stay in float32."""
     return torch.autocast(torch.device(recipe.device).type, torch.bfloat16, enabled=recipe.precision == "bfloat16")
+
+
+def check_device(name: str, where: str) -> None:
+    """Refuses a device that this machine does not have, and says which it has."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available()}
+    if not there.get(name.split(":")[0], False):
+        known = " or ".join(kind for kind, found in there.items() if found)
+        raise refuse(where, "no such device", given=name, expected=known, fix=f"choose {known} with --device")

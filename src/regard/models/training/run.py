@@ -18,11 +18,13 @@ from typing import Any
 import torch
 
 from ...common.errors import Reason, Refused, refuse
+from ..config import Config
 from ..data import text
 from ..data.batches import Windows, tokens_of
 from ..data.vocabulary import Bytes, Pairs, Vocabulary
-from . import checkpoint, device
-from .loop import Recipe, Training, precision_of
+from ..language_model import LanguageModel
+from . import checkpoint
+from .loop import Recipe, Training, check_device, precision_of
 
 __all__ = ["LOG", "Run", "Settings", "begin", "resume"]
 
@@ -84,8 +86,6 @@ class Settings:
 
     def model(self, vocabulary: Vocabulary):
         """A new model of this shape; its weights follow from the seed."""
-        from .. import Config, LanguageModel
-
         make = {"llama": Config.llama, "gpt": Config.gpt}[self.style]
         torch.manual_seed(self.recipe.seed)
         return LanguageModel(
@@ -243,7 +243,7 @@ def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any])
     """
     checkpoint.check_free(folder, "train", "go on with it by --resume, or choose another with --out")
     settings = Settings().changed(wishes)
-    device.check(settings.recipe.device, "train")
+    check_device(settings.recipe.device, "train")
     documents = text.read(places)
     learn, held = text.split(documents, settings.recipe.seed)
     vocabulary: Vocabulary
@@ -296,7 +296,7 @@ def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     if reasons:
         raise Refused("train", reasons)
     settings = settings.changed(wishes)
-    device.check(settings.recipe.device, "train")
+    check_device(settings.recipe.device, "train")
     if settings.recipe.steps <= about["done"]:
         raise refuse(
             "train",

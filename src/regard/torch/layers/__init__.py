@@ -1,13 +1,13 @@
 """Attention as layers: small parts that are put together."""
 
+from ...common.public import belong
 from .approximate.deviation import deviation
 from .approximate.linear import LinearAttention, LinearState
 from .approximate.linformer import Linformer
 from .approximate.performer import Performer
 from .attention import Attention
 from .differential import DifferentialAttention
-from .latent import LatentAttention
-from .latent_cache import LatentCache
+from .latent import LatentAttention, LatentCache
 from .multi_head import MultiHeadAttention
 from .recurrent import SegmentMemory, TransformerXL
 from .self_attention import SelfAttention
@@ -27,3 +27,5 @@ __all__ = [
     "TransformerXL",
     "deviation",
 ]
+
+belong(__name__)

@@ -9,11 +9,8 @@ import torch
 from ...language.expr import Expr
 from ..functional import attention
 from ..positions import Position
-from .checks import Checks
-from .heads import join_heads, split_heads
-from .norm import RMSNorm
+from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
 from .positioned import Placed
-from .seeds import dropped
 
 __all__ = ["Attention"]
 

@@ -8,11 +8,8 @@ from torch.nn.functional import linear
 from ...language.expr import Expr
 from ...language.masks import causal
 from ..functional import attention
-from .checks import Checks
-from .heads import join_heads, split_heads
-from .seeds import dropped
+from .parts import Checks, dropped, join_heads, split_heads, weights
 from .torch_masks import TorchMasks
-from .weights import weights
 
 __all__ = ["MultiHeadAttention"]
 

@@ -9,7 +9,7 @@ import torch
 from ...language.expr import Expr, tables_of
 from ...language.expr import score as the_score
 from ..positions import Position
-from .checks import Checks
+from .parts import Checks
 
 __all__ = ["Placed"]
 

@@ -9,9 +9,7 @@ import torch
 from ...language.expr import Expr
 from ..functional import attention
 from ..positions.sinusoidal import waves
-from .checks import Checks
-from .heads import join_heads, split_heads
-from .seeds import dropped
+from .parts import Checks, dropped, join_heads, split_heads
 
 __all__ = ["SegmentMemory", "TransformerXL"]
 

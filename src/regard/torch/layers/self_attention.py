@@ -6,9 +6,7 @@ import torch
 
 from ...language.expr import Expr
 from ..functional import attention
-from .checks import Checks
-from .seeds import dropped
-from .weights import allowed_pairs, weights
+from .parts import Checks, allowed_pairs, dropped, weights
 
 __all__ = ["SelfAttention"]
 

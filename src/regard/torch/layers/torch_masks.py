@@ -16,7 +16,7 @@ from ...language.added_masks import hides
 from ...language.expr import Expr, frozen_table, key
 from ...language.masks import dense
 from ...language.scores import bias
-from .weights import allowed_pairs
+from .parts import allowed_pairs
 
 __all__ = ["TorchMasks"]
 

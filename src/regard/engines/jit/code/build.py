@@ -15,7 +15,7 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from ....common.locks import lock
+from ....common.caching import lock
 from . import disk
 from .target import Target
 

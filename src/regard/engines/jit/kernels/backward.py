@@ -5,12 +5,12 @@
 A task is a tile of keys of one key head; it holds dK and dV and walks over the tiles of queries that visit it. Lanes
 are queries:
 
-    Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (pullback.py)
+    Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (backward_tile.py)
     dV[key][depth] +=  P · dO        dK[key][depth] += dS · Q        dQᵀ[depth][lane] += Kᵀ · dSᵀ
 
 dQ is shared between the tasks of a head: float32 (float64) in working memory, and the tasks add to a tile of it in the
-order of their keys, each waiting until those before it are past that tile (turns.py). So every sum has one order,
-whatever the threads do.
+order of their keys, each waiting until those before it are past that tile (ordered_adds.py). So every sum has one
+order, whatever the threads do.
 
 The kernel runs three times, in phases: `rows` prepares per query rest = dlse - Σ dO · O and its softmax, `keys` is the
 work, and `queries` turns dQ into the caller's rows.
@@ -22,15 +22,14 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ....language.expr import Const, Expr, Table
 from ..code.arguments import Block
 from ..code.formats import Format
 from ..code.ir import I64, Code
 from ..code.target import Target
-from .parts.backward_tile import Pullback
+from .parts.backward_tile import Expressions, Pullback
 from .parts.dropout import Dropout
 from .parts.ordered_adds import Turns
-from .parts.plan_by_key import meeting
+from .parts.plan_by_key import Met, meeting
 from .parts.scratch_product import CHAIN, GRAIN, Matrix, Multiplier
 from .parts.staging import Staging
 from .parts.tasks import begun, each_task
@@ -63,9 +62,8 @@ class Specification:
     wide: bool  # integers need 64 bits
     unit: tuple[bool, ...]  # which of ARRAYS lie with depth contiguous
     dropout: bool
-    tables: tuple[
-        tuple[int, bool], ...
-    ]  # whose gradients are wanted: their numbers, and whether tasks add to them directly
+    # Whose gradients are wanted: their numbers, and whether tasks add to them directly.
+    tables: tuple[tuple[int, bool], ...]
 
 
 def fixed_slots(spec: Specification) -> tuple[str, ...]:
@@ -124,18 +122,10 @@ def scratch_bytes(spec: Specification, form: Format) -> int:
     return sum(rows * row for rows, row in regions(spec, form).values())
 
 
-def write(
-    spec: Specification,
-    target: Target,
-    mask: Expr | None,
-    score: Expr | None,
-    partials: dict[Expr, Expr],
-    constants: list[Const],
-    tables: list[Table],
-) -> ir.Module:
+def write(spec: Specification, target: Target, expressions: Expressions) -> ir.Module:
     """The kernel `backward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
     module, code, arguments = begun("backward")
-    kernel = _Backward(code, spec, target, arguments, mask, score, partials, constants, tables)
+    kernel = _Backward(code, spec, target, arguments, expressions)
     with each_task(code, kernel.arg, arguments[2]) as number:
         kernel.task(number)
     code.ret_void()
@@ -145,12 +135,13 @@ def write(
 class _Backward:
     """The loop nest, from the outside in."""
 
-    def __init__(self, code: Code, spec: Specification, target: Target, args, mask, score, partials, constants, tables):
+    def __init__(self, code: Code, spec: Specification, target: Target, args, expressions: Expressions):
         self.code, self.spec = code, spec
         self.form = form = Format(spec.dtype, target)
         self.D, self.E = padded(spec.D, form), padded(spec.E, form)
         self.real, self.size, self.step = form.real, form.size, 2 if form.pairs else 1
-        self.arg = arg = Block(code, args[0], constants, tables, spec.wide, fixed_slots(spec))
+        leaves = expressions.constants, expressions.tables
+        self.arg = arg = Block(code, args[0], *leaves, spec.wide, fixed_slots(spec))
         self.multiply = tools = Multiplier(code, target, form)
         self.lanes, self.vectors = tools.lanes, spec.rows // tools.lanes
         self.room, offset = {}, 0
@@ -166,19 +157,15 @@ class _Backward:
         self.pullback = Pullback(
             code,
             tools,
-            self.vectors,
             arg,
-            mask,
-            score,
-            partials,
-            constants,
-            tables,
-            spec.wide,
-            self.room["room"].base,
-            dropout,
+            expressions,
+            vectors=self.vectors,
+            wide=spec.wide,
+            room=self.room["room"].base,
+            dropout=dropout,
         )
-        self.tables = dict(enumerate(tables))
-        self.mask = mask
+        self.tables = dict(enumerate(expressions.tables))
+        self.mask = expressions.mask
 
     def task(self, number) -> None:
         """A task of the phase that is asked for."""
@@ -217,7 +204,8 @@ class _Backward:
         b, h, pair, first, count = self._tile(number)
         parts = self.room["out"], self.room["dv"]
         for name, into in zip(("out", "dout"), parts, strict=True):
-            staging.load(name, self._row(name, b, h, first), count, spec.E, into, spec.rows, self.E)
+            at = self._row(name, b, h, first)
+            staging.load(name, at, count, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
         found = self._place("softmax", number, 3 * spec.rows)
         zero, one = code.number(0.0, self.real), code.number(1.0, self.real)
         with code.loop(code.index(0), code.index(spec.rows)) as row:
@@ -260,9 +248,8 @@ class _Backward:
         count = code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
         whole = []
         for name, depth, width in (("k", spec.D, self.D), ("v", spec.E, self.E)):
-            staging.load(
-                name, self._row(name, b, g, first), count, depth, self.room[name], KEYS, width, self.form.pairs
-            )
+            at, room = self._row(name, b, g, first), self.room[name]
+            staging.load(name, at, count, depth=depth, into=room, rows=KEYS, padded=width, narrow=self.form.pairs)
             whole.append(staging.finite(self.room[name], KEYS, width // self.step))
             staging.clear(self.room[f"d{name}"], KEYS, width)
         if self.form.pairs:
@@ -283,9 +270,9 @@ class _Backward:
             with code.loop(code.index(0), arg["group"]) as head:
                 at = code.add(group, code.mul(head.index, arg["plan_head"]))
                 keys = meeting(code, arg, at, tile.index, first, code.add(first, count))
-                with code.when(code.icmp_signed("<", keys[0], keys[1])):
+                with code.when(code.icmp_signed("<", keys.first, keys.last)):
                     h = code.add(code.mul(g, arg["group"]), head.index)
-                    self.visit(b, h, tile.index, first, *keys)
+                    self.visit(b, h, tile.index, first, keys)
         for name, depth, factor in (("dk", spec.D, self.scale), ("dv", spec.E, None)):
             staging.store(name, self._row(name, b, g, first), self.room[name], count, depth, factor)
         self.turns.leave(number)
@@ -300,61 +287,57 @@ class _Backward:
 
     # a visit ----------------------------------------------------------------------------------------------------------
 
-    def visit(self, b, h, tile, base, first, last, mixed) -> None:
-        """A tile of queries meets keys first … last of the task's tile, which begins at key `base`."""
+    def visit(self, b, h, tile, base, keys: Met) -> None:
+        """A tile of queries meets some keys of the task's tile, which begins at key `base`."""
         code, arg, spec, room, multiply = self.code, self.arg, self.spec, self.room, self.multiply
-        W, step, zero = spec.rows, self.step, code.index(0)
+        W, step, pairs, zero = spec.rows, self.step, self.form.pairs, code.index(0)
         row = code.mul(tile, code.index(W))
         count = code.smaller_int(code.sub(arg["Q"], row), code.index(W))
         number = code.add(code.mul(code.add(code.mul(b, arg["H"]), h), arg["tiles"]), tile)
         finite = self.finite_keys
         for name, depth, width in (("q", spec.D, self.D), ("dout", spec.E, self.E)):
-            self.staging.load(name, self._row(name, b, h, row), count, depth, room[name], W, width, self.form.pairs)
+            at, into = self._row(name, b, h, row), room[name]
+            self.staging.load(name, at, count, depth=depth, into=into, rows=W, padded=width, narrow=pairs)
             self.staging.transpose(room[name], room[f"{name}t"], W, width // step)
-            if self.form.pairs:
+            if pairs:
                 self.staging.pair_up(room[name], room[f"{name}p"], zero, code.index(W), width)
             finite = code.and_(finite, self.staging.finite(room[name], W, width // step))
-        first, last = code.sub(first, base), code.sub(last, base)
+        first, last = code.sub(keys.first, base), code.sub(keys.last, base)
         end = code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
         # bfloat16 is rounded so much that long chains add nothing to it.
-        chain = None if self.form.pairs else CHAIN
-        multiply(
-            room["s"],
-            room["k"],
-            room["qt"],
-            W,
-            (first, end),
-            (zero, code.index(self.D // step)),
-            anew=True,
-            chain=chain,
-        )
-        multiply(
-            room["ds"],
-            room["v"],
-            room["doutt"],
-            W,
-            (first, end),
-            (zero, code.index(self.E // step)),
-            anew=True,
-            chain=chain,
-        )
+        chain = None if pairs else CHAIN
+        terms = zero, code.index(self.D // step)
+        multiply(room["s"], room["k"], room["qt"], W, (first, end), terms, anew=True, chain=chain)
+        terms = zero, code.index(self.E // step)
+        multiply(room["ds"], room["v"], room["doutt"], W, (first, end), terms, anew=True, chain=chain)
         start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
         self.turns.wait_for_heads(tile, any(direct for _, direct in spec.tables))
         self.pullback.open(b, h, code.add(start, row), count)
         softmax = Matrix(self._place("softmax", number, 3 * W), W * self.size)
-        p, ds = (room["weights"], room["slopes"]) if self.form.pairs else (room["s"], room["ds"])
+        p, ds = (room["weights"], room["slopes"]) if pairs else (room["s"], room["ds"])
 
         def pull(masked: bool) -> None:
-            self.pullback.apply(room["s"], room["ds"], p, ds, softmax, base, first, last, end, masked)
+            self.pullback.apply(
+                scores=room["s"],
+                dp=room["ds"],
+                p=p,
+                ds=ds,
+                rows=softmax,
+                base=base,
+                first=first,
+                last=last,
+                end=end,
+                masked=masked,
+            )
 
         if self.mask is None:
             pull(False)
         else:
-            with code.if_else(mixed) as (then, otherwise):
+            with code.if_else(keys.mixed) as (then, otherwise):
                 for branch, masked in ((then, True), (otherwise, False)):
                     with branch:
                         pull(masked)
-        if self.form.pairs:
+        if pairs:
             self.staging.pair_up(ds, room["slopesp"], first, end, W)
         work = Matrix(self._place("work", number, self.D * W), W * self.size)
         with code.if_else(finite) as (then, otherwise):

@@ -30,7 +30,7 @@ from ..code.ir import I32, I64, Code
 from ..code.target import Target
 from .parts.dropout import Dropout
 from .parts.panels import Keys, Values
-from .parts.products import add_values, add_values_carefully, multiply_keys
+from .parts.products import add_values, add_values_carefully
 from .parts.rules import Rules
 from .parts.softmax import Running
 from .parts.tasks import begun, each_task
@@ -54,7 +54,7 @@ def write(
     module, code, (arguments, scratch, budget) = begun("forward")
     arg = Block(code, arguments, constants, tables, spec.wide)
     tile = Tile(code, spec, target, arg, Memory(code, scratch, regions(spec, target)))
-    rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
+    rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
     kernel = _Forward(code, arg, tile, rules)
     with each_task(code, arg, budget) as number:
         kernel.task(number)
@@ -267,12 +267,8 @@ class _Forward:
 
     def block(self, first, count, mixed) -> None:
         """Some keys of one block: scores, running softmax, output."""
-        code, tile, rules, run = self.code, self.tile, self.rules, self.run
-        tile.enter_block(first)
-        self.keys.stage(count)
-        run.begin_block()
-        multiply_keys(code, tile, run, self.keys, count)
-        rules.decide(run, first, count, mixed)
+        code, tile, run = self.code, self.tile, self.run
+        self.rules.scores(self.keys, run, first, count, mixed)
         run.end_block()
         self.values.stage(count)
         if self.dropout is not None:

@@ -17,7 +17,6 @@ from ..code.ir import I32, I64
 from ..code.target import Target
 from .parts.panels import Keys
 from .parts.plan_by_key import meeting
-from .parts.products import multiply_keys
 from .parts.rules import Rules
 from .parts.softmax import Running
 from .parts.tasks import begun, each_task
@@ -48,7 +47,7 @@ class Sweep:
         code = self.code
         self.arg = arg = Block(code, arguments, constants, tables, spec.wide, FIXED + own)
         self.tile = tile = Tile(code, spec, target, arg, Memory(code, scratch, memory))
-        self.rules = Rules(code, tile, arg, mask, score, constants, tables, spec.wide)
+        self.rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
         self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
         self.keys = Keys(code, tile)
@@ -81,12 +80,7 @@ class Sweep:
 
     def scores(self, first, count, mixed) -> None:
         """Sᵀ of some keys of a block, -inf where they are out."""
-        code, tile, rules, run = self.code, self.tile, self.rules, self.run
-        tile.enter_block(first)
-        self.keys.stage(count)
-        run.begin_block()
-        multiply_keys(code, tile, run, self.keys, count)
-        rules.decide(run, first, count, mixed)
+        self.rules.scores(self.keys, self.run, first, count, mixed)
 
     def each_block(self, which, do) -> None:
         """do(first, count, mixed) for the keys that a tile visits: at once what lies between two multiples of BLOCK.

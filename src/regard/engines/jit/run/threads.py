@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....common.locks import lock
+from ....common.caching import lock
 from ..code import build
 from ..code.target import host
 from . import pool

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ...functional import attention
-from ..checks import Checks
-from ..heads import join_heads, split_heads
+from ..parts import Checks, join_heads, split_heads
 from .mask_parts import MaskParts
 
 __all__ = ["ApproximateAttention", "Deviation", "deviation"]

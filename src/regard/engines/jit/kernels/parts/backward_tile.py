@@ -3,7 +3,7 @@ tables.
 
     P = 2**(exponent · (s' - top)) / total        dS' = P ∘ (dP + rest)        dS = dS' ∘ ∂s'/∂s        s' = score(s)
 
-The partial derivatives are expressions too (`readings.adjoints`), emitted beside the score, so that what both need is
+The partial derivatives are expressions too (`analysis.adjoints`), emitted beside the score, so that what both need is
 computed once. A removed pair gets exactly 0, by choosing and not by multiplying: -0, which adds nothing but can be told
 from what is merely small.
 """
@@ -11,7 +11,7 @@ from what is merely small.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -25,32 +25,42 @@ from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .dropout import Dropout
 from .scratch_product import Matrix, Multiplier, sum_of_lanes
 
-__all__ = ["Pullback"]
+__all__ = ["Expressions", "Pullback"]
+
+
+class Expressions(NamedTuple):
+    """What a backward kernel is written for. partials: ∂s'/∂leaf for the score and the reads of tables whose gradients
+    are wanted; constants and tables: the leaves of all of them, in the order of the argument block.
+    """
+
+    mask: Expr | None
+    score: Expr | None
+    partials: dict[Expr, Expr]
+    constants: list[Const]
+    tables: list[Table]
 
 
 class Pullback:
     """Mask, score and partial derivatives on lanes; what depends on the query is computed once per visit, on the key
     once per key.
 
-    partials: ∂s'/∂leaf for the score and the reads of tables whose gradients are wanted. gradients: per such table the
-    address of its gradient, float64, contiguous. room: working memory for two vectors of float64.
+    gradients: per table whose gradient is wanted its address, float64, contiguous. room: working memory for two vectors
+    of float64.
     """
 
     def __init__(
         self,
         code: Code,
         tools: Multiplier,
-        vectors: int,
         arg: Block,
-        mask: Expr | None,
-        score: Expr | None,
-        partials: dict[Expr, Expr],
-        constants: list[Const],
-        tables: list[Table],
+        expressions: Expressions,
+        *,
+        vectors: int,
         wide: bool,
         room,
         dropout: Dropout | None,
     ):
+        mask, score, partials, constants, tables = expressions
         self.code, self.tools, self.vectors, self.arg, self.tables = code, tools, vectors, arg, tables
         self.mask, self.score, self.partials = mask, score, partials
         self.room, self.dropout = room, dropout
@@ -64,7 +74,18 @@ class Pullback:
             [] if score is None else [score, *partials.values(), *(part for read in self.reads for part in read.index)]
         )
         self.parts = [
-            (Emitter(code, real, self.whole, arg, numbers, tables, chosen), roots)
+            (
+                Emitter(
+                    code=code,
+                    real=real,
+                    whole=self.whole,
+                    arguments=arg,
+                    numbers=numbers,
+                    tables=tables,
+                    deciding=chosen,
+                ),
+                roots,
+            )
             for real, roots, chosen in (
                 (F64, [] if mask is None else [mask], frozenset()),
                 (self.real, self.rules, decides),
@@ -100,7 +121,18 @@ class Pullback:
             self.dropout.open(place[0], [place[1]] * self.vectors, queries)
 
     def apply(
-        self, scores: Matrix, dp: Matrix, p: Matrix, ds: Matrix, rows: Matrix, base, first, last, end, masked: bool
+        self,
+        *,
+        scores: Matrix,
+        dp: Matrix,
+        p: Matrix,
+        ds: Matrix,
+        rows: Matrix,
+        base,
+        first,
+        last,
+        end,
+        masked: bool,
     ) -> None:
         """Rows first … last of P and dS from those of S and dP, rows up to `end` as if removed; gradients of tables
         grow.

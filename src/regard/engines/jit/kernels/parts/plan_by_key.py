@@ -8,14 +8,15 @@ and ends, in time that grows with the runs; the kernel then finds a tile's keys 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 
 from ....plan import Plan
 from ...code.ir import I32, I64, Code
 
-__all__ = ["meeting", "visitors"]
+__all__ = ["Met", "meeting", "visitors"]
 
 
 def visitors(plan: Plan, keys: int) -> np.ndarray:
@@ -28,25 +29,27 @@ def visitors(plan: Plan, keys: int) -> np.ndarray:
     found = np.empty((groups, units, 2), np.int64)
     group, tile = np.divmod(plan.tile_of, max(tiles, 1))
     first, last = plan.runs[:, 0] // keys, -(-plan.runs[:, 1] // keys)  # units that a run touches
-    found[..., 0] = _least(groups, units, group, first, last, tile, tiles)
-    found[..., 1] = -_least(groups, units, group, first, last, -tile - 1, 0)
+    spans = group, first, last
+    found[..., 0] = _least((groups, units), spans, tile, tiles)
+    found[..., 1] = -_least((groups, units), spans, -tile - 1, 0)
     return found
 
 
-def _least(groups: int, units: int, group, first, last, value, nothing: int) -> np.ndarray:
-    """Per group and unit the least value of the spans first … last that hold it.
+def _least(shape: tuple[int, int], spans: tuple, value: np.ndarray, nothing: int) -> np.ndarray:
+    """Per group and unit the least value of the spans (group, first unit, one past the last) that hold it.
 
     A span is the union of two spans whose length is a power of two; from the longest to the shortest, each hands its
     least to its halves.
     """
+    group, first, last = spans
     level = np.frexp(last - first)[1] - 1  # of the longest power of two inside
     below: Any = None
     for power in range(int(level.max(initial=0)), -1, -1):
-        least = np.full((groups, units), nothing, np.int64)
+        least = np.full(shape, nothing, np.int64)
         if below is not None:
             half = 1 << power
             np.minimum(least, below, out=least)
-            np.minimum(least[:, half:], below[:, : units - half], out=least[:, half:])
+            np.minimum(least[:, half:], below[:, : shape[1] - half], out=least[:, half:])
         here = level == power
         for start in (first[here], last[here] - (1 << power)):
             np.minimum.at(least, (group[here], start), value[here])
@@ -54,12 +57,21 @@ def _least(groups: int, units: int, group, first, last, value, nothing: int) -> 
     return below
 
 
-def meeting(code: Code, arg, group, tile, first, last):
-    """The keys from `first` to `last` that a tile of queries visits: (first, last, mixed) of what spans all of them.
+class Met(NamedTuple):
+    """Keys that a tile of queries visits: the first, one past the last (no key where that is not above the first), and
+    whether the mask decides.
+    """
 
-    Nothing is visited where the first found is not below the last found. Runs with a gap between them count as mixed:
-    the mask
-    knows the gap. arg: a block with the slots offsets, runs and tiles.
+    first: ir.Value
+    last: ir.Value
+    mixed: ir.Value
+
+
+def meeting(code: Code, arg, group, tile, first, last) -> Met:
+    """What spans the keys from `first` to `last` that a tile of queries visits.
+
+    Runs with a gap between them count as mixed: the mask knows the gap. arg: a block with the slots offsets, runs and
+    tiles.
     """
     offsets = code.at(arg.address("offsets"), code.mul(code.add(code.mul(group, arg["tiles"]), tile), code.index(8)))
     begin, end = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
@@ -90,4 +102,4 @@ def meeting(code: Code, arg, group, tile, first, last):
         both = code.or_(code.or_(mixed, part(run, 2)), code.zext(gap, I64))
         joined.carry(code.add(run, code.index(1)), code.select(fresh, starts, lo), ends, both)
     _, lo, hi, mixed = joined.result
-    return lo, hi, code.icmp_signed("!=", mixed, nothing)
+    return Met(lo, hi, code.icmp_signed("!=", mixed, nothing))

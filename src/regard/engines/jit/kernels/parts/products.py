@@ -5,9 +5,8 @@ lanes.
     Oᵀ[depth][lane]  =  α Oᵀ[depth][lane]  +  Σ_key  v[key][depth] · P[key][lane]
 
 Sums run in short chains (a stretch of depth, a block of keys) that are then added, which rounds less than one long
-chain. The order
-is the same whatever the tile: a lane's bits do not depend on how keys are grouped. Where the machine multiplies pairs
-of bfloat16, a step of either sum is two depths or two keys.
+chain. The order is the same whatever the tile: a lane's bits do not depend on how keys are grouped. Where the machine
+multiplies pairs of bfloat16, a step of either sum is two depths or two keys.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from .tile import BLOCK, Tile
 
 __all__ = ["add_values", "add_values_carefully", "multiply", "multiply_keys"]
 
-STRETCH = (
-    32  # depths of a dot product summed in one chain: at D 64 and 128, 20 to 40 % less error for one percent more time
-)
+# Depths of a dot product summed in one chain: at D 64 and 128, 20 to 40 % less error for one percent more time.
+STRETCH = 32
 
 
 def multiply(code: Code, tile: Tile, element, lanes, total):
@@ -49,17 +47,19 @@ def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) 
         with code.loop(code.index(0), code.index(entire), stretch) as part:
             end = code.add(part.index, code.index(stretch))
             begins = code.icmp_signed("==", part.index, code.index(0))
-            _add(code, tile, place, begins, _dots(code, tile, keys, rows, key, part.index, end, 4 if some > 1 else 1))
+            unroll = 4 if some > 1 else 1
+            dots = _dots(code, tile, keys, rows=rows, key=key, start=part.index, end=end, unroll=unroll)
+            _add(code, tile, place, begins, dots)
     if entire < keys.steps:
         begins = ir.Constant(I1, int(entire == 0))
-        _add(
-            code, tile, place, begins, _dots(code, tile, keys, rows, key, code.index(entire), code.index(keys.steps), 1)
-        )
+        start, end = code.index(entire), code.index(keys.steps)
+        dots = _dots(code, tile, keys, rows=rows, key=key, start=start, end=end, unroll=1)
+        _add(code, tile, place, begins, dots)
     for number in range(tile.vectors):
         run.see(number, [tile.get(place, number, row) for row in range(some)])
 
 
-def _dots(code: Code, tile: Tile, keys: Keys, rows: list, key, start, end, unroll: int) -> list:
+def _dots(code: Code, tile: Tile, keys: Keys, *, rows: list, key, start, end, unroll: int) -> list:
     """Sums over start … end of depth, for all rows and vectors; every round asks for its share of these keys'
     values.
     """

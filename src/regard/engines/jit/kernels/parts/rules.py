@@ -1,4 +1,4 @@
-"""Mask and score of a tile: the expressions on lanes, every part computed as seldom as it can be.
+"""The scores of a tile: products, then mask and score on lanes, every part computed as seldom as it can be.
 
 What depends on batch, head and query is computed once per tile, what depends on the key alone once per key and shared
 by all vectors, the rest for every pair. Masks compute their float parts in float64, so that a mask means the same in
@@ -13,9 +13,10 @@ from llvmlite import ir
 
 from .....language.analysis import deciding
 from .....language.expr import Const, Expr, Table
-from ...code.arguments import Block
 from ...code.emit import Emitter
 from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
+from .panels import Keys
+from .products import multiply_keys
 from .softmax import Running
 from .tile import Tile
 
@@ -23,29 +24,37 @@ __all__ = ["Rules"]
 
 
 class Rules:
+    """mask and score as expressions; constants and tables: their leaves, in the order of the argument block."""
+
     def __init__(
         self,
         code: Code,
         tile: Tile,
-        arg: Block,
+        *,
         mask: Expr | None,
         score: Expr | None,
         constants: list[Const],
         tables: list[Table],
-        wide: bool,
     ):
-        self.code, self.tile, self.whole = code, tile, I64 if wide else I32
+        self.code, self.tile, self.whole = code, tile, I64 if tile.spec.wide else I32
         numbers = {id(node): number for number, node in enumerate(constants)}
-        self.parts = [
-            (
-                Emitter(
-                    code, real, self.whole, arg, numbers, tables, deciding(score) if root is score else frozenset()
-                ),
-                root,
+
+        def emitter(real, deciding: frozenset[int] = frozenset()) -> Emitter:
+            return Emitter(
+                code=code,
+                real=real,
+                whole=self.whole,
+                arguments=tile.arg,
+                numbers=numbers,
+                tables=tables,
+                deciding=deciding,
             )
-            for real, root in ((F64, mask), (tile.real, score))
-            if root is not None
-        ]
+
+        self.parts: list[tuple[Emitter, Expr]] = []
+        if mask is not None:
+            self.parts.append((emitter(F64), mask))
+        if score is not None:
+            self.parts.append((emitter(tile.real, deciding(score)), score))
         self.mask, self.score = mask, score
 
     def open(self, b, h, first) -> None:
@@ -74,20 +83,28 @@ class Rules:
                 scope.prepare(root)
             self.per_vector.append(scopes)
 
-    def decide(self, run: Running, first, count, mixed) -> None:
+    def scores(self, keys: Keys, run: Running, first, count, mixed) -> None:
+        """Sᵀ of some keys of a block, -inf where they are out, and the maximum of every lane."""
+        self.tile.enter_block(first)
+        keys.stage(count)
+        run.begin_block()
+        multiply_keys(self.code, self.tile, run, keys, count)
+        self._decide(run, first, count, mixed)
+
+    def _decide(self, run: Running, first, count, mixed) -> None:
         """Score and mask of some keys of a block; a full block does not mention the mask."""
         code = self.code
         if self.mask is not None:
             with code.if_else(mixed) as (then, otherwise):
                 with then:
-                    self.apply(run, first, count, masked=True)
+                    self._apply(run, first, count, masked=True)
                 with otherwise:
                     if self.score is not None:
-                        self.apply(run, first, count, masked=False)
+                        self._apply(run, first, count, masked=False)
         elif self.score is not None:
-            self.apply(run, first, count, masked=False)
+            self._apply(run, first, count, masked=False)
 
-    def apply(self, run: Running, first, count, masked: bool) -> None:
+    def _apply(self, run: Running, first, count, masked: bool) -> None:
         """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
         code, tile = self.code, self.tile
         nothing, factor = code.number(-math.inf, tile.type), tile.arg.factor("score_factor", tile.type)

@@ -11,6 +11,7 @@ element is a word that holds two terms, and so are the lanes of b.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...code.formats import Format
@@ -95,25 +96,44 @@ class Multiplier:
                     for part in (out, b)
                 )
                 with code.loop(*rows, high) as row:
+                    tile = partial(
+                        self._tile,
+                        out_at,
+                        a,
+                        b_at,
+                        row=row.index,
+                        high=high,
+                        some=some,
+                        turned=turned,
+                        marked=marked,
+                    )
                     if chain is None:
-                        self._tile(out_at, a, b_at, some, row.index, high, terms, turned, anew, marked)
+                        tile(terms=terms, anew=anew)
                     else:
                         with code.loop(*terms, chain) as part:
                             end = code.smaller_int(code.add(part.index, code.index(chain)), terms[1])
                             begins = code.icmp_signed("==", part.index, terms[0]) if anew else False
-                            self._tile(
-                                out_at, a, b_at, some, row.index, high, (part.index, end), turned, begins, marked
-                            )
+                            tile(terms=(part.index, end), anew=begins)
 
     def _tile(
-        self, out: Matrix, a: Matrix, b: Matrix, some: int, row, high: int, terms: Span, turned: bool, anew, marked: str
+        self,
+        out: Matrix,
+        a: Matrix,
+        b: Matrix,
+        *,
+        row,
+        high: int,
+        some: int,
+        terms: Span,
+        turned: bool,
+        anew,
+        marked: str,
     ) -> None:
         """A register tile: `high` rows of `some` vectors, one chain of terms."""
         code = self.code
         zero = code.number(0.0, self.type)
-        across, along = (
-            (self.size, a.row) if turned else (a.row, self.size)
-        )  # bytes from row to row of the product, and per term
+        # Bytes from row to row of the product, and per term.
+        across, along = (self.size, a.row) if turned else (a.row, self.size)
         with code.loop(*terms, UNROLL, [zero] * (high * some)) as loop:
             sums = list(loop.carried)
             elements = self.place(a, loop.index, row) if turned else self.place(a, row, loop.index)

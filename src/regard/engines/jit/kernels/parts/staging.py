@@ -28,7 +28,7 @@ class Staging:
         return self.code.index(self.form.itemsize) if self.unit[name] else self.arg[f"{name}_depth"]
 
     def load(
-        self, name: str, source, count, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False
+        self, name: str, source, count, *, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False
     ) -> None:
         """`count` rows from an address; zeros fill the depth up to `padded` and the rows up to `rows`. narrow: keep 16
         bits.
