@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import import_graph
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from regard.audits import checks as audit_checks
 from regard.audits.finding import Finding, Passed, Skipped
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
+from tests.support import import_graph
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
