@@ -35,7 +35,7 @@ format: $(VENV)/.stamp-test ## put the code into its usual form
 	$(BIN)/ruff format .
 
 fuzz: $(VENV)/.stamp-test ## random problems against the law, for hours if wanted: make fuzz SEED=7 MINUTES=60
-	$(BIN)/python tests/fuzz.py --seed $(SEED) --minutes $(MINUTES) $(addprefix --only ,$(ONLY))
+	$(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(MINUTES) $(addprefix --only ,$(ONLY))
 
 bench: $(VENV)/.stamp-bench ## measure regard beside other implementations
 	$(BIN)/regard bench

@@ -1,11 +1,22 @@
-"""What all tests share: how hypothesis draws, and that nothing is quietly left out where the tests must be whole."""
+"""What all tests share: how hypothesis draws, which marks there are, and that nothing is left out in silence.
 
+The tests lie as the house does: tests/language tests src/regard/language, and so on. At the top are three files to
+begin with: test_tiny (everything in one breath), test_laws (the laws of docs/laws.md, by name) and test_facts; and
+fuzz.py, which is no test but `make fuzz`. house/ tests the source and the documents as such; support/ holds helpers.
+
+Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`, takes more than about five seconds ·
+`sweep`, takes longer than CI has. `make test` runs all but sweeps, `make quick` none of the three, `make sweep` these.
+"""
+
+import importlib.util
 import os
-import shutil
+from collections import Counter
 
 import pytest
-from browser import chromium, kept_open, opened  # noqa: F401, fixtures
 from hypothesis import settings
+
+from tests.support.browser import chromium, kept_open, opened  # noqa: F401, fixtures
+from tests.support.chromium import CHROMIUM, MISSING
 
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
@@ -13,10 +24,44 @@ CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 settings.register_profile("regard", deadline=None, derandomize=CI, print_blob=True)
 settings.load_profile("regard")
 
+# What `pip install regard` does not bring. A file that imports one of these at its top is skipped where it is missing.
+OPTIONAL = {"torch", "transformers", "safetensors", "tokenizers", "matplotlib", "starlette", "uvicorn"}
 
-def pytest_configure(config):
-    """In CI the page is driven in a real browser, or the run fails: .ci/run installs one."""
-    if CI and not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        raise pytest.UsageError(
-            "the tests of the page need Chromium, and CI must not leave them out: apt-get install chromium"
-        )
+
+def pytest_configure():
+    if CI and CHROMIUM is None:
+        raise pytest.UsageError(f"{MISSING}; CI must not leave out the tests of the page: apt-get install chromium")
+
+
+class File(pytest.Module):
+    """A file of tests, skipped as a whole where a package that it imports is not installed."""
+
+    def collect(self):
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            cause = error.__cause__
+            name = (cause.name or "").split(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+            if name in OPTIONAL and importlib.util.find_spec(name) is None:
+                pytest.skip(f"{name} is not installed", allow_module_level=True)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return File.from_parent(parent, path=module_path)
+
+
+def pytest_itemcollected(item):
+    if "chromium" in item.fixturenames:
+        item.add_marker(pytest.mark.browser)
+    if CHROMIUM is None and item.get_closest_marker("browser"):
+        item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line for every reason why something was left out."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"left out: {count} × {reason}")

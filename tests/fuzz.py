@@ -13,28 +13,29 @@ import traceback
 from dataclasses import replace
 
 import numpy as np
-import test_backward
-import test_cache
-import test_engines
-import test_stats_engine
-from engines import DTYPES
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
-from strategies import dropouts, hostile, problems
 
 import regard as rg
 from regard.api.backward import learned
 from regard.engines import dispatch as engines
-from regard.engines.jit.code.target import ISAS, limited
+from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
 from regard.language.dropout import Dropout
 from regard.language.problem import Problem
+from tests.api import test_kv_cache as test_cache
+from tests.engines.jit import test_backward
+from tests.engines.jit import test_engine as test_engines
+from tests.engines.jit import test_statistics as test_stats_engine
+from tests.support.engines import DTYPES
+from tests.support.machine import OFFERED
+from tests.support.strategies import dropouts, hostile, problems
 
 anything = problems(dtypes=DTYPES, rows=200)
-isas = st.sampled_from(list(ISAS))
+isas = st.sampled_from(list(OFFERED))
 
 
 PROPERTIES = {}

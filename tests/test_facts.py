@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from engines import TOLERANCE, engines, normal, qkv, same_bits
 
 import regard as rg
+from tests.support.engines import TOLERANCE, engines, normal, qkv, same_bits
 
 
 def test_fact_weights_are_non_negative_and_sum_to_one():

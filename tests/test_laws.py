@@ -5,15 +5,15 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from engines import DTYPES, ENGINES, TOLERANCE, engines, normal, qkv, same_bits
-from strategies import LAYOUTS, laid_out
 
 import regard as rg
 from regard import Refused
-from regard.api.attention import choose
 from regard.common.arrays import as_tensor
+from regard.engines.dispatch import choose
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
+from tests.support.engines import DTYPES, ENGINES, TOLERANCE, engines, normal, qkv, same_bits
+from tests.support.strategies import LAYOUTS, laid_out
 
 INF, NAN = math.inf, math.nan
 

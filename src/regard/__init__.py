@@ -8,9 +8,11 @@
 
 import importlib
 
+from . import _old_names
 from .api.attention import attention, attention_weights, attention_with_lse
 from .api.kv_cache import KVCache
 from .common.errors import Refused
+from .common.public import belong
 from .api.explain import Explanation, explain
 from .language.expr import batch, head, key, query, score, table
 from .language.functions import (
@@ -149,3 +151,7 @@ def __getattr__(name: str):
     if name not in ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{ROOMS[name]}", __name__), name)
+
+
+belong(__name__)
+_old_names.install()

@@ -1,22 +1,14 @@
-"""The functions people call: Problem -> Plan -> engine."""
+"""The functions people call: attention, with lse, and chosen weights."""
 
 from __future__ import annotations
 
-import math
-import sys
 from typing import Any
 
-import numpy as np
-
-from ..common.arrays import elsewhere, is_tensor, like
 from ..common.call_hooks import watched
-from ..common.errors import refuse
-from ..engines.dispatch import choose, solve
-from ..language.expr import Expr
-from ..language.problem import Problem
-from . import fast_path as again
+from ..engines import dispatch
+from ..language.checks.arguments import Arguments
 
-__all__ = ["attention", "attention_weights", "attention_with_lse", "choose", "solve"]
+__all__ = ["attention", "attention_weights", "attention_with_lse"]
 
 
 def attention(
@@ -53,7 +45,8 @@ def attention(
     >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
     [1.0, 0.0, 0.0]
     """
-    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, 1)[0]
+    asked = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    return _call(q, k, v, asked, engine)[0]
 
 
 def attention_with_lse(
@@ -70,7 +63,8 @@ def attention_with_lse(
     >>> bool(np.allclose(lse, np.log(4)))
     True
     """
-    return _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, 2)
+    asked = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    return _call(q, k, v, asked, engine, lse=True)
 
 
 def attention_weights(
@@ -100,105 +94,16 @@ def attention_weights(
     >>> round(float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0)), 6)
     0.1
     """
-    given = {
-        "mask": mask,
-        "score": score,
-        "scale": scale,
-        "query_start": query_start,
-        "sinks": sinks,
-        "dropout": dropout,
-        "seed": seed,
-        "where": "attention_weights",
-    }
-    call: Any = None
-    if elsewhere(q):
-        from ..engines import gpu
-
-        call = gpu.Call.of(q, k, None, **given)
-    problem = Problem.of(q, k, None, **given) if call is None else call.problem
-    chosen = []
-    for name, picked, size in (("rows", rows, problem.dims["Q"]), ("keys", keys, problem.dims["K"])):
-        try:
-            part = np.arange(size)[slice(None) if picked is None else picked]
-            if part.ndim > 1:  # what a truth value or nested lists would give
-                raise IndexError("it gives more than one axis")
-            chosen.append(part)
-        except (IndexError, TypeError, ValueError) as error:
-            raise refuse(
-                "attention_weights",
-                f"{name} outside the matrix",
-                given=f"{name}={picked!r}: {error}",
-                expected=f"positions among {size}",
-                fix="count from 0, or from the end with negative numbers",
-            ) from error
-    some = [np.atleast_1d(part) for part in chosen]
-    if call is None:
-        from ..engines.reference import attention as reference
-
-        found = reference.weights(problem, *some).astype(problem.dtype)
-    else:
-        found = gpu.weights(call, *some)
-    found = found.reshape((*_heads(problem), *chosen[0].shape, *chosen[1].shape))
-    return like(q, found)
+    return dispatch.weights(q, k, Arguments(mask, score, scale, query_start, sinks, dropout, seed), rows, keys)
 
 
 @watched("regard.attention")
-def _call(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine, wanted: int) -> tuple[Any, ...]:
-    """out, or out and lse, shaped as the caller's arrays are."""
-    if elsewhere(q):
-        from ..engines import gpu
-
-        return gpu.attention(
-            q,
-            k,
-            v,
-            mask=mask,
-            score=score,
-            scale=scale,
-            query_start=query_start,
-            sinks=sinks,
-            dropout=dropout,
-            seed=seed,
-            engine=engine,
-            wanted=wanted,
-        )
-    learning = _learning(q, k, v, sinks, score)
-    if not learning and sinks is None and seed is None and not dropout:
-        found = again.attend(q, k, v, mask, score, scale, query_start, engine, wanted)
-        if found is not None:
-            return found
-    problem = Problem.of(
-        q,
-        k,
-        v,
-        mask=mask,
-        score=score,
-        scale=scale,
-        query_start=query_start,
-        sinks=sinks,
-        dropout=dropout,
-        seed=seed,
-        gradients=True,
-    )
-    if learning or _learning(problem.score):
-        from . import torch_operator as autograd
-
-        return autograd.attend(problem, q, k, v, sinks, engine)[:wanted]
-    heads = _heads(problem)
-    return tuple([like(q, each.reshape(*heads, *each.shape[2:])) for each in solve(problem, engine)[:wanted]])
+def _call(q, k, v, asked: Arguments, engine, *, lse=False) -> tuple[Any, ...]:
+    return dispatch.attend(q, k, v, asked, engine, lse=lse, differentiate=_differentiate)
 
 
-def _learning(*given) -> bool:
-    """Whether torch waits for a gradient of one of these: tensors, or what an expression reads."""
-    for value in given:
-        for source in value.sources if isinstance(value, Expr) else (value,):
-            if is_tensor(source) and source.requires_grad:
-                return sys.modules["torch"].is_grad_enabled()
-    return False
+def _differentiate(*call) -> tuple[Any, Any]:
+    """The call as an operator of torch, which then knows its gradients."""
+    from . import torch_operator
 
-
-def _heads(problem: Problem) -> tuple[int, ...]:
-    """The leading axes of the result, as the caller gave them."""
-    B, H = problem.q.shape[:2]
-    assert math.prod(problem.lead) == B * H
-    return problem.lead
+    return torch_operator.attend(*call)

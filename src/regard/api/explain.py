@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common.arrays import elsewhere
+from ..engines import dispatch
 from ..engines.cost import Cost, cost
 from ..engines.plan import Plan, plan
+from ..language.checks.arguments import Arguments
 from ..language.problem import Problem
-from .attention import choose
 
 __all__ = ["Explanation", "explain"]
-
-TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """What `explain` found; print it, or read its parts. why: the reasons for the engine; whole: it visits all pairs,
-    not the plan.
+    not the plan; target: the instructions that the compiled engine uses, None for the other engines.
     """
 
     problem: Problem
@@ -27,6 +25,7 @@ class Explanation:
     engine: str
     why: list[str]
     whole: bool
+    target: str | None
 
     def __str__(self):
         asked = self.problem
@@ -56,6 +55,7 @@ class Explanation:
                     f"· q·k{sinks}{dropped}"
                 ),
                 f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
+                *([] if self.target is None else [f"target  {self.target}"]),
                 str(self.plan),
                 str(self.cost),
                 *self._picture(),
@@ -83,29 +83,7 @@ def explain(
     >>> explain(q, k, v, mask=rg.causal()).cost.allowed
     500500
     """
-    given = {
-        "mask": mask,
-        "score": score,
-        "scale": scale,
-        "query_start": query_start,
-        "sinks": sinks,
-        "dropout": dropout,
-        "seed": seed,
-        "where": "explain",
-    }
-    rows, keys = TILE
-    if elsewhere(q):
-        from ..engines import gpu
-
-        call = gpu.Call.of(q, k, v, **given)
-        problem, (name, why) = call.problem, gpu.choose(call, engine)
-        rows, keys = gpu.TILE
-    else:
-        problem = Problem.of(q, k, v, **given)
-        name, why = choose(problem, engine)
-        if name == "jit":
-            from ..engines import jit
-
-            rows, keys = jit.tile_shape(problem)
-    found = plan(problem, rows, keys)
-    return Explanation(problem, found, cost(problem, found), name, why, not elsewhere(q) and name != "jit")
+    call = dispatch.explained(q, k, v, Arguments(mask, score, scale, query_start, sinks, dropout, seed), engine)
+    found = plan(call.problem, *call.tile)
+    work = cost(call.problem, found)
+    return Explanation(call.problem, found, work, call.engine, call.why, whole=not call.skips, target=call.target)

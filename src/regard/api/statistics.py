@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..common.arrays import elsewhere, like
-from ..common.errors import Reason, Refused, did_you_mean, refuse
-from ..engines.dispatch import why_not
-from ..language.measures import Asked, Measure, asked
+from ..common.errors import did_you_mean
+from ..engines import dispatch
+from ..language.checks.arguments import Arguments
+from ..language.measures import Measure
 
 __all__ = ["Statistics", "attention_stats"]
-
-ENGINES = ("auto", "jit", "reference")
 
 
 class Statistics:
@@ -99,54 +97,5 @@ def attention_stats(
     >>> found.entropy[0, 99].round(4), found.distance.mean[0, 99].round(4), found[first][0, 99].round(4)
     (np.float32(4.6052), np.float32(49.5), np.float32(0.04))
     """
-    if elsewhere(q):
-        from ..engines import gpu
-
-        return Statistics(
-            gpu.stats(
-                q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, engine=engine
-            )
-        )
-    question = asked(q, k, of, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks)
-    if _chosen(question, engine) == "jit":
-        from ..engines.jit.statistics import statistics
-    else:
-        from ..engines.reference.statistics import statistics
-    real = question.problem.real
-
-    def given_back(value):
-        if isinstance(value, tuple):
-            return type(value)(*map(given_back, value))
-        value = value.reshape(*question.problem.lead, *value.shape[2:])
-        return like(q, value.astype(real) if value.dtype.kind == "f" else value)
-
-    return Statistics({name: given_back(value) for name, value in statistics(question).items()})
-
-
-def _chosen(question: Asked, engine) -> str:
-    """The engine that will run; a named engine that cannot is refused with all its reasons."""
-    if engine not in ENGINES:
-        raise refuse(
-            "attention_stats",
-            "no such engine",
-            given=f"engine={engine!r}",
-            expected=f"one of {', '.join(ENGINES)}",
-            fix=did_you_mean(str(engine), ENGINES),
-        )
-    if engine == "reference":
-        return engine
-    against = why_not(question.problem, "jit")
-    if against and engine == "jit":
-        raise Refused(
-            "attention_stats",
-            [
-                Reason(
-                    "engine 'jit' cannot do this",
-                    given=reason,
-                    expected="a problem that this engine takes",
-                    fix='use engine="auto"',
-                )
-                for reason in against
-            ],
-        )
-    return "reference" if against else "jit"
+    asked = Arguments(mask, score, scale, query_start, sinks)
+    return Statistics(dispatch.statistics(q, k, of, asked, engine))

@@ -8,23 +8,25 @@ the tensors that it reads travel beside it, so that torch sees them.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
 from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.dtypes import torch_real
 from ..common.errors import refuse
-from ..engines import dispatch as engines
-from ..language import interning as nodes
+from ..engines import dispatch
+from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, Op, Read, fold
 from ..language.expr import table as as_table
-from ..language.interning import known
 from ..language.problem import Problem
+from ..language.tree import interning as nodes
+from ..language.tree.interning import known
 from .backward import fitted, learned
 
-__all__ = ["attend", "named", "run", "seed_tensor"]
+__all__ = ["Operands", "attend", "named", "run", "seed_tensor"]
 
 ARRAY = "array"  # instead of a digest: the next tensor is the mask, or is added to the score
 
@@ -32,15 +34,45 @@ nodes.traced = torch.compiler.is_dynamo_compiling
 
 _library = torch.library.Library("regard", "DEF")
 _ARGUMENTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, "
-    "str score, float? scale, "
-    "float dropout, str engine"
+    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, str score, "
+    "float? scale, float dropout, str engine"
 )
 _library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums)")
 _library.define(
     f"attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, bool[] needs, {_ARGUMENTS}) -> Tensor[]"
 )
 _held: dict[str, Expr] = {}  # rules that are part of a compiled graph, which knows them by name only
+
+
+class Operands(NamedTuple):
+    """The operands of `torch.ops.regard.attention`, in the order of its schema."""
+
+    q: Any
+    k: Any
+    v: Any
+    sinks: Any
+    tables: Any
+    start: Any
+    seed: Any
+    mask: str
+    score: str
+    scale: float | None
+    dropout: float
+    engine: str
+
+    @property
+    def tensors(self) -> tuple:
+        """Those for which there may be gradients."""
+        return self.q, self.k, self.v, self.sinks, *self.tables
+
+
+class Forward(NamedTuple):
+    """What a backward pass is given of the forward pass: its results, and the gradients of them, or None for 0."""
+
+    dout: Any
+    dsums: Any
+    out: Any
+    sums: Any
 
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,9 +99,9 @@ def seed_tensor(seed: int) -> torch.Tensor:
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed)
 
 
-def run(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
+def run(call: Operands):
     """(out, sums) of the operator inside a transform of torch.func, which then sees it as one step."""
-    return _Attention.apply(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
+    return _Attention.apply(*call[5:], *call.tensors)
 
 
 class _Here(torch.autograd.Function):
@@ -86,27 +118,29 @@ class _Here(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dout, dsums):
         *tensors, out, sums = ctx.saved_tensors
-        needs = ctx.needs_input_grad[3:]
-        work = functools.partial(_pulled, *ctx.call, needs)
+        (problem, engine, masking), needs = ctx.call, ctx.needs_input_grad[3:]
+
+        def work(dout, dsums, out, sums, *tensors):
+            return _pulled(problem, engine, masking, needs, Forward(dout, dsums, out, sums), tensors)
+
         given = dout, dsums, out, sums, *tensors
         found = iter(_once(work, *given) if torch.is_grad_enabled() else work(*given))
         return None, None, None, *(next(found) if needed else None for needed in needs)
 
 
 class _Attention(torch.autograd.Function):
-    """The operator as torch's compiler and transforms see it."""
+    """The operator as torch's compiler and transforms see it: its last seven operands, then the tensors."""
 
     @staticmethod
-    def forward(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables):
+    def forward(*flat):
         with torch._C._AutoDispatchBelowAutograd():
-            return _forward(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
+            return _forward(*_operands(flat[:7], flat[7:]))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         start, seed, *ctx.rest = inputs[:7]
-        ctx.rules = [
-            known(name) for name in ctx.rest[:2] if name not in ("", ARRAY)
-        ]  # which then stay until the way back
+        # The rules then stay until the backward pass.
+        ctx.rules = [known(name) for name in ctx.rest[:2] if name not in ("", ARRAY)]
         ctx.save_for_backward(start, seed, *inputs[7:], *output)
         ctx.set_materialize_grads(False)
 
@@ -115,7 +149,8 @@ class _Attention(torch.autograd.Function):
         start, seed, *tensors, out, sums = ctx.saved_tensors
         needs = list(ctx.needs_input_grad[7:])
         once = _Once.apply if torch._C._are_functorch_transforms_active() else _once
-        found = iter(once(functools.partial(_operate, needs, ctx.rest), dout, dsums, out, sums, start, seed, *tensors))
+        work = functools.partial(_operate, needs, ctx.rest)
+        found = iter(once(work, dout, dsums, out, sums, start, seed, *tensors))
         return *[None] * 7, *(next(found) if needed else None for needed in needs)
 
     @staticmethod
@@ -167,51 +202,64 @@ _apply, _once = (super(torch.autograd.Function, each).apply for each in (_Attent
 _forward, _backward = torch.ops.regard.attention.default, torch.ops.regard.attention_backward.default
 
 
-def _of_autograd(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
-    return _apply(start, seed, mask, score, scale, dropout, engine, q, k, v, sinks, *tables)
+def _operands(rest, tensors) -> Operands:
+    """The operands from the last seven and the tensors."""
+    return Operands._make((*tensors[:4], tensors[4:], *rest))
 
 
-def _back_of_autograd(dout, dsums, out, sums, needs, q, k, v, sinks, tables, start, seed, *rest):
-    work = functools.partial(_operate, needs, rest)
-    return list(_once(work, dout, dsums, out, sums, start, seed, q, k, v, sinks, *tables))
+def _of_autograd(*given):
+    call = Operands(*given)
+    return _apply(*call[5:], *call.tensors)
 
 
-def _operate(needs, rest, dout, dsums, out, sums, start, seed, q, k, v, sinks, *tables):
-    """The operator's way back, below autograd."""
+def _back_of_autograd(*given):
+    (*passed, needs), call = given[:5], Operands(*given[5:])
+    work = functools.partial(_operate, needs, call[7:])
+    return list(_once(work, *passed, call.start, call.seed, *call.tensors))
+
+
+def _operate(needs, rest, *given):
+    """The operator's backward pass, below autograd: the results, start and seed, and the tensors."""
+    passed, start_and_seed, tensors = given[:4], given[4:6], given[6:]
     with torch._C._AutoDispatchBelowAutograd():
-        return _backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, start, seed, *rest)
+        return _backward(*passed, needs, *_operands((*start_and_seed, *rest), tensors))
 
 
-def _on_cpu(q, k, v, *rest):
-    asked, engine, _ = _asked(*rest)
-    return _kept(Problem.of(q, k, v, gradients=True, **asked), engine)
+def _on_cpu(*given):
+    call = Operands(*given)
+    asked, _ = _asked(call)
+    return _kept(Problem.of(call.q, call.k, call.v, gradients=True, **asked._asdict()), call.engine)
 
 
-def _back_on_cpu(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
-    asked, engine, masking = _asked(sinks, tables, *rest)
-    problem = Problem.of(q, k, v, gradients=True, **asked)
-    return _pulled(problem, engine, masking, needs, dout, dsums, out, sums, q, k, v, sinks, *tables)
+def _back_on_cpu(*given):
+    (*passed, needs), call = given[:5], Operands(*given[5:])
+    asked, masking = _asked(call)
+    problem = Problem.of(call.q, call.k, call.v, gradients=True, **asked._asdict())
+    return _pulled(problem, call.engine, masking, needs, Forward(*passed), call.tensors)
 
 
 def _kept(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, sums) as the caller's tensors lie."""
-    _, out, sums = engines.keep(problem, engine)
+    _, out, sums = dispatch.keep(problem, engine)
     return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(
         sums.reshape(3, *problem.lead, out.shape[2])
     )
 
 
-def _pulled(problem: Problem, engine: str, masking: int, needs, dout, dsums, out, sums, q, k, v, sinks, *tables):
-    """The gradients of the tensors that need them; the first `masking` tables belong to the mask."""
+def _pulled(problem: Problem, engine: str, masking: int, needs, passed: Forward, tensors):
+    """The gradients of the tensors that need them: q, k, v, sinks, and tables, of which the first `masking` belong to
+    the mask.
+    """
+    (dout, dsums, out, sums), tables = passed, tensors[4:]
     B, H, Q, _ = problem.q.shape
     four = (B, H, Q, problem.v.shape[3])
-    name, _ = engines.choose(problem, engine)
-    saved = engines.Saved(name, read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q))
+    name, _ = dispatch.choose(problem, engine)
+    saved = dispatch.Saved(name, read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q))
     given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
     dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
     read = {id(table.source): table for table in learned(problem)}
     wanted = [read[id(tensor)] for tensor, needed in zip(tables[masking:], needs[4 + masking :], strict=True) if needed]
-    found = engines.pull_back(problem, saved, given, dlse, wanted)
+    found = dispatch.pull_back(problem, saved, given, dlse, wanted)
 
     def gradient(place: int, tensor) -> torch.Tensor:
         array = read_array(tensor, "attention")
@@ -224,32 +272,32 @@ def _pulled(problem: Problem, engine: str, masking: int, needs, dout, dsums, out
             return torch.zeros_like(tensor)
         return as_tensor(found.tables[read[id(tensor)]].astype(array.dtype))
 
-    inputs = enumerate((q, k, v, sinks, *tables))
-    return [gradient(place, tensor) for (place, tensor), needed in zip(inputs, needs, strict=True) if needed]
+    inputs = zip(enumerate(tensors), needs, strict=True)
+    return [gradient(place, tensor) for (place, tensor), needed in inputs if needed]
 
 
-def _elsewhere(q, k, v, *rest):
+def _elsewhere(*given):
     """The same on a graphics card, by torch's own kernels."""
-    from ..engines import gpu
+    call = Operands(*given)
+    asked, _ = _asked(call)
+    out, lse = dispatch.attend(call.q, call.k, call.v, asked, call.engine, lse=True)
+    return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype))
 
-    asked, engine, _ = _asked(*rest)
-    out, lse = gpu.attention(q, k, v, engine=engine, wanted=2, **asked)
-    return out, torch.stack([lse] * 3).to(_real(q))
 
-
-def _back_elsewhere(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
+def _back_elsewhere(*given):
     """The forward pass once more, with torch's autograd, and back."""
-    given = [
+    (dout, dsums, _, _, needs), call = given[:5], Operands(*given[5:])
+    tensors = [
         None if tensor is None else tensor.detach().requires_grad_(needed)
-        for tensor, needed in zip((q, k, v, sinks, *tables), needs, strict=True)
+        for tensor, needed in zip(call.tensors, needs, strict=True)
     ]
-    wanted = [tensor for tensor, needed in zip(given, needs, strict=True) if needed]
+    wanted = [tensor for tensor, needed in zip(tensors, needs, strict=True) if needed]
     if dout is None and dsums is None:
         return [torch.zeros_like(tensor) for tensor in wanted]
     with torch.enable_grad(), _recorded():
-        again, sums = _elsewhere(*given[:4], given[4:], *rest)
-        ends = [(end, slope) for end, slope in ((again, dout), (sums, dsums)) if slope is not None]
-        found = torch.autograd.grad([end for end, _ in ends], wanted, [slope for _, slope in ends], allow_unused=True)
+        ends = zip(_elsewhere(*_operands(call[5:], tensors)), (dout, dsums), strict=True)
+        (*some,) = [(end, slope) for end, slope in ends if slope is not None]
+        found = torch.autograd.grad([end for end, _ in some], wanted, [slope for _, slope in some], allow_unused=True)
     return [torch.zeros_like(tensor) if part is None else part for tensor, part in zip(wanted, found, strict=True)]
 
 
@@ -259,29 +307,20 @@ def _recorded():
     return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), hidden)
 
 
-def _asked(sinks, tables, start, seed, mask, score, scale, dropout, engine) -> tuple[dict[str, Any], str, int]:
-    """The arguments of a call besides q, k and v, the engine, and how many of the tables belong to the mask."""
-    rest = list(tables)
+def _asked(call: Operands) -> tuple[Arguments, int]:
+    """The arguments of a call, and how many of its tables belong to the mask."""
+    rest = list(call.tables)
     rules: list[Any] = []
     counts: list[int] = []
-    for name in (mask, score):
+    for name in (call.mask, call.score):
         rule = None if name in ("", ARRAY) else known(name)
         own = [rest.pop(0) for _ in range(len(rule.sources) if rule is not None else name == ARRAY)]
         rules.append(_over(rule, own) if rule is not None else own[0] if own else None)
         counts.append(len(own))
-    return (
-        {
-            "mask": rules[0],
-            "score": rules[1],
-            "scale": scale,
-            "query_start": None if start is None else start.cpu().numpy(),
-            "sinks": sinks,
-            "dropout": dropout,
-            "seed": None if seed is None else int(seed) % 2**64,
-        },
-        engine,
-        counts[0],
-    )
+    start = None if call.start is None else call.start.cpu().numpy()
+    seed = None if call.seed is None else int(call.seed) % 2**64
+    asked = Arguments(rules[0], rules[1], call.scale, start, call.sinks, call.dropout, seed)
+    return asked, counts[0]
 
 
 def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
@@ -297,20 +336,16 @@ def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
     return fold(rule, lambda node: node, lambda node: node, read, lambda node, *args: Op(node.name, *args))
 
 
-def _fake(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine):
-    _held.update((name, known(name)) for name in (mask, score) if name not in ("", ARRAY))
-    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    return out, q.new_empty((3, *q.shape[:-1]), dtype=_real(q))
+def _fake(*given):
+    call = Operands(*given)
+    _held.update((name, known(name)) for name in (call.mask, call.score) if name not in ("", ARRAY))
+    out = call.q.new_empty((*call.q.shape[:-1], call.v.shape[-1]))
+    return out, call.q.new_empty((3, *call.q.shape[:-1]), dtype=torch_real(call.q.dtype))
 
 
-def _fake_backward(dout, dsums, out, sums, needs, q, k, v, sinks, tables, *rest):
-    given = zip((q, k, v, sinks, *tables), needs, strict=True)
-    return [tensor.new_empty(tensor.shape) for tensor, needed in given if needed]
-
-
-def _real(q) -> torch.dtype:
-    """What sums are made in."""
-    return torch.float64 if q.dtype == torch.float64 else torch.float32
+def _fake_backward(*given):
+    needs, call = given[4], Operands(*given[5:])
+    return [tensor.new_empty(tensor.shape) for tensor, needed in zip(call.tensors, needs, strict=True) if needed]
 
 
 for _device, _there, _and_back in (("CPU", _on_cpu, _back_on_cpu), ("CUDA", _elsewhere, _back_elsewhere)):

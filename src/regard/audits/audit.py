@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import Reason, Refused, refuse
-from ..lens import Run
+from ..common.module_settings import is_transformers_model
+from ..lens import Call, Run
 from ..lens.look import look
-from ..lens.runs.call import Call
 from ..lens.storage.reader import is_run
-from . import run_checks as recorded
-from .causality import TOLD
+from .causality import BY_CALLER
+from .checks import OfModel, OfRule, OfRun, names, of_model, of_run
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
-from .model_checks import CHECKS, NEEDS, training
 from .subject import Raised, Subject
 
-__all__ = ["NAMES", "Audit", "audit"]
-
-NAMES = ("training-mode", *CHECKS, *recorded.CHECKS)
+__all__ = ["Audit", "audit"]
 
 
 @dataclass(frozen=True)
@@ -97,14 +94,14 @@ def audit(
     >>> found.healthy, found.findings[0].check
     (False, 'future-leak')
     """
-    names = _chosen(checks)
+    chosen = _chosen(checks)
     named = isinstance(what, str | Path)
     if isinstance(what, Run) or (named and is_run(what)):
         _without("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
         run = look(what) if named else what
-        return _audit(run.model, recorded.checks(run, None, [name for name in names if name in recorded.CHECKS]))
+        return _audit(run.model, _of_run(run, None, of_run(chosen)))
     try:
-        from . import make_subject as given
+        from . import make_subject
     except ImportError as error:
         raise refuse(
             "audit",
@@ -115,13 +112,13 @@ def audit(
         ) from error
     if what is None or named:
         _without("a model that is opened here", inputs=inputs, tokenizer=tokenizer)
-        subject = given.of_name(what, text, causal)
-    elif any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
-        subject = given.of_transformers(what, tokenizer, text, inputs, causal)
+        subject = make_subject.of_name(what, text, causal)
+    elif is_transformers_model(what):
+        subject = make_subject.of_transformers(what, tokenizer, text, inputs, causal)
     else:
         _without("a torch module", text=text, tokenizer=tokenizer)
-        subject = given.of_module(what, inputs, causal)
-    return _audit(subject.name, _results(subject, names))
+        subject = make_subject.of_module(what, inputs, causal)
+    return _audit(subject.name, _of_model(subject, chosen))
 
 
 def _audit(name: str, results: Iterable[Result]) -> Audit:
@@ -134,22 +131,23 @@ def _audit(name: str, results: Iterable[Result]) -> Audit:
 
 def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
     """The names of the checks to carry out, in the order in which they run."""
-    chosen = NAMES if checks is None else [checks] if isinstance(checks, str) else list(checks)
+    known = names()
+    chosen = known if checks is None else [checks] if isinstance(checks, str) else list(checks)
     reasons = []
     for name in chosen:
-        if name not in NAMES:
-            close = difflib.get_close_matches(str(name), NAMES, 1)
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, 1)
             reasons.append(
                 Reason(
                     "no such check",
                     given=repr(name),
-                    expected=f"one of {', '.join(NAMES)}",
+                    expected=f"one of {', '.join(known)}",
                     fix=f"write {close[0]!r}" if close else "leave checks out, and all that apply are carried out",
                 )
             )
     if reasons:
         raise Refused("audit", reasons)
-    return tuple(name for name in NAMES if name in chosen)
+    return tuple(name for name in known if name in chosen)
 
 
 def _without(what: str, **given) -> None:
@@ -168,14 +166,13 @@ def _without(what: str, **given) -> None:
         raise Refused("audit", reasons)
 
 
-def _results(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
+def _of_model(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result]:
     """What all checks say; the model is set to evaluation meanwhile, and left as it was."""
     modes = {name: module for name, module in getattr(subject.model, "named_modules", list)() if module.training}
+    subject = replace(subject, training=modes)
     for module in modes.values():
         module.training = False
     try:
-        if "training-mode" in names:
-            yield from training(modes)
         try:
             subject.run(subject.given)
         except Raised as error:
@@ -186,29 +183,31 @@ def _results(subject: Subject, names: tuple[str, ...]) -> Iterator[Result]:
                 expected="inputs that its forward takes",
                 fix="give inputs=, tensors by name, batch first",
             ) from error
-        found: set[str] = set()
-        for name in (name for name in CHECKS if name in names):
-            spoiled = [need for need in NEEDS.get(name, ()) if need in found]
-            results = (
-                [Skipped(name, f"{spoiled[0]} spoils it: mend that first")] if spoiled else _carried_out(name, subject)
+        faults: set[str] = set()
+        for check in of_model(chosen):
+            spoiled = [name for name in check.after if name in faults]
+            results: list[Result] = (
+                [Skipped(check.name, f"{spoiled[0]} spoils it: mend that first")]
+                if spoiled
+                else _carried_out(check, subject)
             )
-            found |= {each.check for each in results if isinstance(each, Finding) and each.severity == "fault"}
+            faults |= {each.check for each in results if isinstance(each, Finding) and each.severity == "fault"}
             yield from results
-        yield from _recorded(subject, [name for name in names if name in recorded.CHECKS])
+        yield from _recorded(subject, of_run(chosen))
     finally:
         for module in modes.values():
             module.training = True
 
 
-def _carried_out(name: str, subject: Subject) -> list[Result]:
+def _carried_out(check: OfModel, subject: Subject) -> list[Result]:
     try:
-        return list(CHECKS[name](subject))
+        return list(check.judge(subject))
     except Incomparable as error:
-        return [Skipped(name, str(error))]
+        return [Skipped(check.name, str(error))]
     except Raised as error:  # what a model of transformers needs besides is guessed
         return [
             Finding(
-                check=name,
+                check=check.name,
                 severity="note" if subject.whole else "warning",
                 where=subject.name,
                 measured=f"the model raised {error} (threshold: it runs with the inputs that were given)",
@@ -221,9 +220,9 @@ def _carried_out(name: str, subject: Subject) -> list[Result]:
         ]
 
 
-def _recorded(subject: Subject, names: list[str]) -> Iterator[Result]:
+def _recorded(subject: Subject, checks: list[OfRun | OfRule]) -> Iterator[Result]:
     """What the checks of a recorded run say about one run of the model."""
-    if not names:
+    if not checks:
         return
     by_place, named = subject.arguments(subject.given)
     try:
@@ -232,12 +231,17 @@ def _recorded(subject: Subject, names: list[str]) -> Iterator[Result]:
         except Refused:  # too large with values: the checks that need none can still be made
             run = look(subject.model, inputs=by_place or named, values=False)
     except Refused as refused:
-        yield from (Skipped(name, f"nothing was recorded: {refused.reasons[0].what}") for name in names)
+        yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return
-    if subject.causal and subject.why == TOLD:
+    if subject.causal and subject.why == BY_CALLER:
         run = replace(run, calls=tuple(_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
-    yield from recorded.checks(run, module, names)
+    yield from _of_run(run, module, checks)
+
+
+def _of_run(run: Run, module: Any, checks: list[OfRun | OfRule]) -> Iterator[Result]:
+    for check in checks:
+        yield from check.judge(run, module)
 
 
 def _causal(subject: Subject, call: Call) -> Call:

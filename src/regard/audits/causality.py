@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-__all__ = ["TOLD", "causality"]
+__all__ = ["BY_CALLER", "causality"]
 
-TOLD = "the caller (causal=)"
+BY_CALLER = "the caller (causal=)"
 
 # They have a head that writes, and all the same let tokens of the prompt see what follows.
 BOTH_WAYS = {
@@ -19,10 +19,10 @@ BOTH_WAYS = {
 }
 
 
-def causality(model, told: bool | None = None) -> tuple[bool | None, str]:
+def causality(model, given: bool | None = None) -> tuple[bool | None, str]:
     """(whether outputs may depend on earlier positions only, who says so); None where nobody does."""
-    if told is not None:
-        return told, TOLD
+    if given is not None:
+        return given, BY_CALLER
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         if "decoder_input_ids" in inspect.signature(model.forward).parameters:

@@ -1,4 +1,4 @@
-"""Gap: how far two runs of a model lie apart, and whether rounding can be the reason."""
+"""How far two runs of a model lie apart, and whether rounding can be the reason."""
 
 from __future__ import annotations
 

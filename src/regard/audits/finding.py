@@ -11,7 +11,7 @@ __all__ = ["SEVERITIES", "Finding", "Passed", "Result", "Skipped"]
 SEVERITIES = ("fault", "warning", "note")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is wrong, or worth knowing.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import Refused, refuse
+from ..common.errors import Refused, first_line, refuse
 from .causality import causality
 from .subject import Mask, Subject, seeded
 
@@ -85,7 +85,9 @@ def of_transformers(
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
             raise _several(sequence, moved[sequence])
         mask = Mask("attention_mask", source) if source and "attention_mask" in takes else None
-        made = Subject(model, name or type(model).__name__, moved, sequence=sequence, mask=mask, **rest)
+        made = Subject(
+            model=model, name=name or type(model).__name__, given=moved, sequence=sequence, mask=mask, **rest
+        )
         try:
             made.run(made.given)
         except Exception as error:  # somebody else's code: it may refuse an input with any error
@@ -95,7 +97,7 @@ def of_transformers(
     raise refuse(
         "audit",
         "the model does not run",
-        given=f"{type(model).__name__}: {_first_line(failed)}",
+        given=f"{type(model).__name__}: {first_line(failed) if failed else 'no inputs are known for its kind'}",
         expected="inputs that its forward takes",
         fix="give inputs=, tensors by name, batch first",
     ) from failed
@@ -138,7 +140,18 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
         ids = ids if len(ids) > 1 else None
     declared, why = causality(module, causal)
     fixed = {key: part for key, part in given.items() if not isinstance(part, torch.Tensor)}
-    return Subject(module, name, tensors, fixed, sequence, mask, ids, 0, declared, why, takes)
+    return Subject(
+        model=module,
+        name=name,
+        given=tensors,
+        fixed=fixed,
+        sequence=sequence,
+        mask=mask,
+        ids=ids,
+        causal=declared,
+        why=why,
+        takes=takes,
+    )
 
 
 class OfPositions:
@@ -270,9 +283,3 @@ def _pad(model, tokenizer) -> int:
         if isinstance(found, int) and found >= 0:
             return found
     return 0
-
-
-def _first_line(error: Exception | None) -> str:
-    if error is None:
-        return "no inputs are known for its kind"
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-
-if TYPE_CHECKING:
-    from .subject import Subject
 
 __all__ = ["measure"]
 
@@ -68,16 +64,18 @@ def apart() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-def measure(subject: Subject, runs: int) -> dict[str, float]:
-    """The largest difference of each output from what it is, over so many runs; at least one unit in its own last
-    place.
+def measure(
+    run: Callable[[], Mapping[str, torch.Tensor]], outputs: Mapping[str, torch.Tensor], runs: int
+) -> dict[str, float]:
+    """The largest difference of each output of `run` from what it is, over so many runs; at least one unit in its own
+    last place.
     """
-    found = {name: torch.finfo(part.dtype).eps * _usual(part) for name, part in subject.outputs.items()}
+    found = {name: torch.finfo(part.dtype).eps * _usual(part) for name, part in outputs.items()}
     with apart():
-        still = subject.run(subject.given)
+        still = run()
         for seed in range(runs):
             with Otherwise(seed):
-                moved = subject.run(subject.given)
+                moved = run()
             for name in found:
                 off = (moved[name].double() - still[name].double()).abs()
                 found[name] = max(found[name], float(off.nan_to_num(0, 0, 0).max()) if off.numel() else 0.0)

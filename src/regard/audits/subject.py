@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.errors import first_line
+
 __all__ = ["Mask", "Outputs", "Raised", "Subject", "floats", "running", "seeded"]
 
 Outputs = dict[str, Any]  # tensors of floats by name
@@ -17,7 +19,7 @@ class Raised(Exception):
     """The model raised: its own error is the cause. The message is its name and first line."""
 
     def __init__(self, error: Exception):
-        super().__init__(f"{type(error).__name__}: {(str(error).strip() or 'nothing said').splitlines()[0]}")
+        super().__init__(f"{type(error).__name__}: {first_line(error, 'nothing said')}")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Mask:
     padding: bool | int = 0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Subject:
     """A torch module with inputs of one batch entry, and what is known about both.
 
@@ -39,7 +41,7 @@ class Subject:
     or None
     mask: how padding is told, or None · ids (N,): what other tokens are drawn from · pad: the token of padding
     causal: whether an output may depend on earlier positions only; None: nothing is declared · why: who declares it, in
-    words
+    words · training: the modules that were in training mode before the audit, by name
     takes: the names of the arguments · whole: a model of transformers, which decodes over a cache and generates
     """
 
@@ -55,6 +57,7 @@ class Subject:
     why: str = "neither the model nor the caller"
     takes: frozenset[str] = frozenset()
     whole: bool = False
+    training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
@@ -69,16 +72,17 @@ class Subject:
     @functools.cached_property
     def rounding(self) -> dict[str, float]:
         """How far each output moves when every product, norm and softmax is rounded another way."""
-        from .rounding import measure
-
-        return measure(self, 2)
+        return self._rounded(2)
 
     @functools.cached_property
     def rare_rounding(self) -> dict[str, float]:
         """The same over many runs: a choice between near equals (experts, keys) tips over only now and then."""
-        from .rounding import measure
+        return self._rounded(16)
 
-        return measure(self, 16)
+    def _rounded(self, runs: int) -> dict[str, float]:
+        from .rounding import measure  # loads torch, which the audit of a recorded run does without
+
+        return measure(lambda: self.run(self.given), self.outputs, runs)
 
     def arguments(self, given: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """(what the model is called with by place, and by name)."""

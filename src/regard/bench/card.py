@@ -25,6 +25,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
+from ..common.dtypes import FLOATS
 from ..common.errors import refuse
 from ..engines import gpu
 from ..engines.gpu.block_mask import block_mask
@@ -32,6 +33,7 @@ from ..engines.gpu.choose import ENGINES
 from ..engines.gpu.flex import rules
 from ..engines.reference import attention as reference
 from ..language.analysis import evaluate
+from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, query, table
 from ..language.masks import causal, documents, lengths, prefix, strided, window
 from ..language.problem import Problem
@@ -40,7 +42,7 @@ from .accuracy import SUMS, TOLERANCE
 
 __all__ = ["main", "planning", "right", "speed"]
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {name: FLOATS[name].torch for name in TOLERANCE}
 LONG = (4096, 16384, 65536)
 WIDTH = 1024  # of the window that is timed
 TOO_LARGE = 2**31  # pairs that an n × n mask may have, for those who need one
@@ -99,13 +101,14 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
             wanted = reference.backward(wide, dout.double().numpy(), np.where(np.isfinite(lse), dlse, 0))
             given = [x.detach().to(device).requires_grad_() for x in (q, k, v)]
             on_card = asked | ({"sinks": torch.from_numpy(asked["sinks"]).to(device)} if "sinks" in asked else {})
-            call = gpu.Call.of(*given, gradients=True, **on_card)
+            call = gpu.DeviceCall.of(*given, gradients=True, **on_card)
             for engine in ENGINES:
                 for whole in (True, False):  # with lse, and where that is refused, without
                     if gpu.why_not(call, engine, whole) or (not whole and not gpu.why_not(call, engine, True)):
                         continue
                     line: dict[str, Any] = {"problem": name, "dtype": dtype, "engine": engine}
-                    found = gpu.attention(*given, engine=engine, wanted=2 if whole else 1, **on_card)
+                    q, k, v = given
+                    found = gpu.attend(q, k, v, Arguments(**on_card), engine, lse=whole)
                     if whole:
                         expected = wanted
                         line["lse"] = _error(found[1], lse)
@@ -187,7 +190,7 @@ def planning(device: str, sizes: tuple[int, ...] = LONG) -> Iterator[dict[str, A
                 changing = {
                     "mask": asked["mask"] & (query >= table(np.zeros(1, np.int64))[0])
                 }  # a table that may change is planned anew
-                call = gpu.Call.of(q, q, q, **changing)
+                call = gpu.DeviceCall.of(q, q, q, **changing)
                 mask, _ = rules(call)
                 assert mask is not None
                 return block_mask(call.problem, q.device, mask)
@@ -216,7 +219,7 @@ def speed(device: str, sizes: tuple[int, ...] = LONG, heads: int = 16, depth: in
             on_card = {
                 key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in asked.items()
             }
-            engine = gpu.choose(gpu.Call.of(*tensors, gradients=True, **on_card))[0]
+            engine = gpu.choose(gpu.DeviceCall.of(*tensors, gradients=True, **on_card))[0]
             line: dict[str, Any] = {"case": name, "rows": n, "engine": engine}
             for peer, run in _runs(tensors, on_card, mask, score, engine).items():
                 with torch.no_grad():
@@ -232,8 +235,8 @@ def _runs(tensors: list[torch.Tensor], asked: dict[str, Any], mask, score, engin
     q, k, v = tensors
     n, device = q.shape[2], q.device
     runs: dict[str, Callable] = {
-        "regard": lambda: gpu.attention(*tensors, **asked)[0],
-        "regard by name": lambda: gpu.attention(*tensors, engine=engine, **asked)[0],
+        "regard": lambda: gpu.attend(q, k, v, Arguments(**asked))[0],
+        "regard by name": lambda: gpu.attend(q, k, v, Arguments(**asked), engine)[0],
     }
     if mask is _causal and score is None:
         runs["sdpa"] = lambda: scaled_dot_product_attention(q, k, v, is_causal=True)

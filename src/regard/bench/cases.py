@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.dtypes import FLOATS
 from ..common.errors import did_you_mean, refuse
 from ..language import masks, scores
 from ..language.expr import Expr
@@ -19,7 +20,7 @@ from .interleave import Burst
 __all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "Result", "choose", "shrunk"]
 
 CAP = 30.0  # of the softcap
-SMALL = ("bfloat16", "float16")
+SMALL = tuple(row.name for row in sorted(FLOATS.values(), key=lambda row: row.digits) if row.bits == 16)
 CELLS = 512  # of the map
 CHUNK = 1 << 22  # pairs per step while a dense mask is made
 
@@ -93,7 +94,7 @@ class Case:
         k, v = random.standard_normal((2, self.B, self.G, self.K, self.D), dtype=np.float32)
         lengths = random.integers(1, 2 * max(self.reach, 1), size=self.Q)  # more than enough, mean `reach`
         document = np.repeat(np.arange(self.Q), lengths)[: self.Q]
-        q, k, v, dout = (array.astype(number_type(self.dtype), copy=False) for array in (q, k, v, dout))
+        q, k, v, dout = (array.astype(FLOATS[self.dtype].numpy, copy=False) for array in (q, k, v, dout))
         return Inputs(case=self, q=q, k=k, v=v, dout=dout, document=document, slopes=scores.alibi_slopes(self.H))
 
 
@@ -184,13 +185,6 @@ class Result:
     rate: float = math.nan
     ratio: float = math.nan
     bursts: list[Burst] = field(default_factory=list)
-
-
-def number_type(name: str) -> np.dtype:
-    """The dtype by name; NumPy has no bfloat16, a small package adds it."""
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 CASES = (

@@ -7,6 +7,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from ..engines.jit import description
+
 __all__ = ["cores", "describe"]
 
 
@@ -16,13 +18,14 @@ def cores() -> int:
 
 
 def describe() -> dict[str, Any]:
-    """The processor, its cores, system and interpreter, and how busy it already is; nothing that names machine or
-    owner.
+    """The processor, its cores, what kernels are compiled for, system and interpreter, and how busy it already is;
+    nothing that names machine or owner.
     """
     return {
         "cpu": processor(),
         "architecture": platform.machine(),
         "cores": cores(),
+        "target": description(),
         "system": platform.system(),
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else -1.0,

@@ -26,6 +26,7 @@ def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak:
     """The machine, its measured peaks, and who takes part."""
     return Group(
         Text(f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python {machine['python']}"),
+        Text(f"target: {machine['target']}"),
         Text(f"load average before the start: {machine['load']} (other work makes every figure worse)", style="dim"),
         Text(
             f"measured peak: {peak.all:.0f} GFLOP/s float32 with {peak.threads} threads ({peak.one:.0f} with one), "

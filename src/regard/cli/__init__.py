@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 import typer
@@ -32,6 +33,10 @@ app.command()(models)
 @app.callback()
 def regard() -> None:
     """Self-attention that is exact, fast and visible."""
+    if os.environ.get("REGARD_TARGET"):  # a wrong one is refused before any work; LLVM is loaded only where it is set
+        from ..engines.jit.code.target import offered
+
+        offered()
 
 
 def main() -> None:

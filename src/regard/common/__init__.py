@@ -4,5 +4,5 @@ errors      how a refusal is worded: what was given, what was expected, how to f
 arrays      how an array is read, of NumPy or torch
 caching     results kept from call to call, and locks that a forked child finds free
 call_hooks  who observes attention calls, such as profilers
-default_model  where the model of `regard look` lies when none is named
+module_settings  what a module of torch or transformers says of itself; default_model: where MiniLM lies
 """

@@ -8,9 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from .errors import refuse
+from .dtypes import row_of, torch_row
+from .errors import first_line, refuse
 
-__all__ = ["address", "as_tensor", "device_of", "elsewhere", "is_float", "is_tensor", "like", "outline", "read_array"]
+__all__ = [
+    "address",
+    "as_tensor",
+    "device_of",
+    "elsewhere",
+    "is_float",
+    "is_tensor",
+    "like",
+    "outline",
+    "read_array",
+    "stand_in",
+]
 
 
 def read_array(array, where: str) -> np.ndarray:
@@ -31,11 +43,11 @@ def read_array(array, where: str) -> np.ndarray:
         TypeError,
         ValueError,
         RuntimeError,
-    ) as error:  # bfloat16, other devices and layouts; lists of uneven length
+    ) as error:  # other devices and layouts; lists of uneven length
         raise refuse(
             where,
             "the array cannot be read",
-            given=str(error).split("\n")[0],
+            given=first_line(error),
             expected="numbers in CPU memory that NumPy knows",
             fix="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length",
         ) from error
@@ -44,11 +56,11 @@ def read_array(array, where: str) -> np.ndarray:
 def _of_tensor(tensor) -> np.ndarray:
     if not tensor.is_cpu and elsewhere(tensor) and not tensor.dtype.is_floating_point:
         tensor = tensor.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
-    if tensor.element_size() == 2 and str(tensor.dtype) == "torch.bfloat16":  # NumPy has none of its own
-        import ml_dtypes
+    row = torch_row(tensor.dtype)
+    if row is not None and row.added:
         import torch
 
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.view(getattr(torch, f"int{row.bits}")).numpy().view(row.numpy)
     return tensor.numpy()
 
 
@@ -64,6 +76,22 @@ def outline(array, where: str) -> np.ndarray:
         dtype = read_array(torch.empty(0, dtype=array.dtype), where).dtype
         _unknown[array.dtype] = np.full((), np.nan, np.float32).astype(dtype)
     return np.broadcast_to(_unknown[array.dtype], tuple(array.shape))
+
+
+def stand_in(array) -> np.ndarray:
+    """Zeros of the same shape and dtype that take no memory: all elements are one and the same.
+
+    >>> found = stand_in(np.ones((1000, 64), np.float16))
+    >>> found.shape, found.dtype, found.strides
+    ((1000, 64), dtype('float16'), (0, 0))
+    """
+    if is_tensor(array):
+        import torch
+
+        dtype = read_array(torch.empty(0, dtype=array.dtype), "dtype").dtype
+    else:
+        dtype = np.asarray(array).dtype
+    return np.broadcast_to(np.zeros((), dtype), tuple(np.shape(array)))
 
 
 _unknown: dict[Any, np.ndarray] = {}  # by torch's dtype: one element of which nothing is known
@@ -87,16 +115,17 @@ def address(array: np.ndarray) -> int:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether these are floating-point numbers; bfloat16 is not among NumPy's kinds."""
-    return dtype.kind == "f" or dtype.name == "bfloat16"
+    """Whether these are floating-point numbers: NumPy's own, or others that attention takes."""
+    return issubclass(dtype.type, np.floating) or row_of(dtype) is not None
 
 
 def as_tensor(array: np.ndarray):
     """The array as a torch tensor that shares its memory."""
     import torch
 
-    if array.dtype.kind == "V":  # bfloat16
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    row = row_of(array.dtype)
+    if row is not None and row.added:
+        return torch.from_numpy(array.view(f"i{row.itemsize}")).view(row.torch)
     return torch.from_numpy(array)
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 
-__all__ = ["Reason", "Refused", "did_you_mean", "refuse"]
+__all__ = ["Reason", "Refused", "did_you_mean", "first_line", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,11 @@ class Reason:
 
     @property
     def mend(self) -> str:
-        """The older name of `fix`."""
+        """What version 0.1 called `fix`."""
         return self.fix
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        vars(self).update({"fix" if name == "mend" else name: value for name, value in state.items()})
 
 
 class Refused(ValueError):
@@ -43,6 +46,15 @@ class Refused(ValueError):
 def refuse(where: str, what: str, *, given: str, expected: str, fix: str) -> Refused:
     """The refusal for a single reason, ready to be raised."""
     return Refused(where, [Reason(what, given=given, expected=expected, fix=fix)])
+
+
+def first_line(error: BaseException, silent: str = "") -> str:
+    """The first line of an error's message. silent: what is said of one without a message, by default its type.
+
+    >>> first_line(ValueError("no such file: a\\nb")), first_line(KeyError())
+    ('no such file: a', 'KeyError')
+    """
+    return (str(error).strip() or silent or type(error).__name__).splitlines()[0]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

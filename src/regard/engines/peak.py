@@ -1,8 +1,8 @@
 """Peak: what this machine can do at most, measured: fused multiply-adds and dot products in registers, and reading from
 memory.
 
-The loops are generated for the widest vectors of this CPU, so that the share an engine reaches does not rest on a data
-sheet.
+The loops are generated for the vectors that kernels use (the widest of this CPU, unless REGARD_TARGET restricts them),
+so that the share an engine reaches does not rest on a data sheet.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..common.dtypes import FLOATS
+from .jit.code.target import Target, host
 from .jit.run.threads import count
 
 __all__ = ["Peak", "measure"]
@@ -44,7 +46,7 @@ class Peak:
         """GFLOP/s with all threads for numbers of a dtype: half for float64, dot products for bfloat16 where there are
         any.
         """
-        if dtype == "float64":
+        if FLOATS[dtype].sums == "float64":
             return self.all / 2
         return self.dot if dtype == "bfloat16" and not math.isnan(self.dot) else self.all
 
@@ -53,9 +55,10 @@ def measure(memory: bool = True) -> Peak:
     """All peaks of this machine, in about two seconds; without reading from memory, which is then NaN, in half of
     one.
     """
-    lanes, chains = shape()
+    lanes, chains = shape(host())
     threads = count()
-    fma, dot = loops().fma, loops().dot
+    found = loops(host())
+    fma, dot = found.fma, found.dot
     flops = 2.0 * lanes * chains * STEPS
 
     def best(loop: Callable[..., float], threads: int) -> float:
@@ -70,7 +73,7 @@ def measure(memory: bool = True) -> Peak:
 
 def reading(threads: int, lanes: int) -> float:
     """Bytes per second that all threads together read from memory."""
-    read = loops().read
+    read = loops(host()).read
     data = np.ones(BYTES // 4, np.float32)
     share = len(data) // threads // (8 * lanes) * (8 * lanes)
     parts = [data[share * n : share * (n + 1)] for n in range(threads)]
@@ -100,16 +103,10 @@ def together(work: Callable[[int], object], threads: int) -> float:
     return max(end for _, end in spans) - min(start for start, _ in spans)
 
 
-def shape() -> tuple[int, int]:
-    """Lanes of the widest vector, and as many independent chains as fit its registers beside two constants."""
-    from llvmlite import binding
-
-    features = binding.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 16, 24
-    if features.get("avx2"):
-        return 8, 12
-    return 4, 24 if binding.get_default_triple().startswith("aarch64") else 12
+def shape(target: Target) -> tuple[int, int]:
+    """Lanes of a vector, and as many independent chains as fit the registers beside two constants."""
+    many = target.tile.vector == 64 or target.triple.startswith(("aarch64", "arm64"))  # 32 registers; others have 16
+    return target.lanes(4), 24 if many else 12
 
 
 class Loops(NamedTuple):
@@ -124,28 +121,34 @@ class Loops(NamedTuple):
 
 
 @cache
-def loops() -> Loops:
-    """The loops, compiled for this machine."""
+def loops(target: Target) -> Loops:
+    """The loops, compiled for a machine."""
     from llvmlite import binding
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    lanes, chains = shape()
-    pairs = binding.get_host_cpu_features().get("avx512bf16")
-    module = binding.parse_assembly(
-        fma_text(lanes, chains) + read_text(lanes) + (dot_text(lanes, chains) if pairs else "")
-    )
-    module.verify()
-    target = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
-    )
-    engine = binding.create_mcjit_compiler(module, target)
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(module_text(target)), machine(target))
     engine.finalize_object()
     steps = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)
     fma = steps(engine.get_function_address("fma"))
-    dot = steps(engine.get_function_address("dot")) if pairs else None
+    dot = steps(engine.get_function_address("dot")) if target.tile.pairs else None
     read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("read"))
     return Loops(fma, read, dot, engine)
+
+
+def machine(target: Target):
+    """LLVM's code generator for the target."""
+    from llvmlite import binding
+
+    return binding.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3
+    )
+
+
+def module_text(target: Target) -> str:
+    """All loops, as LLVM's assembly."""
+    lanes, chains = shape(target)
+    return fma_text(lanes, chains) + read_text(lanes) + (dot_text(lanes, chains) if target.tile.pairs else "")
 
 
 WIDE = '{ "prefer-vector-width"="512" "min-legal-vector-width"="512" }'  # some targets would halve 512-bit vectors

@@ -2,9 +2,8 @@
 
 Four kinds of node, `Const · Var · Read · Op`, frozen and shared: writing the same expression twice gives the same
 object, so structural equality is identity (`a is b`) and `==` is free to build a mask. Everything else in regard is a
-reading of this
-tree: its value (`readings.evaluate`), what it can be over a tile (`readings.bounds`), its derivative
-(`readings.adjoints`), its text (`repr`), and machine code (`regard.engines.jit`).
+reading of this tree: its value (`analysis.evaluate`), what it can be over a tile (`analysis.bounds`), its derivative
+(`analysis.adjoints`), its text (`repr`), and machine code (`regard.engines.jit`).
 
     >>> from regard.language.expr import key, query
     >>> (key <= query) & (query - key < 256)
@@ -19,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from ..common.arrays import elsewhere, is_float, is_tensor, outline, read_array
+from ..common.arrays import elsewhere, read_array
 from ..common.caching import lock
 from ..common.errors import refuse
-from . import interning as nodes
-from .interning import known, name_of_array, share, walk
-from .operators import CALL, COMPARE, MIRRORED, OPERATORS, UNARY
-from .syntax import Syntax
+from .operators import MIRRORED, OPERATORS
+from .tree import interning as nodes
+from .tree.interning import known, share, walk
+from .tree.printing import rank, written
+from .tree.syntax import Syntax
+from .tree.tables import Array, readable
 
 __all__ = [
     "Const",
@@ -58,7 +59,7 @@ _lock = lock()
 class Expr(Syntax):
     """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers).
 
-    What `nodes.share` adds: its digest, the tables that it reads, the tensors among them, whether it depends on the
+    What `interning.share` adds: its digest, the tables that it reads, the tensors among them, whether it depends on the
     score.
     """
 
@@ -139,47 +140,15 @@ class Var(Expr):
         return Var, (self.name,)
 
 
-class Table:
+class Table(Array):
     """An array that expressions read: `table(a)[query, key]`. It is a view; later changes of the array are seen.
 
     Every index is clamped into the array: what lies below 0 reads element 0, what lies beyond the end reads the last.
-    `frozen` says that the numbers are a copy of regard's own, so that what was planned from them stays true. A
-    read-only array of
-    somebody else is not: there may be an older view that writes, and its owner may make it writeable again.
     """
-
-    def __init__(self, source, array: np.ndarray, name: str, frozen: bool = False):
-        self.source, self.array, self.name, self.frozen = source, array, name, frozen
-        self.sources = (source,) if is_tensor(source) else ()
-        self.digest, self.scored = f"{name} {name_of_array(array, frozen)}", False
-
-    tables = property(lambda self: (self,))
-
-    @property
-    def kind(self) -> str:
-        return {"b": "bool", "i": "int", "u": "int"}.get(self.array.dtype.kind, "float")
 
     def __getitem__(self, index) -> Any:
         index = index if isinstance(index, tuple) else (index,)
         return Read(self, *index) if len(index) >= self.array.ndim else Partial(self, index)
-
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's
-        own.
-        """
-        if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest", "scored"):
-            raise AttributeError(name)
-        return getattr(self.source, name)
-
-    def __len__(self):
-        return len(self.array)
-
-    @property
-    def shape(self):
-        return self.array.shape
-
-    def __repr__(self):
-        return f"<table {self.name}: {self.array.dtype} {list(self.array.shape)}>"
 
     def __reduce__(self):
         return frozen_table if self.frozen else table, (np.asarray(self.array), self.name)
@@ -213,7 +182,7 @@ def table(array, name: str = "table") -> Table:
         known = _tables.get(id(array))
         if known is not None and known.source is array and elsewhere(array) and known.array.shape == tuple(array.shape):
             return known  # who computes on the device copies what is needed in each call
-        numbers = _numbers(array)
+        numbers = readable(array)
         # A tensor may have been given other memory since: t.data = …
         if (
             known is not None
@@ -222,9 +191,8 @@ def table(array, name: str = "table") -> Table:
         ):
             return known
         made = Table(array, numbers, name)
-        if isinstance(array, np.ndarray) or hasattr(
-            array, "detach"
-        ):  # a list is copied, so the next call reads it anew
+        # A list is copied, so the next call reads it anew.
+        if isinstance(array, np.ndarray) or hasattr(array, "detach"):
             _tables[id(array)] = made
         return made
 
@@ -234,30 +202,11 @@ def frozen_table(array, name: str = "table") -> Table:
 
     Small arrays of the same name and content share one table, so that rules over them are the same rule.
     """
-    numbers = np.array(_numbers(read_array(array, "table")))
+    numbers = np.array(readable(read_array(array, "table")))
     numbers.flags.writeable = False
     made = Table(numbers, numbers, name, frozen=True)
     with _lock:
         return _frozen.setdefault(made.digest, made)
-
-
-def _numbers(array) -> np.ndarray:
-    """The array with one of the dtypes that kernels read."""
-    numbers = outline(array, "table")
-    plain = (
-        (numbers.dtype.kind in "biu" or is_float(numbers.dtype))
-        and numbers.dtype.itemsize <= 8
-        and numbers.dtype.isnative
-    )
-    if not plain or numbers.dtype == np.uint64 or numbers.size == 0:
-        raise refuse(
-            "table",
-            "the array cannot be read",
-            given=f"{numbers.dtype} {list(numbers.shape)}",
-            expected="booleans, integers up to int64, or floats up to float64, and at least one element",
-            fix="convert it with .astype(…), or leave out a table that has no element",
-        )
-    return numbers
 
 
 class Read(Expr):
@@ -323,7 +272,7 @@ class Op(Expr):
         if name in MIRRORED and isinstance(lifted[0], Const) and not isinstance(lifted[1], Const):
             return Op(MIRRORED[name], *reversed(lifted))  # 3 < key is how Python itself asks key > 3
         if name in ("floordiv", "mod") and isinstance(lifted[1], Const) and lifted[1].value == 0:
-            left = f"({lifted[0]})" if _rank(lifted[0]) < row.precedence else f"{lifted[0]}"
+            left = f"({lifted[0]})" if rank(lifted[0]) < row.precedence else f"{lifted[0]}"
             raise refuse(
                 "expression",
                 "division by zero",
@@ -361,7 +310,8 @@ def _number(value) -> str:
     return nodes.compiled.hold(Const(value))
 
 
-_compiled._dynamo_marked_constant = _number._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called while it reads
+# torch.compile calls these two while it reads a program.
+_compiled._dynamo_marked_constant = _number._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "score"))
@@ -427,54 +377,5 @@ def tables_of(*roots: Expr) -> dict[str, Table]:
 
 
 def text(root: Expr, limit: float = float("inf")) -> str:
-    """The expression as Python that builds it again, with no more parentheses than it needs; past the limit it ends in
-    ….
-    """
-    names = {id(found): name for name, found in tables_of(root).items()}
-    pieces: list[str] = []
-    ahead: list[Any] = [root]  # what is still to be written, the next one last
-    while ahead and limit > 0:
-        part = ahead.pop()
-        if isinstance(part, str):
-            pieces.append(part)
-            limit -= len(part)
-        else:
-            ahead.extend(reversed(_parts(part, names)))
-    return "".join(pieces) + ("…" if ahead else "")
-
-
-def _rank(node: Expr) -> int:  # how tightly the text of a node binds
-    if isinstance(node, Const):
-        return UNARY if repr(node.value).startswith("-") and np.isfinite(node.value) else CALL
-    if not isinstance(node, Op) or OPERATORS[node.name].precedence == CALL:
-        return CALL
-    return UNARY if len(node.args) == 1 else OPERATORS[node.name].precedence
-
-
-def _parts(node: Expr, names: dict[int, str]) -> list[Any]:
-    """The text of a node as strings and the nodes between them."""
-    if isinstance(node, Const):
-        return [repr(node.value) if np.isfinite(node.value) else f"float('{node.value}')"]
-    if isinstance(node, Var):
-        return [node.name]
-    if isinstance(node, Read):
-        return [f"{names[id(node.table)]}[", *_listed([[part] for part in node.index]), "]"]
-    assert isinstance(node, Op)
-    row = OPERATORS[node.name]
-    args: list[list[Any]] = [[arg] for arg in node.args]
-    ranks = [_rank(arg) for arg in node.args]
-    if (row.precedence != CALL or row.text == "abs") and all(isinstance(arg, Const) for arg in node.args):
-        args[0], ranks[0] = ["lift(", node.args[0], ")"], CALL  # or Python would work it out itself
-    if row.precedence == CALL:
-        return [f"{row.text}(", *_listed(args), ")"]
-    # Comparisons do not chain, and a right operand of equal rank needs its parentheses.
-    left = ranks[0] < (row.precedence if len(args) == 2 else CALL) or ranks[0] == row.precedence == COMPARE
-    first, *second = (
-        ["(", *arg, ")"] if loose else arg
-        for arg, loose in zip(args, (left, ranks[-1] <= row.precedence), strict=False)
-    )
-    return [*first, f" {row.text} ", *second[0]] if second else [row.text, *first]
-
-
-def _listed(args: list[list[Any]]) -> list[Any]:
-    return [part for arg in args for part in (", ", *arg)][1:]
+    """The expression as Python that builds it again; past the limit it ends in …."""
+    return written(root, {id(found): name for name, found in tables_of(root).items()}, limit)

@@ -252,7 +252,7 @@ class RangeTable:
     IMAGE = 1 << 22  # an integral image has at most this many cells
 
     def __init__(self, array: np.ndarray):
-        self.array = array if array.dtype.kind != "V" else array.astype(np.float32)  # bfloat16
+        self.array = array if array.dtype.kind in "biuf" else array.astype(np.float32)  # NumPy knows little of others
         self.rising: dict[int, bool] = {}
         self.sparse: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
         self.images: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, int]] = {}

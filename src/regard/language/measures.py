@@ -6,13 +6,14 @@ P is the matrix of weights as `attention_weights` gives it, one row per query: w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..common.errors import Reason, Refused, did_you_mean, refuse
+from .expr import Expr
 from .masks import everything
 from .problem import Problem
 
@@ -201,32 +202,23 @@ class Asked(NamedTuple):
         return (measure for measure in self.measures if measure.kind in kinds)
 
 
-def asked(
-    q, k, of, *, mask=None, score=None, scale=None, query_start=None, sinks=None, where="attention_stats", device="cpu"
-) -> Asked:
+def asked(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> Asked:
     """The checked question, or `Refused` with all reasons at once; device: where it is answered, as for
-    `Problem.of`.
+    `Problem.of`, and arguments as there.
     """
     reasons: list[Reason] = []
     measures = _measures(of, reasons)
     problem = None
     try:
-        problem = Problem.of(
-            q,
-            k,
-            None,
-            mask=mask,
-            score=score,
-            scale=scale,
-            query_start=query_start,
-            sinks=sinks,
-            where=where,
-            device=device,
-        )
+        problem = Problem.of(q, k, None, **arguments, where=where, device=device)
     except Refused as refused:
         reasons += refused.reasons
     if problem is not None:
-        measures = tuple(_settled(measure, problem, q, k, query_start, device, reasons) for measure in measures)
+
+        def key_set(rule) -> Expr | None:
+            return Problem.of(q, k, None, mask=rule, query_start=arguments.get("query_start"), device=device).mask
+
+        measures = tuple(_settled(measure, problem.dims, key_set, reasons) for measure in measures)
     if reasons or problem is None:
         raise Refused(where, reasons)
     return Asked(problem, measures)
@@ -284,17 +276,17 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
     return tuple(found)
 
 
-def _settled(measure: Measure, problem: Problem, q, k, query_start, device: str, reasons: list[Reason]) -> Measure:
+def _settled(measure: Measure, dims: dict[str, int], key_set: Callable, reasons: list[Reason]) -> Measure:
     """The measure, fitted to the problem: key sets become expressions, maps must not be finer than the matrix."""
     if isinstance(measure, Mass):
         try:
-            keys = Problem.of(q, k, None, mask=measure.keys, query_start=query_start, device=device).mask
+            keys = key_set(measure.keys)
         except Refused as refused:
             reasons += [replace(each, what=f"{measure.name}: {each.what}") for each in refused.reasons]
             return measure
         return replace(measure, keys=everything() if keys is None else keys)
     if isinstance(measure, PooledMap):
-        Q, K = (problem.dims[name] for name in "QK")
+        Q, K = (dims[name] for name in "QK")
         if measure.rows > Q or measure.columns > K:
             reasons.append(
                 Reason(

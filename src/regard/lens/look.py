@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..common.arrays import is_tensor, read_array
+from ..common.arrays import is_tensor
 from ..common.errors import Reason, Refused, refuse
-from ..language.problem import Problem
-from .recording.provenance import facts
-from .runs import figures
-from .runs.axis import Axis
-from .runs.call import Call
+from ..common.module_settings import is_transformers_model
+from .recording.from_arrays import of_arrays, of_weights
+from .recording.keeper import Asked
+from .recording.minilm import look_at_text
 from .runs.run import Run
-from .storage.reader import is_run
+from .storage.reader import is_run, open_run
 
 __all__ = ["look", "of_arrays", "of_weights"]
 
@@ -124,13 +121,9 @@ def look(
         }.items()
         if value is not None
     }
-    from .recording.keeper import Asked
-
     kind = _kind(what, given)
     _check(kind, what, given)
     if kind == "a recorded run":
-        from .storage.folder import open_run
-
         return open_run(what)
     if kind == "q and k":
         return of_arrays(
@@ -147,20 +140,28 @@ def look(
         )
     if kind == "weights":
         return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
+    asked = Asked(_layers(layers), entry, values, limit, into, overwrite)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
-        from .recording.minilm import look_at_text
-
-        return _signed(look_at_text(text, Asked(_layers(layers), entry, values, limit, into, overwrite)), what, given)
+        return _signed(look_at_text(text, asked), what, given)
     try:
-        from .recording import entry as doors
+        from .recording.entry import of_model, of_module
     except ImportError as error:
         raise refuse(
             "look", "models cannot be run", given=f"{error}", expected="torch", fix="pip install 'regard[hf]'"
         ) from error
-    asked = Asked(_layers(layers), entry, values, limit, into, overwrite)
     if kind == "a module":
-        return doors.of_module(what, inputs, tokens, asked)
-    return _signed(doors.of_model(what, text, target, picture, inputs, tokenizer, generate, asked), what, given)
+        return of_module(what, inputs, tokens, asked)
+    run = of_model(
+        what,
+        asked,
+        text=text,
+        target=target,
+        picture=picture,
+        inputs=inputs,
+        tokenizer=tokenizer,
+        generate=generate,
+    )
+    return _signed(run, what, given)
 
 
 def _kind(what: Any, given: Mapping[str, Any]) -> str:
@@ -169,7 +170,7 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
         if what is None and "weights" in given:
             return "weights"
         return "a recorded run" if what is not None and is_run(what) else "a model"
-    if any(base.__name__ == "PreTrainedModel" for base in type(what).__mro__):
+    if is_transformers_model(what):
         return "a model"
     if is_tensor(what) or hasattr(what, "__array__") or isinstance(what, list | tuple):
         return "q and k"
@@ -276,127 +277,3 @@ def _layers(layers) -> tuple[int | str, ...] | None:
             fix="leave it out for all layers",
         )
     return listed
-
-
-def of_arrays(
-    q,
-    k,
-    v=None,
-    *,
-    tokens: Sequence[str] | None = None,
-    special=None,
-    mask=None,
-    score=None,
-    scale=None,
-    query_start=None,
-    sinks=None,
-    name: str = "attention",
-) -> Run:
-    """A run of one call from its q (H, Q, D) and k (G, K, D), with the rules that `attention` takes.
-
-    >>> import numpy as np
-    >>> of_arrays(*np.zeros((2, 1, 4, 8))).calls[0].weights(rows=[0])
-    array([[[0.25, 0.25, 0.25, 0.25]]])
-    """
-    problem = Problem.of(
-        q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where="look"
-    )
-    if len(problem.q) != 1:
-        raise refuse(
-            "look",
-            "several batch entries",
-            given=f"q {list(np.shape(q))}",
-            expected="one: (heads, rows, depth)",
-            fix="pass q[0] and k[0]",
-        )
-    axes = _axes(problem.dims["Q"], problem.dims["K"], int(problem.query_start[0]), tokens, special)
-    rules: dict[str, Any] = {
-        "mask": problem.mask,
-        "score": problem.score,
-        "scale": problem.scale,
-        "start": int(problem.query_start[0]),
-        "sinks": problem.sinks,
-    }
-    found = figures.measured(problem.q[0], problem.k[0], np.array(axes["keys"].special), **rules)
-    call = Call(
-        name,
-        0,
-        next(iter(axes)),
-        "keys",
-        q=problem.q[0],
-        k=problem.k[0],
-        **rules,
-        v=None if v is None else problem.v[0],
-        **found,
-    )
-    return Run("arrays", "", axes, (call,), facts=facts())
-
-
-def of_weights(
-    weights, *, mask=None, query_start=None, tokens: Sequence[str] | None = None, special=None, entry: int = 0
-) -> Run:
-    """A run of weights as they are: (Q, K), (H, Q, K) or (B, H, Q, K) of one layer, or a list of them, one for each.
-
-    >>> import numpy as np, regard as rg
-    >>> call = of_weights(np.full((1, 2, 2), 0.5), mask=rg.causal()).calls[0]
-    >>> float(call.rows["forbidden"][0, 0])
-    0.5
-    """
-    layers = list(weights) if isinstance(weights, list | tuple) else [weights]
-    held = [_of_entry(read_array(each, "weights"), entry) for each in layers]
-    sizes = {each.shape[1:] for each in held}
-    if not held or len(sizes) != 1:
-        raise refuse(
-            "look",
-            "weights of several sizes",
-            given=", ".join(map(str, sorted(sizes))) or "none",
-            expected="the same rows and keys in all layers",
-            fix="look at them one by one",
-        )
-    Q, K = sizes.pop()
-    rules = [_rule(len(each), Q, K, mask, query_start) for each in held]
-    start = int(rules[0].query_start[0])
-    axes = _axes(Q, K, start, tokens, special)
-    calls = []
-    for number, (each, rule) in enumerate(zip(held, rules, strict=True)):
-        found = figures.of_weights(each, np.array(axes["keys"].special), mask=rule.mask, start=start)
-        calls.append(
-            Call(f"layer {number}", number, next(iter(axes)), "keys", mask=rule.mask, start=start, given=each, **found)
-        )
-    return Run("weights", "", axes, tuple(calls), facts=facts() | {"exact": "the weights are as they were given"})
-
-
-def _rule(H: int, Q: int, K: int, mask, query_start) -> Problem:
-    """The mask as `attention` takes it, for weights (H, Q, K)."""
-    empty = np.zeros((H, 1, 1), np.float32)
-    q, k = (np.broadcast_to(empty, (H, size, 1)) for size in (Q, K))
-    return Problem.of(q, k, None, mask=mask, query_start=query_start, where="look")
-
-
-def _of_entry(weights: np.ndarray, entry: int) -> np.ndarray:
-    if weights.ndim == 4 and 0 <= entry < len(weights):
-        return weights[entry]
-    if weights.ndim in (2, 3) and not entry:
-        return weights.reshape(-1, *weights.shape[-2:])
-    raise refuse(
-        "look",
-        "no weights",
-        given=f"{list(weights.shape)} with entry={entry}",
-        expected="(H, Q, K), or (B, H, Q, K) with an entry of it",
-        fix="give one array for each layer, heads before rows before keys",
-    )
-
-
-def _axes(Q: int, K: int, start: int, tokens: Sequence[str] | None, special) -> dict[str, Axis]:
-    """The axis of the keys, which is that of the rows too where there are as many and row 0 stands at key 0."""
-    words = [str(i) for i in range(K)] if tokens is None else list(tokens)
-    if len(words) != K:
-        raise refuse(
-            "look",
-            "words that do not fit the keys",
-            given=f"{len(words)} tokens for {K} keys",
-            expected="one for each",
-            fix="check the tokens",
-        )
-    keys = Axis.of(words, special, "keys")
-    return {"keys": keys} if Q == K and start == 0 else {"queries": Axis.of(Q, None, "queries"), "keys": keys}

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import importlib
 
+from ..common.public import belongs
+
 # Names are loaded when they are asked for: a vocabulary needs no torch.
 ROOMS = {
     "ClassifierConfig": "classifier",
@@ -54,5 +56,5 @@ __all__ = [
 
 def __getattr__(name: str):
     if name in ROOMS:
-        return getattr(importlib.import_module(f".{ROOMS[name]}", __name__), name)
+        return belongs(getattr(importlib.import_module(f".{ROOMS[name]}", __name__), name), __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

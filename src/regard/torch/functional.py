@@ -10,7 +10,8 @@ import torch
 
 from ..api.attention import attention as eager_attention
 from ..api.attention import attention_with_lse as eager_with_lse
-from ..api.torch_operator import named, run, seed_tensor
+from ..api.torch_operator import Operands, named, run, seed_tensor
+from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, batch, head, key, lift, query
 from ..language.expr import score as the_score
 
@@ -38,21 +39,10 @@ def attention(
     tensor([1., 0., 0.])
     """
     q, k, v = _cast(q, k, v)
+    asked = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
     if _transformed():
-        return _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)[0]
-    return eager_attention(
-        q,
-        k,
-        v,
-        mask=mask,
-        score=score,
-        scale=scale,
-        query_start=query_start,
-        sinks=sinks,
-        dropout=dropout,
-        seed=_number(seed),
-        engine=engine,
-    )
+        return _run(q, k, v, asked, engine)[0]
+    return eager_attention(q, k, v, **asked._replace(seed=_number(seed))._asdict(), engine=engine)
 
 
 def attention_with_lse(
@@ -68,22 +58,11 @@ def attention_with_lse(
     tensor([4., 4., 4., 4.])
     """
     q, k, v = _cast(q, k, v)
+    asked = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
     if _transformed():
-        out, sums = _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine)
+        out, sums = _run(q, k, v, asked, engine)
         return out, sums[0]
-    return eager_with_lse(
-        q,
-        k,
-        v,
-        mask=mask,
-        score=score,
-        scale=scale,
-        query_start=query_start,
-        sinks=sinks,
-        dropout=dropout,
-        seed=_number(seed),
-        engine=engine,
-    )
+    return eager_with_lse(q, k, v, **asked._replace(seed=_number(seed))._asdict(), engine=engine)
 
 
 def _transformed() -> bool:
@@ -97,17 +76,19 @@ def _transformed() -> bool:
     )
 
 
-def _run(q, k, v, mask, score, scale, query_start, sinks, dropout, seed, engine):
+def _run(q, k, v, asked: Arguments, engine):
     """(out, sums) of the operator."""
     tables: list[torch.Tensor] = []
-    mask = named(_rule(mask, batch, head, query, key), tables)
-    score = named(_rule(score, the_score, batch, head, query, key), tables)
-    start = None if query_start is None else torch.as_tensor(query_start)
+    mask = named(_rule(asked.mask, batch, head, query, key), tables)
+    score = named(_rule(asked.score, the_score, batch, head, query, key), tables)
+    start = None if asked.query_start is None else torch.as_tensor(asked.query_start)
+    seed = asked.seed
     if seed is not None and not isinstance(seed, torch.Tensor):
         seed = seed_tensor(seed)
+    call = Operands(q, k, v, asked.sinks, tables, start, seed, mask, score, asked.scale, asked.dropout, engine)
     if not torch._C._are_functorch_transforms_active():
-        return torch.ops.regard.attention(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
-    return run(q, k, v, sinks, tables, start, seed, mask, score, scale, dropout, engine)
+        return torch.ops.regard.attention(*call)
+    return run(call)
 
 
 def _rule(rule: Any, *symbols: Expr):

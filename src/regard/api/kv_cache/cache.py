@@ -10,16 +10,18 @@ import numpy as np
 
 from ...common.arrays import like, read_array
 from ...common.call_hooks import watched
+from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused, refuse
+from ...language.checks.arguments import Arguments
 from ...language.masks import LIMIT, count
+from .checks import known_dtype, new_rows, rows_taken, wants_gradients
 from .pages import PAGE, Pages
-from .reader import Reader, question
+from .reader import Reader, traced
 from .storage import Rows, Rows8
 
 __all__ = ["KVCache"]
 
 FEW = 16  # so many rows are scattered over pages at once; more are copied page by page, in longer stretches
-DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 class KVCache:
@@ -69,13 +71,13 @@ class KVCache:
         sequences = whole(batch, "batch", 0)
         self.window = None if window is None else whole(window, "window", 1)
         self.pages = None if pages is None else whole(pages, "pages", 0)
-        kept = _dtype(dtype)
+        kept = known_dtype(dtype)
         if kept is None:
             reasons.append(
                 Reason(
                     "the cache cannot keep this dtype",
                     given=f"dtype={dtype!r}",
-                    expected=f"one of {', '.join(DTYPES)}",
+                    expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
                     fix="leave it out for float32",
                 )
             )
@@ -122,6 +124,11 @@ class KVCache:
         return self._held.lengths.copy()
 
     @property
+    def newest_start(self) -> np.ndarray:
+        """(B,) the position of the first row of the last append: where `attend` without query_start begins."""
+        return self._start.copy()
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the whole store; what was never written takes no memory yet."""
         return self._k.nbytes + self._v.nbytes
@@ -151,8 +158,9 @@ class KVCache:
         there are.
         """
         reasons: list[Reason] = []
-        new_k = self._new("k", k, self.depth, reasons)
-        new_v = self._new("v", v, self.value_depth, reasons)
+        B, G = len(self), self.heads
+        new_k = new_rows("k", k, (B, G, self.depth), self.dtype, reasons)
+        new_v = new_rows("v", v, (B, G, self.value_depth), self.dtype, reasons)
         if new_k is not None and new_v is not None and new_k.shape[2] != new_v.shape[2]:
             reasons.append(
                 Reason(
@@ -165,7 +173,7 @@ class KVCache:
         if new_k is None or new_v is None:
             raise Refused("KVCache.append", reasons)
         width = new_k.shape[2]
-        taken = None if rows is None else self._taken(rows, width, reasons)
+        taken = None if rows is None else rows_taken(rows, B, width, reasons)
         if reasons:
             raise Refused("KVCache.append", reasons)
         self._make_room(width, taken)
@@ -185,92 +193,6 @@ class KVCache:
             self._k.write(*where, by_row_k)
             self._v.write(*where, by_row_v)
         self._newest, self._ragged = width, rows is not None
-
-    def _new(self, name: str, value, depth: int, reasons: list[Reason]) -> np.ndarray | None:
-        """An argument of append as (B, G, new, depth), or None with reasons added."""
-        if _wants_gradients(value):
-            reasons.append(
-                Reason(
-                    f"{name} wants gradients",
-                    given=f"{name}.requires_grad is True",
-                    expected="numbers to keep, without gradients",
-                    fix=f"pass {name}.detach()",
-                )
-            )
-            return None
-        try:
-            array = read_array(value, name)
-        except Refused as refused:
-            reasons += refused.reasons
-            return None
-        B, G = len(self._held.lengths), self.heads
-        if array.shape == (B, G, array.shape[-2], depth) and array.dtype == self.dtype:
-            return array
-        found, shown = len(reasons), f"{name} ({', '.join(map(str, array.shape))})"
-        if array.dtype != self.dtype:
-            reasons.append(
-                Reason(
-                    f"{name} has another dtype than the cache",
-                    given=f"{array.dtype}",
-                    expected=f"{self.dtype}",
-                    fix=f"convert it, or make the cache with dtype={str(array.dtype)!r}",
-                )
-            )
-        if array.ndim < 2:
-            reasons.append(
-                Reason(
-                    f"{name} has too few axes",
-                    given=shown,
-                    expected="(…, heads, rows, depth)",
-                    fix="add the missing axes",
-                )
-            )
-            return None
-        heads = array.shape[-3] if array.ndim > 2 else 1
-        if math.prod(array.shape[:-3]) != B:
-            reasons.append(
-                Reason(
-                    f"{name} and the cache differ in sequences",
-                    given=shown,
-                    expected=f"B = {B} before the heads",
-                    fix="give rows for every sequence; rows= says which of them are padding",
-                )
-            )
-        if heads != G:
-            reasons.append(
-                Reason(
-                    f"{name} and the cache differ in heads",
-                    given=shown,
-                    expected=f"G = {G} on axis -3",
-                    fix="the cache keeps key heads, not query heads",
-                )
-            )
-        if array.shape[-1] != depth:
-            reasons.append(
-                Reason(
-                    f"{name} and the cache differ in depth",
-                    given=shown,
-                    expected=f"{depth} on the last axis",
-                    fix="check the last axis",
-                )
-            )
-        return array.reshape(B, heads, *array.shape[-2:]) if len(reasons) == found else None
-
-    def _taken(self, rows, width: int, reasons: list[Reason]) -> np.ndarray:
-        """(B,) how many of the new rows each sequence takes."""
-        B = len(self)
-        given = read_array(rows, "rows")
-        if given.shape != (B,) or (given.dtype.kind not in "iu" and B) or np.any((given < 0) | (given > width)):
-            reasons.append(
-                Reason(
-                    "rows does not say how many rows to take",
-                    given=f"{rows!r}",
-                    expected=f"integers from 0 to {width}, one per sequence ({B})",
-                    fix="leave it out to take all rows",
-                )
-            )
-            return np.zeros(B, np.int64)
-        return given.astype(np.int64)
 
     def _make_room(self, width: int, taken: np.ndarray | None) -> None:
         """Pages for the new rows, or a refusal that leaves everything as it was."""
@@ -324,26 +246,26 @@ class KVCache:
         Refused, with all reasons at once: what `rg.attention` refuses, rows that are not the newest and do not say
         where they stand, rows whose window reaches back to positions that were given back.
         """
-        return self._attended(q, mask, score, scale, query_start, sinks, engine)[0]
+        return self._attended(q, Arguments(mask, score, scale, query_start, sinks), engine)[0]
 
     def attend_with_lse(self, q, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
         """`attend`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), to merge with other
         keys.
         """
-        return self._attended(q, mask, score, scale, query_start, sinks, engine)
+        return self._attended(q, Arguments(mask, score, scale, query_start, sinks), engine)
 
     @watched("regard.KVCache.attend")
-    def _attended(self, q, mask, score, scale, query_start, sinks, engine):
-        reader, start = self._reader, self._start
-        asked = question(mask, score, sinks, scale, engine)
+    def _attended(self, q, asked: Arguments, engine):
+        reader, start, query_start = self._reader, self._start, asked.query_start
+        asked = traced(asked)
         q = q if hasattr(q, "shape") else np.asarray(q)
         rows = read_array(q, "KVCache.attend")
         # A tensor that wants gradients is refused with the rest.
-        ready = None if query_start is not None or _wants_gradients(q) else reader.again(rows, asked)
+        ready = None if query_start is not None or wants_gradients(q) else reader.again(rows, asked, engine)
         if ready is None:
             reasons: list[Reason] = []
             start = self._starts(rows.shape, query_start, reasons)
-            ready = reader.prepare(q, start, reasons, asked, query_start is None)
+            ready = reader.prepare(q, start, asked, engine, reasons)
         out, lse = reader.answer(ready, rows, start)
         if query_start is None and self._ragged:
             real = self._held.lengths - start
@@ -447,21 +369,3 @@ class KVCache:
 
 def _whole(value) -> int:
     return count(value, "KVCache", "the number of sequences")
-
-
-def _wants_gradients(value) -> bool:
-    if not getattr(value, "requires_grad", False):
-        return False
-    import torch
-
-    return torch.is_grad_enabled()
-
-
-def _dtype(value) -> np.dtype | None:
-    """The dtype as NumPy has it, under its own name, torch's or NumPy's; None if the cache cannot keep it."""
-    name = value.__name__ if isinstance(value, type) else str(value).removeprefix("torch.")
-    if name == "bfloat16":
-        import ml_dtypes  # NumPy knows bfloat16 from there
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name) if name in DTYPES else None

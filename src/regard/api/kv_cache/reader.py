@@ -12,30 +12,30 @@ from ...common.errors import Reason, Refused
 from ...engines.dispatch import choose, solve
 from ...engines.plan import STEP
 from ...language.callables import as_mask, as_score
+from ...language.checks.arguments import Arguments
 from ...language.expr import Expr, tables_of
 from ...language.masks import lengths, window
 from ...language.problem import Problem
 from .pages import PAGE, Pages
 from .storage import Rows
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "traced"]
 
-AHEAD = (
-    STEP - 1
-)  # positions for which a preparation holds: so many keys at each edge of a mask are looked at for nothing
+# Positions for which a preparation holds: so many keys at each edge of a mask are looked at for nothing.
+AHEAD = STEP - 1
 FEW = 16  # with more rows it is a prefill, and the next call asks something else
 
 
 class Ready(NamedTuple):
     """A question that was checked.
 
-    asked: see `question`. shape, dtype, step: of q, the bytes between its elements. problem: what is asked, of
-    stand-ins for keys and
-    values. choice, until: the sequences for which it holds, and how far they may get (`Pages`). decoder: the kernel
-    over pages, or None where keys are gathered for another engine.
+    asked, engine: the question, its rules traced. shape, dtype, step: of q, the bytes between its elements. problem:
+    what is asked, of stand-ins for keys and values. choice, until: the sequences for which it holds, and how far they
+    may get (`Pages`). decoder: the kernel over pages, or None where keys are gathered for another engine.
     """
 
-    asked: tuple
+    asked: Arguments
+    engine: Any
     shape: tuple[int, ...]
     dtype: np.dtype
     step: int
@@ -45,11 +45,11 @@ class Ready(NamedTuple):
     decoder: Any
 
 
-def question(mask, score, sinks, scale, engine) -> tuple:
-    """What a call asks, with callables as expressions: they are traced anew each time, because what they captured may
-    have changed.
-    """
-    return _traced(mask, as_mask), _traced(score, as_score), sinks, scale, engine
+def traced(asked: Arguments) -> Arguments:
+    """The question with callables as expressions: traced anew each time, for what they captured may have changed."""
+    mask, score = _traced(asked.mask, as_mask), _traced(asked.score, as_score)
+    same = mask is asked.mask and score is asked.score
+    return asked if same else asked._replace(mask=mask, score=score)
 
 
 class Reader:
@@ -63,33 +63,34 @@ class Reader:
     def __getstate__(self):
         return self.__dict__ | {"ready": None}  # compiled code is not copied
 
-    def again(self, q: np.ndarray, asked: tuple) -> Ready | None:
+    def again(self, q: np.ndarray, asked: Arguments, engine) -> Ready | None:
         """What was prepared last, if the newest rows ask the same once more and have not got too far."""
         ready, held = self.ready, self.held
         if ready is None or held.choice != ready.choice or held.moved > ready.until:
             return None
         if q.shape != ready.shape or q.dtype != ready.dtype or q.strides[-1] != ready.step:
             return None
-        same = all(old is new or (type(new) in (float, str) and old == new) for old, new in zip(ready.asked, asked))
+        pairs = zip((*ready.asked, ready.engine), (*asked, engine), strict=True)
+        same = all(old is new or (type(new) in (float, str) and old == new) for old, new in pairs)
         return ready if same and (ready.decoder is None or ready.decoder.at_home()) else None
 
-    def prepare(self, q, start, reasons: list[Reason], asked: tuple, newest: bool) -> Ready:
+    def prepare(self, q, start, asked: Arguments, engine, reasons: list[Reason]) -> Ready:
         """The question, checked; a refusal has the reasons found so far, and all others.
 
         start (B,) int64: where the first rows stand, the newest or others; or what was given instead, which is then
         refused.
         """
         held = self.held
-        steady = newest and not reasons and _steady(*asked[:3])
+        steady = asked.query_start is None and not reasons and _steady(asked)
         ahead = AHEAD if steady and q.shape[-2] <= FEW else 0
         try:
-            problem = self._problem(q, start, ahead, reasons, asked)
+            problem = self._problem(q, start, ahead, asked, reasons)
         except Refused:
             if not ahead:
                 raise
             ahead = 0  # a table may cover the positions of this step and not those to come
-            problem = self._problem(q, start, ahead, reasons, asked)
-        name, _ = choose(problem, asked[4])
+            problem = self._problem(q, start, ahead, asked, reasons)
+        name, _ = choose(problem, engine)
         decoder = None
         if name == "jit" and self.k.in_place and problem.q.size:
             from ...engines.jit.decode import Decoder
@@ -98,7 +99,18 @@ class Reader:
         # A row may be as far behind the end of its keys as there are rows, and catch up.
         until = held.moved + max(ahead - problem.q.shape[2], 0)
         shape = (*problem.lead, *problem.q.shape[2:])
-        ready = Ready(asked, shape, problem.dtype, problem.q.strides[-1], problem, held.choice, until, decoder)
+        step = problem.q.strides[-1]
+        ready = Ready(
+            asked=asked,
+            engine=engine,
+            shape=shape,
+            dtype=problem.dtype,
+            step=step,
+            problem=problem,
+            choice=held.choice,
+            until=until,
+            decoder=decoder,
+        )
         self.ready = ready if steady else None
         return ready
 
@@ -109,13 +121,12 @@ class Reader:
         if ready.decoder is not None:
             k, v = self.k.array, self.v.array
             return ready.decoder(q, k, v, table=held.table, start=start, ends=held.lengths, sinks=problem.sinks)
-        return solve(self._gathered(problem, q, start), ready.asked[4])
+        return solve(self._gathered(problem, q, start), ready.engine)
 
-    def _problem(self, q, start, ahead: int, reasons: list[Reason], asked: tuple) -> Problem:
+    def _problem(self, q, start, ahead: int, asked: Arguments, reasons: list[Reason]) -> Problem:
         """The problem of rows and keys that may move on by `ahead`; keys and values are stand-ins, of which the shape
         counts.
         """
-        mask, score, sinks, scale, _ = asked
         K = int(self.held.lengths.max(initial=0)) + ahead
         lead = tuple(q.shape[:-3])
         k, v = (
@@ -124,9 +135,7 @@ class Reader:
         )
         last = start + ahead if ahead else start
         try:
-            problem = Problem.of(
-                q, k, v, mask=mask, score=score, scale=scale, query_start=last, sinks=sinks, where="KVCache.attend"
-            )
+            problem = Problem.of(q, k, v, **asked._replace(query_start=last)._asdict(), where="KVCache.attend")
         except Refused as refused:
             raise Refused("KVCache.attend", [*reasons, *refused.reasons]) from None
         if reasons:
@@ -165,12 +174,13 @@ def _traced(rule, read: Callable) -> Any:
         return rule
 
 
-def _steady(mask, score, sinks) -> bool:
+def _steady(asked: Arguments) -> bool:
     """Whether the same objects ask the same again, whatever has become of the arrays they read.
 
     A kernel reads floats of a score, and sinks, where they lie. A plan knows what a mask read, and integers decide how
     wide a kernel counts.
     """
+    mask, score, sinks = asked.mask, asked.score, asked.sinks
     if not all(rule is None or isinstance(rule, Expr) for rule in (mask, score)):
         return False
     if sinks is not None and type(sinks) is not np.ndarray:

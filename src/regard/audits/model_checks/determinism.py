@@ -13,8 +13,9 @@ __all__ = ["determinism", "training"]
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
 
-def training(modes: dict[str, object]) -> Iterator[Result]:
-    """No module is in training mode; `modes`: those that were, by name, before the audit set them to evaluation."""
+def training(subject: Subject) -> Iterator[Result]:
+    """No module was in training mode before the audit set all to evaluation."""
+    modes = subject.training
     drops = {name: p for name, module in modes.items() if isinstance(p := getattr(module, "p", None), float) and p > 0}
     norms = [name for name, module in modes.items() if any(word in type(module).__name__ for word in NORMS)]
     if not modes:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...language.scores import softcap as softcapped
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...lens import Call, Run
 from ..finding import Finding
 from .diagnosis import fits
 from .known_mistakes import capped
@@ -65,9 +64,9 @@ def softcap(run: Run, number: int, call: Call, module) -> Finding | bool:
         number,
         call,
         replace(call, score=softcapped(cap)),
-        "softcap",
-        f"a softcap of {cap:g}",
-        f"scores become {cap:g} · tanh(score / {cap:g}) before the mask",
+        name="softcap",
+        what=f"a softcap of {cap:g}",
+        mend=f"scores become {cap:g} · tanh(score / {cap:g}) before the mask",
     )
 
 
@@ -83,9 +82,9 @@ def sinks(run: Run, number: int, call: Call, module) -> Finding | bool:
         number,
         call,
         replace(call, sinks=np.reshape(known, (-1, 1))),
-        "sinks",
-        "sinks",
-        "the sinks belong in the denominator of the softmax",
+        name="sinks",
+        what="sinks",
+        mend="the sinks belong in the denominator of the softmax",
     )
 
 
@@ -114,7 +113,7 @@ def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
     )
 
 
-def _dropped(run: Run, number: int, call: Call, right: Call, name: str, what: str, mend: str) -> Finding | bool:
+def _dropped(run: Run, number: int, call: Call, right: Call, *, name: str, what: str, mend: str) -> Finding | bool:
     """A fault only where it makes a difference: where the output can be compared, it must not be the right one as
     well.
     """

@@ -1,4 +1,4 @@
-"""Verdict: whether the output that came is what the call was told to compute, and if not, which mistake explains it."""
+"""Whether the output that came is what the call was told to compute, and if not, which known mistake explains it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...lens.runs.call import Call
-from .expected_output import Answer, Weigh, answer, normalised, rows_to_read
-from .known_mistakes import Suspect, scaled, suspects
+from ...lens import Call
+from .expected_output import Answer, answer, rows_to_read
+from .known_mistakes import Mistake, Rules, mistakes, scaled
+from .weighing import Weigh, normalised
 
 __all__ = ["DOUBT", "Verdict", "fits", "verdict"]
 
 MARGIN = 1  # times the noise, within which an output fits
 DOUBT = 4  # times the noise, up to which nothing is said
 AT_ONCE = 1 << 21  # weights computed at once, so that long texts need no more memory than short ones
-FEW = 1 << 14  # weights computed to rule a suspect out
+FEW = 1 << 14  # weights computed to rule a mistake out
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
     """Of one call.
 
-    ruled: "fits", "explained" (by the suspect), "unexplained", or "open" (values or outputs were not kept, or the
+    ruled: "fits", "explained" (by the mistake), "unexplained", or "open" (values or outputs were not kept, or the
     difference is neither clearly rounding nor clearly more)
     error: the largest difference between the output and what follows · noise: what rounding may make there · heads:
-    which differ ·
-    row: the first · left: the error that the suspect leaves · rows: how many rows were read
+    which differ · row: the first · left: the error that the mistake leaves · rows: how many rows were read
     """
 
     ruled: str
@@ -38,7 +38,7 @@ class Verdict:
     heads: tuple[int, ...] = ()
     row: int = 0
     rows: int = 0
-    suspect: Suspect | None = None
+    mistake: Mistake | None = None
     left: float = 0.0
 
 
@@ -88,8 +88,46 @@ def _judged(call: Call) -> Verdict:
     explained = _explained(call, rows, at)
     if explained is None:
         return found
-    suspect, left = explained
-    return replace(found, ruled="explained", suspect=suspect, left=left)
+    mistake, left = explained
+    return replace(found, ruled="explained", mistake=mistake, left=left)
+
+
+def _rules(call: Call) -> Rules:
+    """What a call with q, k and v was told."""
+    assert call.v is not None
+    H, Q, K = call.shape
+    return Rules(
+        mask=call.mask,
+        score=call.score,
+        scale=call.scale,
+        start=call.start,
+        sinks=call.sinks,
+        heads=H,
+        queries=Q,
+        keys=K,
+        depth=1 if call.q is None else call.q.shape[2],
+        key_heads=np.arange(call.groups),
+        value_heads=np.arange(len(call.v)),
+    )
+
+
+def _told(call: Call, rules: Rules) -> Call:
+    """The call as it would be if it had been told these rules."""
+    return replace(
+        call,
+        mask=rules.mask,
+        score=rules.score,
+        scale=rules.scale,
+        start=rules.start,
+        sinks=rules.sinks,
+        k=_taken(call.k, rules.key_heads),
+        v=_taken(call.v, rules.value_heads),
+    )
+
+
+def _taken(part: np.ndarray | None, heads: np.ndarray) -> np.ndarray | None:
+    """These heads of an array, which is not copied where they are its own."""
+    return part if part is None or np.array_equal(heads, np.arange(len(part))) else part[heads]
 
 
 def _compared(
@@ -113,20 +151,21 @@ def _against(call: Call, found: Answer, rows: np.ndarray, heads: np.ndarray) -> 
     return np.where(sure, ratio, np.nan), np.where(sure, error.max(-1), np.nan)
 
 
-def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect, float] | None:
-    """The first suspect that explains the heads that are wrong, and the error that it leaves: a usual mistake alone, a
-    scale that fits, heads that changed places, two mistakes at once.
+def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake, float] | None:
+    """The first mistake that explains the heads that are wrong, and the error that it leaves: a usual one alone, a
+    scale that fits, heads that changed places, two usual ones at once.
     """
     some = heads[:4]
     count = min(len(rows), max(8, FEW // max(1, len(some) * call.shape[2])))
     few = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
 
-    def clears(suspect: Suspect) -> bool:
-        return all(
-            _within(_compared(suspect.told, at, which, suspect.weigh)[0]) for at, which in ((few, some), (rows, heads))
-        )
+    def compared(rules: Rules, at: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _compared(_told(call, rules), at, which, rules.weigh)
 
-    alone = [] if call.given is not None else list(suspects(call))
+    def clears(mistake: Mistake) -> bool:
+        return all(_within(compared(mistake.rules, at, which)[0]) for at, which in ((few, some), (rows, heads)))
+
+    alone = [] if call.given is not None else list(mistakes(_rules(call)))
     found = next(filter(clears, itertools.chain(alone, _fitted(call, few, some) if alone else ())), None)
     if found is None:
         moved = _permuted(call, rows, heads)
@@ -135,12 +174,12 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect
         pairs = (
             second.after(first)
             for first in alone
-            if first.weigh is normalised
-            for second in suspects(first.told)
+            if first.rules.weigh is normalised
+            for second in mistakes(first.rules)
             if not set(first.checks) & set(second.checks)
         )
         found = next(filter(clears, pairs), None)
-    return None if found is None else (found, float(np.nanmax(_compared(found.told, rows, heads, found.weigh)[1])))
+    return None if found is None else (found, float(np.nanmax(compared(found.rules, rows, heads)[1])))
 
 
 def _within(ratio: np.ndarray) -> bool:
@@ -149,7 +188,7 @@ def _within(ratio: np.ndarray) -> bool:
     return bool(known.sum() * 2 >= known.size and known.any() and not (ratio[known] > MARGIN).any())
 
 
-def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Suspect]:
+def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Mistake]:
     """The scale that comes nearest to the output, by a coarse search over its size and a fine one around the best."""
 
     def off(power: float) -> float:
@@ -164,10 +203,10 @@ def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Suspect
         a, b = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, b) if off(a) < off(b) else (a, high)
     factor = 2.0 ** ((low + high) / 2)
-    yield scaled(call, call.scale * factor, f"a scale {factor:.4g} times as large", "the scale is another one")
+    yield scaled(_rules(call), call.scale * factor, f"a scale {factor:.4g} times as large", "the scale is another one")
 
 
-def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect, float] | None:
+def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake, float] | None:
     """Outputs that are those of other heads, or of which heads and rows changed places."""
     assert call.out is not None
     every, (H, Q, _) = np.arange(call.shape[0]), call.shape
@@ -183,12 +222,12 @@ def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect,
         left = max(left, float(np.nanmax(error[source])))
     if len(sources) == len(heads):
         shown = ", ".join(f"{source} in place of {head}" for head, source in list(zip(heads.tolist(), sources))[:8])
-        return Suspect(
+        return Mistake(
             ("heads",),
             f"other heads ({shown})",
             "heads are put back in another order than they were taken apart",
             "split and join the heads with the same view and transpose",
-            call,
+            _rules(call),
         ), left
     if len(rows) < Q or 1 in (H, Q):
         return None
@@ -198,12 +237,12 @@ def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Suspect,
     ratio, error = _against(call, mixed, rows, every)
     return (
         (
-            Suspect(
+            Mistake(
                 ("heads",),
                 "heads and rows that changed places",
                 "a reshape stands where a transpose belongs",
                 "transpose(1, 2) before reshape",
-                call,
+                _rules(call),
             ),
             float(np.nanmax(error)),
         )

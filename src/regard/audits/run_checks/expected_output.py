@@ -1,25 +1,21 @@
-"""Told: the output that follows from what a call was told, on some of its rows, and how far rounding may take it from
-that.
-"""
+"""The output that follows from what a call was told, on some of its rows, and how far rounding may move it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...lens.runs.call import Call
+from ...lens import Call
+from .weighing import Weigh, normalised
 
-__all__ = ["Answer", "Weigh", "answer", "normalised", "roundoff", "rows_to_read", "unit"]
+__all__ = ["Answer", "answer", "roundoff", "rows_to_read", "unit"]
 
 ELEMENTS = 1 << 18  # weights computed at once
 SUMMED = 2.0**-24  # the rounding of sums, which are made in float32 for 16-bit numbers too
 EARLY = 8  # rows at the top are always read: there a mask that is off by one shows most
-
-# How scores (H, R, K), what may be attended (H, R, K) and sinks (H, S) or None become weights.
-Weigh = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 
 
 class Answer(NamedTuple):
@@ -82,20 +78,6 @@ def rows_to_read(call: Call) -> np.ndarray:
     count = min(Q, max(EARLY, ELEMENTS // max(1, H * K)))
     spread = np.linspace(0, Q - 1, max(1, count)).round().astype(int) if Q else np.zeros(0, int)
     return spread if count == Q else np.unique(np.concatenate([np.arange(min(EARLY, Q)), spread]))
-
-
-def normalised(scores: np.ndarray, allowed: np.ndarray, sinks: np.ndarray | None) -> np.ndarray:
-    """The softmax over allowed keys and sinks; NaN where nothing is allowed."""
-    with np.errstate(all="ignore"):
-        kept = np.where(allowed, scores, -np.inf)
-        top = kept.max(-1, initial=-np.inf, keepdims=True)
-        if sinks is not None:
-            top = np.maximum(top, sinks.max(-1)[:, None, None])
-        weights = np.exp(kept - top)
-        total = weights.sum(-1, keepdims=True)
-        if sinks is not None:
-            total = total + np.where(np.isneginf(top), 0, np.exp(sinks[:, None, :] - top)).sum(-1, keepdims=True)
-        return weights / total
 
 
 def answer(call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised) -> Answer:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...lens import Call, Run
 from ..finding import Finding, Result
 from .expected_output import roundoff, rows_to_read
 from .wording import concluded, listed, place

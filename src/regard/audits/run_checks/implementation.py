@@ -1,4 +1,4 @@
-"""Arrival: the implementation that really ran, and layers of which no call was seen."""
+"""The implementation that really ran, and layers of which no call was seen."""
 
 from __future__ import annotations
 

@@ -1,38 +1,63 @@
-"""Suspects: what an attention that does not do as it was told may be doing instead, each with its cause and its
-mend.
+"""Known mistakes: what an attention that does not do as it was told may be doing instead, each with its cause and its
+mend. They change the rules of a call, whoever recorded it, and need no q, k and v.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...language.expr import Expr, Op, Read, fold, key, query, walk
 from ...language.masks import causal
-from ...lens.runs.call import Call
-from .expected_output import Weigh, normalised
+from .weighing import Weigh, normalised
 
-__all__ = ["Suspect", "capped", "suspects"]
+__all__ = ["Mistake", "Rules", "capped", "mistakes", "scaled"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rules:
+    """What one attention call of one batch entry was told: weigh(score(scale · q·k), mask) · v.
+
+    start: the position of row 0 on the key axis · sinks (H, S) · heads, queries, keys, depth: sizes of q and k ·
+    key_heads, value_heads: which of the heads that were given stand as the first, second, … of keys and of values
+    """
+
+    mask: Expr | None
+    score: Expr | None
+    scale: float
+    start: int
+    sinks: np.ndarray | None
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    key_heads: np.ndarray
+    value_heads: np.ndarray
+    weigh: Weigh = normalised
+
+    @property
+    def groups(self) -> int:
+        """How many heads of keys there are."""
+        return len(self.key_heads)
 
 
 @dataclass(frozen=True, eq=False)
-class Suspect:
-    """One way to go wrong. checks: what finds it · does: the words after "the output is that of …" · told: the call as
-    it seems to have been carried out, with weigh in place of the softmax.
+class Mistake:
+    """One way to go wrong. checks: what finds it · does: the words after "the output is that of …" · rules: those that
+    seem to have been carried out.
     """
 
     checks: tuple[str, ...]
     does: str
     cause: str
     mend: str
-    told: Call
-    weigh: Weigh = normalised
+    rules: Rules
 
-    def after(self, other: Suspect) -> Suspect:
-        """Both at once: this one was made from `other.told`, and nothing else was changed there."""
+    def after(self, other: Mistake) -> Mistake:
+        """Both at once: this one was made from `other.rules`."""
         return replace(
             self,
             checks=other.checks + self.checks,
@@ -42,13 +67,13 @@ class Suspect:
         )
 
 
-def suspects(call: Call) -> Iterator[Suspect]:
+def mistakes(told: Rules) -> Iterator[Mistake]:
     """The usual mistakes, the simplest first; only those that would make a difference to this call."""
-    yield from _dropped(call)
-    yield from _scales(call)
-    yield from _masks(call)
-    yield from _heads(call)
-    yield from _softmax(call)
+    yield from _dropped(told)
+    yield from _scales(told)
+    yield from _masks(told)
+    yield from _heads(told)
+    yield from _softmax(told)
 
 
 def capped(score: Expr | None) -> bool:
@@ -56,28 +81,28 @@ def capped(score: Expr | None) -> bool:
     return score is not None and any(isinstance(node, Op) and node.name == "tanh" for node in walk(score))
 
 
-def _dropped(call: Call) -> Iterator[Suspect]:
-    if call.score is not None:
-        name = "softcap" if capped(call.score) else "bias"
-        yield Suspect(
+def _dropped(told: Rules) -> Iterator[Mistake]:
+    if told.score is not None:
+        name = "softcap" if capped(told.score) else "bias"
+        yield Mistake(
             (name,),
             f"scores without the {name}",
             f"the implementation takes no {name}, or drops the argument",
             f"use an implementation that takes it, or apply the {name} to the scores before the mask",
-            replace(call, score=None),
+            replace(told, score=None),
         )
-    if call.sinks is not None:
-        yield Suspect(
+    if told.sinks is not None:
+        yield Mistake(
             ("sinks",),
             "a softmax without its sinks",
             "the implementation drops the sinks",
             "add the sinks to the denominator: out · exp(lse − logaddexp(lse, sink))",
-            replace(call, sinks=None),
+            replace(told, sinks=None),
         )
 
 
-def _scales(call: Call) -> Iterator[Suspect]:
-    s, D = call.scale, call.q.shape[2] if call.q is not None else 1
+def _scales(told: Rules) -> Iterator[Mistake]:
+    s, D = told.scale, told.depth
     known = [
         (1.0, "no scale", "the scale was left out"),
         (
@@ -93,149 +118,144 @@ def _scales(call: Call) -> Iterator[Suspect]:
     ]
     for value, does, cause in known:
         if not math.isclose(value, s, rel_tol=1e-6):
-            yield scaled(call, value, does, cause)
+            yield scaled(told, value, does, cause)
 
 
-def scaled(call: Call, value: float, does: str, cause: str) -> Suspect:
+def scaled(told: Rules, value: float, does: str, cause: str) -> Mistake:
     """The call with another scale."""
-    return Suspect(
+    return Mistake(
         ("scale",),
-        f"{does}: {value:.6g} where {call.scale:.6g} was asked",
+        f"{does}: {value:.6g} where {told.scale:.6g} was asked",
         cause,
-        f"multiply q·k by {call.scale:.6g}, once",
-        replace(call, scale=value),
+        f"multiply q·k by {told.scale:.6g}, once",
+        replace(told, scale=value),
     )
 
 
-def _masks(call: Call) -> Iterator[Suspect]:
-    K, Q = call.shape[2], call.shape[1]
-    if call.mask is None:
-        yield Suspect(
+def _masks(told: Rules) -> Iterator[Mistake]:
+    K, Q = told.keys, told.queries
+    if told.mask is None:
+        yield Mistake(
             ("mask",),
             "a causal mask where none was asked",
             "the implementation is causal by default",
             "say is_causal=False",
-            replace(call, mask=causal()),
+            replace(told, mask=causal()),
         )
         return
     one = "a bound is off by one: < where ≤ belongs, or a diagonal counted from 1"
     fit = "compare the first rows with what the mask allows, and move the bound"
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "no mask at all",
         "the mask is dropped, or is_causal is overridden",
         "pass the mask on to the kernel",
-        replace(call, mask=None),
+        replace(told, mask=None),
     )
     for start, words in ((0, "top left: row 0 at key 0"), (K - Q, "bottom right: the last row at the last key")):
-        for kind, rule in (("the mask", call.mask), ("a causal mask", causal())):
-            if start != call.start:
-                yield Suspect(
+        for kind, rule in (("the mask", told.mask), ("a causal mask", causal())):
+            if start != told.start:
+                yield Mistake(
                     ("alignment",),
                     f"{kind} aligned {words}",
                     f"{Q} rows over {K} keys have two ends, and the implementation begins at the other one",
-                    f"row 0 stands at position {call.start}: shift the mask by it",
-                    replace(call, start=start, mask=rule),
+                    f"row 0 stands at position {told.start}: shift the mask by it",
+                    replace(told, start=start, mask=rule),
                 )
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "a causal mask alone",
         "is_causal overrides the mask that was given",
         "merge causality into the mask, and pass one of them",
-        replace(call, mask=causal()),
+        replace(told, mask=causal()),
     )
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "a mask without causality",
         "is_causal was not passed on",
         "merge causality into the mask",
-        replace(call, mask=call.mask | ~causal()),
+        replace(told, mask=told.mask | ~causal()),
     )
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "a mask of which only the hidden keys are kept",
         "padding is masked, and nothing else",
         "merge padding and the rest of the mask with &",
-        call,
-        _weigh(lambda allowed: np.broadcast_to(allowed.any(-2, keepdims=True), allowed.shape)),
+        replace(told, weigh=_weigh(lambda allowed: np.broadcast_to(allowed.any(-2, keepdims=True), allowed.shape))),
     )
-    for does, rule in _off_by_one(call.mask, K):
-        yield Suspect(("mask",), f"a mask off by one: {does}", one, fit, replace(call, mask=rule))
-    yield Suspect(
-        ("mask",), "a causal mask without the row itself", one, fit, replace(call, mask=call.mask & (key < query))
+    for does, rule in _off_by_one(told.mask, K):
+        yield Mistake(("mask",), f"a mask off by one: {does}", one, fit, replace(told, mask=rule))
+    yield Mistake(
+        ("mask",), "a causal mask without the row itself", one, fit, replace(told, mask=told.mask & (key < query))
     )
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "the inverted mask",
         "true means 'hidden' to the caller and 'may attend' to the kernel, or the other way",
         "invert it: ~mask",
-        replace(call, mask=~call.mask),
+        replace(told, mask=~told.mask),
     )
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "a mask added as numbers 0 and 1",
         "booleans are added to the scores",
         "turn them into 0 and −infinity, or use where(mask, scores, −infinity)",
-        call,
-        _added,
+        replace(told, weigh=_added),
     )
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "scores that the mask sets to 0",
         "scores are multiplied by the mask before the softmax",
         "use where(mask, scores, −infinity)",
-        call,
-        _multiplied,
+        replace(told, weigh=_multiplied),
     )
-    yield Suspect(
+    yield Mistake(
         ("mask",),
         "a mask that comes after the softmax",
         "weights are set to 0 when they are already normalised",
         "mask the scores before the softmax",
-        call,
-        _late,
+        replace(told, weigh=_late),
     )
 
 
-def _heads(call: Call) -> Iterator[Suspect]:
-    H, G = call.shape[0], call.groups
-    if 1 < G < H and call.k is not None and call.v is not None:
+def _heads(told: Rules) -> Iterator[Mistake]:
+    H, G = told.heads, told.groups
+    if 1 < G < H:
         tiled = np.arange(H) % G
         cause, mend = (
             "keys and values are repeated as blocks (repeat, tile, expand) where each should be repeated in place",
             "use repeat_interleave: head h reads key head h // (H / G)",
         )
-        yield Suspect(
+        yield Mistake(
             ("groups",),
             f"query head h over key head h mod {G} where h // {H // G} was asked",
             cause,
             mend,
-            replace(call, k=call.k[tiled], v=call.v[tiled]),
+            replace(told, key_heads=told.key_heads[tiled], value_heads=told.value_heads[tiled]),
         )
-    if G > 1 and call.k is not None and call.v is not None:
-        for what in ("k", "v"):
-            yield Suspect(
+    if G > 1:
+        for what, heads in (("k", "key_heads"), ("v", "value_heads")):
+            yield Mistake(
                 ("heads",),
                 f"{what} of the next head",
                 "heads are counted from another start",
                 "count heads from 0",
-                replace(call, **{what: np.roll(getattr(call, what), -1, 0)}),
+                replace(told, **{heads: np.roll(getattr(told, heads), -1)}),
             )
 
 
-def _softmax(call: Call) -> Iterator[Suspect]:
+def _softmax(told: Rules) -> Iterator[Mistake]:
     # Seen only in texts so short that all rows are read.
-    yield Suspect(
+    yield Mistake(
         ("softmax",),
         "a softmax over the queries",
         "the softmax runs along the wrong axis",
         "softmax over the last axis, the keys",
-        call,
-        _over_queries,
+        replace(told, weigh=_over_queries),
     )
 
 
-def _weigh(change) -> Weigh:
+def _weigh(change: Callable[[np.ndarray], np.ndarray]) -> Weigh:
     return lambda scores, allowed, sinks: normalised(scores, change(allowed), sinks)
 
 

@@ -1,32 +1,29 @@
-"""Declared: what the layer that made a call says about its attention: in the notes of the run, or on the module
-itself.
-"""
+"""What the layer that made a call says about its attention: in the notes of the run, or on the module itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...common.arrays import read_array
-from ...lens.runs.call import Call
+from ...common.module_settings import layer_settings, setting
+from ...lens import Call
 
 __all__ = ["Declared", "declared", "has_norms", "layer_of", "scaled_before"]
 
-SCALES = ("scaling", "scale", "softmax_scale")
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
 ROWS, FEWEST = 64, 4  # rows whose lengths are compared, and below which they tell nothing
 STEADY = 0.005  # lengths are in one proportion, up to the rounding of 16-bit numbers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """What is known; None is unknown. causal: the layer calls itself causal · window: keys that a row sees, itself
-    included ·
-    groups: heads of keys and values · sinks: whether the layer has some · configured: whether a configuration came with
-    the module.
+    included · groups: heads of keys and values · sinks: its own, or whether it has some · configured: whether a
+    configuration came with the module.
     """
 
     scale: float | None = None
@@ -51,28 +48,19 @@ def layer_of(call: Call, module) -> Any:
 
 def declared(call: Call, module=None) -> Declared:
     """What the notes of the call say, and where they are silent, the module."""
-    layer = layer_of(call, module)
-    config = getattr(layer, "config", None)
-    own = (
-        {} if config is None else vars(config)
-    )  # not by attribute: configurations that vary by layer refuse to be asked
-    notes = call.notes
-    sinks: Any = getattr(layer, "sinks", None)
+    layer, notes = layer_of(call, module), call.notes
+    known = layer_settings(layer)
+    causal = notes.get("causal")
+    sinks = notes.get("sinks") if known.sinks is None else read_array(known.sinks.detach().float().cpu(), "sinks")
     return Declared(
-        _number(*([notes.get("scale")] if layer is None else (getattr(layer, name, None) for name in SCALES))),
-        _number(
-            notes.get("softcap"), getattr(layer, "attn_logit_softcapping", None), own.get("attn_logit_softcapping")
-        ),
-        _whole(notes.get("window"), _window(layer, own)),
-        next(
-            (flag for flag in (notes.get("causal"), getattr(layer, "is_causal", None)) if isinstance(flag, bool)), None
-        ),
-        _whole(notes.get("groups"), getattr(layer, "num_key_value_heads", None), own.get("num_key_value_heads")),
-        read_array(sinks.detach().float().cpu(), "sinks")
-        if hasattr(sinks, "detach")
-        else _has_sinks(layer) or notes.get("sinks"),
-        config is not None or getattr(module, "config", None) is not None,
-        bool(notes.get("training", getattr(layer, "training", False))),
+        scale=_number(notes.get("scale") if layer is None else known.scale),
+        softcap=_number(notes.get("softcap"), known.softcap),
+        window=_whole(notes.get("window"), known.window, known.configured_window),
+        causal=causal if isinstance(causal, bool) else known.causal,
+        groups=_whole(notes.get("groups"), known.groups),
+        sinks=True if known.sinks is None and _has_sinks(layer) else sinks,
+        configured=setting(layer, "config") is not None or setting(module, "config") is not None,
+        training=bool(notes.get("training", known.training)),
     )
 
 
@@ -131,13 +119,6 @@ def _factor(found: np.ndarray, lengths: Iterable[np.ndarray]) -> float | None:
         if np.ptp(ratio) <= STEADY * ratio.mean():
             return float(ratio.mean())
     return None
-
-
-def _window(layer, own: Mapping[str, Any]) -> int | None:
-    """The layer's own window, or that of its configuration where this is meant for the layer."""
-    kinds, at = own.get("layer_types"), getattr(layer, "layer_idx", None)
-    everywhere = kinds is None or (isinstance(at, int) and at < len(kinds) and kinds[at] == "sliding_attention")
-    return getattr(layer, "sliding_window", own.get("sliding_window") if everywhere else None)
 
 
 def _has_sinks(layer) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
+from ...language.added_masks import hides
 from ...language.expr import Var, walk
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...lens import Call, Run
 from ..finding import SEVERITIES, Finding
 from .expected_output import rows_to_read
 from .known_mistakes import capped
@@ -20,7 +19,6 @@ __all__ = ["alignment", "mask"]
 
 CELLS = 1 << 22  # of a mask that is read
 CLOSE = 1e-3  # what is added to a score is 0 or 1 within this
-LEAST = 2.0**-149  # of float32, above 0
 
 
 def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
@@ -35,7 +33,7 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
     heads = range(call.shape[0] if apart else 1)
     rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
     answers = [
-        _band(run, number, call, (head,) if apart else (), rows, _seen(call, rows, head), known.window)
+        _band(run, number, call, (head,) if apart else (), rows=rows, seen=_seen(call, rows, head), window=known.window)
         for head in heads
     ]
     found = [answer for answer in answers if isinstance(answer, Finding)]
@@ -54,12 +52,12 @@ def _seen(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
     later = seen & (np.arange(call.shape[2])[None, :] > (call.start + rows)[:, None])
     added = replace(call, q=np.zeros_like(call.q)).scores(rows, None, [head])[0]
     weights = call.weights(rows, None, [head])[0]
-    gone = (added[later] < math.log(LEAST)) & (weights[later] < LEAST)
+    gone = hides(added[later], 0) & (weights[later].astype(np.float32) == 0)
     return seen & ~later if gone.all() else seen
 
 
 def _band(
-    run: Run, number: int, call: Call, heads: tuple[int, ...], rows: np.ndarray, seen: np.ndarray, window: int | None
+    run: Run, number: int, call: Call, heads: tuple[int, ...], *, rows: np.ndarray, seen: np.ndarray, window: int | None
 ) -> Finding | bool:
     """What these rows see, against the keys up to their own: whether it is that, and otherwise which mistake it is."""
     K = call.shape[2]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...lens import Call, Run
 from ..finding import Finding, Passed, Result
 from .expected_output import roundoff, rows_to_read
 from .wording import concluded, place

@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...common.module_settings import setting, settings_of
+from ...lens import Call, Run
 from ..finding import Finding
 from .layer_settings import declared, has_norms, layer_of, scaled_before
 from .wording import place, shape_of
@@ -109,10 +109,9 @@ def _unusual(run: Run, number: int, call: Call, module, acts: float) -> Finding 
 
 def _configured(layer, acts: float) -> bool:
     """Whether a number of the layer's configuration that has to do with scales is this one, or 1 over its root."""
-    own = getattr(layer, "config", None)
     known = [
         float(value)
-        for name, value in ({} if own is None else vars(own)).items()
+        for name, value in settings_of(setting(layer, "config")).items()
         if isinstance(value, int | float) and value > 0 and any(word in name for word in ("scal", "multiplier", "mup"))
     ]
     return any(math.isclose(acts, number, rel_tol=CLOSE) for value in known for number in (value, value**-0.5))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...lens import Run
-from ...lens.runs.call import Call
+from ...common.dtypes import FLOATS
+from ...lens import Call, Run
 from ..finding import Finding, Result
 from .expected_output import roundoff, rows_to_read, unit
 from .layer_settings import declared
@@ -135,11 +135,9 @@ def _held(given: np.ndarray) -> tuple[str, float]:
     """The dtype of 16 bits that holds all these weights as they are, and how it rounds; their own where there is
     none.
     """
-    import ml_dtypes
-
     own = str(given.dtype), unit(given.dtype)
-    for name in ("bfloat16", "float16"):
+    for row in sorted((row for row in FLOATS.values() if row.bits == 16), key=lambda row: row.digits):
         with np.errstate(over="ignore"):
-            if (given.astype(getattr(ml_dtypes, name, name)).astype(given.dtype) == given).all():
-                return name, max(own[1], unit(name))
+            if (given.astype(row.numpy).astype(given.dtype) == given).all():
+                return row.name, max(own[1], row.roundoff)
     return own

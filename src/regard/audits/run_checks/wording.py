@@ -1,4 +1,4 @@
-"""Words: places, numbers and lists of heads as findings say them."""
+"""Wording: places and lists as findings say them."""
 
 from __future__ import annotations
 

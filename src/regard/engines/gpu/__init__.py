@@ -1,12 +1,7 @@
-"""Attention on other devices, such as graphics cards: planned and lowered here, computed by torch's kernels or in
-tiles.
-"""
+"""Attention on other devices, such as graphics cards: planned and lowered here, computed by torch or in tiles."""
 
-from .block_mask import SIZE
 from .choose import choose, why_not
-from .device_call import Call
-from .entry import attention, stats, weights
+from .device_call import DeviceCall
+from .entry import attend, explained, statistics, weights
 
-__all__ = ["TILE", "Call", "attention", "choose", "stats", "weights", "why_not"]
-
-TILE = (SIZE, SIZE)  # rows and keys of what a plan for a card visits
+__all__ = ["DeviceCall", "attend", "choose", "explained", "statistics", "weights", "why_not"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ...common.errors import Reason, Refused, did_you_mean, refuse
+from ...common.errors import refuse
+from ..choice import known, possible
 from . import flex, sdpa
-from .device_call import Call
+from .device_call import DeviceCall
 
 __all__ = ["ENGINES", "choose", "why_not"]
 
@@ -18,7 +19,7 @@ REASONS = {
 }
 
 
-def choose(call: Call, engine: str = "auto", lse: bool = False) -> tuple[str, list[str]]:
+def choose(call: DeviceCall, engine: str = "auto", lse: bool = False) -> tuple[str, list[str]]:
     """The engine that will run and why; a named engine that cannot is refused with all its reasons.
 
     The library kernels let NaN and infinity pass through a mask inside the blocks that they visit (0 · NaN is NaN). So
@@ -27,7 +28,7 @@ def choose(call: Call, engine: str = "auto", lse: bool = False) -> tuple[str, li
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)
-    >>> choose(Call.of(q, k, v, mask=rg.causal()))
+    >>> choose(DeviceCall.of(q, k, v, mask=rg.causal()))
     ('sdpa', ["plain or causal: torch's fused kernels compute it"])
     """
     if engine in ("jit", "reference"):
@@ -38,29 +39,9 @@ def choose(call: Call, engine: str = "auto", lse: bool = False) -> tuple[str, li
             expected=f"one of auto, {', '.join(ENGINES)}",
             fix="move q, k and v: tensor.cpu()",
         )
-    if not isinstance(engine, str) or engine not in ("auto", *ENGINES):
-        raise refuse(
-            "attention",
-            "no such engine",
-            given=f"engine={engine!r}",
-            expected=f"one of auto, {', '.join(ENGINES)}",
-            fix=did_you_mean(str(engine), ("auto", *ENGINES)),
-        )
+    known(engine, ENGINES, "attention")
     if engine != "auto":
-        against = why_not(call, engine, lse)
-        if against:
-            raise Refused(
-                "attention",
-                [
-                    Reason(
-                        f"engine {engine!r} cannot do this",
-                        given=reason,
-                        expected="a problem that this engine takes",
-                        fix='use engine="auto"',
-                    )
-                    for reason in against
-                ],
-            )
+        possible(engine, why_not(call, engine, lse), "attention")
         return engine, ["asked for by name"]
     passed: list[str] = []
     for name in ENGINES:
@@ -74,12 +55,12 @@ def choose(call: Call, engine: str = "auto", lse: bool = False) -> tuple[str, li
     raise AssertionError("tiles takes every call")
 
 
-def why_not(call: Call, engine: str, lse: bool) -> list[str]:
+def why_not(call: DeviceCall, engine: str, lse: bool) -> list[str]:
     """Every reason why an engine cannot solve the call; empty if it can."""
     return {"sdpa": lambda: sdpa.why_not(call, lse), "flex": lambda: flex.why_not(call), "tiles": list}[engine]()
 
 
-def _finite(call: Call) -> bool:
+def _finite(call: DeviceCall) -> bool:
     """Whether nothing could leak: a masked key or value, and in a backward pass a query."""
     if call.q.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise refuse(

@@ -1,5 +1,5 @@
-"""Call: what one call of attention asks where its tensors lie: the checked problem without numbers, and the tensors
-beside it.
+"""DeviceCall: what one call of attention asks where its tensors lie: the checked problem without numbers, and the
+tensors beside it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.arrays import as_tensor, device_of, is_tensor, read_array
+from ...common.arrays import as_tensor, device_of, is_tensor, read_array, stand_in
+from ...common.dtypes import LISTED, torch_dtypes, torch_real
 from ...common.errors import Reason, Refused
 from ...language.expr import Expr, Table, tables_of
-from ...language.problem import FLOATS, Problem
+from ...language.problem import Problem
 
-__all__ = ["Call", "stand_in", "tables_on"]
+__all__ = ["DeviceCall", "tables_on"]
 
 Tables = dict[Table, torch.Tensor]
-
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 _copies: weakref.WeakKeyDictionary[Table, dict[torch.device, torch.Tensor]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class DeviceCall:
     """One checked call: q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · sinks (H, S) or None, on one device.
 
     problem: the same call with stand-ins for q, k, v and sinks, arrays of their shapes without numbers: checks, rules,
@@ -44,10 +43,10 @@ class Call:
     @property
     def real(self) -> torch.dtype:
         """What sums are made in, and lse: float32, or float64 for float64 tensors."""
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+        return torch_real(self.q.dtype)
 
     @classmethod
-    def of(cls, q, k, v, *, sinks=None, where="attention", **asked) -> Call:
+    def of(cls, q, k, v, *, sinks=None, where="attention", **asked) -> DeviceCall:
         """The checked call, or `Refused` with all reasons at once; v=None asks about weights only."""
         reasons: list[Reason] = []
         for name, value in (("q", q), ("k", k), ("v", v), ("sinks", sinks)):
@@ -72,17 +71,6 @@ class Call:
         if sinks is not None and sinks.ndim == 1:
             sinks = sinks[:, None]
         return cls(problem, q, k, v, sinks, tables_on(q.device, problem.mask, problem.score))
-
-
-def stand_in(tensor: torch.Tensor) -> np.ndarray:
-    """An array of the tensor's shape and dtype whose elements are one and the same.
-
-    >>> found = stand_in(torch.zeros(1000, 64, device="meta", dtype=torch.float16))
-    >>> found.shape, found.dtype, found.strides
-    ((1000, 64), dtype('float16'), (0, 0))
-    """
-    dtype = read_array(torch.empty(0, dtype=tensor.dtype), "attention").dtype
-    return np.broadcast_to(np.zeros((), dtype), tuple(tensor.shape))
 
 
 def tables_on(device: torch.device, *rules: Expr | None) -> Tables:
@@ -122,12 +110,12 @@ def _tensor(name: str, value, q, reasons: list[Reason]) -> None:
                 fix=f"move it: torch.as_tensor({name}, device=q.device)",
             )
         )
-    elif value.dtype not in DTYPES or value.layout != torch.strided:
+    elif value.dtype not in torch_dtypes() or value.layout != torch.strided:
         reasons.append(
             Reason(
                 f"{name} cannot be read",
                 given=f"{value.dtype}, {value.layout}",
-                expected=f"{FLOATS}, with plain strides",
+                expected=f"{LISTED}, with plain strides",
                 fix=f"convert it: {name}.float(), {name}.to_dense()",
             )
         )

@@ -1,4 +1,4 @@
-"""What the functions people call do with tensors that are not on the CPU."""
+"""What the functions people call do with tensors that are not on the CPU; cpu.py is the same for those that are."""
 
 from __future__ import annotations
 
@@ -7,61 +7,67 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.arrays import device_of
-from ...common.errors import did_you_mean, refuse
-from ...language.measures import asked
+from ...common.arrays import device_of, stand_in
+from ...language.checks.arguments import Arguments, picked
+from ...language.measures import asked as question
+from ..choice import Explained, known
 from . import flex, sdpa
 from . import tiles as streamed
+from .block_mask import SIZE
 from .choose import choose
-from .device_call import Call, stand_in
-from .statistics import statistics
+from .device_call import DeviceCall
+from .statistics import statistics as answers
 from .statistics import weights as weights_of
 
-__all__ = ["attention", "stats", "weights"]
+__all__ = ["attend", "explained", "statistics", "weights"]
 
 
-def attention(q, k, v, *, engine: str = "auto", wanted: int = 1, **given) -> tuple[torch.Tensor, ...]:
-    """out, or out and lse (wanted=2), of one call, with gradients; arguments as for `regard.attention`, tensors of any
-    one device.
+def attend(
+    q, k, v, asked: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+) -> tuple[torch.Tensor, ...]:
+    """(out,) or (out, lse) of one call; torch's own autograd knows the gradients, so `differentiate` is not asked.
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)
-    >>> attention(q, k, v, mask=rg.causal(), engine="tiles")[0].round(decimals=2)[0]
+    >>> attend(q, k, v, Arguments(mask=rg.causal()), "tiles")[0].round(decimals=2)[0]
     tensor([1., 0., 0.])
     """
-    call = Call.of(q, k, v, gradients=True, **given)
-    name, _ = choose(call, engine, lse=wanted == 2)
+    call = DeviceCall.of(q, k, v, **asked._asdict(), where=where, gradients=True)
+    name, _ = choose(call, engine, lse=lse)
     found: tuple[Any, ...] = {"sdpa": sdpa, "flex": flex, "tiles": streamed}[name].attend(call)
-    return tuple(each.reshape(*call.problem.lead, *each.shape[2:]) for each in found[:wanted])
+    shaped = tuple(each.reshape(*call.problem.lead, *each.shape[2:]) for each in found[: 1 + lse])
+    return shaped if out is None else (out.copy_(found[0]), *shaped[1:])
 
 
 @torch.no_grad()
-def weights(call: Call, rows: np.ndarray, keys: np.ndarray) -> torch.Tensor:
-    """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in q's dtype."""
-    return weights_of(
-        call, *(torch.from_numpy(np.ascontiguousarray(part)).to(call.q.device) for part in (rows, keys))
-    ).to(call.q.dtype)
+def weights(q, k, asked: Arguments, rows, keys) -> torch.Tensor:
+    """The weights of chosen rows and keys, (…, H, rows, keys) in q's dtype."""
+    call = DeviceCall.of(q, k, None, **asked._asdict(), where="attention_weights")
+    parts = picked(rows, keys, call.problem.dims)
+    some = [torch.from_numpy(np.ascontiguousarray(np.atleast_1d(part))).to(q.device) for part in parts]
+    found = weights_of(call, *some).to(q.dtype)
+    return found.reshape(*call.problem.lead, *parts[0].shape, *parts[1].shape)
 
 
 @torch.no_grad()
-def stats(q, k, of, *, engine: str = "auto", sinks=None, **given) -> dict[str, Any]:
-    """The answers by name, shaped as the caller's tensors are; arguments as for `attention_stats`."""
-    if engine not in ("auto", "tiles"):
-        raise refuse(
-            "attention_stats",
-            "no such engine for tensors on a device",
-            given=f"engine={engine!r}",
-            expected="auto or tiles",
-            fix=did_you_mean(str(engine), ("auto", "tiles")),
-        )
-    call = Call.of(q, k, None, sinks=sinks, where="attention_stats", **given)
-    question = asked(
-        stand_in(q), stand_in(k), of, sinks=None if sinks is None else stand_in(sinks), device=device_of(q), **given
-    )
+def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:
+    """The answers by name, shaped as the caller's tensors are."""
+    known(engine, ("tiles",), "attention_stats", "no such engine for tensors on a device")
+    call = DeviceCall.of(q, k, None, **asked._asdict(), where="attention_stats")
+    sinks = None if asked.sinks is None else stand_in(asked.sinks)
+    rest = asked._replace(sinks=sinks)._asdict()
+    checked = question(stand_in(q), stand_in(k), of, device=device_of(q), **rest)
 
     def shaped(value):
         if isinstance(value, tuple):
             return type(value)(*map(shaped, value))
         return value.reshape(*call.problem.lead, *value.shape[2:])
 
-    return {name: shaped(value) for name, value in statistics(question, call).items()}
+    return {name: shaped(value) for name, value in answers(checked, call).items()}
+
+
+def explained(q, k, v, asked: Arguments, engine="auto") -> Explained:
+    """What `attend` would do."""
+    call = DeviceCall.of(q, k, v, **asked._asdict(), where="explain")
+    name, why = choose(call, engine)
+    return Explained(call.problem, name, why, (SIZE, SIZE), skips=True)

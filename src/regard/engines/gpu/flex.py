@@ -10,7 +10,7 @@ import torch
 from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
 from .block_mask import block_mask
-from .device_call import Call
+from .device_call import DeviceCall
 from .lowering import mask_of, score_of, whole_of
 
 __all__ = ["attend", "compiled", "rules", "why_not"]
@@ -19,7 +19,7 @@ DEVICES = ("cuda", "xpu")
 LEAST_DEPTH = 16  # of the compiled kernels: shallower queries and values are filled up with zeros
 
 
-def why_not(call: Call) -> list[str]:
+def why_not(call: DeviceCall) -> list[str]:
     """Every reason why FlexAttention cannot solve the call; empty if it can."""
     problem, reasons = call.problem, []
     if call.q.device.type not in DEVICES:
@@ -33,7 +33,7 @@ def why_not(call: Call) -> list[str]:
     return reasons
 
 
-def attend(call: Call, run: Callable | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def attend(call: DeviceCall, run: Callable | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (B, H, Q, E), lse (B, H, Q)) by the compiled kernels, or by `run`, which takes what flex_attention takes.
 
     Sinks are logits in the denominator only, so they rescale what the kernel gives: out · σ(lse − s), where s = ln Σ
@@ -64,7 +64,7 @@ def attend(call: Call, run: Callable | None = None) -> tuple[torch.Tensor, torch
     return (out * share[..., None]).to(out.dtype), torch.where(empty, sink, torch.logaddexp(some, sink))
 
 
-def rules(call: Call) -> tuple[Callable | None, Callable | None]:
+def rules(call: DeviceCall) -> tuple[Callable | None, Callable | None]:
     """The mask and the score as FlexAttention asks them: of a row, counted from 0, instead of a position."""
     problem, whole = call.problem, whole_of(call.problem)
     mask = mask_of(problem, {table: tensor.detach() for table, tensor in call.tables.items()}, whole)
@@ -99,7 +99,7 @@ def compiled(mask: str, score: str) -> Callable:
     return torch.compile(types.FunctionType(code, _run.__globals__, code.co_name, None, None), fullgraph=True)
 
 
-def _run(q, k, v, score_mod, block_mask, scale, enable_gqa, return_aux):
+def _run(q, k, v, *, score_mod, block_mask, scale, enable_gqa, return_aux):
     return flex_attention(
         q, k, v, score_mod=score_mod, block_mask=block_mask, scale=scale, enable_gqa=enable_gqa, return_aux=return_aux
     )

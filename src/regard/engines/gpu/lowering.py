@@ -18,9 +18,9 @@ import torch
 
 from ...language.analysis import deciding, ranges_of
 from ...language.expr import Const, Expr, Op, Read, Table, Var, tables_of, walk
-from ...language.interning import known
 from ...language.intervals import Interval
 from ...language.problem import Problem
+from ...language.tree.interning import known
 from .device_call import Tables
 
 __all__ = ["LOWERED", "lower", "mask_of", "score_of", "whole_of"]

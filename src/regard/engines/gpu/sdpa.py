@@ -8,14 +8,14 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from ...language.masks import causal
-from .device_call import Call
+from .device_call import DeviceCall
 
 __all__ = ["attend", "why_not"]
 
 FUSED = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
 
 
-def why_not(call: Call, lse: bool) -> list[str]:
+def why_not(call: DeviceCall, lse: bool) -> list[str]:
     """Every reason why SDPA's fused kernels cannot solve the call; empty if they can. lse: whether lse is wanted."""
     problem, reasons = call.problem, []
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
@@ -37,7 +37,7 @@ def why_not(call: Call, lse: bool) -> list[str]:
     return reasons or _unfused(call)
 
 
-def attend(call: Call) -> tuple[torch.Tensor, None]:
+def attend(call: DeviceCall) -> tuple[torch.Tensor, None]:
     """softmax(scale · q kᵀ) v, all keys or the causal ones; the plain form, which builds the matrix, is locked out."""
     k, v, form = _asked(call)
     given: dict = {"scale": call.problem.scale, "enable_gqa": call.q.shape[1] != k.shape[1]}
@@ -51,7 +51,7 @@ def attend(call: Call) -> tuple[torch.Tensor, None]:
         return scaled_dot_product_attention(call.q, k, v, **given), None
 
 
-def _asked(call: Call) -> tuple[torch.Tensor, torch.Tensor, str]:
+def _asked(call: DeviceCall) -> tuple[torch.Tensor, torch.Tensor, str]:
     """The keys and values that the rows see together, and how: all of them, causally from the first key, or to the
     last.
     """
@@ -62,11 +62,11 @@ def _asked(call: Call) -> tuple[torch.Tensor, torch.Tensor, str]:
     return k, v, "from the first key" if keys == Q else "to the last key"
 
 
-def _sees_all(call: Call) -> bool:
+def _sees_all(call: DeviceCall) -> bool:
     return bool((call.problem.query_start >= call.k.shape[2] - 1).all())
 
 
-def _keys(call: Call) -> int | None:
+def _keys(call: DeviceCall) -> int | None:
     """How many keys the rows see together, so that the last row stands at the last of them; None where there is no such
     number.
     """
@@ -77,7 +77,7 @@ def _keys(call: Call) -> int | None:
     return first + Q if not others and 0 <= first <= K - Q else None
 
 
-def _unfused(call: Call) -> list[str]:
+def _unfused(call: DeviceCall) -> list[str]:
     """Why no fused kernel takes tensors of this kind, on a device that has some."""
     if call.q.device.type != "cuda":
         return []

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...language.measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, edges
-from .device_call import Call, tables_on
+from .device_call import DeviceCall, tables_on
 from .lowering import POSITIONS, lower
 from .tile_softmax import (
     INFINITY,
@@ -33,7 +33,7 @@ from .tile_softmax import (
 __all__ = ["statistics", "weights"]
 
 
-def weights(call: Call, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+def weights(call: DeviceCall, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in the dtype of sums; dropout has
     fallen on them.
     """
@@ -50,10 +50,10 @@ def weights(call: Call, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     return found
 
 
-class Seen:
+class RowWeights:
     """Some rows over all keys that they visit: scores s, the keys, denominators, weights p."""
 
-    def __init__(self, call: Call, rows: Rows, found: Block):
+    def __init__(self, call: DeviceCall, rows: Rows, found: Block):
         self.s, self.variables, self.allowed = found.s, found.variables, found.allowed
         self.alone = denominator(found.s)
         self.below = with_sinks(call, rows, self.alone)
@@ -71,7 +71,7 @@ class Seen:
         return torch.where(below.total.isnan(), torch.nan, torch.where(self.allowed, p * value, 0).sum(-1))
 
 
-def statistics(question: Asked, call: Call) -> dict[str, Any]:
+def statistics(question: Asked, call: DeviceCall) -> dict[str, Any]:
     """Every measure by name: tensors or tuples of tensors, in the dtype of sums and int64, their shapes beginning with
     (B, H).
     """
@@ -87,7 +87,7 @@ def statistics(question: Asked, call: Call) -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for rows, parts in [*tiles(call, K)] or [(Rows(slice(None), slice(None), slice(None), 1, slice(0, 0)), [])]:
-        seen = Seen(call, rows, _together(rules, rows, parts))
+        seen = RowWeights(call, rows, _together(rules, rows, parts))
         if parts:
             received[rows.batch, rows.heads, seen.keys] += seen.p.sum(-2)
         for each in question.measures:
@@ -129,7 +129,7 @@ def _put(found: dict[str, Any], name: str, value: Any, rows: Rows, Q: int, lead:
         target[rows.place] = part
 
 
-def _pool(sums: list[torch.Tensor], measure: PooledMap, rows: Rows, seen: Seen, Q: int, K: int) -> None:
+def _pool(sums: list[torch.Tensor], measure: PooledMap, rows: Rows, seen: RowWeights, Q: int, K: int) -> None:
     """Adds rows to the sums and maxima of a map's cells."""
     total, largest = (part[rows.batch, rows.heads] for part in sums)
     device, p = seen.p.device, seen.p
@@ -143,19 +143,19 @@ def _pool(sums: list[torch.Tensor], measure: PooledMap, rows: Rows, seen: Seen, 
     largest.scatter_reduce_(2, row[:, None].expand(cells.shape), cells, "amax")
 
 
-def _entropy(seen: Seen, _: Measure) -> torch.Tensor:
+def _entropy(seen: RowWeights, _: Measure) -> torch.Tensor:
     """−Σ p ln p over the keys, where 0 ln 0 = 0."""
     return seen.weigh(-torch.log(torch.where(seen.p == 0, 1, seen.p)))
 
 
-def _distance(seen: Seen, _: Measure) -> Distance:
+def _distance(seen: RowWeights, _: Measure) -> Distance:
     """Mean and variance of query − key, as if there were no sinks."""
     p, away = shares(seen.s, seen.alone), (seen.variables[3] - seen.keys).to(seen.s)
     mean = seen.weighed(p, seen.alone, away)
     return Distance(mean, seen.weighed(p, seen.alone, (away - mean[..., None]) ** 2))
 
 
-def _best(seen: Seen, order: torch.Tensor, count: int) -> Top:
+def _best(seen: RowWeights, order: torch.Tensor, count: int) -> Top:
     """Weights and keys at the places in `order`, filled up to `count`."""
     room = (0, count - order.shape[-1])
     there = torch.nn.functional.pad(seen.allowed.gather(-1, order), room)
@@ -164,21 +164,21 @@ def _best(seen: Seen, order: torch.Tensor, count: int) -> Top:
     return Top(torch.where(nan, torch.nan, torch.where(there, weight, 0)), torch.where(there & ~nan, key, -1))
 
 
-def _top(seen: Seen, measure) -> Top:
+def _top(seen: RowWeights, measure) -> Top:
     """The keys of the largest scores, the first key where two are equal."""
     order = torch.argsort(seen.s, dim=-1, descending=True, stable=True)[..., : measure.count]
     return _best(seen, order, measure.count)
 
 
-def _maximum(seen: Seen, _: Measure) -> Maximum:
+def _maximum(seen: RowWeights, _: Measure) -> Maximum:
     return Maximum(*(part[..., 0] for part in _best(seen, seen.s.argmax(-1, keepdim=True), 1)))
 
 
-def _range(seen: Seen, _: Measure) -> Range:
+def _range(seen: RowWeights, _: Measure) -> Range:
     return Range(torch.where(seen.allowed, seen.s, INFINITY).amin(-1), seen.s.amax(-1))
 
 
-def _counts(seen: Seen, _: Measure) -> Counts:
+def _counts(seen: RowWeights, _: Measure) -> Counts:
     return Counts(*(each.sum(-1) for each in (seen.allowed, seen.s.isnan(), seen.s == INFINITY)))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from ..plan import plan
-from .device_call import Call
+from .device_call import DeviceCall
 from .dropout import factors
 from .lowering import mask_of, score_of, whole_of
 
@@ -47,7 +47,7 @@ INFINITY = float("inf")
 class Rules:
     """The rules of a call as functions of tensors: mask, score (None where there is none), and dropout."""
 
-    def __init__(self, call: Call):
+    def __init__(self, call: DeviceCall):
         self.call = call
         self.whole = whole_of(call.problem)
         self.mask = mask_of(call.problem, call.tables, self.whole)
@@ -78,11 +78,11 @@ class Rows(NamedTuple):
         """Where they stand in (B, H, Q, …)."""
         return self.batch, self.heads, self.rows
 
-    def of(self, tensor: torch.Tensor, call: Call) -> torch.Tensor:
+    def of(self, tensor: torch.Tensor, call: DeviceCall) -> torch.Tensor:
         """Their part of (B, H, Q, …), in the dtype of sums."""
         return tensor[self.batch, self.heads][:, :, self.rows].to(call.real)
 
-    def per_head(self, tensor: torch.Tensor, keys: Part, call: Call) -> torch.Tensor:
+    def per_head(self, tensor: torch.Tensor, keys: Part, call: DeviceCall) -> torch.Tensor:
         """Keys or values as each query head reads them, (B, H, N, …), in the dtype of sums."""
         return tensor[self.batch, self.groups][:, :, keys].to(call.real).repeat_interleave(self.copies, 1)
 
@@ -115,14 +115,14 @@ def block(rules: Rules, rows: Rows, keys: Part, mixed: bool = True) -> Block:
     return Block(s, variables)
 
 
-def rows_at_once(call: Call, keys: int) -> int:
+def rows_at_once(call: DeviceCall, keys: int) -> int:
     """Rows whose scores over so many keys are held at once: a power of two."""
     B, H = call.q.shape[:2]
     most = max(ROOM // max(B * H * keys, 1), 1)
     return min(1 << (most.bit_length() - 1), ROWS)
 
 
-def tiles(call: Call, keys: int = 0) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
+def tiles(call: DeviceCall, keys: int = 0) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
     """Each tile of query rows, and what it visits by the Plan: (keys, mixed), in the order of the keys.
 
     keys: over how many keys at once the caller holds the scores of a tile, by default WIDE.
@@ -168,12 +168,12 @@ def denominator(s: torch.Tensor) -> Denominator:
     return Denominator(top, torch.exp(s - some_number(top)[..., None]).sum(-1))
 
 
-def nothing(shape, call: Call) -> Denominator:
+def nothing(shape, call: DeviceCall) -> Denominator:
     zero = torch.zeros(shape, dtype=call.real, device=call.q.device)
     return Denominator(zero - INFINITY, zero)
 
 
-def with_sinks(call: Call, rows: Rows, below: Denominator) -> Denominator:
+def with_sinks(call: DeviceCall, rows: Rows, below: Denominator) -> Denominator:
     """The denominator once the sinks are in it."""
     if call.sinks is None or not call.sinks.shape[1]:
         return below
@@ -209,7 +209,7 @@ def some_number(top: torch.Tensor) -> torch.Tensor:
 class Sum:
     """Σ p · x over blocks of x: an infinity or NaN in x is seen by those who attend it, and by no others (law 6)."""
 
-    def __init__(self, shape, call: Call, spoiled: bool):
+    def __init__(self, shape, call: DeviceCall, spoiled: bool):
         self.plain = torch.zeros(shape, dtype=call.real, device=call.q.device)
         self.marks = torch.zeros_like(self.plain) if spoiled else None
 

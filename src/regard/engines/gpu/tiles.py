@@ -10,21 +10,21 @@ from torch.autograd.function import once_differentiable
 from ...language.analysis import adjoints
 from ...language.expr import Read, Table
 from ...language.expr import score as the_score
-from .device_call import Call
+from .device_call import DeviceCall
 from .lowering import lower
 from .tile_softmax import Block, Denominator, Rules, Sum, block, hostile, left_over, shares, summed, tiles
 
 __all__ = ["attend"]
 
 
-def attend(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+def attend(call: DeviceCall) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (B, H, Q, E), lse (B, H, Q)) of which gradients lead back to q, k, v, sinks and the tables."""
     return _Streamed.apply(call, call.q, call.k, call.v, call.sinks, *call.tables.values())
 
 
 class _Streamed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, call: Call, q, k, v, sinks, *tables):
+    def forward(ctx, call: DeviceCall, q, k, v, sinks, *tables):
         out, below = _forward(call)
         ctx.problem, ctx.read = call.problem, tuple(call.tables)
         ctx.save_for_backward(q, k, v, sinks, *tables, out, *below)
@@ -35,7 +35,7 @@ class _Streamed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dout, dlse):
         q, k, v, sinks, *tables, out, top, total = ctx.saved_tensors
-        call = Call(ctx.problem, q, k, v, sinks, dict(zip(ctx.read, tables, strict=True)))
+        call = DeviceCall(ctx.problem, q, k, v, sinks, dict(zip(ctx.read, tables, strict=True)))
         learned = [table for table, needed in zip(ctx.read, ctx.needs_input_grad[5:], strict=True) if needed]
         dq, dk, dv, dsinks, dtables = _backward(call, out, Denominator(top, total), dout, dlse, learned)
         found = (dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None if sinks is None else dsinks.to(sinks.dtype))
@@ -49,7 +49,7 @@ class _Streamed(torch.autograd.Function):
         )
 
 
-def _forward(call: Call) -> tuple[torch.Tensor, Denominator]:
+def _forward(call: DeviceCall) -> tuple[torch.Tensor, Denominator]:
     """out in the dtype of sums, and the denominators."""
     B, H, Q, _ = call.q.shape
     rules = Rules(call)
@@ -65,7 +65,7 @@ def _forward(call: Call) -> tuple[torch.Tensor, Denominator]:
     return out.found, Denominator(top, total)
 
 
-def _backward(call: Call, out, below: Denominator, dout, dlse, learned: list[Table]):
+def _backward(call: DeviceCall, out, below: Denominator, dout, dlse, learned: list[Table]):
     """dS = P ∘ (dP − δ + dlse) with dP = dout vᵀ and δ = Σ dout · out, tile by tile; in the dtype of sums."""
     dout = torch.zeros_like(out) if dout is None else dout
     spoiled = hostile(call.q, call.k, call.v, dout)

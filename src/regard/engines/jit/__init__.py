@@ -9,7 +9,7 @@ code/       expressions and loops as machine code
 run/        a kernel on several threads
 """
 
-from .code.target import host
+from .code.target import description, host
 from .engine import Recipe, Saved, keep, recipe_of, run, solve, tile_shape, why_not
 from .gradients import kept, pull_back
 from .run import threads
@@ -17,6 +17,7 @@ from .run import threads
 __all__ = [
     "Recipe",
     "Saved",
+    "description",
     "host",
     "keep",
     "kept",

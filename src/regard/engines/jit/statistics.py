@@ -46,15 +46,25 @@ from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
 
-__all__ = ["Call", "Cells", "called", "pooled_by_lse", "statistics"]
+__all__ = ["Cells", "Runner", "pooled_by_lse", "statistics"]
 
 
-class Call(NamedTuple):
-    """What both kernels are called for."""
+_frames: Memo[Frame] = Memo(64)
+
+
+class Runner(NamedTuple):
+    """Runs both kernels over one problem: what they share are its tiles and its plan."""
 
     problem: Problem
     shape: Tiling
     plan: Plan
+
+    @classmethod
+    def of(cls, problem: Problem, shape: Tiling) -> Runner:
+        """The problem is planned here."""
+        if shape.folded:  # keys are counted per head, so heads do not share lanes
+            shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
+        return cls(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
 
     @property
     def room(self) -> int:
@@ -65,21 +75,63 @@ class Call(NamedTuple):
         """So many numbers per row of whole tiles, for a kernel to fill."""
         return np.empty((*self.problem.q.shape[:2], count, self.room), dtype)
 
+    def frame(self, sets: tuple[Expr, ...]) -> Frame:
+        """What the kernels are written for."""
+        problem, start = self.problem, self.problem.query_start
+        unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k))
+        sizes = (*problem.dims.values(), problem.dtype, self.shape, unit)
+        rest = (*sizes, plain(problem), start.min(), start.max(), host())
+        return _frames((problem.mask, problem.score, *sets), rest, lambda: self._framed(sets, unit))
+
+    def _framed(self, sets: tuple[Expr, ...], unit: tuple[bool, ...]) -> Frame:
+        problem = self.problem
+        mask, score = engine.rules(problem)
+        shape, constants, tables = signature(mask, score, *sets)
+        # The integers of the sets of keys have to fit too.
+        every = functools.reduce(operator.and_, sets, everything() if mask is None else mask)
+        spec = engine.specify(replace(problem, mask=every), self.shape, False, (*unit, True, True))
+        return Frame(replace(spec, shape=shape, mask=mask is not None), host(), mask, score, sets, constants, tables)
+
+    def run(
+        self,
+        name: str,
+        frame: Frame,
+        *,
+        detail: Any,
+        write: Callable,
+        memory: dict[str, int],
+        tasks: int,
+        own: dict[str, Any],
+    ) -> None:
+        """Compiles and runs a kernel. detail: what it is specialised to besides its frame; own: its own slots, in their
+        order.
+        """
+        problem = self.problem
+        kernel = build.compiled(repr((frame.spec, name, detail)), frame.target, write, name)
+        counter = np.zeros(1, np.int64)
+        begin = pack(problem, self.plan, [], [], next=counter, tasks=tasks)
+        more = [address(value) if isinstance(value, np.ndarray) else value for value in own.values()]
+        block = np.concatenate([begin, np.array(more + leaves(frame.constants, frame.tables), np.int64)])
+        B, H, _, D = problem.q.shape
+        work = B * H // len(self.plan.order) * visited(self.plan) * self.plan.rows * D
+        workers = 1 if work < engine.SMALL else min(threads.count(), tasks)
+        launch(kernel, block, Memory.total(memory), workers, (self, frame, counter, own))
+
 
 def statistics(question: Asked) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B,
     H).
     """
     problem = question.problem
-    call = called(problem, tiling(problem))
+    runner = Runner.of(problem, tiling(problem))
     with np.errstate(all="ignore"):
-        rows = RowSums(call, question)
+        rows = RowSums(runner, question)
         found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
         received = [measure.name for measure in question.of_kind("received")]
         maps: list[PooledMap | None] = list(question.of_kind("pooled"))
         for picture in maps or [None] * len(received):  # one pass each; the first also counts what keys receive
             cells = Cells(picture.rows, picture.columns, problem.dims["Q"], problem.dims["K"]) if picture else None
-            columns, total, most = by_keys(call, rows.top_room, rows.peak, bool(received), cells)
+            columns, total, most = by_keys(runner, rows.top_room, rows.peak, bool(received), cells)
             found |= dict.fromkeys(received, columns)
             if picture:
                 area = np.outer(
@@ -90,60 +142,14 @@ def statistics(question: Asked) -> dict[str, Any]:
     return {measure.name: found[measure.name] for measure in question.measures}
 
 
-def called(problem: Problem, shape: Tiling) -> Call:
-    """The problem with its plan."""
-    if shape.folded:  # keys are counted per head, so heads do not share lanes
-        shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
-    return Call(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
-
-
-_frames: Memo[Frame] = Memo(64)
-
-
-def framed(call: Call, sets: tuple[Expr, ...]) -> Frame:
-    """What the kernels of a call are written for."""
-    problem, start = call.problem, call.problem.query_start
-    unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k))
-    rest = (*problem.dims.values(), problem.dtype, call.shape, unit, plain(problem), start.min(), start.max(), host())
-    return _frames((problem.mask, problem.score, *sets), rest, lambda: _framed(call, sets, unit))
-
-
-def _framed(call: Call, sets: tuple[Expr, ...], unit: tuple[bool, ...]) -> Frame:
-    problem = call.problem
-    mask, score = engine.rules(problem)
-    shape, constants, tables = signature(mask, score, *sets)
-    # The integers of the sets of keys have to fit too.
-    every = functools.reduce(operator.and_, sets, everything() if mask is None else mask)
-    spec = engine.specify(replace(problem, mask=every), call.shape, False, (*unit, True, True))
-    return Frame(replace(spec, shape=shape, mask=mask is not None), host(), mask, score, sets, constants, tables)
-
-
-def run(
-    call: Call, frame: Frame, name: str, detail: Any, write: Callable, memory: dict[str, int], tasks: int, own: dict
-) -> None:
-    """Compiles and runs a kernel. detail: what it is specialised to besides its frame; own: its own slots, in their
-    order.
-    """
-    problem = call.problem
-    kernel = build.compiled(repr((frame.spec, name, detail)), frame.target, write, name)
-    counter = np.zeros(1, np.int64)
-    begin = pack(problem, call.plan, [], [], next=counter, tasks=tasks)
-    more = [address(value) if isinstance(value, np.ndarray) else value for value in own.values()]
-    block = np.concatenate([begin, np.array(more + leaves(frame.constants, frame.tables), np.int64)])
-    B, H, _, D = problem.q.shape
-    work = B * H // len(call.plan.order) * visited(call.plan) * call.plan.rows * D
-    workers = 1 if work < engine.SMALL else min(threads.count(), tasks)
-    launch(kernel, block, Memory.total(memory), workers, (call, frame, counter, own))
-
-
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 class RowSums:
     """What the first kernel found about every row, and what follows from it for all measures."""
 
-    def __init__(self, call: Call, question: Asked):
-        problem = call.problem
+    def __init__(self, runner: Runner, question: Asked):
+        problem = runner.problem
         kinds = {measure.kind for measure in question.measures}
         masses = list(question.of_kind("mass"))
         best = [1] * ("maximum" in kinds) + [measure.count for measure in question.of_kind("top")]
@@ -155,19 +161,27 @@ class RowSums:
             "range" in kinds,
             "counts" in kinds,
         )
-        frame = framed(call, tuple(measure.keys for measure in masses))
-        found = {name: call.empty(count, dtype) for name, (count, dtype, _) in sums.kept(problem.real).items()}
-        tasks = call.plan.order.shape[1] * math.prod(problem.q.shape[:2])
+        frame = runner.frame(tuple(measure.keys for measure in masses))
+        found = {name: runner.empty(count, dtype) for name, (count, dtype, _) in sums.kept(problem.real).items()}
+        tasks = runner.plan.order.shape[1] * math.prod(problem.q.shape[:2])
         own = {f"sum_{name}": array for name, array in found.items()}
-        run(call, frame, "rows", sums, lambda: rows_kernel(frame, sums), rows_memory(frame, sums), tasks, own)
-        self.call, self.unit, self.top_room = call, factors(problem)[2], found["maximum"][:, :, 0]
+        runner.run(
+            "rows",
+            frame,
+            detail=sums,
+            write=lambda: rows_kernel(frame, sums),
+            memory=rows_memory(frame, sums),
+            tasks=tasks,
+            own=own,
+        )
+        self.problem, self.unit, self.top_room = problem, factors(problem)[2], found["maximum"][:, :, 0]
         self.sums = {name: array[..., : problem.dims["Q"]] for name, array in found.items()}
         self.place = {measure.name: number for number, measure in enumerate(masses)}
         self._weigh()
 
     def _weigh(self) -> None:
         """The denominator, total · exp(top), with sinks; peak: the largest weight."""
-        problem, keys_top = self.call.problem, self.of("maximum") * self.unit
+        problem, keys_top = self.problem, self.of("maximum") * self.unit
         self.top, self.total = keys_top, self.of("total")
         if problem.sinks is not None:
             sinks = problem.sinks.astype(np.float64)[:, :, None]  # (H, S, 1)
@@ -265,20 +279,20 @@ class Cells(NamedTuple):
 
 
 def by_keys(
-    call: Call, top: np.ndarray, peak: np.ndarray, received: bool, cells: Cells | None
+    runner: Runner, top: np.ndarray, peak: np.ndarray, received: bool, cells: Cells | None
 ) -> tuple[np.ndarray, ...]:
     """What each key receives (B, H, K), and sums and maxima in cells (B, H, rows, columns); zeros where one is not
     asked.
 
     A weight is exp((s − top) · unit) · peak, s in the kernel's units: top (B, H, whole tiles) in real, peak (B, H, Q).
     """
-    B, H, Q, K = (call.problem.dims[letter] for letter in "BHQK")
-    real = call.problem.real
+    B, H, Q, K = (runner.problem.dims[letter] for letter in "BHQK")
+    real = runner.problem.real
     lines, columns, height, width = cells or Cells(0, 0, Q, K)
     parts = max(1, width // (CELL * max(columns, 1)))
     fine = parts * columns  # ⌊part · width / fine⌋ is the edge of a column whenever it should be
     sums, total, most = np.zeros((B, H, K)), np.zeros((B, H, lines, fine)), np.zeros((B, H, lines, fine), real)
-    room = np.zeros((B, H, call.room), real)
+    room = np.zeros((B, H, runner.room), real)
     room[..., :Q] = peak
     # Every range holds whole columns, and enough keys to be worth a task.
     borders = edges(width, fine)[:: -(-BLOCK * fine // width)] if fine else np.arange(0, K, BLOCK)
@@ -288,7 +302,7 @@ def by_keys(
         "row_peak": room,
         "ranges": len(borders) - 1,
         "borders": borders,
-        "visitors": visitors(call.plan, BLOCK),
+        "visitors": visitors(runner.plan, BLOCK),
         "received": sums,
         "map_rows": lines,
         "map_columns": fine,
@@ -298,32 +312,31 @@ def by_keys(
         "cell_most": most,
     }
     assert tuple(own) == SLOTS
-    frame, pooled = framed(call, ()), cells is not None
+    frame, pooled = runner.frame(()), cells is not None
     tasks = B * H * (len(borders) - 1)
-    run(
-        call,
-        frame,
+    runner.run(
         "keys",
-        (received, pooled),
-        lambda: keys_kernel(frame, received, pooled),
-        keys_memory(frame),
-        tasks,
-        own,
+        frame,
+        detail=(received, pooled),
+        write=lambda: keys_kernel(frame, received, pooled),
+        memory=keys_memory(frame),
+        tasks=tasks,
+        own=own,
     )
     total, most = (array.reshape(B, H, lines, columns, parts) for array in (total, most))
     total, most = total.sum(-1), most.max(-1, initial=0)
     return sums, total, np.where(np.isnan(total), np.nan, most)
 
 
-def pooled_by_lse(call: Call, lse: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+def pooled_by_lse(runner: Runner, lse: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     """Sums and maxima of the weights exp(score − lse) in each cell, where the logarithms of the denominators, (B, H,
     Q), are known.
 
     One pass. Rows with lse −inf have no weights; those with NaN or +inf are NaN wherever they attend.
     """
-    top = np.zeros((*lse.shape[:2], call.room), call.problem.real)
+    top = np.zeros((*lse.shape[:2], runner.room), runner.problem.real)
     with np.errstate(all="ignore"):
-        top[..., : lse.shape[2]] = np.where(np.isfinite(lse), lse, 0).astype(np.float64) / factors(call.problem)[2]
+        top[..., : lse.shape[2]] = np.where(np.isfinite(lse), lse, 0).astype(np.float64) / factors(runner.problem)[2]
         peak = np.where(np.isneginf(lse), 0, np.where(np.isfinite(lse), 1, np.nan))
-        _, total, most = by_keys(call, top, peak, False, cells)
+        _, total, most = by_keys(runner, top, peak, False, cells)
     return total, most

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
+from ...language.masks import dense
 from ..runs.call import Call
 from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
 from ..runs.labels import visible
@@ -73,7 +74,9 @@ def heatmap(
     >>> len(figure.axes)  # two heads and the legend
     3
     """
-    pictures, names, keyed = _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax)
+    pictures, names, keyed = _pictures(
+        what, call, heads, rows=rows, keys=keys, tokens=tokens, mask=mask, cells=cells, scale=scale, ax=ax
+    )
     scale = scale or ("near" if keyed <= SHORT else "log")
     from matplotlib import pyplot  # what is heavy loads after the arguments are known to be good
 
@@ -100,7 +103,7 @@ def heatmap(
     return figure
 
 
-def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tuple[list[Picture], list[str], int]:
+def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) -> tuple[list[Picture], list[str], int]:
     """The pictures that are wanted, their titles, how many keys there are in all; or `Refused` with all reasons."""
     reasons = []
     if scale not in (None, *DECADES, "linear"):
@@ -181,7 +184,7 @@ def _asked(what, call, heads, rows, keys, tokens, mask, cells, scale, ax) -> tup
     if queries is None and tokens is not None and Q == K:
         queries = tokens
     top, left = (range(count)[slice(None) if part is None else part] for part, count in parts.values())
-    found = [picture(shown, head % H, top, left, cells, queries, tokens) for head in listed]
+    found = [picture(shown, head % H, top, left, cells, queries=queries, words=tokens) for head in listed]
     label = shown.name or "attention"
     return (
         found,
@@ -202,8 +205,6 @@ def _given(weights, mask) -> Call:
             expected="floats (Q, K) or (H, Q, K)",
             fix="give one batch entry: weights[0]",
         )
-    from ...language.masks import dense
-
     allowed = None if mask is None else np.asarray(mask, bool)
     if allowed is not None and not all(a in (1, b) for a, b in zip(allowed.shape[::-1], held.shape[::-1])):
         raise refuse(

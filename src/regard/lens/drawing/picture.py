@@ -1,4 +1,4 @@
-"""Picture: a part of one head's matrix, pooled to at most so many cells a side, as heatmaps for paper and terminal show
+"""A part of one head's matrix, pooled to at most so many cells a side, as heatmaps for paper and terminal show
 it.
 """
 
@@ -47,6 +47,7 @@ def picture(
     rows: range,
     keys: range,
     cells: int,
+    *,
     queries: Sequence[str] | None = None,
     words: Sequence[str] | None = None,
 ) -> Picture:
@@ -60,11 +61,11 @@ def picture(
     return Picture(
         found.share,
         codes,
-        rows.start,
-        keys.start,
-        len(rows) / height,
-        len(keys) / width,
-        tuple(queries[rows.start : rows.stop]) if queries is not None and single[0] else None,
-        tuple(words[keys.start : keys.stop]) if words is not None and single[1] else None,
-        exact,
+        top=rows.start,
+        left=keys.start,
+        rows=len(rows) / height,
+        columns=len(keys) / width,
+        queries=tuple(queries[rows.start : rows.stop]) if queries is not None and single[0] else None,
+        keys=tuple(words[keys.start : keys.stop]) if words is not None and single[1] else None,
+        exact=exact,
     )

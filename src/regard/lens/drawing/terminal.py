@@ -57,10 +57,10 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     console.print(_line("rows are attention calls (layers), columns are heads", dim=True))
     console.print()
     call = run.calls[choice.call]
-    told = " · ".join(
+    figures = " · ".join(
         f"{name} {_figure(name, value[choice.head])}" for name, value in call.figures.items() if name in BLOCKS
     )
-    console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), f" · {told}"))
+    console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), f" · {figures}"))
     console.print(_line(choice.why, dim=True))
     console.print()
     shown_matrix, row = (
@@ -87,7 +87,8 @@ def matrix(run: Run, call: int, head: int, console: Console) -> Text:
     drawn = _drawn(console) and console.color_system in ("256", "truecolor")
     named = max(Q, K) <= NAMED and console.width >= 12 + (2 if drawn else 1) * K
     most = NAMED if named else max(8, min(64, console.width - 2))
-    found = picture(shown, head, range(Q), range(K), most, run.axes[shown.queries].tokens if named else None)
+    names = run.axes[shown.queries].tokens if named else None
+    found = picture(shown, head, range(Q), range(K), most, queries=names)
     text = Text(no_wrap=True)
     decades = DECADES["near" if K <= SHORT else "log"]
     least = {3: "0.1 %", 6: "10⁻⁶"}[decades]

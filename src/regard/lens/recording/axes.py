@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..runs.axis import Axis
-from .recorded_call import Taken
+from .recorded_call import Recorded
 
 __all__ = ["Axes", "Seen"]
 
@@ -49,20 +49,16 @@ class Axes:
         self.needed = tuple(known) if needed else ()
         self.used: dict[str, Axis] = {}
 
-    def place(self, taken: Taken) -> tuple[str, str]:
+    def place(self, recorded: Recorded) -> tuple[str, str]:
         """The names of the axes along the rows and the keys of a call."""
-        Q, K = taken.sizes
-        if "windows" in taken.notes:
-            return self._windows(Q, taken.notes["windows"]), self._windows(K, taken.notes["windows"])
-        words = taken.name.lower()
-        preferred = self._preferred(words)
+        call, (_, Q, K) = recorded.call, recorded.call.shape
+        if "windows" in call.notes:
+            return self._windows(Q, call.notes["windows"]), self._windows(K, call.notes["windows"])
+        preferred = self._preferred(call.name.lower())
         queries = self._named(Q, preferred)
-        keys = (
-            queries
-            if Q == K and not taken.cross
-            else self._named(K, self._across(queries) if taken.cross else preferred)
-        )
-        return queries, keys
+        if recorded.cross:
+            return queries, self._named(K, self._across(queries))
+        return queries, queries if Q == K else self._named(K, preferred)
 
     def special(self, name: str) -> np.ndarray:
         return np.array(self.used[name].special)

@@ -1,4 +1,4 @@
-"""Doors: how `look` comes in, with a model or with any module."""
+"""How `look` comes in: with a model of transformers, or with any torch module."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...common.errors import refuse
+from ...torch.hf.load_model import Opened, opened
 from ...torch.observe.observer import arguments
 from ..runs.axis import Axis
 from ..runs.run import Run
 from .axes import Axes
+from .inputs import given_inputs, given_picture, given_text
 from .keeper import Asked
+from .run_model import record_model
 from .session import record_module
 
-__all__ = ["Asked", "of_model", "of_module"]
+__all__ = ["of_model", "of_module"]
 
 
 def of_module(model, inputs, tokens: Sequence[str] | None, asked: Asked) -> Run:
@@ -24,12 +27,8 @@ def of_module(model, inputs, tokens: Sequence[str] | None, asked: Asked) -> Run:
     return record_module(model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=None, asked=asked)
 
 
-def of_model(what, text, target, picture, inputs, tokenizer, generate: int, asked: Asked) -> Run:
+def of_model(what, asked: Asked, *, text, target, picture, inputs, tokenizer, generate: int) -> Run:
     """A model of transformers, opened or loaded."""
-    from ...torch.hf.load_model import Opened, opened
-    from .inputs import given_inputs, given_picture, given_text
-    from .run_model import record_model
-
     if isinstance(generate, bool) or not isinstance(generate, int) or generate < 0:
         raise refuse(
             "look",

@@ -1,6 +1,4 @@
-"""Giving: what a model is given, and the axes that follow from it: texts, pairs of texts, pictures, or inputs as they
-are.
-"""
+"""What a model is given, and the axes that follow from it: texts, pairs of texts, pictures, or inputs as they are."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...common.errors import refuse
 from ...torch.hf.load_model import Opened
@@ -40,8 +39,6 @@ def given_text(
 
     Refused: a text without a token in it, one longer than the model takes, an encoder–decoder without a target.
     """
-    import torch
-
     if opened.tokenizer is None:
         raise refuse(
             "look",
@@ -130,11 +127,11 @@ def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: boo
 def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tuple[list[list[int]], Axis]:
     """What the decoder reads: the token that it starts with, then the target but for the end."""
     config, tokenizer = opened.model.config, opened.tokenizer
-    told = (
+    starts = (
         getattr(owner, "decoder_start_token_id", None)
         for owner in (getattr(opened.model, "generation_config", None), config)
     )
-    start = next((token for token in told if token is not None), tokenizer.bos_token_id)
+    start = next((token for token in starts if token is not None), tokenizer.bos_token_id)
     if start is None:
         raise refuse(
             "look",

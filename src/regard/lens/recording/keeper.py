@@ -1,4 +1,4 @@
-"""Keeping: what is asked to be kept of a run, and the calls as they come, within the limit, in memory or on disk."""
+"""What is asked to be kept of a run, and the calls as they come, within the limit, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..runs.run import Run, Step
 from ..storage.byte_sizes import shown, size_of
 from ..storage.folder import Writer
 from .axes import Axes
-from .recorded_call import Taken, measured
-from .rules.generation import Growing
+from .passes import Growing
+from .recorded_call import Recorded, completed
 
 __all__ = ["Asked", "Keeper", "Passed", "keeping"]
 
@@ -75,59 +75,60 @@ class Keeper:
     held: int = 0
     values: bool | None = None
 
-    def take(self, taken: Taken) -> None:
-        """A call that is complete; one of a generation waits for the later passes."""
-        self._admit(taken)
-        self.names.add((taken.name, taken.layer))
+    def take(self, recorded: Recorded) -> None:
+        """A call that was made; one of a generation waits for the later passes."""
+        self._admit(recorded)
+        name = recorded.call.name
+        self.names.add((name, recorded.call.layer))
         if not self.rows:
-            self._keep(taken)
-        elif (taken.name, taken.nth) in self.growing:
-            self.growing[taken.name, taken.nth].add(taken)
+            self._keep(recorded)
+        elif (name, recorded.nth) in self.growing:
+            self.growing[name, recorded.nth].add(recorded)
         else:
-            self.growing[taken.name, taken.nth] = Growing(taken)
+            self.growing[name, recorded.nth] = Growing(recorded)
 
     def run(self, name: str, text: str, passed: Passed, steps: Sequence[Step], facts: dict[str, Any]) -> Run:
         """The run of everything that came. Refused: nothing came, or not from the layers that were asked for."""
         for each in self.growing.values():
             self._keep(each.joined())
         self._complain(name, passed)
-        told = {**facts, "entry": self.asked.entry, "left_out": passed.left_out, "values": bool(self.values)}
+        known = {**facts, "entry": self.asked.entry, "left_out": passed.left_out, "values": bool(self.values)}
         if self.asked.layers is not None:
-            told["layers"] = list(self.asked.layers)
+            known["layers"] = list(self.asked.layers)
         if self.writer is not None:
-            return self.writer.finish(name, text, self.axes.used, steps, told)
-        return Run(name, text, self.axes.used, tuple(self.calls), tuple(steps), told)
+            return self.writer.finish(name, text, self.axes.used, steps, known)
+        return Run(name, text, self.axes.used, tuple(self.calls), tuple(steps), known)
 
-    def _keep(self, taken: Taken) -> None:
-        queries, keys = self.axes.place(taken)
-        call = measured(taken, queries, keys, self.axes.special(keys), bool(self.values))
+    def _keep(self, recorded: Recorded) -> None:
+        queries, keys = self.axes.place(recorded)
+        call = completed(recorded, queries, keys, self.axes.special(keys), bool(self.values))
         self.calls.append(call if self.writer is None else self.writer.add(call))
 
-    def _admit(self, taken: Taken) -> None:
+    def _admit(self, recorded: Recorded) -> None:
         """Refuses before the memory or the disk is full: from the first call on, by the size that the whole will
         have.
         """
         limit = size_of(self.asked.limit, "look")
         if self.values is None:
-            times = max(1, self.alike(taken.name)) * max(1.0, self.rows / max(taken.sizes[0], 1))
+            times = max(1, self.alike(recorded.call.name)) * max(1.0, self.rows / max(recorded.call.shape[1], 1))
             self.values = (
-                taken.nbytes(True) * times <= min(VALUES, limit) if self.asked.values is None else self.asked.values
+                recorded.nbytes(True) * times <= min(VALUES, limit) if self.asked.values is None else self.asked.values
             )
-            predicted = int(taken.nbytes(self.values) * times)
+            predicted = int(recorded.nbytes(self.values) * times)
             if predicted > limit:
-                raise self._too_large(taken, predicted, "about ", limit)
-        self.held += taken.nbytes(self.values)
+                raise self._too_large(recorded, predicted, "about ", limit)
+        self.held += recorded.nbytes(self.values)
         if self.held > limit:
-            raise self._too_large(taken, self.held, "more than ", limit)
+            raise self._too_large(recorded, self.held, "more than ", limit)
 
-    def _too_large(self, taken: Taken, size: int, word: str, limit: int) -> Refused:
-        Q, K = taken.sizes
+    def _too_large(self, recorded: Recorded, size: int, word: str, limit: int) -> Refused:
+        _, Q, K = recorded.call.shape
         mend = "choose layers, as in layers=[0, 5], or raise limit="
         return refuse(
             "look",
             "the run would be larger than the limit",
             given=(
-                f"{word}{shown(size)}: {shown(taken.nbytes(bool(self.values)))} for {taken.name} with {Q} "
+                f"{word}{shown(size)}: {shown(recorded.nbytes(bool(self.values)))} for {recorded.call.name} with {Q} "
                 f"rows and {K} keys"
             ),
             expected=f"at most {shown(limit)}",

@@ -26,7 +26,7 @@ from ..storage.tensors import mapped
 from .axes import Axes
 from .keeper import Asked, Keeper, Passed, keeping
 from .provenance import facts, hash_of
-from .recorded_call import Taken
+from .recorded_call import Recorded, unmeasured
 from .token_text import fit, spelled
 
 __all__ = ["look_at_text"]
@@ -67,8 +67,8 @@ def look_at_text(text: str, asked: Asked) -> Run:
         _forward(weights, config, np.array(encoded.ids), asked, keeper, passed)
         # The file also counts the positions, 0, 1, 2, …, which transformers does not take for weights.
         held = [(name, str(array.dtype), array) for name, array in weights.items() if name != "embeddings.position_ids"]
-        told = {"implementation": ["regard"], "weights": hash_of(held)}
-        return keeper.run(DEFAULT, text, passed, (), {**facts(), **told})
+        known = {"implementation": ["regard"], "weights": hash_of(held)}
+        return keeper.run(DEFAULT, text, passed, (), {**facts(), **known})
 
 
 def _name(layer: int) -> str:
@@ -111,19 +111,19 @@ def _forward(
                 "causal": False,
             }
             keeper.take(
-                Taken(
-                    _name(layer),
-                    layer,
-                    0,
-                    0,
-                    np.ascontiguousarray(q),
-                    np.ascontiguousarray(k),
-                    np.ascontiguousarray(v),
-                    out,
-                    h,
-                    scale=scale,
-                    engine=f"regard {engine}",
-                    notes=notes,
+                Recorded(
+                    unmeasured(
+                        _name(layer),
+                        layer,
+                        q=np.ascontiguousarray(q),
+                        k=np.ascontiguousarray(k),
+                        v=np.ascontiguousarray(v),
+                        out=out,
+                        x=h,
+                        scale=scale,
+                        engine=f"regard {engine}",
+                        notes=notes,
+                    )
                 )
             )
         else:

@@ -1,8 +1,9 @@
-"""Observing: every attention call of a running model, taken as it happens and cut to one batch entry."""
+"""Every attention call of a running model, recorded as it happens and cut to one batch entry."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import itertools
 import sys
@@ -14,15 +15,18 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused
+from ...common.module_settings import layer_settings, setting
+from ...language.expr import Expr
 from ...language.problem import Problem
 from ...torch.hf.recorder import layer_number
 from ...torch.observe.describe import engine_of, problem_of
-from ...torch.observe.observer import CACHE, HF, SDPA, WRITTEN_OUT, Observer, Seen, module_of
+from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall
+from ...torch.observe.observer import Observer, module_of
 from .keeper import Passed
-from .recorded_call import Taken
+from .recorded_call import Recorded, unmeasured
 from .rules.handwritten import read_steps
 from .rules.one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
-from .tensor_layout import Layout, declared, numbers
+from .tensor_layout import Layout, numbers
 
 __all__ = ["Recorder"]
 
@@ -33,7 +37,7 @@ ELSEWHERE = (
 
 
 class Recorder(Observer):
-    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Taken`; what cannot be kept stands in
+    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Recorded`; what cannot be kept stands in
     `passed`.
 
     batch: entries that the model is given, where it is known. entry: the one that is looked at. wanted: which layers,
@@ -43,7 +47,7 @@ class Recorder(Observer):
     def __init__(
         self,
         model,
-        take: Callable[[Taken], None],
+        take: Callable[[Recorded], None],
         *,
         batch: int | None,
         entry: int,
@@ -78,131 +82,94 @@ class Recorder(Observer):
     def _begun(self, *_) -> None:
         self.turn += 1
 
-    def called(self, seen: Seen) -> None:
-        module = self.modules.get(seen.name) if seen.name in self.modules else self.top
-        number = layer_number(module, seen.name)
-        if self.wanted(seen.name, number):
+    def called(self, seen: ObservedCall) -> None:
+        module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
+        number = layer_number(module, seen.layer)
+        if self.wanted(seen.layer, number):
             turn = max(self.turn, 0)
-            nth = self.counted[turn, seen.name]
-            self.counted[turn, seen.name] += 1
+            nth = self.counted[turn, seen.layer]
+            self.counted[turn, seen.layer] += 1
             try:
-                found = self._taken(seen, module, number, turn, nth)
+                found = self._recorded(seen, module, number, nth)
             except Refused as refused:
-                self._leave_out(seen, "; ".join(f"{reason.what}: {reason.given}" for reason in refused.reasons))
+                found = "; ".join(f"{reason.what}: {reason.given}" for reason in refused.reasons)
+            if isinstance(found, str):
+                self.passed.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
             else:
-                if found is not None:
-                    self.take(found)
+                self.take(found)
         else:
-            self.passed.over.add(seen.name)
+            self.passed.over.add(seen.layer)
         if seen.trail is not None:
             self.lineage.forget(seen.trail)
-        seen.given, seen.out, seen.asked, seen.trail, seen.outside = {"q": None}, None, None, None, []
+        seen.let_go()
 
-    def _leave_out(self, seen: Seen, reason: str) -> None:
-        self.passed.left_out.append({"call": f"{seen.name}: {seen.kind}", "reason": reason})
-
-    def _taken(self, seen: Seen, module, number: int | None, turn: int, nth: int) -> Taken | None:
+    def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> Recorded | str:
+        """The call, cut to the batch entry; or why it cannot be kept."""
         _unpack(seen, module)
-        held = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
-        if seen.q is None or held[0] is None or held[1] is None:
-            self._leave_out(seen, "it has no keys or values of its own")
-            return None
+        keys, values = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
+        if seen.q is None or keys is None or values is None:
+            return "it has no keys or values of its own"
         layout = Layout.of(tuple(seen.q.shape), module, self.batch, self.entry)
         if self.batch is None:
             self.batch = layout.batch
         if self.entry >= self.batch:
-            self._leave_out(seen, f"there is no entry {self.entry} among {self.batch}")
-            return None
+            return f"there is no entry {self.entry} among {self.batch}"
         if layout.batch > 1 and layout.batch % self.batch:
-            self._leave_out(seen, f"a batch of {layout.batch}, where the model was given {self.batch} entries")
-            return None
-        q, k, v = layout.cut(seen.q), layout.cut(held[0]), layout.cut(held[1])
-        k, v = _grouped(k, v, module)
-        common: dict[str, Any] = {
-            "name": seen.name,
-            "layer": number,
-            "turn": turn,
-            "nth": nth,
-            "q": q.copy(),
-            "k": k.copy(),
-            "v": v.copy(),
-            "out": _out(seen, layout, tuple(seen.q.shape)),
-            "x": self._given(layout, q.shape[1]),
-            "cross": self._crosses(),
-        }
-        notes = {"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)}
-        if seen.kind == WRITTEN_OUT:
-            return self._written(seen, layout, common, notes)
-        problem = problem_of(seen, numbers=True) if seen.asked is None else seen.asked
+            return f"a batch of {layout.batch}, where the model was given {self.batch} entries"
+        q = layout.cut(seen.q)
+        k, v = _grouped(layout.cut(keys), layout.cut(values), module)
+        call = unmeasured(
+            seen.layer,
+            number,
+            q=q.copy(),
+            k=k.copy(),
+            v=v.copy(),
+            out=_out(seen, layout, tuple(seen.q.shape)),
+            x=self._given(layout, q.shape[1]),
+            notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)},
+        )
+        recorded = Recorded(call, nth, self._crosses())
+        if seen.kind != WRITTEN_OUT:
+            return self._with_rules(recorded, seen, layout)
+        return (
+            _with_windows_written(recorded, seen, layout) if layout.windows > 1 else _with_steps(recorded, seen, layout)
+        )
+
+    def _with_rules(self, recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
+        """The call with the rules that it was given, as they are for this batch entry."""
+        call, sizes, (q, k, _) = recorded.call, recorded.call.shape, recorded.qkv
+        notes = dict(call.notes)
+        problem = problem_of(seen) if seen.problem is None else seen.problem
         if problem.dropout is not None or seen.given.get("dropout_p"):
             notes["dropout"] = problem.dropout.rate if problem.dropout is not None else seen.given["dropout_p"]
         entry = min(self.entry, len(problem.query_start) - 1)
         start = int(problem.query_start[entry])
-        sizes = (q.shape[0], q.shape[1], k.shape[1])
         if layout.windows > 1:
-            each = (len(q), q.shape[1] // layout.windows, k.shape[1] // layout.windows)
-            inside, scored = window_rules(problem.mask, problem.score, layout.first, each, start)
-            return Taken(
-                **common,
-                mask=inside,
-                score=scored,
-                scale=problem.scale,
-                engine=_ran(seen, problem),
-                notes=notes | {"windows": layout.windows},
-            )
-        mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
-        mask, score = hidden(mask, score, sizes, start, abs(problem.scale) * _longest(q) * _longest(k))
-        if common["cross"] and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
-            start = 0  # rows of one text over keys of another
-        return Taken(
-            **common,
+            each = sizes[0], sizes[1] // layout.windows, sizes[2] // layout.windows
+            mask: Expr | None
+            mask, score = window_rules(problem.mask, problem.score, layout.first, each, start)
+            start, sinks = 0, None
+            notes["windows"] = layout.windows
+        else:
+            mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
+            largest = abs(problem.scale) * _longest(q) * _longest(k)
+            mask, score = hidden(mask, score, sizes, start, largest)
+            if recorded.cross and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
+                start = 0  # rows of one text over keys of another
+            sinks = None if problem.sinks is None else np.array(problem.sinks)
+        call = dataclasses.replace(
+            call,
             mask=mask,
             score=score,
             scale=problem.scale,
             start=start,
-            sinks=None if problem.sinks is None else np.array(problem.sinks),
+            sinks=sinks,
             engine=_ran(seen, problem),
             notes=notes,
         )
+        return dataclasses.replace(recorded, call=call)
 
-    def _written(self, seen: Seen, layout: Layout, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
-        """Rules where every step between the product and the softmax is known; the weights go along, to be compared."""
-        trail: Any = seen.trail
-        q, k = common["q"], common["k"]
-        start = 0 if common["cross"] else k.shape[1] - q.shape[1]
-        if layout.windows > 1:
-            return self._windows_written(layout, trail.weights, common, notes)
-        weights = layout.cut(trail.weights)[..., : k.shape[1]].copy()
-        rules = read_steps(trail, layout.beside, layout.heads, start)
-        notes |= {} if rules is not None else {"unread": "a step between product and softmax is not known"}
-        if rules is None:
-            return Taken(**common, weights=weights, engine="written out", notes=notes)
-        mask = None if rules.allowed is None else mask_of(rules.allowed, start)
-        return Taken(
-            **common,
-            mask=mask,
-            score=None if rules.score.scored and not rules.score.children else rules.score,
-            scale=rules.scale,
-            start=start,
-            sinks=rules.sinks,
-            weights=weights,
-            engine="written out",
-            notes=notes,
-        )
-
-    def _windows_written(self, layout: Layout, weights, common: dict[str, Any], notes: dict[str, Any]) -> Taken:
-        """The weights of windows one after the other; between windows there are none."""
-        Q, K = common["q"].shape[1] // layout.windows, common["k"].shape[1] // layout.windows
-        parts = layout.cut(weights)  # the rows of all windows, over the keys of one
-        whole = np.zeros((len(parts), layout.windows * Q, layout.windows * K), parts.dtype)
-        for window in range(layout.windows):
-            rows, keys = slice(window * Q, (window + 1) * Q), slice(window * K, (window + 1) * K)
-            whole[:, rows, keys] = parts[:, rows, :K]
-        mask, _ = window_rules(None, None, 0, (layout.heads, Q, K), 0)
-        more = {"windows": layout.windows, "unread": "windows of attention that is written out"}
-        return Taken(**common, mask=mask, weights=whole, engine="written out", notes=notes | more)
-
-    def _keys_of_cache(self, seen: Seen) -> tuple[Any, Any]:
+    def _keys_of_cache(self, seen: ObservedCall) -> tuple[Any, Any]:
         cache = seen.given["cache"]
         held = cache.held(self.entry)
         return (cache.keys(self.entry)[None], cache.values(self.entry)[None]) if held.start == 0 else (None, None)
@@ -237,7 +204,48 @@ class Recorder(Observer):
         return words == ["query", "key"] and pair[0] is not pair[1]
 
 
-def _unpack(seen: Seen, module) -> None:
+def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
+    """A call that was written out, with its rules where every step between the product and the softmax is known; the
+    weights go along, to be compared.
+    """
+    trail: Any = seen.trail
+    call, (_, Q, K) = recorded.call, recorded.call.shape
+    start = 0 if recorded.cross else K - Q
+    weights = layout.cut(trail.weights)[..., :K].copy()
+    rules = read_steps(trail, layout.beside, layout.heads, start)
+    if rules is None:
+        notes = {**call.notes, "unread": "a step between product and softmax is not known"}
+        call = dataclasses.replace(call, engine="written out", notes=notes)
+    else:
+        call = dataclasses.replace(
+            call,
+            mask=None if rules.allowed is None else mask_of(rules.allowed, start),
+            score=None if rules.score.scored and not rules.score.children else rules.score,
+            scale=rules.scale,
+            start=start,
+            sinks=rules.sinks,
+            engine="written out",
+        )
+    return dataclasses.replace(recorded, call=call, weights=weights)
+
+
+def _with_windows_written(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
+    """A call that was written out window by window: its weights; between windows there are none."""
+    trail: Any = seen.trail
+    call, (_, Q, K) = recorded.call, recorded.call.shape
+    Q, K = Q // layout.windows, K // layout.windows  # of one window
+    parts = layout.cut(trail.weights)  # the rows of all windows, over the keys of one
+    whole = np.zeros((len(parts), layout.windows * Q, layout.windows * K), parts.dtype)
+    for window in range(layout.windows):
+        rows, keys = slice(window * Q, (window + 1) * Q), slice(window * K, (window + 1) * K)
+        whole[:, rows, keys] = parts[:, rows, :K]
+    mask, _ = window_rules(None, None, 0, (layout.heads, Q, K), 0)
+    notes = {**call.notes, "windows": layout.windows, "unread": "windows of attention that is written out"}
+    call = dataclasses.replace(call, mask=mask, engine="written out", notes=notes)
+    return dataclasses.replace(recorded, call=call, weights=whole)
+
+
+def _unpack(seen: ObservedCall, module) -> None:
     """Takes apart what transformers packs for SDPA when one token is written: the heads of a group as rows of one
     head.
     """
@@ -266,15 +274,15 @@ def _grouped(k: np.ndarray, v: np.ndarray, module) -> tuple[np.ndarray, np.ndarr
 
 def _groups(module) -> tuple[int, int | None]:
     """How many heads share their keys, and how many heads there are, as a layer of transformers tells."""
-    copies = declared(module, "num_key_value_groups")
-    return copies if type(copies) is int else 1, declared(declared(module, "config"), "num_attention_heads")
+    copies = setting(module, "num_key_value_groups")
+    return copies if type(copies) is int else 1, setting(setting(module, "config"), "num_attention_heads")
 
 
 def _longest(vectors: np.ndarray) -> float:
     return float(np.sqrt(np.square(vectors, dtype=np.float64).sum(-1)).max(initial=0))
 
 
-def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
+def _out(seen: ObservedCall, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
     """What came out, (H, Q, E)."""
     if not hasattr(seen.out, "shape"):
         return None
@@ -284,7 +292,7 @@ def _out(seen: Seen, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | Non
     return layout.cut(out).copy()
 
 
-def _ran(seen: Seen, problem: Problem) -> str:
+def _ran(seen: ObservedCall, problem: Problem) -> str:
     """The engine that ran, as it calls itself."""
     name = engine_of(seen, problem)[0]
     return name if seen.kind not in (HF, CACHE) and not seen.kind.startswith("regard") else f"regard {name}"
@@ -292,22 +300,7 @@ def _ran(seen: Seen, problem: Problem) -> str:
 
 def _declared(module) -> dict[str, Any]:
     """What the layer says of itself."""
-    config = getattr(module, "config", None)
-    told = {
-        "scale": _first(module, "scaling", "scale", "softmax_scale"),
-        "softcap": _first(module, "attn_logit_softcapping") or _first(config, "attn_logit_softcapping"),
-        "window": _first(module, "sliding_window"),
-        "groups": _first(module, "num_key_value_heads") or _first(config, "num_key_value_heads"),
-    }
-    found = {name: value for name, value in told.items() if value is not None}
-    if isinstance(getattr(module, "is_causal", None), bool):
-        found["causal"] = module.is_causal
-    if isinstance(getattr(module, "sinks", None), torch.Tensor):
-        found["sinks"] = True
-    return found | ({"training": True} if getattr(module, "training", False) else {})
-
-
-def _first(owner, *names: str) -> float | int | None:
-    """The first of these attributes that is a number."""
-    values = (declared(owner, name) for name in names)
-    return next((value for value in values if isinstance(value, int | float) and not isinstance(value, bool)), None)
+    known = layer_settings(module)
+    notes: dict[str, Any] = {name: getattr(known, name) for name in ("scale", "softcap", "window", "groups", "causal")}
+    notes |= {"sinks": None if known.sinks is None else True, "training": known.training or None}
+    return {name: value for name, value in notes.items() if value is not None}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.errors import refuse
+from ...common.errors import first_line, refuse
 
 __all__ = ["patches_of", "pixels", "png"]
 
@@ -45,7 +45,7 @@ def _image(picture: Any) -> np.ndarray:
             raise refuse(
                 "look",
                 "the picture cannot be read",
-                given=f"{picture}: {str(error).splitlines()[0]}",
+                given=f"{picture}: {first_line(error)}",
                 expected="an image file",
                 fix="check the path, or convert it to PNG",
             ) from error

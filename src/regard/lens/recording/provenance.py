@@ -1,4 +1,4 @@
-"""Facts: what a run should know of itself: versions, the hash of the weights, when it was."""
+"""What a run should know of itself: versions, the hash of the weights, when it was recorded."""
 
 from __future__ import annotations
 

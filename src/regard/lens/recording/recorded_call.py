@@ -1,97 +1,80 @@
-"""One attention call as it was taken from a running model: its numbers for one batch entry, and the Call that it
-becomes.
+"""One attention call as it was recorded, and how it is completed: placed between two axes, measured, and compared with
+what came out of the model.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...language.expr import Expr
 from ..runs import figures
-from ..runs.call import Call
+from ..runs.call import ROWS, UNMEASURED, Call
 
-__all__ = ["COMPARED", "Taken", "checked", "measured"]
+__all__ = ["COMPARED", "Recorded", "checked", "completed", "unmeasured"]
 
 COMPARED = 1 << 18  # weights: a call with more is checked against the model in some of its rows
 ROUNDING = 0.02  # the most that 16-bit scores may move a weight before the weights themselves are kept
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
-    """A call of one batch entry; the fields are those of `Call`. turn: which pass of the model · nth: among the calls
-    of its layer.
+class Recorded:
+    """A call that is not `completed` yet, and what only the recording has to know of it.
 
-    cross: whether its keys come from somewhere else than its rows. weights (H, Q, K): the model's own, where it built
-    them.
+    nth: which of the calls that its layer makes in one pass · cross: whether its keys come from somewhere else than its
+    rows · weights (H, Q, K): the model's own, where it built them.
     """
 
-    name: str
-    layer: int | None
-    turn: int
-    nth: int
-    q: np.ndarray
-    k: np.ndarray
-    v: np.ndarray
-    out: np.ndarray | None = None
-    x: np.ndarray | None = None
-    mask: Expr | None = None
-    score: Expr | None = None
-    scale: float = 1.0
-    start: int = 0
-    sinks: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    engine: str = ""
+    call: Call
+    nth: int = 0
     cross: bool = False
-    notes: dict[str, Any] = field(default_factory=dict)
+    weights: np.ndarray | None = None
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """(Q, K)."""
-        return self.q.shape[1], self.k.shape[1]
+    def qkv(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """q, k and v, which every recorded call has."""
+        q, k, v = self.call.q, self.call.k, self.call.v
+        assert q is not None and k is not None and v is not None
+        return q, k, v
 
     def nbytes(self, values: bool) -> int:
-        """What the Call will hold, figures included."""
-        held = [self.q, self.k, self.sinks, *((self.v, self.x, self.out) if values else ())]
-        (H, Q), K = self.q.shape[:2], self.k.shape[1]
-        counted = 4 * H * ((len(figures.ROWS) + 2) * Q + K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
+        """What the completed call will hold, figures included."""
+        call, (H, Q, K) = self.call, self.call.shape
+        held = [call.q, call.k, call.sinks, *((call.v, call.x, call.out) if values else ())]
+        counted = 4 * H * ((len(ROWS) + 2) * Q + K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
         return counted + sum(part.nbytes for part in held if part is not None)
 
 
-def measured(taken: Taken, queries: str, keys: str, special: np.ndarray, values: bool) -> Call:
-    """The Call between two axes, with its figures, compared with what came out of the model. special (K,): keys that
-    are no words.
+def unmeasured(name: str, layer: int | None, **fields: Any) -> Call:
+    """A call from its q, k and rules, before its axes are named and anything is computed of it."""
+    return Call(name, layer, queries="", keys="", lse=UNMEASURED, **fields)
 
-    Where the model built its weights and the rules do not give them, the weights themselves are kept.
+
+def completed(recorded: Recorded, queries: str, keys: str, special: np.ndarray, values: bool) -> Call:
+    """The call between two axes, with its figures, compared with what came out of the model. special (K,): keys that
+    are no words.
     """
-    common: dict[str, Any] = {
-        "name": taken.name,
-        "layer": taken.layer,
-        "queries": queries,
-        "keys": keys,
-        "engine": taken.engine,
-        "mask": taken.mask,
-        "start": taken.start,
-        "v": taken.v,
-        "x": taken.x,
-        "out": taken.out,
-    }
-    rules: dict[str, Any] = {"score": taken.score, "scale": taken.scale, "sinks": taken.sinks}
-    call, why = None, taken.notes.get("unread")
-    if why is None:
-        found = figures.measured(taken.q, taken.k, special, mask=taken.mask, start=taken.start, **rules)
-        call = Call(**common, **rules, q=taken.q, k=taken.k, notes=taken.notes, **found)
-        if taken.weights is not None and not _gives(call, taken.weights):
-            call, why = None, "the rules that were read do not give the weights that the model used"
-    if call is None:
-        assert taken.weights is not None
-        found = figures.of_weights(taken.weights, special, mask=taken.mask, start=taken.start)
-        call = Call(**common, given=taken.weights, notes={**taken.notes, "unread": why}, **found)
+    placed = dataclasses.replace(recorded.call, queries=queries, keys=keys)
+    call = _measured(placed, recorded.weights, special)
     call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
     return call if values else dataclasses.replace(call, v=None, x=None, out=None)
+
+
+def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray) -> Call:
+    """The call with its figures. Where the model built its weights and the rules do not give them, the weights
+    themselves are kept.
+    """
+    why = call.notes.get("unread")
+    if why is None:
+        found = figures.with_figures(call, special)
+        if weights is None or _gives(found, weights):
+            return found
+        why = "the rules that were read do not give the weights that the model used"
+    notes = {**call.notes, "unread": why}
+    bare = dataclasses.replace(call, q=None, k=None, score=None, scale=1.0, sinks=None, given=weights, notes=notes)
+    return figures.with_figures(bare, special)
 
 
 def _gives(call: Call, weights: np.ndarray) -> bool:

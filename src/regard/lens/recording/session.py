@@ -1,4 +1,4 @@
-"""Session: a torch model runs once under the observer, its calls go to the keeper, and all of it becomes a Run."""
+"""One pass of a torch model under the observer: its calls go to the keeper, and all of it becomes a Run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...common.errors import Refused, refuse
+from ...common.errors import Refused, first_line, refuse
 from ...torch.hf import attention as hf
 from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
@@ -52,13 +52,13 @@ def record_module(
         recorder = Recorder(model, keeper.take, batch=batch, entry=asked.entry, wanted=asked.wants)
         with left_alone(model), recorder.recording():
             came = _called(call, name)
-        steps, told = ((), {}) if after is None else after(came, keeper)
+        steps, written = ((), {}) if after is None else after(came, keeper)
         known = (
             {}
             if owner is None
             else {"implementation": sorted(implementations(owner)), "weights": hash_of(weights_of(owner))}
         )
-        return keeper.run(name, text, recorder.passed, steps, {**facts(), **known, **told})
+        return keeper.run(name, text, recorder.passed, steps, {**facts(), **known, **written})
 
 
 def _called(call: Callable[[], Any], name: str) -> Any:
@@ -67,11 +67,10 @@ def _called(call: Callable[[], Any], name: str) -> Any:
     except Refused:
         raise
     except Exception as error:  # somebody else's code, which may fail in any way
-        line = (str(error).strip() or "without a word").splitlines()[0]
         raise refuse(
             "look",
             f"the model stopped with {type(error).__name__}",
-            given=f"{name}: {line[:200]}",
+            given=f"{name}: {first_line(error, 'without a word')[:200]}",
             expected="inputs that it takes",
             fix="regard.torch.trace(model, inputs) says where it stopped, and what it was given there",
         ) from error

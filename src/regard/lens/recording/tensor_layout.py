@@ -1,4 +1,4 @@
-"""Layout: where the batch and the heads are in the tensors of a call, and how one batch entry is cut out of them."""
+"""Where the batch and the heads are in the tensors of a call, and how one batch entry is cut out of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from ...common.arrays import is_tensor, read_array
+from ...common.module_settings import number_of_heads
 
-__all__ = ["Layout", "declared", "numbers", "weights_of"]
+__all__ = ["Layout", "numbers", "weights_of"]
 
 PLAIN = (
     torch.float32,
@@ -25,20 +26,11 @@ PLAIN = (
     torch.uint8,
     torch.bool,
 )
-HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 
 
 def numbers(value: Any) -> np.ndarray:
     """A tensor or array in this machine's memory; a view where it is there already."""
     return read_array(value.detach().cpu() if is_tensor(value) else value, "recording")
-
-
-def declared(owner: Any, name: str) -> Any:
-    """What an object says of itself; None where it says nothing, as configurations do whose layers differ."""
-    try:
-        return getattr(owner, name, None)
-    except RuntimeError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -61,10 +53,7 @@ class Layout:
         if len(lead) != 1:
             own = lead[0] if lead else 1
             return cls(own, math.prod(lead[1:]), entry, own // batch if batch and own % batch == 0 else 1)
-        config = getattr(module, "config", None)
-        known = next(
-            (found for owner in (module, config) for name in HEADS if type(found := declared(owner, name)) is int), None
-        )
+        known = number_of_heads(module)
         heads = (
             known if known and lead[0] % known == 0 else lead[0] // batch if batch and lead[0] % batch == 0 else lead[0]
         )

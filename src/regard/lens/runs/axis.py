@@ -1,4 +1,4 @@
-"""Axis: what stands along one side of a matrix: the tokens of a text, the patches of a picture, or plain positions."""
+"""What stands along one side of a matrix: the tokens of a text, the patches of a picture, or plain positions."""
 
 from __future__ import annotations
 

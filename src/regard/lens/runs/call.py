@@ -1,4 +1,4 @@
-"""Call: one attention call as data, so that any part of its weights can be computed at any time.
+"""One attention call as data, so that any part of its weights can be computed at any time.
 
 p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
 """
@@ -16,7 +16,30 @@ from ...common.errors import refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
 
-__all__ = ["Call", "Overview"]
+__all__ = ["AVERAGED", "ROWS", "UNMEASURED", "Call", "Overview"]
+
+# Every row's figures by name; all but "low", "high", "attended", "strongest" and "wrong" are averaged over the rows of
+# a head.
+ROWS = {
+    "entropy": "−Σ p ln p, in nats",
+    "spread": "entropy as a share of ln(visible keys), 0 where one key is visible",
+    "maximum": "the largest weight",
+    "strongest": "its key, -1 where there is none",
+    "special": "weight on special tokens",
+    "itself": "weight on the key at the row's own position",
+    "previous": "weight on the key before it",
+    "first": "weight on the first key",
+    "distant": "weight on ordinary tokens at least two away",
+    "distance": "√ Σ p (query − key)², in positions",
+    "low": "the smallest score",
+    "high": "the largest score",
+    "attended": "how many keys the row may attend",
+    "wrong": "how many of its scores are NaN or +infinity",
+    "forbidden": "weight where the mask forbids it; only of given weights",
+}
+AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
+POSITIONED = ("itself", "previous", "distant", "distance")  # these count from the row's own position
+UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
 
 Part = slice | Sequence[int] | np.ndarray | int | None
 
@@ -45,7 +68,7 @@ class Call:
     given (H, Q, K): weights that were handed over as they are, without q and k; a mask then says what they should keep
     to v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, where they were
     kept
-    rows: figures of every row, (H, Q) each, by name (`figures.ROWS`) · received (H, K): what each key receives
+    rows: figures of every row, (H, Q) each, by name (`ROWS`) · received (H, K): what each key receives
     notes: what else is known, as plain JSON: the module's own scale, softcap, window, groups, dtype, seconds
     """
 
@@ -109,9 +132,15 @@ class Call:
 
         Between two texts, those that count positions from the row's own are left out: they mean nothing.
         """
-        from .figures import means
-
-        return means(self)
+        if "attended" not in self.rows:
+            return {}
+        seeing = self.rows["attended"] > 0
+        with np.errstate(invalid="ignore"):
+            return {
+                name: np.where(seeing, self.rows[name], 0).sum(-1, dtype=np.float64) / seeing.sum(-1)
+                for name in AVERAGED
+                if name in self.rows and (self.aligned or name not in POSITIONED)
+            }
 
     def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The weights of chosen heads, rows and keys -> (heads, rows, keys) float64; None is all.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,37 +11,29 @@ from ...api.statistics import attention_stats
 from ...language.analysis import evaluate
 from ...language.expr import Expr, frozen_table, key, query
 from ...language.measures import edges, mass, pooled
-from .call import Call, Overview
+from .call import ROWS, Call, Overview
 from .codes import ABOVE
 from .precision import too_large
 from .tiles import overview
 
-__all__ = ["AVERAGED", "ROWS", "means", "measured", "of_weights"]
+__all__ = ["CELLS", "measured", "of_weights", "with_figures"]
 
-# Every row's figures by name; all but "low", "high", "attended", "strongest" and "wrong" are averaged over the rows of
-# a head.
-ROWS = {
-    "entropy": "−Σ p ln p, in nats",
-    "spread": "entropy as a share of ln(visible keys), 0 where one key is visible",
-    "maximum": "the largest weight",
-    "strongest": "its key, -1 where there is none",
-    "special": "weight on special tokens",
-    "itself": "weight on the key at the row's own position",
-    "previous": "weight on the key before it",
-    "first": "weight on the first key",
-    "distant": "weight on ordinary tokens at least two away",
-    "distance": "√ Σ p (query − key)², in positions",
-    "low": "the smallest score",
-    "high": "the largest score",
-    "attended": "how many keys the row may attend",
-    "wrong": "how many of its scores are NaN or +infinity",
-    "forbidden": "weight where the mask forbids it; only of given weights",
-}
-AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
-POSITIONED = ("itself", "previous", "distant", "distance")  # these count from the row's own position
 SMALL = 1 << 18  # weights that NumPy has added up before a kernel is compiled
 BLOCK = 1 << 20  # given weights that are looked at together
 CELLS = 128  # along the side of the overview
+
+
+def with_figures(call: Call, special) -> Call:
+    """The call with all that is computed after it was recorded: lse, rows, received and overview.
+
+    special (K,) booleans: keys that stand for no word of the text.
+    """
+    if call.given is not None:
+        found = of_weights(call.given, special, mask=call.mask, start=call.start)
+    else:
+        rules: dict[str, Any] = {name: getattr(call, name) for name in ("mask", "score", "scale", "start", "sinks")}
+        found = measured(call.q, call.k, special, **rules)
+    return dataclasses.replace(call, **found)
 
 
 def measured(
@@ -192,18 +185,3 @@ def spread(entropy: np.ndarray, attended: np.ndarray) -> np.ndarray:
 def compact(values: np.ndarray) -> np.ndarray:
     """Figures as they are kept: float32 and int32."""
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int32)
-
-
-def means(call: Call) -> dict[str, np.ndarray]:
-    """The mean of every averaged figure over the rows that may attend something, (H,) float64; NaN if there are
-    none.
-    """
-    if "attended" not in call.rows:
-        return {}
-    seeing = call.rows["attended"] > 0
-    with np.errstate(invalid="ignore"):
-        return {
-            name: np.where(seeing, call.rows[name], 0).sum(-1, dtype=np.float64) / seeing.sum(-1)
-            for name in AVERAGED
-            if name in call.rows and (call.aligned or name not in POSITIONED)
-        }

@@ -1,4 +1,4 @@
-"""Reach: in which cells of a map some pair may be attended, by bounds of the mask over ever smaller boxes, seldom pair
+"""In which cells of a map some pair may be attended, by bounds of the mask over ever smaller boxes, seldom pair
 by pair.
 """
 

@@ -1,4 +1,4 @@
-"""Precision: in which numbers a call is computed, so that rounding moves no weight by as much as its code does."""
+"""In which numbers a call is computed, so that rounding moves no weight by as much as its code does."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Run: one pass of a model as data: the axes, every attention call, and what is known about where they come from."""
+"""One pass of a model as data: the axes, every attention call, and what is known about where they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ...common.errors import Reason, Refused
 from .axis import Axis
@@ -40,6 +40,8 @@ class Run:
     calls: tuple[Call, ...]
     steps: tuple[Step, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    _repr_html_: ClassVar[Callable[[Run], str]]  # what notebooks show: `lens` puts the page of the viewer here
 
     def __post_init__(self):
         reasons = []
@@ -105,19 +107,13 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = False) -> Run:
-        """The run that a folder holds, its arrays mapped from there; `container.open_run` says more."""
-        from ..storage.folder import open_run
+        """The run that a folder holds, its arrays mapped from there; `storage.reader.open_run` says more."""
+        from ..storage.reader import open_run
 
         return open_run(folder, verify=verify)
 
     def save(self, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
-        """Writes the run into a folder -> the same run, its arrays mapped from there; `container.save` says more."""
+        """Writes the run into a folder -> the same run, mapped from there; `storage.folder.save` says more."""
         from ..storage.folder import save
 
         return save(self, folder, overwrite=overwrite, limit=limit)
-
-    def _repr_html_(self) -> str:
-        """The page of the run, as notebooks show it."""
-        from ..viewer.notebook import frame_of
-
-        return frame_of(self)

@@ -112,7 +112,15 @@ def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 2
 
     def part(every: int) -> Part:
         rows = sampled(top, bottom, every)
-        return Part(range(head, head + 1), rows, keys, lines, columns, lines * (step // every), columns * step)
+        return Part(
+            range(head, head + 1),
+            rows,
+            keys,
+            lines=lines,
+            columns=columns,
+            height=lines * (step // every),
+            width=columns * step,
+        )
 
     return pictured(call, part, step)
 
@@ -126,7 +134,8 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
     H, Q, K = call.shape
     lines, columns = min(cells, Q), min(cells, K)
     rows, height = spread(range(Q), lines, sample or 1)
-    part = Part(range(H) if heads is None else heads, rows, range(K), lines, columns, height, K)
+    shown = range(H) if heads is None else heads
+    part = Part(shown, rows, range(K), lines=lines, columns=columns, height=height, width=K)
     if call.given is not None or part.pairs <= SMALL:
         total, largest, *_ = looked(call, part)
     else:
@@ -148,7 +157,8 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
 
     def part(every: int) -> Part:
         chosen, height = spread(rows, lines, every)
-        return Part(range(head, head + 1), chosen, keys, lines, columns, height, len(keys))
+        shown = range(head, head + 1)
+        return Part(shown, chosen, keys, lines=lines, columns=columns, height=height, width=len(keys))
 
     return pictured(call, part, len(rows) // lines)
 
@@ -187,7 +197,7 @@ def spread(rows: range, lines: int, every: int) -> tuple[np.ndarray, int]:
 def coded(call: Call, picture: Overview) -> np.ndarray:
     """An overview of all heads as codes, (H, R, C) uint8: what is masked, and what is wrong, as in a tile."""
     (H, Q, K), (_, lines, columns) = call.shape, picture.share.shape
-    part = Part(range(H), np.arange(Q), range(K), lines, columns, Q, K)
+    part = Part(range(H), np.arange(Q), range(K), lines=lines, columns=columns, height=Q, width=K)
     allowed, worst = looked(call, part)[2:] if call.given is not None else (seen(call, part, picture.largest, part), 0)
     return encode(picture.share, allowed, worst)[0]
 
@@ -272,7 +282,7 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
         query_start=call.start + int(rows[0]) if even else 0,
         where="tiles",
     )
-    return statistics.called(problem, tiling.tiling(replace(problem, mask=None)))
+    return statistics.Runner.of(problem, tiling.tiling(replace(problem, mask=None)))
 
 
 def groups_of(call: Call, heads: range) -> range:

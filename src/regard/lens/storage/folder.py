@@ -139,14 +139,7 @@ class Writer:
         self.written += path.stat().st_size
         self._calls.append(
             {
-                "name": call.name,
-                "layer": call.layer,
-                "queries": call.queries,
-                "keys": call.keys,
-                "scale": call.scale,
-                "start": call.start,
-                "engine": call.engine,
-                "notes": dict(call.notes),
+                **manifest.described_call(call),
                 "overview": None if call.overview is None else call.overview.exact,
                 "rules": described,
                 "tables": places,

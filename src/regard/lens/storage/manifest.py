@@ -12,11 +12,22 @@ from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
 from ..runs.axis import Axis, Segment
+from ..runs.call import Call
 from ..runs.run import Step
 from .byte_sizes import shown
 from .strict_json import MEND, Each, dumps, loads, wrong
 
-__all__ = ["FORMAT", "VERSION", "axis_of", "described_axis", "parse", "steps_of", "text"]
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "axis_of",
+    "described_axis",
+    "described_call",
+    "fields_of",
+    "parse",
+    "steps_of",
+    "text",
+]
 
 FORMAT, VERSION = "regard run", 1
 LARGEST = 1 << 26  # bytes: sixty times what 100,000 tokens take
@@ -29,7 +40,8 @@ AXIS = {
     "picture": (str, None),  # a PNG file in base64
     "segments": [{"start": int, "stop": int, "name": str}],
 }
-CALL = {
+# The fields of a call that are plain JSON, under their own names; its arrays are those of `arrays.AXES`.
+FIELDS = {
     "name": str,
     "layer": (int, None),
     "queries": str,
@@ -38,6 +50,9 @@ CALL = {
     "start": int,
     "engine": str,
     "notes": Each(object),
+}
+CALL = {
+    **FIELDS,
     "overview": (str, None),  # how the numbers of the overview came about; null where there is none
     "rules": {"nodes": [object], "mask": (int, None), "score": (int, None)},
     "tables": [{"name": str, "call": int, "array": str}],  # each in the file of the first call that read it
@@ -121,6 +136,15 @@ def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
     if found["sum"] != zlib.crc32(body):
         raise refused("a manifest that has changed", f"CRC-32 {zlib.crc32(body)}", str(found["sum"]))
     return found
+
+
+def described_call(call: Call) -> dict[str, Any]:
+    return {name: getattr(call, name) for name in FIELDS} | {"notes": dict(call.notes)}
+
+
+def fields_of(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a call that `described_call` described."""
+    return {name: described[name] for name in FIELDS} | {"scale": float(described["scale"])}
 
 
 def described_axis(axis: Axis) -> dict[str, Any]:

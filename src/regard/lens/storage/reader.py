@@ -44,7 +44,7 @@ OURS = re.compile(r"call-[0-9]{3,6}(\.[0-9]{1,9})?\.safetensors")
 FOLDER = "folder"  # the fact that a run which was opened has more than the one that was recorded: where it lies
 SMALL = 1 << 16  # bytes of a table that is read at once, so that equal rules of several runs are one rule
 FURTHEST = 1 << 48  # a position from which sums of positions still fit into 64 bits
-TOLD = 20  # reasons that are told; a file that is foreign altogether has thousands
+MOST = 20  # reasons that an error lists; a file that is foreign altogether has thousands
 
 
 def open_run(folder: Path | str, *, verify: bool = False) -> Run:
@@ -58,14 +58,14 @@ def open_run(folder: Path | str, *, verify: bool = False) -> Run:
         return _open(Path(folder).expanduser(), verify)
     except Refused as refused:
         # What a foreign file says of itself is shown without doing anything.
-        told = [
-            Reason(**{name: words(part)[:500] for name, part in vars(one).items()}) for one in refused.reasons[:TOLD]
+        listed = [
+            Reason(**{name: words(part)[:500] for name, part in vars(one).items()}) for one in refused.reasons[:MOST]
         ]
-        if len(refused.reasons) > TOLD:
-            told.append(
-                Reason("more that is wrong", given=f"{len(refused.reasons) - TOLD} reasons", expected="none", fix=MEND)
+        if len(refused.reasons) > MOST:
+            listed.append(
+                Reason("more that is wrong", given=f"{len(refused.reasons) - MOST} reasons", expected="none", fix=MEND)
             )
-        raise Refused("open", told) from None
+        raise Refused("open", listed) from None
 
 
 def _open(folder: Path, verify: bool) -> Run:
@@ -253,14 +253,7 @@ def _call_of(
     if reasons:
         raise Refused(where, reasons)
     return Call(
-        described["name"],
-        described["layer"],
-        described["queries"],
-        described["keys"],
-        scale=float(described["scale"]),
-        start=described["start"],
-        engine=described["engine"],
-        notes=described["notes"],
+        **manifest.fields_of(described),
         **made,
         **layout.fields_of(arrays, described["overview"]),
     )

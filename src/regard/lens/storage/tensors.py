@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.dtypes import FLOATS, row_of
 from ...common.errors import Reason, Refused
 from .strict_json import MEND, loads, wrong
 
@@ -35,10 +36,9 @@ PLAIN = {
     "I32": "<i4",
     "U64": "<u8",
     "I64": "<i8",
-    "F16": "<f2",
-    "F32": "<f4",
-    "F64": "<f8",
 }
+ADDED = {row.stored: row for row in FLOATS.values() if row.added}  # floats that NumPy has from another package
+PLAIN |= {row.stored: f"<f{row.itemsize}" for row in sorted(FLOATS.values(), key=lambda row: row.bits) if not row.added}
 LONGEST = 100_000_000  # bytes of a header, as the format has it
 LARGEST = 2**60  # numbers in an array, and more than any disk holds
 ENTRY = {"dtype": str, "shape": [int], "data_offsets": [int]}
@@ -50,17 +50,14 @@ def dtype_name(dtype: np.dtype) -> str:
     >>> dtype_name(np.dtype(np.float32)), dtype_name(np.dtype(complex))
     ('F32', '')
     """
-    if dtype.name == "bfloat16":
-        return "BF16"
+    row = row_of(dtype)
+    if row is not None:
+        return row.stored
     return next((name for name, code in PLAIN.items() if np.dtype(code) == dtype.newbyteorder("<")), "")
 
 
 def _dtype_of(name: str) -> np.dtype:
-    if name == "BF16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(PLAIN[name])
+    return ADDED[name].numpy if name in ADDED else np.dtype(PLAIN[name])
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -178,11 +175,11 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
         at = f"{name}: {key[:80]}"
         if found := list(wrong(entry, ENTRY, at)):
             yield from found
-        elif entry["dtype"] != "BF16" and entry["dtype"] not in PLAIN:
+        elif entry["dtype"] not in (*ADDED, *PLAIN):
             yield Reason(
                 "numbers of an unknown kind",
                 given=f"{at} of {entry['dtype'][:20]}",
-                expected=f"one of BF16, {', '.join(PLAIN)}",
+                expected=f"one of {', '.join((*ADDED, *PLAIN))}",
                 fix=MEND,
             )
         elif (

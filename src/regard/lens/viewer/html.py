@@ -21,24 +21,10 @@ from ..runs.run import Run
 from . import embed
 from .python_source import origin
 from .queries import about, plain
+from .views import SCRIPTS, STYLES, sections
 
 __all__ = ["json_for_html", "page", "policy"]
 
-SCREENS = ("atlas", "map", "reader", "pair", "walk", "compare", "steps", "findings")
-READER = (
-    "lines",
-    "flow",
-    "reading",
-    "strongest",
-    "find",
-    "patches",
-    "walked",
-    "cells",
-)  # parts of the reader and the walk
-HEADS = ("metrics", "thumbnails", "headtable")  # parts of the atlas
-MAP = ("tiles", "axes", "cellmarks", "plot", "measure", "drive", "minimap", "difference")
-SCRIPTS = ("base", "source", "state", "legend", *HEADS, *MAP, *READER, *SCREENS, "figure", "share", "keys", "main")
-STYLES = ("page", *SCREENS)
 FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row, without which a page cannot draw
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 
@@ -92,6 +78,9 @@ def page(
     parts = {
         "policy": html.escape(policy(served), quote=True),
         "title": html.escape(f"regard · {visible(run.model)}"),
+        "above": sections("above"),
+        "main": sections("main"),
+        "below": sections("below"),
         "style": _style(),
         "script": _script(),
         "data": "\n".join(_blocks(data, () if served else runs)),
@@ -162,7 +151,7 @@ def _measured(runs: Sequence[Run]) -> None:
             given=", ".join(bare[:3]),
             expected="rows, received",
             fix="make runs with regard.look, which "
-            "measures them, or add them: dataclasses.replace(call, **regard.lens.runs.figures.measured(q, k, special))",
+            "measures them, or add them: regard.lens.runs.figures.with_figures(call, special)",
         )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..runs.run import Run
+from ..runs.first_view import choose
+from ..runs.run import Run
+from . import embed
+from .html import page
 
 __all__ = ["frame_of"]
 
@@ -21,10 +22,6 @@ def frame_of(run: Run, height: int = HEIGHT) -> str:
     >>> frame_of(of_arrays(*np.zeros((2, 1, 4, 8))))[:41]
     '<iframe sandbox="allow-scripts allow-down'
     """
-    from ..runs.first_view import choose
-    from . import embed
-    from .html import page
-
     if not embed.fits(run):
         return (
             f"<p>This run of {html.escape(run.model)} is too long for one page: save it with "

@@ -1,4 +1,4 @@
-"""The desk: what a page asks a server, as words of an address, checked against the runs, and answered in bytes.
+"""What a page asks a server, as words of an address, checked against the runs, and answered in bytes.
 
     tile/n/call/head/pool/level/row/column · row/n/call/head/i · column/n/call/head/j · pair/n/queries/keys/i/j
     tracks/n/call/head · walk/n/call/head/i · picture/n/call
@@ -51,7 +51,7 @@ class Desk:
         """The answer to one of `QUESTIONS`. Refused: what is not there, before anything is computed."""
         return getattr(self, f"_{question}")(**dict(zip(QUESTIONS[question], words, strict=True)))
 
-    def _tile(self, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
+    def _tile(self, *, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
         at, h = self._head(n, call, head)
         if pool not in POOLS:
             raise refuse("tile", "no such pool", given=pool[:40], expected=" or ".join(POOLS), fix="choose one of them")

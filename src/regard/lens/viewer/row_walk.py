@@ -1,4 +1,4 @@
-"""Walk: the numbers of one row of one head, from what the layer was given to what came out of it."""
+"""The numbers of one row of one head, from what the layer was given to what came out of it."""
 
 from __future__ import annotations
 

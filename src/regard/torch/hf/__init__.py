@@ -6,7 +6,12 @@ load_model      models and tokenizers from folders and names, refusals worded
 architectures   every architecture of transformers beside its own code; tiny_models: how they are built small
 """
 
+from ...common.public import belong
 from .attention import attend, check, register
-from .recorder import Call, record
+from .recorder import RecordedCall, record
 
-__all__ = ["Call", "attend", "check", "record", "register"]
+Call = RecordedCall  # its older name
+
+__all__ = ["Call", "RecordedCall", "attend", "check", "record", "register"]
+
+belong(__name__)

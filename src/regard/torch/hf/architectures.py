@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...common.errors import Refused, refuse
+from ...common.errors import Refused, first_line, refuse
 from . import attention as hf
 from .recorder import NAME
 from .tiny_models import families, inputs, model_class, tiny_model
@@ -129,9 +129,7 @@ def compare(name: str, seed: int = 0) -> Row:
         with Doubled():
             exact = _ran(copy.deepcopy(model).double(), _doubled(given))
     except Exception as error:  # somebody else's code, on a configuration that it was not written for
-        said = re.sub(
-            r"'?/[\w./-]+'?", "…", (str(error).strip() or "nothing said").splitlines()[0]
-        )  # no path of one machine
+        said = re.sub(r"'?/[\w./-]+'?", "…", first_line(error, "nothing said"))  # no path of one machine
         return row("not tried", f"{type(error).__name__}: {said}"[:140])
     if not _apart(usual.outputs, exact.outputs) < ROUGH:
         return row(

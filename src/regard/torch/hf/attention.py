@@ -11,22 +11,25 @@ import functools
 
 import torch
 
-from ...api import fast_path as again
-from ...api.attention import attention_weights, solve
-from ...common.arrays import read_array
+from ...api.attention import attention_weights
 from ...common.call_hooks import watched
+from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
+from ...engines import dispatch
+from ...language.added_masks import hides, range_of
+from ...language.checks.arguments import Arguments
 from ...language.expr import Expr
 from ...language.expr import score as the_score
 from ...language.masks import causal, dense
-from ...language.problem import Problem
 from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ..functional import attention
 from .lazy_mask import LazyMask, between_graphs, lazy_mask
-from .recorder import NAME, Call, implementations, note, record
+from .recorder import NAME, implementations, note, record
 
-__all__ = ["Call", "attend", "check", "record", "register"]
+__all__ = ["attend", "check", "record", "register"]
+
+DTYPES = torch_dtypes()
 
 # Told to every attention function and without meaning for the numbers: what the model returns, and what was applied
 # before.
@@ -173,45 +176,33 @@ def attend(
         raise Refused(NAME, reasons)
     query, key, value = _in_autocast(query, key, value)
     sinks = None if s_aux is None else s_aux.reshape(-1)
-    rules = {
-        "mask": mask,
-        "score": None if score is the_score else score,
-        "scale": scaling,
-        "query_start": start,
-        "sinks": sinks,
-    }
-    falling = {"dropout": dropout, "seed": _seed()} if dropout and module.training else {}
+    asked = Arguments(mask, None if score is the_score else score, scaling, start, sinks)
+    rules = {name: getattr(asked, name) for name in ("mask", "score", "scale", "query_start", "sinks")}
+    if dropout and module.training:
+        asked = asked._replace(dropout=dropout, seed=_seed())
     sources = (query, key, value, sinks, position_bias, attention_mask)
     learns = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
-    if learns or query.device.type != "cpu":
-        out = (
-            attention(query, key, value, **rules, **falling, engine=engine).transpose(1, 2).contiguous()
-        )  # models view it
+    if learns:
+        # Models view the result as (B, Q, H · E).
+        out = attention(query, key, value, **asked._asdict(), engine=engine).transpose(1, 2).contiguous()
     else:
         B, H, Q, _ = grid
-        out = torch.empty(B, Q, H, value.shape[3], dtype=query.dtype)
-        rest = (
-            None
-            if falling or sinks is not None
-            else again.attend(query, key, value, mask, rules["score"], scaling, start, engine, out=out.transpose(1, 2))
-        )
-        if rest is None:
-            problem = Problem.of(query, key, value, **rules, **falling, where=NAME)
-            solve(problem, engine, out=read_array(out.transpose(1, 2), "out"))
+        out = query.new_empty(B, Q, H, value.shape[3])
+        dispatch.attend(query, key, value, asked, engine, out=out.transpose(1, 2), where=NAME)
     note(module, query, key, rules)
-    return out, _weights(query, key, rules | falling, learns, engine) if output_attentions else None
+    return out, _weights(query, key, asked, learns, engine) if output_attentions else None
 
 
 def _unfit(query, key, value, kwargs) -> list[Reason]:
     """What no part of this call may be."""
     reasons = []
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        if tensor.dtype not in DTYPES:
             reasons.append(
                 Reason(
                     f"the model's {name} has a dtype that regard does not take",
                     given=str(tensor.dtype),
-                    expected="float32, float64, float16 or bfloat16",
+                    expected=LISTED,
                     fix="model.float()",
                 )
             )
@@ -293,7 +284,7 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
     """Floats that are added to the scores -> (mask or None, score). Values at the floor of the dtype are a mask."""
     if not _fits(tensor, name, grid, reasons):
         return None, score
-    allowed = ~(tensor.detach() <= torch.finfo(tensor.dtype).min / 2)  # NaN is allowed, so that it shows
+    allowed = ~hides(tensor.detach(), range_of(tensor.dtype))
     if not bool(((tensor == 0) | ~allowed).all()):
         score = bias(tensor, score, start)
     return (None if bool(allowed.all()) else dense(allowed, query_start=start)), score
@@ -313,10 +304,10 @@ def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
     return fits
 
 
-def _weights(query, key, rules, learns: bool, engine: str) -> torch.Tensor:
+def _weights(query, key, asked: Arguments, learns: bool, engine: str) -> torch.Tensor:
     """The whole matrix; with gradients it is the attention whose values are the unit vectors."""
     if not learns:
-        return attention_weights(query, key, **rules)
+        return attention_weights(query, key, **asked._asdict())
     K = key.shape[2]
     unit = torch.eye(K, dtype=query.dtype, device=query.device)
-    return attention(query, key, unit.expand(*key.shape[:2], K, K), **rules, engine=engine)
+    return attention(query, key, unit.expand(*key.shape[:2], K, K), **asked._asdict(), engine=engine)

@@ -175,6 +175,7 @@ def lazy_mask(
     kv_length: int,
     q_offset=0,
     kv_offset=0,
+    *,
     mask_function=None,
     attention_mask=None,
     device="cpu",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...common.default_model import DEFAULT, default_folder
-from ...common.errors import Refused, refuse
+from ...common.errors import Refused, first_line, refuse
 
 __all__ = ["Opened", "opened"]
 
@@ -125,7 +125,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
         raise refuse(
             "look",
             "the model cannot be loaded",
-            given=f"{label}: {_first_line(error)}",
+            given=f"{label}: {first_line(error).rstrip('.')}",
             expected=f"a model that transformers itself can open{', and that writes' if needs.writes else ''}",
             fix="check the name; a hub id needs the network or transformers' cache",
         ) from error
@@ -205,10 +205,6 @@ def _reader(transformers, needs: Needs):
     if needs.sees:
         return transformers.AutoProcessor if needs.reads else transformers.AutoImageProcessor
     return transformers.AutoTokenizer if needs.reads else None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 @contextlib.contextmanager

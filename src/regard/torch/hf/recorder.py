@@ -12,7 +12,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,13 +22,13 @@ from ...common.errors import refuse
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ...language.problem import Problem
 
-__all__ = ["NAME", "Call", "implementations", "layer_number", "note", "record"]
+__all__ = ["NAME", "RecordedCall", "implementations", "layer_number", "listening", "note", "record"]
 
 NAME = "regard"  # as attn_implementation=; transformers gives words such as "flash", "sdpa" and "/" in a name a meaning
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class RecordedCall:
     """One attention call: all that its weights depend on, copied, so that nothing the model does later changes it.
 
     index: counts the calls of the recording. layer: the module's own number, or the first number in its name, or None.
@@ -93,7 +93,7 @@ class Recording:
     """The calls of one `record` block, and what is needed to name them."""
 
     def __init__(self, model):
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         self.names = {id(module): name for name, module in model.named_modules()}
         self.copies: dict[Table, Table] = {}
 
@@ -102,7 +102,7 @@ class Recording:
             return
         name = self.names[id(module)]
         self.calls.append(
-            Call(
+            RecordedCall(
                 len(self.calls),
                 layer_number(module, name),
                 name,
@@ -130,12 +130,29 @@ class Recording:
         return _rebuilt(rule, lambda node: node, read)
 
 
-_recordings: contextvars.ContextVar[tuple[Recording, ...]] = contextvars.ContextVar("regard_recordings", default=())
+class Listener(Protocol):
+    """Who is told of every attention call of transformers on regard."""
+
+    def add(self, module, problem: Problem) -> None:
+        """`module` made a call; v of the problem is a stand-in."""
+
+
+_listeners: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVar("regard_listeners", default=())
 
 
 @contextlib.contextmanager
-def record(model) -> Iterator[list[Call]]:
-    """Every attention call that `model` makes inside the block, in this thread, as a list of `Call`.
+def listening(listener: Listener) -> Iterator[None]:
+    """Inside the block, the listener is told of every call of a model on regard in this thread; blocks nest."""
+    token = _listeners.set((*_listeners.get(), listener))
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+@contextlib.contextmanager
+def record(model) -> Iterator[list[RecordedCall]]:
+    """Every attention call that `model` makes inside the block, in this thread, as a list of `RecordedCall`.
 
     A call costs a copy of q and k: (H·Q + G·K)·D numbers per batch entry and call, so generating n tokens keeps n
     copies of the keys. Parts of the model that run on another implementation by choice are not recorded. Contexts may
@@ -153,11 +170,8 @@ def record(model) -> Iterator[list[Call]]:
             fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
         )
     recording = Recording(model)
-    token = _recordings.set((*_recordings.get(), recording))
-    try:
+    with listening(recording):
         yield recording.calls
-    finally:
-        _recordings.reset(token)
     if not recording.calls:
         raise refuse(
             "record",
@@ -170,14 +184,14 @@ def record(model) -> Iterator[list[Call]]:
 
 
 def note(module, query, key, rules: dict[str, Any]) -> None:
-    """Tell every open recording about a call of `module`: its tensors and its rules, as `attention` was given them."""
-    recordings = _recordings.get()
-    if not recordings:
+    """Tell every listener about a call of `module`: its tensors and its rules, as `attention` was given them."""
+    listeners = _listeners.get()
+    if not listeners:
         return
     with torch.no_grad():
         problem = Problem.of(query.cpu(), key.cpu(), None, **rules, where="record")
-    for recording in recordings:
-        recording.add(module, problem)
+    for listener in listeners:
+        listener.add(module, problem)
 
 
 def implementations(model) -> set[str]:

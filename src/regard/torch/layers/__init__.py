@@ -1,5 +1,6 @@
 """Attention as layers: small parts that are put together."""
 
+from ...common.public import belong
 from .approximate.deviation import deviation
 from .approximate.linear import LinearAttention, LinearState
 from .approximate.linformer import Linformer
@@ -26,3 +27,5 @@ __all__ = [
     "TransformerXL",
     "deviation",
 ]
+
+belong(__name__)

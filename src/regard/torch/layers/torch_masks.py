@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from ...language.added_masks import hides
 from ...language.expr import Expr, frozen_table, key
 from ...language.masks import dense
 from ...language.scores import bias
@@ -19,6 +20,7 @@ from .parts import allowed_pairs
 
 __all__ = ["TorchMasks"]
 
+ANY = math.inf  # torch adds every finite number, however low, and a row of which it leaves no other key has weights
 SMALL = 1 << 18  # truth values of a mask that is compared by content
 
 
@@ -83,14 +85,14 @@ class TorchMasks(NamedTuple):
 
 
 def _allowed(part: torch.Tensor) -> torch.Tensor:
-    return ~part if part.dtype == torch.bool else part.detach() != -math.inf
+    return ~part if part.dtype == torch.bool else ~hides(part.detach(), ANY)
 
 
 def _hides_only(part: torch.Tensor) -> bool:
     """Whether a mask adds nothing to any logit: torch's own layers make floats of booleans before they hand them on."""
     if part.dtype == torch.bool or part.requires_grad or part.device.type != "cpu":
         return part.dtype == torch.bool
-    return bool(((part == 0) | (part == -math.inf)).all())
+    return bool(((part == 0) | hides(part, ANY)).all())
 
 
 def _rule(mask: Expr | None, allowed: torch.Tensor) -> Expr:

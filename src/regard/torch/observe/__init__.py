@@ -1,5 +1,6 @@
 """What attention calls of any torch module are like, observed while it runs.
 
+observed_call  one of them: what was seen of it, and what was found out about it (layout: how its tensors lie)
 observer       sees them: of regard, of torch, and those written out as products and a softmax
 describe       what each asks, in regard's terms: problem, plan, operations
 profiling      what each costs (profile_result: the figures; timeline: the trace of torch's profiler)

@@ -10,21 +10,14 @@ import numpy as np
 import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
+from ...common.module_settings import number_of_heads
 from ...engines.dispatch import solve
 from ...language.expr import tables_of
 from ...language.problem import Problem
-from .observer import CACHE, Seen
+from .observed_call import CACHE, ObservedCall
 
 __all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]
 
-HEADS = (
-    "num_heads",
-    "num_attention_heads",
-    "n_heads",
-    "n_head",
-    "nhead",
-    "heads",
-)  # what modules call their number of heads
 KINDS = ("shape", "number", "row")
 
 
@@ -63,10 +56,10 @@ def amiss(value, below: bool = True) -> str | None:
     return f"{' and '.join(names)} in {count:,} of {tensor.numel():,} numbers, first at {first}"
 
 
-def wrong_numbers(seen: Seen, problem: Problem | None) -> list[str]:
+def wrong_numbers(call: ObservedCall, problem: Problem | None) -> list[str]:
     """Where NaN or infinity is in a call: what it was given, or what becomes of it."""
-    given = {"q": seen.q, "k": seen.k, "v": seen.v, "the sinks": seen.given.get("sinks")}
-    given |= {"the added mask": seen.given.get("attn_mask")} if amiss(seen.given.get("attn_mask"), below=False) else {}
+    given = {"q": call.q, "k": call.k, "v": call.v, "the sinks": call.given.get("sinks")}
+    given |= {"the added mask": call.given.get("attn_mask")} if amiss(call.given.get("attn_mask"), below=False) else {}
     if problem is not None and problem.score is not None:
         given |= {f"the score's table {table.name!r}": table.array for table in tables_of(problem.score).values()}
     below = {"the added mask": False}
@@ -75,9 +68,9 @@ def wrong_numbers(seen: Seen, problem: Problem | None) -> list[str]:
         for name, value in given.items()
         if (words := amiss(value, below.get(name, True)))
     ]
-    words = amiss(seen.out)
+    words = amiss(call.out)
     if words and not found:
-        scores = seen.trail.scores if seen.trail is not None else None
+        scores = call.trail.scores if call.trail is not None else None
         inner = amiss(scores, below=False)
         if inner:
             found.append(
@@ -114,13 +107,11 @@ def empty_rows(problem: Problem) -> list[str]:
     return found
 
 
-def swapped_axes(seen: Seen, module: Any) -> list[str]:
+def swapped_axes(call: ObservedCall, module: Any) -> list[str]:
     """Rows and heads that changed places, where nothing but the module's own number of heads can tell."""
-    config = getattr(module, "config", None)
-    known = [getattr(owner, name, None) for owner in (module, config) for name in HEADS]
-    heads = next((number for number in known if type(number) is int), None)
-    sizes = tuple(seen.q.shape)
-    if seen.kind == CACHE or heads is None or len(sizes) != 4 or sizes[1] == heads or sizes[2] != heads:
+    heads = number_of_heads(module)
+    sizes = tuple(call.q.shape)
+    if call.kind == CACHE or heads is None or len(sizes) != 4 or sizes[1] == heads or sizes[2] != heads:
         return []
     return [
         f"q {sizes} has {sizes[1]} heads and {heads} rows, and the layer {heads} heads: the axes of heads "

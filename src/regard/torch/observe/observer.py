@@ -2,7 +2,7 @@
 
 Regard's own functions tell of their calls (`regard.common.call_hooks`). Torch's come by as torch functions:
 scaled_dot_product_attention, FlexAttention, and the products and the softmax of attention that is written out. What a
-compiled graph computes is not seen.
+compiled graph computes is not call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -22,13 +21,12 @@ from torch.overrides import TorchFunctionMode
 from ...common.call_hooks import watchers
 from ...common.errors import refuse
 from ...language.problem import Problem
-from ..hf.recorder import _recordings
-from .handwritten import Lineage, Trail, tensors_in
+from ..hf.recorder import listening
+from .handwritten import Lineage, tensors_in
+from .observed_call import CACHE, FLEX, HF, REGARD, SDPA, WRITTEN_OUT, ObservedCall
 
-__all__ = ["Observer", "Seen", "arguments", "clock", "left_alone", "module_of"]
+__all__ = ["Observer", "arguments", "clock", "left_alone", "module_of"]
 
-REGARD, CACHE, HF = "regard.attention", "regard.KVCache.attend", "regard, for transformers"
-SDPA, FLEX, WRITTEN_OUT = "torch SDPA", "FlexAttention", "softmax(q kᵀ) v, written out"
 ARGUMENTS = {
     REGARD: ("q", "k", "v", "mask", "score", "scale", "query_start", "sinks", "dropout", "seed", "engine", "wanted"),
     CACHE: ("cache", "q", "mask", "score", "scale", "query_start", "sinks", "engine"),
@@ -37,40 +35,6 @@ ARGUMENTS = {
     FLEX: ("q", "k", "v", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers", "mask_buffers"),
 }
 WORDS = {"query": "q", "key": "k", "value": "v"}
-
-
-@dataclass(eq=False)
-class Seen:
-    """One attention call. kind: which of the ways above. name: the path of the layer that made it. given: its arguments
-    by name.
-
-    q, k, v, out: tensors, or arrays where arrays were given; k and v are None for a cache. seconds: of the call;
-    backward: of what torch's autograd did for it, added up as it happens. asked: what transformers' function made of
-    its arguments.
-    """
-
-    index: int
-    kind: str
-    name: str
-    given: dict[str, Any]
-    out: Any = None
-    seconds: float = 0.0
-    backward: float = 0.0
-    asked: Problem | None = None
-    trail: Trail | None = None
-    outside: list[torch.Tensor] = field(default_factory=list)
-
-    @property
-    def q(self):
-        return self.given["q"]
-
-    @property
-    def k(self):
-        return self.given.get("k")
-
-    @property
-    def v(self):
-        return self.given.get("v")
 
 
 class Running(NamedTuple):
@@ -97,18 +61,18 @@ class Observer(TorchFunctionMode):
         self.names = {id(module): name or type(module).__name__ for name, module in self.modules.items()}
         self.root = getattr(model, "__name__", type(model).__name__)
         self.describing, self.ranges, self.backward = describing, ranges, backward
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedCall] = []
         self.stack: list[Running] = []
         self.lineage = Lineage()
-        self.inside: Seen | None = None
+        self.inside: ObservedCall | None = None
         self.thread = threading.get_ident()
 
     # What kinds of observers do ---------------------------------------------------------------------------------------
 
-    def called(self, seen: Seen) -> None:
+    def called(self, call: ObservedCall) -> None:
         """After an attention call."""
 
-    def failed(self, seen: Seen, error: Exception) -> None:
+    def failed(self, call: ObservedCall, error: Exception) -> None:
         """After an attention call that did not come to its end."""
 
     def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
@@ -128,21 +92,18 @@ class Observer(TorchFunctionMode):
             handles.append(module.register_forward_pre_hook(self._entered, with_kwargs=True))
             handles.append(module.register_forward_hook(self._left, always_call=True))
         watchers.append(self._told)
-        token = _recordings.set((*_recordings.get(), self)) if self.describing else None
         try:
-            with self:
+            with listening(self) if self.describing else contextlib.nullcontext(), self:
                 yield self
         finally:
-            if token is not None:
-                _recordings.reset(token)
             watchers.remove(self._told)
             for handle in handles:
                 handle.remove()
 
-    def add(self, _, problem: Problem) -> None:
-        """What transformers' function was asked, as a recording is told of it."""
+    def add(self, module, problem: Problem) -> None:
+        """What transformers' function was asked, as every listener is told of it."""
         if self.inside is not None:
-            self.inside.asked = problem
+            self.inside.problem = problem
 
     def _entered(self, module, args: tuple, kwargs: dict[str, Any]) -> None:
         name = self.names[id(module)]
@@ -158,7 +119,7 @@ class Observer(TorchFunctionMode):
         if threading.get_ident() != self.thread or self.inside is not None:
             return function(*args, **kwargs)
         given = _named(label, args, kwargs)
-        return self._run(Seen(len(self.seen), label, self.layer, given), lambda: function(*args, **kwargs))
+        return self._run(ObservedCall(len(self.seen), self.layer, label, given), lambda: function(*args, **kwargs))
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -169,8 +130,8 @@ class Observer(TorchFunctionMode):
                 return _opened(function)(*args, **kwargs)
         kind = SDPA if function is F.scaled_dot_product_attention else FLEX if _is_flex(function) else None
         if kind is not None:
-            seen = Seen(len(self.seen), kind, self.layer, _named(kind, args, kwargs))
-            return self._run(seen, lambda: function(*args, **kwargs))
+            call = ObservedCall(len(self.seen), self.layer, kind, _named(kind, args, kwargs))
+            return self._run(call, lambda: function(*args, **kwargs))
         name = getattr(function, "__name__", "")
         begin = clock(args)
         try:
@@ -184,51 +145,42 @@ class Observer(TorchFunctionMode):
         else:
             trail, v, came = ended
             given = {"q": trail.q, "k": trail.k, "v": v}
-            self._ended(
-                Seen(
-                    len(self.seen),
-                    WRITTEN_OUT,
-                    self.layer,
-                    given,
-                    came,
-                    trail.seconds,
-                    trail=trail,
-                    outside=trail.outside,
-                )
-            )
+            call = ObservedCall(len(self.seen), self.layer, WRITTEN_OUT, given, came, trail.seconds)
+            call.trail, call.outside = trail, trail.outside
+            self._ended(call)
         return out
 
-    def _run(self, seen: Seen, function: Callable[[], Any]):
-        self.inside = seen
-        span = _range(f"{seen.name}: {seen.kind} #{seen.index}") if self.ranges else None
-        begin = clock((seen.q,))
+    def _run(self, call: ObservedCall, function: Callable[[], Any]):
+        self.inside = call
+        span = _range(f"{call.layer}: {call.kind} #{call.index}") if self.ranges else None
+        begin = clock((call.q,))
         try:
             out = function()
-            seen.seconds = clock((seen.q,)) - begin
+            call.seconds = clock((call.q,)) - begin
         except Exception as error:  # noted and raised on: what failed is shown
-            seen.seconds = clock((seen.q,)) - begin
-            self.seen.append(seen)
-            self.failed(seen, error)
+            call.seconds = clock((call.q,)) - begin
+            self.seen.append(call)
+            self.failed(call, error)
             raise
         finally:
             self.inside = None
             if span is not None:
                 span.__exit__(None, None, None)
-        seen.out = out[0] if isinstance(out, tuple) else out
-        seen.outside = tensors_in([value for name, value in seen.given.items() if name not in ("module", "cache")])
-        self._ended(seen)
+        call.out = out[0] if isinstance(out, tuple) else out
+        call.outside = tensors_in([value for name, value in call.given.items() if name not in ("module", "cache")])
+        self._ended(call)
         return out
 
-    def _ended(self, seen: Seen) -> None:
-        self.seen.append(seen)
-        self.inside = seen  # what is asked about a call is none of the model's
+    def _ended(self, call: ObservedCall) -> None:
+        self.seen.append(call)
+        self.inside = call  # what is asked about a call is none of the model's
         if self.backward:
-            _time_backward(seen)
-        self.called(seen)
+            _time_backward(call)
+        self.called(call)
         self.inside = None
 
     def _stepped(self, *what) -> None:
-        self.inside = Seen(-1, "", "", {})
+        self.inside = ObservedCall(-1, "", "")  # what is asked about it is none of the model's
         self.stepped(*what)
         self.inside = None
 
@@ -313,12 +265,13 @@ def _range(name: str):
     return span
 
 
-def _time_backward(seen: Seen) -> None:
-    """Adds the time of every step of autograd between the output and what the call was given to `seen.backward`."""
-    first = getattr(seen.out, "grad_fn", None)
+def _time_backward(call: ObservedCall) -> None:
+    """Adds the time of every step of autograd between the output and what the call was given to `call.backward`."""
+    call.backward = 0.0
+    first = getattr(call.out, "grad_fn", None)
     if first is None:
         return
-    given = [seen.q, seen.k, seen.v, *seen.outside]
+    given = [call.q, call.k, call.v, *call.outside]
     ends = {tensor.grad_fn for tensor in given if isinstance(tensor, torch.Tensor)}
     found, waiting = set(), [first]
     while waiting:
@@ -327,12 +280,12 @@ def _time_backward(seen: Seen) -> None:
             continue
         found.add(node)
         waiting += [follower for follower, _ in node.next_functions if follower is not None]
-    device = (seen.out,)
+    device = (call.out,)
     for node in found:
         begun: list[float] = []
         node.register_prehook(lambda _, begun=begun: begun.append(clock(device)))
 
         def ended(*_, begun=begun) -> None:
-            seen.backward += clock(device) - begun.pop()
+            call.backward = (call.backward or 0.0) + clock(device) - begun.pop()
 
         node.register_hook(ended)

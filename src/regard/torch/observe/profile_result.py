@@ -12,98 +12,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from .describe import Described
-from .observer import Seen
+from .observed_call import ObservedCall
 from .timeline import Timeline
 
-__all__ = ["Profile", "ProfiledCall"]
+__all__ = ["Profile"]
 
 LISTED = 40  # rows of a table; of more calls, those that take longest
-
-
-@dataclass(frozen=True)
-class ProfiledCall:
-    """One attention call of the model.
-
-    index: its place among the calls of a run. layer: the path of the module that made it. kind: which function was
-    called.
-    engine, why: who computed it. dims: B, H, G, Q, K, D, E. dtype, device: of q. mask, score: in words.
-    seconds: of the call forward, NaN where it ran inside compiled code; backward: on the way back, or None.
-    flops, backward_flops: of the pairs that the mask allows. visited: the pairs a plan in tiles visits as a share of
-    all pairs.
-    modelled: bytes besides q, k, v by the cost model: the output, and the matrix of weights where this engine builds
-    one, or else
-    the plan and lse. measured: the most bytes that torch held during the call above what was there before, plus the
-    most that NumPy did; None where the call is no single function. limit: GFLOP/s that the share of peak counts
-    against.
-    """
-
-    index: int
-    layer: str
-    kind: str
-    engine: str
-    why: str
-    dims: dict[str, int]
-    dtype: str
-    device: str
-    mask: str
-    score: str
-    seconds: float
-    backward: float | None
-    flops: int
-    backward_flops: int | None
-    visited: float
-    modelled: int
-    measured: int | None
-    limit: float
-
-    @classmethod
-    def of(cls, seen: Seen, described: Described, *, seconds, backward, measured, limit) -> ProfiledCall:
-        """The figures of a call that was seen and described."""
-        problem, cost = described.problem, described.cost
-        shared = {
-            "index": seen.index,
-            "layer": seen.name,
-            "kind": seen.kind,
-            "engine": described.engine,
-            "why": described.why,
-            "dtype": str(seen.q.dtype).removeprefix("torch."),
-            "device": str(getattr(seen.q, "device", "cpu")),
-            "seconds": seconds,
-            "backward": backward,
-            "measured": measured,
-            "limit": limit,
-        }
-        if problem is None or cost is None:
-            return cls(
-                dims={}, mask="?", score="?", flops=0, backward_flops=None, visited=math.nan, modelled=0, **shared
-            )
-        D, E = problem.dims["D"], problem.dims["E"]
-        return cls(
-            dims=problem.dims,
-            mask="everything" if problem.mask is None else str(problem.mask),
-            score="score" if problem.score is None else str(problem.score),
-            flops=cost.useful,
-            backward_flops=None if backward is None else 2 * (3 * D + 2 * E) * cost.allowed,
-            visited=cost.visited / cost.matrix if cost.matrix else 0.0,
-            modelled=cost.written + (cost.weights if described.matrix else cost.extra),
-            **shared,
-        )
-
-    @property
-    def total(self) -> float:
-        """Seconds there and back."""
-        return self.seconds + (self.backward or 0.0)
-
-    @property
-    def rate(self) -> float:
-        """FLOP/s there and back."""
-        return (self.flops + (self.backward_flops or 0)) / self.total if self.total else math.nan
-
-    @property
-    def share(self) -> float:
-        """Of the peak."""
-        return self.rate / (1e9 * self.limit)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,7 +31,7 @@ class Profile:
     """
 
     model: str
-    calls: tuple[ProfiledCall, ...]
+    calls: tuple[ObservedCall, ...]
     whole: float
     watched: float
     backward: bool

@@ -17,10 +17,11 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from ...common.errors import Reason, Refused, refuse
-from .describe import Described, describe
+from .describe import describe
 from .handwritten import tensors_in
-from .observer import Observer, Seen, arguments, clock, left_alone, module_of
-from .profile_result import Profile, ProfiledCall
+from .observed_call import ObservedCall
+from .observer import Observer, arguments, clock, left_alone, module_of
+from .profile_result import Profile
 from .timeline import Timeline
 
 __all__ = ["profile"]
@@ -65,23 +66,24 @@ def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) ->
         whole, watched, times = _times(step, model, backward, repeats, listed.seen)
         ranged, timeline = _timeline(step, model)
     memory = dict(zip(_keys(ranged.seen), timeline.memory([call.index for call in ranged.seen])))
-    calls = []
-    for key, seen, described, traced in zip(_keys(listed.seen), listed.seen, listed.described, listed.traced):
+    for key, call, traced in zip(_keys(listed.seen), listed.seen, listed.traced):
         spans = times.get(key)
         measured = memory.get(key)
-        calls.append(
-            ProfiledCall.of(
-                seen,
-                described,
-                seconds=statistics.median(span[0] for span in spans) if spans else math.nan,
-                backward=statistics.median(span[1] for span in spans) if spans and backward else None,
-                measured=None if measured is None else measured + traced,
-                limit=_peak(seen) if peak is None else float(peak),
-            )
-        )
-    name = getattr(model, "__name__", type(model).__name__)
+        call.seconds = statistics.median(span[0] for span in spans) if spans else math.nan
+        call.backward = statistics.median(span[1] for span in spans) if spans and backward else None
+        call.measured = None if measured is None else measured + traced
+        call.limit = _peak(call) if peak is None else float(peak)
+        call.let_go()
     return Profile(
-        name, tuple(calls), whole, watched, backward, repeats, torch.get_num_threads(), _notes(model, calls), timeline
+        model=getattr(model, "__name__", type(model).__name__),
+        calls=tuple(listed.seen),
+        whole=whole,
+        watched=watched,
+        backward=backward,
+        repeats=repeats,
+        threads=torch.get_num_threads(),
+        notes=_notes(model, listed.seen),
+        timeline=timeline,
     )
 
 
@@ -90,11 +92,10 @@ class _Listing(Observer):
 
     def __init__(self, model, **options):
         super().__init__(model, **options)
-        self.described: list[Described] = []
         self.traced: list[int] = []
         self.most = 0
 
-    def _run(self, seen: Seen, function: Callable[[], Any]):
+    def _run(self, call: ObservedCall, function: Callable[[], Any]):
         def measured():
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
@@ -102,15 +103,15 @@ class _Listing(Observer):
             self.most = tracemalloc.get_traced_memory()[1] - before
             return out
 
-        return super()._run(seen, measured)
+        return super()._run(call, measured)
 
-    def called(self, seen: Seen) -> None:
-        self.described.append(describe(seen))
+    def called(self, call: ObservedCall) -> None:
+        describe(call)
         self.traced.append(self.most)
         self.most = 0
 
-    def failed(self, seen: Seen, error: Exception) -> None:  # checkpointing ends what it computes again by an error
-        self.called(seen)
+    def failed(self, call: ObservedCall, error: Exception) -> None:
+        self.called(call)  # checkpointing ends what it computes again by an error
 
 
 def _step(model, inputs, backward: bool) -> Callable[[], None]:
@@ -141,11 +142,11 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
     return there_and_back if backward else forward
 
 
-def _times(step, model, backward: bool, repeats: int, listed: list[Seen]) -> tuple[float, float, dict]:
+def _times(step, model, backward: bool, repeats: int, listed: list[ObservedCall]) -> tuple[float, float, dict]:
     """Median seconds of a run, unwatched and watched, and for every call (there, back) of each repeat."""
     whole, watched = [], []
     times: dict[Any, list[tuple[float, float]]] = defaultdict(list)
-    device = [seen.q for seen in listed[:1]]
+    device = [call.q for call in listed[:1]]
     for _ in range(repeats):
         begin = clock(device)
         step()
@@ -155,8 +156,8 @@ def _times(step, model, backward: bool, repeats: int, listed: list[Seen]) -> tup
             begin = clock(device)
             step()
             watched.append(clock(device) - begin)
-        for key, seen in zip(_keys(observer.seen), observer.seen):
-            times[key].append((seen.seconds, seen.backward))
+        for key, call in zip(_keys(observer.seen), observer.seen):
+            times[key].append((call.seconds, call.backward or 0.0))
     return statistics.median(whole), statistics.median(watched), times
 
 
@@ -172,12 +173,12 @@ def _timeline(step, model) -> tuple[Observer, Timeline]:
     return observer, Timeline.of(profiler)
 
 
-def _keys(calls: list[Seen]) -> list[tuple]:
+def _keys(calls: list[ObservedCall]) -> list[tuple]:
     """A name for each call that is the same in every run: layer, kind, sizes, and the how manieth of these."""
     count: dict[tuple, int] = defaultdict(int)
     found = []
-    for seen in calls:
-        key = (seen.name, seen.kind, tuple(seen.q.shape))
+    for call in calls:
+        key = (call.layer, call.kind, tuple(call.q.shape))
         found.append((*key, count[key]))
         count[key] += 1
     return found
@@ -203,13 +204,13 @@ def _card(dtype: torch.dtype) -> float:
     return 2 * n**3 / min(spans[1:]) / 1e9
 
 
-def _peak(seen: Seen) -> float:
-    if getattr(seen.q, "is_cuda", False):
-        return _card(seen.q.dtype)
-    return _machine().of(str(seen.q.dtype).removeprefix("torch."))
+def _peak(call: ObservedCall) -> float:
+    if getattr(call.q, "is_cuda", False):
+        return _card(call.q.dtype)
+    return _machine().of(str(call.q.dtype).removeprefix("torch."))
 
 
-def _notes(model, calls: list[ProfiledCall]) -> list[str]:
+def _notes(model, calls: list[ObservedCall]) -> list[str]:
     """What the reader must know of these figures."""
     notes = []
     fast = (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)

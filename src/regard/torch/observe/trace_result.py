@@ -8,10 +8,10 @@ import html
 from dataclasses import dataclass
 from itertools import groupby
 
-from ...common.arrays import is_tensor
 from .faults import KINDS, Finding
+from .observed_call import ObservedCall
 
-__all__ = ["Layout", "Trace", "TracedCall"]
+__all__ = ["Trace"]
 
 FIRST = {
     "shape": "the first wrong shape",
@@ -20,67 +20,12 @@ FIRST = {
 }
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor lies in memory: its sizes, its dtype, and per axis how many elements the next one is away."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    strides: tuple[int, ...]
-    device: str
-
-    @classmethod
-    def of(cls, value) -> Layout | None:
-        """The layout of a tensor or an array; None of anything else."""
-        if is_tensor(value):
-            dtype = str(value.dtype).removeprefix("torch.")
-            return cls(tuple(value.shape), dtype, tuple(value.stride()), str(value.device))
-        if not hasattr(value, "strides"):
-            return None
-        return cls(value.shape, str(value.dtype), tuple(step // value.itemsize for step in value.strides), "cpu")
-
-    def __str__(self) -> str:
-        device = "" if self.device == "cpu" else f", {self.device}"
-        return f"{self.shape} {self.dtype}, strides {self.strides}{device}"
-
-
-@dataclass(frozen=True)
-class TracedCall:
-    """One attention call. layer: the path of the module that made it. kind: which function. q, k, v, out: layouts, or
-    None where there is none (the keys of a cache; the output of a call that failed). mask, scores: the rule in words,
-    and over which sizes.
-    """
-
-    index: int
-    layer: str
-    kind: str
-    q: Layout | None
-    k: Layout | None
-    v: Layout | None
-    mask: str
-    scores: str
-    out: Layout | None
-
-    @property
-    def lines(self) -> list[str]:
-        """Everything but the place in the model."""
-        shown = [
-            ("q", self.q),
-            ("k", self.k),
-            ("v", self.v),
-            ("mask", self.mask),
-            ("scores", self.scores),
-            ("out", self.out),
-        ]
-        return [self.kind, *[f"{name:<7}{value}" for name, value in shown if value is not None]]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """What `regard.torch.trace` found; print it, or read its parts. findings: in the order in which they came up."""
 
     model: str
-    calls: tuple[TracedCall, ...]
+    calls: tuple[ObservedCall, ...]
     findings: tuple[Finding, ...]
 
     def first(self, kind: str) -> Finding | None:

@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, first_line, refuse
 from ...language.problem import Problem
-from .describe import problem_of
+from .describe import outline_of, problem_of
 from .faults import Finding, amiss, empty_rows, swapped_axes, wrong_numbers
 from .handwritten import tensors_in
-from .observer import CACHE, WRITTEN_OUT, Observer, Seen, arguments, left_alone, module_of
-from .trace_result import Layout, Trace, TracedCall
+from .layout import Layout
+from .observed_call import CACHE, WRITTEN_OUT, ObservedCall
+from .observer import Observer, arguments, left_alone, module_of
+from .trace_result import Trace
 
 __all__ = ["trace"]
 
@@ -75,18 +77,18 @@ def trace(model, inputs) -> Trace:
 class _Tracer(Observer):
     def __init__(self, model):
         super().__init__(model, describing=True)
-        self.calls: list[TracedCall] = []
         self.findings: list[Finding] = []
         self.spoiled = False  # whether NaN or infinity was seen outside of attention
-        self.broken: list[
-            tuple[Exception, str, Any]
-        ] = []  # what failed, in which layer, and the call or the function's arguments
+        # What failed, in which layer, and the call or the function's arguments.
+        self.broken: list[tuple[Exception, str, Any]] = []
         owner = module_of(model)
         owned = () if owner is None else (*owner.named_parameters(), *owner.named_buffers())
         self.owned = {id(tensor): name for name, tensor in owned}
 
     def result(self) -> Trace:
-        return Trace(self.root, tuple(self.calls), tuple(self.findings))
+        for call in self.seen:
+            call.let_go()
+        return Trace(self.root, tuple(self.seen), tuple(self.findings))
 
     def look_at_inputs(self, inputs: dict[Any, Any]) -> None:
         """NaN that the model was given is none of its own."""
@@ -105,17 +107,17 @@ class _Tracer(Observer):
 
     # What is noted ----------------------------------------------------------------------------------------------------
 
-    def called(self, seen: Seen) -> None:
-        problem = self._noted(seen)
-        self._found("shape", seen, swapped_axes(seen, self.modules.get(seen.name)))
-        self._found("number", seen, wrong_numbers(seen, problem))
+    def called(self, call: ObservedCall) -> None:
+        problem = self._noted(call)
+        self._found("shape", call, swapped_axes(call, self.modules.get(call.layer)))
+        self._found("number", call, wrong_numbers(call, problem))
         if problem is not None:
-            self._found("row", seen, empty_rows(problem))
+            self._found("row", call, empty_rows(problem))
+        call.let_go()
 
-    def failed(self, seen: Seen, error: Exception) -> None:
-        seen.given = {"q": None} | seen.given
-        self._noted(seen)
-        self.broken.append((error, seen.name, seen))
+    def failed(self, call: ObservedCall, error: Exception) -> None:
+        self._noted(call)
+        self.broken.append((error, call.layer, call))
 
     def stepped(self, function, args, kwargs, out, error) -> None:
         name = getattr(function, "__name__", str(function))
@@ -127,8 +129,10 @@ class _Tracer(Observer):
                 self.spoiled = True
                 self._found_in(name, words, tensors_in((*args, *kwargs.values())))
 
-    def _found(self, kind: str, seen: Seen, sentences: list[str]) -> None:
-        self.findings += [Finding(kind=kind, call=seen.index, layer=seen.name, text=sentence) for sentence in sentences]
+    def _found(self, kind: str, call: ObservedCall, sentences: list[str]) -> None:
+        self.findings += [
+            Finding(kind=kind, call=call.index, layer=call.layer, text=sentence) for sentence in sentences
+        ]
 
     def _found_in(self, name: str, words: str, given: list[torch.Tensor]) -> None:
         """The first function whose output is not finite, and which of its arguments was not."""
@@ -147,15 +151,13 @@ class _Tracer(Observer):
         source = tensor if id(tensor) in self.owned else tensor._base if tensor._base is not None else tensor
         return self.owned.get(id(source), f"its argument of sizes {tuple(tensor.shape)}")
 
-    def _noted(self, seen: Seen) -> Problem | None:
-        """Lists a call; the problem that it is, if it is one."""
+    def _noted(self, call: ObservedCall) -> Problem | None:
+        """Says what the call's rules are; the problem that it is, if it is one."""
         try:
-            problem = (
-                problem_of(seen, numbers=True) if all(hasattr(part, "shape") for part in self._parts(seen)) else None
-            )
+            problem = problem_of(call) if all(hasattr(part, "shape") for part in self._parts(call)) else None
         except Refused:
             problem = None
-        mask = seen.given.get("attn_mask", seen.given.get("mask"))
+        mask = call.given.get("attn_mask", call.given.get("mask"))
         laid = Layout.of(mask)
         if problem is None:
             said = ("as given" if mask is not None else "none given") if laid is None else str(laid)
@@ -169,27 +171,15 @@ class _Tracer(Observer):
             )
             rule = "" if problem.score is None else f"{problem.score}, where score = "
             scores = f"{rule}{problem.scale:.6g} · q·k, over {sizes}"
-        if seen.kind == WRITTEN_OUT and seen.trail is not None:
-            scores = str(Layout.of(seen.trail.scores))
+        if call.kind == WRITTEN_OUT and call.trail is not None:
+            scores = str(Layout.of(call.trail.scores))
             if problem is not None and problem.mask is not None:
                 said = "keys whose score is −infinity, or near the smallest number of its dtype, are not attended"
-        self.calls.append(
-            TracedCall(
-                seen.index,
-                seen.name,
-                seen.kind,
-                Layout.of(seen.q),
-                Layout.of(seen.k),
-                Layout.of(seen.v),
-                said,
-                scores,
-                Layout.of(seen.out),
-            )
-        )
+        call.mask, call.scores = said, scores
         return problem
 
-    def _parts(self, seen: Seen) -> list[Any]:
-        return [seen.q] if seen.kind == CACHE else [seen.q, seen.k, seen.v]
+    def _parts(self, call: ObservedCall) -> list[Any]:
+        return [call.q] if call.kind == CACHE else [call.q, call.k, call.v]
 
     # What is said of an error -----------------------------------------------------------------------------------------
 
@@ -205,11 +195,11 @@ class _Tracer(Observer):
                 Reason(
                     f"{place} stopped with {type(error).__name__}",
                     given=given,
-                    expected=f"arguments that fit: {_line(error)}",
+                    expected=f"arguments that fit: {first_line(error)}",
                     fix=self._mend("the error itself is the cause of this one"),
                 )
             ]
-        elif isinstance(what[2], Seen):
+        elif isinstance(what[2], ObservedCall):
             reasons = self._of_call(what[2], what[0])
         else:
             name, given = what[2]
@@ -221,43 +211,43 @@ class _Tracer(Observer):
                 Reason(
                     f"{name} stopped in {what[1]}",
                     given=shown,
-                    expected=f"sizes that fit: {_line(what[0])}",
+                    expected=f"sizes that fit: {first_line(what[0])}",
                     fix=self._mend(f"look at what {what[1]} was given"),
                 )
             ]
         refused = Refused("regard.torch.trace", reasons)
         first = Finding(kind="shape", call=None, layer=what[1] if what else place, text=reasons[0].what)
-        if what is not None and isinstance(what[2], Seen):
+        if what is not None and isinstance(what[2], ObservedCall):
             first = Finding(
-                kind="shape", call=what[2].index, layer=what[2].name, text=reasons[0].what.partition(": ")[2]
+                kind="shape", call=what[2].index, layer=what[2].layer, text=reasons[0].what.partition(": ")[2]
             )
         self.findings.append(first)
         refused.add_note(str(self.result()))
         return refused
 
-    def _of_call(self, seen: Seen, error: Exception) -> list[Reason]:
-        where = f"call {seen.index} in {seen.name} ({seen.kind})"
+    def _of_call(self, call: ObservedCall, error: Exception) -> list[Reason]:
+        where = f"call {call.index} in {call.layer} ({call.kind})"
         reasons = error.reasons if isinstance(error, Refused) else ()
-        if not reasons and all(hasattr(part, "shape") for part in self._parts(seen)):
+        if not reasons and all(hasattr(part, "shape") for part in self._parts(call)):
             try:
-                problem_of(seen)
+                outline_of(call)
             except Refused as refused:
                 reasons = refused.reasons
         if reasons:
             return [replace(reason, what=f"{where}: {reason.what}", fix=self._mend(reason.fix)) for reason in reasons]
-        shown = ", ".join(f"{name} {layout}" for name in "qkv" if (layout := Layout.of(seen.given.get(name))))
+        shown = ", ".join(f"{name} {layout}" for name in "qkv" if (layout := Layout.of(call.given.get(name))))
         return [
             Reason(
                 f"{where}: {type(error).__name__}",
                 given=shown or "no tensors",
-                expected=f"arguments that fit: {_line(error)}",
+                expected=f"arguments that fit: {first_line(error)}",
                 fix=self._mend("the layout is (batch, heads, rows, depth)"),
             )
         ]
 
     def _mend(self, words: str) -> str:
         """What to do, and what the last good call had."""
-        good = [one for one in self.calls if one.out is not None]
+        good = [one for one in self.seen if one.out is not None]
         if not good:
             return words
         had = ", ".join(
@@ -271,7 +261,3 @@ class _Tracer(Observer):
         inner: dict[str, Any] = next((held for held in reversed(frames) if id(held.get("self")) in self.names), {})
         sizes = [f"{name} {tuple(value.shape)}" for name, value in inner.items() if isinstance(value, torch.Tensor)]
         return self.names.get(id(inner.get("self")), self.root), ", ".join(sizes[:8]) or "no tensors"
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

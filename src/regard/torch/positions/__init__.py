@@ -1,5 +1,6 @@
 """Where tokens stand, in each of the usual ways."""
 
+from ...common.public import belong
 from .alibi import ALiBi
 from .learned import Learned
 from .position import Position
@@ -23,3 +24,5 @@ __all__ = [
     "Sinusoidal",
     "YaRN",
 ]
+
+belong(__name__)

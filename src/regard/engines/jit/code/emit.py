@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from ....common.dtypes import FLOATS
 from ....language.expr import Const, Expr, Op, Read, Table, Var, walk
 from ....language.expr import score as the_score
 from . import formats, special
@@ -31,10 +32,7 @@ TABLE_TYPES = {
     "int32": I32,
     "uint32": I32,
     "int64": I64,
-    "float16": ir.IntType(16),
-    "bfloat16": ir.IntType(16),
-    "float32": F32,
-    "float64": F64,
+    **{name: formats.stored(name) for name in FLOATS},
 }
 
 
@@ -186,8 +184,8 @@ class Emitter:
             if width > wanted:  # bounds of the table showed that nothing is lost
                 return code.trunc(found, target)
             return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
-        if dtype.itemsize == 2:
-            found = formats.widen_brain(code, found) if dtype.name == "bfloat16" else formats.widen_half(code, found)
+        if dtype.name in formats.NARROW:
+            found = formats.NARROW[dtype.name].widen(code, found)
         target = vector(real, count)
         if found.type == target:
             return found

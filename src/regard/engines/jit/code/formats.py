@@ -7,14 +7,24 @@ arithmetic where there are none; both are exact one way and round to nearest, ti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from ....common.dtypes import FLOATS, Float
 from .ir import F32, F64, I16, I32, Code, is_vector, vector
 from .target import Target
 
-__all__ = ["Format", "widen_brain", "widen_half"]
+__all__ = ["NARROW", "Format", "Narrow", "stored"]
+
+REALS = {"float32": F32, "float64": F64}  # what a kernel computes with
+
+
+def stored(name: str):
+    """The type of a number in memory: those that are widened lie there as bits."""
+    return REALS[name] if name in REALS else ir.IntType(FLOATS[name].bits)
 
 
 @dataclass(frozen=True)
@@ -25,56 +35,68 @@ class Format:
     target: Target
 
     @property
+    def row(self) -> Float:
+        return FLOATS[self.name]
+
+    @property
     def itemsize(self) -> int:
-        return {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}[self.name]
+        return self.row.itemsize
 
     @property
     def real(self):
-        return F64 if self.name == "float64" else F32
+        return REALS[self.row.sums]
 
     @property
     def size(self) -> int:
         """Bytes of a number that is computed with."""
-        return 8 if self.name == "float64" else 4
+        return FLOATS[self.row.sums].itemsize
 
     @property
     def wide(self) -> bool:
         """Whether numbers are stored as they are computed with."""
-        return self.itemsize == self.size
+        return self.name == self.row.sums
 
     @property
     def pairs(self) -> bool:
-        """Whether products take pairs of numbers as they are stored."""
+        """Whether products take pairs of numbers as they are stored: the instruction is for bfloat16."""
         return self.name == "bfloat16" and self.target.tile.pairs
 
     def load(self, code: Code, place, lanes: int = 1):
         """Numbers that lie side by side, widened."""
         if self.wide:
             return code.get(place, vector(self.real, lanes))
-        return self.widened(code, code.get(place, vector(I16, lanes)))
+        return self.widened(code, code.get(place, vector(stored(self.name), lanes)))
 
     def store(self, code: Code, value, place) -> None:
         """Numbers side by side, rounded."""
         code.put(value if self.wide else self.rounded(code, value), place)
 
     def widened(self, code: Code, bits):
-        lanes = bits.type.count if is_vector(bits) else 1
-        if self.name == "bfloat16":
-            return widen_brain(code, bits)
-        if self.target.halves:
+        if self.converts:
+            lanes = bits.type.count if is_vector(bits) else 1
             return code.fpext(code.bitcast(bits, vector(ir.HalfType(), lanes)), vector(F32, lanes))
-        return widen_half(code, bits)
+        return NARROW[self.name].widen(code, bits)
 
     def rounded(self, code: Code, value):
         """float32 as the bits of this format."""
-        lanes = value.type.count if is_vector(value) else 1
-        if self.name == "bfloat16":
-            return code.trunc(
-                code.lshr(round_brain(code, value), code.whole(16, vector(I32, lanes))), vector(I16, lanes)
-            )
-        if self.target.halves:
+        if self.converts:
+            lanes = value.type.count if is_vector(value) else 1
             return code.bitcast(code.fptrunc(value, vector(ir.HalfType(), lanes)), vector(I16, lanes))
-        return round_half(code, value)
+        return NARROW[self.name].round(code, value)
+
+    @property
+    def converts(self) -> bool:
+        """Whether instructions widen and round it: there are some for float16."""
+        return self.name == "float16" and self.target.halves
+
+
+class Narrow(NamedTuple):
+    """How a format is converted by integer arithmetic, on any machine: widen(code, bits) is exact, round(code, value)
+    is to nearest, ties to even.
+    """
+
+    widen: Callable[[Code, Any], Any]
+    round: Callable[[Code, Any], Any]
 
 
 def widen_brain(code: Code, bits):
@@ -85,13 +107,15 @@ def widen_brain(code: Code, bits):
 
 
 def round_brain(code: Code, value):
-    """The bits of float32 numbers, rounded to their upper 16; NaN stays NaN."""
+    """float32 as the bits of bfloat16, its upper 16; NaN stays NaN."""
     bits = code.as_bits(value)
     one = code.whole(1, bits)
     odd = code.and_(code.lshr(bits, code.whole(16, bits)), one)
     nearest = code.add(bits, code.add(odd, code.whole(0x7FFF, bits)))
     quiet = code.or_(bits, code.whole(0x400000, bits))
-    return code.select(code.fcmp_unordered("uno", value, value), quiet, nearest)
+    found = code.select(code.fcmp_unordered("uno", value, value), quiet, nearest)
+    lanes = value.type.count if is_vector(value) else 1
+    return code.trunc(code.lshr(found, code.whole(16, bits)), vector(I16, lanes))
 
 
 def widen_half(code: Code, bits):
@@ -127,3 +151,6 @@ def round_half(code: Code, value):
     found = code.select(code.icmp_signed(">", magnitude, whole(0x7F800000)), whole(0x7E00), found)
     found = code.or_(found, code.lshr(code.and_(bits, whole(-(2**31))), whole(16)))
     return code.trunc(found, vector(I16, value.type.count) if is_vector(value) else I16)
+
+
+NARROW = {"float16": Narrow(widen_half, round_half), "bfloat16": Narrow(widen_brain, round_brain)}

@@ -2,7 +2,7 @@
 place.
 
 Coefficients are least-maximum fits on the reduced range (bench/fit_polynomials.py); the bounds are tested in
-tests/test_special.py. float64 (masks only) and rare functions call the C library, lane by lane.
+tests/engines/jit/test_special.py. float64 (masks only) and rare functions call the C library, lane by lane.
 """
 
 from __future__ import annotations

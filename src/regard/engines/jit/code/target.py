@@ -1,15 +1,23 @@
-"""The machine: which instructions it has, and the shape of the register tiles that suit them."""
+"""The machine: which instructions it has, and the shape of the register tiles that suit them.
+
+The environment variable REGARD_TARGET restricts it: kernels are then compiled as if the machine offered nothing wider.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import platform
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-__all__ = ["ISAS", "Isa", "Target", "host", "limited"]
+from ....common.errors import did_you_mean, refuse
+
+__all__ = ["ISAS", "Isa", "Target", "VARIABLE", "description", "host", "limited", "offered"]
+
+VARIABLE = "REGARD_TARGET"
 
 
 class Isa(NamedTuple):
@@ -74,7 +82,48 @@ def _features() -> dict[str, bool]:
 
 @functools.cache
 def _available() -> tuple[str, ...]:
+    """What the machine itself offers, widest first."""
     return tuple(name for name, isa in ISAS.items() if all(_features().get(need) for need in isa.needs))
+
+
+@functools.cache  # a refusal is not kept: it is raised in every call
+def _asked() -> str | None:
+    """The name in REGARD_TARGET, read once per process; None where it is unset or empty."""
+    given = os.environ.get(VARIABLE, "")
+    name = given.strip().lower()
+    if not name:
+        return None
+    if name not in ISAS:
+        raise refuse(
+            VARIABLE,
+            "no such target",
+            given=f"{VARIABLE}={given}",
+            expected=f"one of {', '.join(ISAS)}",
+            fix=f"{did_you_mean(name, _available())}, or unset it",
+        )
+    if name not in _available():
+        raise refuse(
+            VARIABLE,
+            f"this machine has no {name}",
+            given=f"{VARIABLE}={given}",
+            expected=f"what this machine offers: {', '.join(_available())}",
+            fix=f"set one of these, or unset it for {_available()[0]}",
+        )
+    return name
+
+
+@functools.cache
+def offered() -> tuple[str, ...]:
+    """The names in ISAS that kernels may be compiled for, widest first: from the one in REGARD_TARGET downwards."""
+    asked = _asked()
+    return _available() if asked is None else _available()[_available().index(asked) :]
+
+
+def description() -> str:
+    """The target in use; where REGARD_TARGET restricts it, what the machine offers besides."""
+    if _asked() is None:
+        return host().isa
+    return f"{host().isa} ({VARIABLE}; this machine offers {', '.join(_available())})"
 
 
 @functools.cache
@@ -97,16 +146,16 @@ def _target(name: str) -> Target:
 
 
 def host() -> Target:
-    """The widest vector unit of this machine, found at run time (or the one forced by `limited`)."""
-    return _target(_forced or _available()[0])
+    """What kernels are compiled for: the widest of `offered()`, or the one forced by `limited`."""
+    return _target(_forced or offered()[0])
 
 
 class limited:
     """`with limited("avx2"):` compile as if the machine had no more than that; refused where it has less."""
 
     def __init__(self, isa: str):
-        if isa not in _available():
-            raise ValueError(f"this machine has no {isa}: it offers {', '.join(_available())}")
+        if isa not in offered():
+            raise ValueError(f"this machine has no {isa}: it offers {', '.join(offered())}")
         self.isa = isa
 
     def __enter__(self):

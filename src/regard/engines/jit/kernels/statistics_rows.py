@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 
+from ....common.dtypes import FLOATS
 from ..code import special
 from ..code.emit import Emitter
-from ..code.formats import Format
 from ..code.ir import F32, F64, I1, I32, I64, Code, vector
 from .parts.tile import regions
 from .score_sweep import Frame, Sweep
@@ -120,7 +120,7 @@ def rows_kernel(frame: Frame, sums: Sums) -> ir.Module:
 
 def real_of(frame: Frame) -> np.dtype:
     """The dtype that the kernel computes in."""
-    return np.dtype(np.float64 if Format(frame.spec.dtype, frame.target).real == F64 else np.float32)
+    return np.dtype(FLOATS[frame.spec.dtype].sums)
 
 
 class _RowsKernel(Sweep):

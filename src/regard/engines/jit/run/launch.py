@@ -49,10 +49,16 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
     JOB.pack_into(arena.job, 0, kernel.address, address(block), arena.address + pool.JOB, stride, workers - 1, 1)
     arena.job[ENTERED] = arena.job[PENDING] = 0
     try:
+        _busy.add(arena)
         while arena.job[LEFT]:
             crew.share(arena.address, crew.first, crew.bell)
     except BaseException:  # an interrupt, or whatever else a handler of signals raises
-        _stop(arena, crew)
+        while True:
+            try:
+                _stop(arena, crew)
+                break
+            except BaseException:  # the next interrupt, while the first is served: it changes nothing
+                continue
         raise
     finally:
         if not arena.job[LEFT]:
@@ -66,11 +72,8 @@ def _stop(arena: Arena, crew: threads.Crew | threads.Team) -> None:
     arrays.
     """
     while arena.job[LEFT]:
-        try:
-            ctypes.c_int64.from_address(int(arena.kept[1][0])).value = PAST
-            crew.share(arena.address, crew.first, crew.bell)
-        except KeyboardInterrupt:
-            continue
+        ctypes.c_int64.from_address(int(arena.kept[1][0])).value = PAST
+        crew.share(arena.address, crew.first, crew.bell)
 
 
 def _arena(size: int) -> Arena:
@@ -80,5 +83,4 @@ def _arena(size: int) -> Arena:
         arena = Arena(size)
     if arena.size < size:
         arena = Arena(size)
-    _busy.add(arena)
     return arena

@@ -2,5 +2,4 @@
 
 one_entry    the rules of one batch entry, as short as they can be said
 handwritten  those of attention that a model writes out as operations
-generation   the passes of a text that is written, joined into one call
 """

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from ....common.arrays import read_array
+from ....language.added_masks import ORDINARY, hidden_beside, hides, range_of
 from ....language.expr import Expr, Op, score
-from .one_entry import HIDDEN, added, unseen
+from .one_entry import added
 
 __all__ = ["Cut", "Written", "read_steps"]
 
@@ -127,9 +128,8 @@ def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
         if other.ndim > 1 and other.shape[-1] == 1 < sizes[-1] and bool(other.isfinite().all()):
             return True  # a number per row, such as its largest score, changes no weight
         numbers = sign * cut(other, sizes)
-        lowest = torch.finfo(other.dtype).min / 2 if other.dtype.is_floating_point else -np.inf
-        seen = np.asarray(~(numbers <= lowest))
-        seen = seen & ~unseen(numbers, seen if found.allowed is None else seen & found.allowed)
+        seen = np.asarray(~hides(numbers, range_of(other.dtype)))
+        seen = seen & ~hidden_beside(numbers, seen if found.allowed is None else seen & found.allowed)
         if not seen.all():
             found.allow(seen)
             numbers = np.where(seen, numbers, 0)
@@ -157,7 +157,9 @@ def _multiply(found: Written, other: Any, over: bool) -> bool:
 
 def _low(value: Any) -> bool:
     """Whether scores are filled with what hides a key."""
-    return value is not None and not (isinstance(value, torch.Tensor) and value.numel() > 1) and float(value) <= HIDDEN
+    if value is None or (isinstance(value, torch.Tensor) and value.numel() > 1):
+        return False
+    return bool(hides(value, ORDINARY))
 
 
 def _append(found: Written, parts) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....language.added_masks import NOTHING, ORDINARY, hidden_beside, hides
 from ....language.analysis import evaluate
 from ....language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
 from ....language.expr import score as said
@@ -13,20 +14,16 @@ from ....language.masks import causal, window
 
 __all__ = [
     "CELLS",
-    "HIDDEN",
     "added",
     "entry_mask",
     "entry_score",
     "hidden",
     "mask_of",
     "reads",
-    "unseen",
     "window_rules",
 ]
 
 CELLS = 1 << 24  # of a rule that is looked at as a whole
-HIDDEN = -1e4  # what a model adds to hidden scores, or fills them with, is this or less
-NOTHING = 150  # a weight of exp(−150) is 0 in float32
 
 
 def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
@@ -72,25 +69,17 @@ def hidden(
         return mask, score
     inner, other = score.args
     heads = H if any(rule is not None and reads(rule, "head") for rule in (mask, score)) else 1
-    if heads * Q * K > CELLS or not any((table.array <= HIDDEN).any() for table in other.tables):
+    if heads * Q * K > CELLS or not any(hides(table.array, ORDINARY).any() for table in other.tables):
         return mask, score
     numbers = np.asarray(_grid(other, heads, Q, K, start))
     allowed = np.ones_like(numbers, bool) if mask is None else _grid(mask, heads, Q, K, start)
-    away = unseen(numbers, allowed)
+    away = hidden_beside(numbers, allowed)
     low, high = (_grid(score, heads, Q, K, start, at) for at in (-largest, largest))
     above = np.where(allowed & ~away, low, np.inf).min(-1) - np.where(away, high, -np.inf).max(-1)
     if not away.any() or not (above >= NOTHING).all():
         return mask, score
     found = added(inner, np.where(away, 0, numbers), start)
     return mask_of(allowed & ~away, start), None if found is said else found
-
-
-def unseen(numbers: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Which allowed pairs (heads, Q, K) the added numbers hide; a row of which they would hide every key sees them all
-    the same.
-    """
-    low = (numbers <= HIDDEN) & allowed
-    return low & (allowed & ~low).any(-1, keepdims=True)
 
 
 def window_rules(

@@ -1,19 +1,35 @@
 // What is chosen. One object, one way to change it, and every screen draws itself from it.
 
 const state = {
-  run: 0, call: data.start.call, head: data.start.head,
-  query: data.start.query, // the pinned row
-  key: null, // the pinned column, where a pair was chosen
-  pins: [], // more rows that are summed in the reader
-  direction: "to", // "to": what the row attends to; "from": what attends to the key at its place
-  scale: USUAL, pool: "share", hideSpecial: false,
-  metric: "picture", sort: "order", filter: null, // of the atlas; filter: {metric, low, high}
-  view: null, // of the map: {row, column, span}: the first row and key on the screen, and how many keys there are across it
-  cells: null, // of the map: "square", "fitted" to the plot, or what suits the matrix
-  step: null, // of a generated run: how many tokens had been written
-  compare: "side", // or "difference", "linear", "swipe"
   hover: null, // {row, column} under the pointer; no part of the address
 };
+const choices = []; // {name, key, write, read}, in the order in which they stand in the address
+
+/**
+ * Adds something that can be chosen, and how it begins. The address holds it, so that a view can be passed on: `key` is its name there,
+ * write(value) its text, or undefined for none, and read(text) what a text means, or undefined where it cannot be understood.
+ */
+function choosable(name, begin, { key = name, write = (value) => (value === begin ? undefined : `${value}`), read }) {
+  state[name] = begin;
+  choices.push({ name, key, write, read });
+}
+const position = { write: (value) => (value === null ? undefined : `${value}`), read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined) };
+const oneOf = (options) => ({ read: (text) => (Object.hasOwn(options, text) ? text : undefined) });
+const numbersOf = (text) => text.split(",").map(Number);
+
+choosable("run", 0, { read: (text) => (position.read(text) < runs.length ? position.read(text) : undefined) });
+choosable("call", data.start.call, position);
+choosable("head", data.start.head, position);
+choosable("query", data.start.query, position); // the pinned row
+choosable("key", null, position); // the pinned column, where a pair was chosen
+choosable("scale", USUAL, oneOf(SCALES));
+choosable("pool", "share", oneOf(POOLS));
+choosable("direction", "to", oneOf({ to: 1, from: 1 })); // "to": what the row attends to; "from": what attends to the key at its place
+choosable("hideSpecial", false, { key: "hide", write: (hide) => (hide ? "special" : undefined), read: (text) => text === "special" });
+choosable("pins", [], { // more rows that are summed in the reader
+  write: (pins) => (pins.length ? pins.join(",") : undefined),
+  read: (text) => (/^\d{1,9}(,\d{1,9}){0,63}$/.test(text) ? numbersOf(text) : undefined),
+});
 
 const screens = []; // {name, build(), draw(changed)}: draw is told the names that changed, and may be async
 const keys = []; // {keys, label, what, run}: every screen adds the keys it knows; keys.js listens to all of them and explains them
@@ -82,20 +98,9 @@ const redraw = () => draw(new Set([...Object.keys(state), "theme"]));
 /** Whether a later choice has overtaken an answer that was asked for this place. */
 const overtaken = (place) => ["run", "call", "head", "query", "key", "scale", "pool", "hideSpecial", "direction"].some((name) => name in place && place[name] !== state[name]);
 
-// The address holds the whole view, so that it can be passed on; it works for a file as well.
-const NUMBERS = ["run", "call", "head", "query", "key", "step"];
-const WORDS = { scale: SCALES, pool: POOLS, direction: { to: 1, from: 1 }, compare: { side: 1, difference: 1, linear: 1, swipe: 1 }, cells: { square: 1, fitted: 1 } };
-
 function address() {
-  const parts = NUMBERS.filter((name) => state[name] !== null && (name !== "run" || state.run)).map((name) => `${name}=${state[name]}`);
-  for (const name of Object.keys(WORDS)) if (state[name] !== { scale: USUAL, pool: "share", direction: "to", compare: "side", cells: null }[name]) parts.push(`${name}=${state[name]}`);
-  if (state.hideSpecial) parts.push("hide=special");
-  if (state.pins.length) parts.push(`pins=${state.pins.join(",")}`);
-  if (state.metric !== "picture") parts.push(`metric=${state.metric}`);
-  if (state.sort !== "order") parts.push(`sort=${state.sort}`);
-  if (state.filter) parts.push(`filter=${state.filter.metric},${state.filter.low},${state.filter.high}`);
-  if (state.view) parts.push(`view=${[state.view.row, state.view.column, state.view.span].map((value) => Math.round(value * 100) / 100).join(",")}`);
-  return `#${parts.join("&")}`;
+  const parts = choices.map(({ name, key, write }) => [key, write(state[name])]).filter(([, text]) => text !== undefined);
+  return `#${parts.map(([key, text]) => `${key}=${text}`).join("&")}`;
 }
 
 let remembering = 0;
@@ -109,22 +114,10 @@ function remember() {
 /** What an address asks for, as far as it can be understood. */
 function asked(hash) {
   const found = {};
-  const list = (value) => value.split(",").map(Number);
-  for (const [name, value] of new URLSearchParams(hash.replace(/^#/, ""))) {
-    if (NUMBERS.includes(name) && /^\d{1,9}$/.test(value)) found[name] = Number(value);
-    else if (Object.hasOwn(WORDS, name) && Object.hasOwn(WORDS[name], value)) found[name] = value;
-    else if (name === "hide") found.hideSpecial = value === "special";
-    else if (name === "pins" && /^\d{1,9}(,\d{1,9}){0,63}$/.test(value)) found.pins = list(value);
-    else if (name === "metric" && Object.hasOwn(METRICS, value)) found.metric = value;
-    else if (name === "sort" && Object.hasOwn(SORTS, value)) found.sort = value;
-    else if (name === "filter" && /^[a-z]{1,20},[\d.]{1,12},[\d.]{1,12}$/.test(value)) {
-      const [metric, low, high] = value.split(",");
-      if (Object.hasOwn(METRICS, metric) && metric !== "picture") found.filter = { metric, low: Number(low), high: Number(high) };
-    } else if (name === "view" && /^[\d.]{1,12},[\d.]{1,12},[\d.]{1,12}$/.test(value)) {
-      const [row, column, span] = list(value);
-      if (span >= 1) found.view = { row, column, span };
-    }
+  for (const [key, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
+    const choice = choices.find((each) => each.key === key);
+    const value = choice?.read(text);
+    if (value !== undefined) found[choice.name] = value;
   }
-  if (found.run >= runs.length) delete found.run;
   return found;
 }

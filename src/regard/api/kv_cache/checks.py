@@ -1,0 +1,115 @@
+"""Checks of what a cache is given to keep."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...common.arrays import read_array
+from ...common.dtypes import FLOATS
+from ...common.errors import Reason, Refused
+
+__all__ = ["known_dtype", "new_rows", "rows_taken", "wants_gradients"]
+
+
+def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list[Reason]) -> np.ndarray | None:
+    """k or v of an append as (B, G, new, depth) for a cache of this (B, G, depth), or None with reasons added."""
+    B, G, depth = shape
+    if wants_gradients(value):
+        reasons.append(
+            Reason(
+                f"{name} wants gradients",
+                given=f"{name}.requires_grad is True",
+                expected="numbers to keep, without gradients",
+                fix=f"pass {name}.detach()",
+            )
+        )
+        return None
+    try:
+        array = read_array(value, name)
+    except Refused as refused:
+        reasons += refused.reasons
+        return None
+    if array.shape == (B, G, array.shape[-2], depth) and array.dtype == dtype:
+        return array
+    found, shown = len(reasons), f"{name} ({', '.join(map(str, array.shape))})"
+    if array.dtype != dtype:
+        reasons.append(
+            Reason(
+                f"{name} has another dtype than the cache",
+                given=f"{array.dtype}",
+                expected=f"{dtype}",
+                fix=f"convert it, or make the cache with dtype={str(array.dtype)!r}",
+            )
+        )
+    if array.ndim < 2:
+        reasons.append(
+            Reason(
+                f"{name} has too few axes",
+                given=shown,
+                expected="(…, heads, rows, depth)",
+                fix="add the missing axes",
+            )
+        )
+        return None
+    heads = array.shape[-3] if array.ndim > 2 else 1
+    if math.prod(array.shape[:-3]) != B:
+        reasons.append(
+            Reason(
+                f"{name} and the cache differ in sequences",
+                given=shown,
+                expected=f"B = {B} before the heads",
+                fix="give rows for every sequence; rows= says which of them are padding",
+            )
+        )
+    if heads != G:
+        reasons.append(
+            Reason(
+                f"{name} and the cache differ in heads",
+                given=shown,
+                expected=f"G = {G} on axis -3",
+                fix="the cache keeps key heads, not query heads",
+            )
+        )
+    if array.shape[-1] != depth:
+        reasons.append(
+            Reason(
+                f"{name} and the cache differ in depth",
+                given=shown,
+                expected=f"{depth} on the last axis",
+                fix="check the last axis",
+            )
+        )
+    return array.reshape(B, heads, *array.shape[-2:]) if len(reasons) == found else None
+
+
+def rows_taken(rows, B: int, width: int, reasons: list[Reason]) -> np.ndarray:
+    """(B,) how many of the new rows each sequence takes."""
+    given = read_array(rows, "rows")
+    if given.shape != (B,) or (given.dtype.kind not in "iu" and B) or np.any((given < 0) | (given > width)):
+        reasons.append(
+            Reason(
+                "rows does not say how many rows to take",
+                given=f"{rows!r}",
+                expected=f"integers from 0 to {width}, one per sequence ({B})",
+                fix="leave it out to take all rows",
+            )
+        )
+        return np.zeros(B, np.int64)
+    return given.astype(np.int64)
+
+
+def wants_gradients(value) -> bool:
+    if not getattr(value, "requires_grad", False):
+        return False
+    import torch
+
+    return torch.is_grad_enabled()
+
+
+def known_dtype(value) -> np.dtype | None:
+    """The dtype as NumPy has it, under its own name, torch's or NumPy's; None if the cache cannot keep it."""
+    name = value.__name__ if isinstance(value, type) else str(value).removeprefix("torch.")
+    row = FLOATS.get(name)
+    return None if row is None else row.numpy

@@ -1,0 +1,99 @@
+"""What a module of torch or transformers says of itself: its heads, and the settings of its attention; read without
+torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .arrays import is_tensor
+
+__all__ = ["LayerSettings", "is_transformers_model", "layer_settings", "number_of_heads", "setting", "settings_of"]
+
+# What modules call their number of heads.
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
+SCALES = ("scaling", "scale", "softmax_scale")
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """What an attention layer declares; None is unknown. scale: of q·k · window: keys that a row sees, itself included,
+    by the layer's own attribute · configured_window: the same by its configuration, where the layer has no such
+    attribute · groups: heads of keys and values · causal: whether it calls itself so · sinks: its tensor of sinks.
+    """
+
+    scale: float | None
+    softcap: float | None
+    window: float | None
+    configured_window: Any
+    groups: float | None
+    causal: bool | None
+    sinks: Any
+    training: bool
+
+
+def layer_settings(layer: Any) -> LayerSettings:
+    """The settings of a layer; where it has none of its own, some are those of its configuration.
+
+    >>> from types import SimpleNamespace
+    >>> layer = SimpleNamespace(scaling=0.125, is_causal=True, config=SimpleNamespace(num_key_value_heads=2))
+    >>> found = layer_settings(layer)
+    >>> found.scale, found.groups, found.causal, found.window
+    (0.125, 2, True, None)
+    """
+    config = setting(layer, "config")
+    causal, sinks = setting(layer, "is_causal"), setting(layer, "sinks")
+    return LayerSettings(
+        scale=_first_number(layer, *SCALES),
+        softcap=_first_number(layer, "attn_logit_softcapping") or _first_number(config, "attn_logit_softcapping"),
+        window=_first_number(layer, "sliding_window"),
+        configured_window=None if hasattr(layer, "sliding_window") else _configured_window(layer, settings_of(config)),
+        groups=_first_number(layer, "num_key_value_heads") or _first_number(config, "num_key_value_heads"),
+        causal=causal if isinstance(causal, bool) else None,
+        sinks=sinks if is_tensor(sinks) else None,
+        training=bool(setting(layer, "training")),
+    )
+
+
+def number_of_heads(module: Any) -> int | None:
+    """How many heads a module says that it has, by itself or by its configuration.
+
+    >>> from types import SimpleNamespace
+    >>> number_of_heads(SimpleNamespace(config=SimpleNamespace(n_head=4)))
+    4
+    """
+    owners = (module, setting(module, "config"))
+    return next((found for owner in owners for name in HEADS if type(found := setting(owner, name)) is int), None)
+
+
+def is_transformers_model(value: Any) -> bool:
+    """Whether this is a model of transformers, which is not imported to find out."""
+    return any(base.__name__ == "PreTrainedModel" for base in type(value).__mro__)
+
+
+def setting(owner: Any, name: str) -> Any:
+    """What an object says of itself; None where it says nothing, as configurations do whose layers differ."""
+    try:
+        return getattr(owner, name, None)
+    except RuntimeError:
+        return None
+
+
+def settings_of(config: Any) -> Mapping[str, Any]:
+    """Everything that a configuration holds by itself, layers that differ or not."""
+    return getattr(config, "__dict__", {})
+
+
+def _configured_window(layer: Any, own: Mapping[str, Any]) -> Any:
+    """The window of the configuration, where it is meant for the layer."""
+    kinds, at = own.get("layer_types"), getattr(layer, "layer_idx", None)
+    everywhere = kinds is None or (isinstance(at, int) and at < len(kinds) and kinds[at] == "sliding_attention")
+    return own.get("sliding_window") if everywhere else None
+
+
+def _first_number(owner: Any, *names: str) -> float | None:
+    """The first of these attributes that is a number."""
+    values = (setting(owner, name) for name in names)
+    return next((value for value in values if isinstance(value, int | float) and not isinstance(value, bool)), None)

@@ -1,0 +1,174 @@
+"""What the functions people call do with arrays, and with tensors on the CPU; gpu/entry.py is the same for devices."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..common.arrays import is_tensor, like, read_array
+from ..common.errors import refuse
+from ..language.checks.arguments import Arguments, picked
+from ..language.expr import Expr, Table
+from ..language.measures import asked as question
+from ..language.problem import Gradients, Problem
+from . import fast_path
+from .choice import Explained, choose
+
+__all__ = ["Saved", "attend", "explained", "keep", "pull_back", "solve", "statistics", "weights"]
+
+TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
+
+
+class Saved(NamedTuple):
+    """A forward pass, and what the engine wants to know about it when it goes back.
+
+    out (B, H, Q, E) · sums (3, B, H, Q): lse first, then two that are the engine's own.
+    """
+
+    engine: str
+    out: np.ndarray
+    sums: np.ndarray
+
+
+def attend(
+    q, k, v, asked: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+) -> tuple[Any, ...]:
+    """(out, lse) of one call, shaped as the caller's arrays are; lse only where it is asked for.
+
+    out: where the result goes, (B, H, Q, E) with any strides, in a call without gradients. differentiate: what takes a
+    call of which torch wants gradients, (problem, q, k, v, sinks, engine) -> (out, lse); None refuses such calls.
+    """
+    learns = differentiate is not None and wants_gradients(q, k, v, asked.sinks, asked.score)
+    if not learns and asked.sinks is None and asked.seed is None and not asked.dropout:
+        found = fast_path.attend(q, k, v, asked, engine, lse=lse, out=out)
+        if found is not None:
+            return found
+    problem = Problem.of(q, k, v, **asked._asdict(), where=where, gradients=differentiate is not None)
+    if learns or (differentiate is not None and wants_gradients(problem.score)):
+        return differentiate(problem, q, k, v, asked.sinks, engine)[: 1 + lse]
+    found = solve(problem, engine, None if out is None else read_array(out, "out"))
+    lead = leading(problem)
+    return tuple([like(q, each.reshape(*lead, *each.shape[2:])) for each in found[: 1 + lse]])
+
+
+def weights(q, k, asked: Arguments, rows, keys):
+    """The weights of chosen rows and keys, by the law."""
+    from .reference import attention as reference
+
+    problem = Problem.of(q, k, None, **asked._asdict(), where="attention_weights")
+    parts = picked(rows, keys, problem.dims)
+    found = reference.weights(problem, *map(np.atleast_1d, parts)).astype(problem.dtype)
+    return like(q, found.reshape(*leading(problem), *parts[0].shape, *parts[1].shape))
+
+
+def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:
+    """The answers of `attention_stats` by name."""
+    checked = question(q, k, of, **asked._asdict())
+    name, _ = choose(checked.problem, engine, among=("jit", "reference"), where="attention_stats")
+    answer: Callable
+    if name == "jit":
+        from .jit.statistics import statistics as answer
+    else:
+        from .reference.statistics import statistics as answer
+    problem = checked.problem
+
+    def given_back(value):
+        if isinstance(value, tuple):
+            return type(value)(*map(given_back, value))
+        value = value.reshape(*problem.lead, *value.shape[2:])
+        return like(q, value.astype(problem.real) if value.dtype.kind == "f" else value)
+
+    return {name: given_back(value) for name, value in answer(checked).items()}
+
+
+def explained(q, k, v, asked: Arguments, engine="auto") -> Explained:
+    """What `attend` would do."""
+    problem = Problem.of(q, k, v, **asked._asdict(), where="explain")
+    name, why = choose(problem, engine)
+    if name != "jit":
+        return Explained(problem, name, why, TILE, skips=False)
+    from . import jit
+
+    return Explained(problem, name, why, jit.tile_shape(problem), skips=True, target=jit.description())
+
+
+# ---- checked problems ------------------------------------------------------------------------------------------------
+
+
+def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(out (B, H, Q, E), lse (B, H, Q)) of a checked problem; `out` may be given, with any strides."""
+    name, _ = choose(problem, engine)
+    if name == "jit":
+        from . import jit
+
+        return jit.solve(problem, out)
+    if name == "sdpa":
+        from . import sdpa
+
+        found, lse = sdpa.forward(problem)
+    else:
+        from .reference import attention as reference
+
+        found, lse = reference.forward(problem)
+    if out is None:
+        return found.astype(problem.dtype), lse.astype(problem.real)
+    out[...] = found
+    return out, lse.astype(problem.real)
+
+
+def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.ndarray] | None = None) -> Saved:
+    """`solve`, for a backward pass to follow; `found` is (out, lse) of an earlier one, which is then not computed
+    again.
+    """
+    name, _ = choose(problem, engine)
+    if name == "sdpa":
+        raise refuse(
+            "attention",
+            "engine 'sdpa' has no backward pass",
+            given='engine="sdpa"',
+            expected="jit or reference",
+            fix='use engine="auto"',
+        )
+    if name == "jit":
+        from . import jit
+
+        return Saved(name, *(jit.keep(problem) if found is None else jit.kept(problem, *found)))
+    out, lse = solve(problem, name) if found is None else found
+    return Saved(name, out, np.stack([lse] * 3))
+
+
+def pull_back(
+    problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
+) -> Gradients:
+    """The gradients of Σ out · dout + Σ lse · dlse by the engine that went forward; of tables, the wanted ones."""
+    if saved.engine == "jit":
+        from . import jit
+
+        return jit.pull_back(problem, jit.Saved(saved.out, saved.sums), dout, dlse, wanted)
+    from .reference import attention as reference
+
+    found = reference.backward(problem, dout, dlse)
+    return found._replace(tables={table: found.tables[table] for table in wanted})
+
+
+# ---- torch's tensors -------------------------------------------------------------------------------------------------
+
+
+def wants_gradients(*given) -> bool:
+    """Whether torch waits for a gradient of one of these: tensors, or what an expression reads."""
+    for value in given:
+        for source in value.sources if isinstance(value, Expr) else (value,):
+            if is_tensor(source) and source.requires_grad:
+                return sys.modules["torch"].is_grad_enabled()
+    return False
+
+
+def leading(problem: Problem) -> tuple[int, ...]:
+    """The leading axes of the result, as the caller gave them."""
+    B, H = problem.q.shape[:2]
+    assert math.prod(problem.lead) == B * H
+    return problem.lead

@@ -1,0 +1,106 @@
+"""The fast path: a call like one before. What was checked and planned stays true; only where the arrays lie is new.
+
+A model repeats the same few calls, usually with cold CPU caches; then the checks of a call, which are Python, would
+take longer than a small kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import NoneType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..common.arrays import address, as_tensor, read_array
+from ..common.caching import Memo
+from ..language.checks.arguments import Arguments
+from ..language.expr import Expr
+from ..language.problem import Problem
+from .choice import choose
+
+__all__ = ["attend"]
+
+
+class Kind(NamedTuple):
+    """A kind of call: its recipe (None if it takes the long way), the shapes of out and lse, and of the kernel's sums
+    in `real`.
+    """
+
+    recipe: Any
+    out: tuple[int, ...]
+    lse: tuple[int, ...]
+    sums: tuple[int, ...]
+    real: np.dtype
+
+
+_kinds: Memo[Kind] = Memo(64)
+
+
+def attend(q, k, v, asked: Arguments, engine, *, lse=False, out=None) -> tuple | None:
+    """(out,) or (out, lse) of a call without sinks, dropout and gradients; None if it has to take the long way.
+
+    q, k, v: arrays, or tensors on the CPU. out: where the result goes, (B, H, Q, E) with any strides.
+    """
+    arrays = (q, k, v) if out is None else (q, k, v, out)
+    looks = _looks(arrays)
+    if looks is None or type(engine) is not str or engine not in ("auto", "jit"):
+        return None
+    mask, score, scale, query_start, *_ = asked
+    if type(scale) not in (float, int, NoneType) or type(query_start) not in (int, NoneType):
+        return None
+    if not all(isinstance(rule, Expr | None) for rule in (mask, score)):
+        return None
+    from . import jit
+
+    rest = (looks, scale, query_start, engine, jit.threads.count(), jit.host())
+    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, asked, engine, out))
+    if kind.recipe is None:
+        return None
+    if out is None:
+        out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
+    sums = np.empty(kind.sums, kind.real)
+    jit.run(kind.recipe, tuple([_address(array) for array in (q, k, v, out)]), sums, (arrays, out))
+    if not lse:
+        return (out,)
+    found = sums[0].reshape(kind.lse)
+    return out, found if type(q) is np.ndarray else as_tensor(found)
+
+
+def _looks(arrays) -> tuple | None:
+    """What arrays look like; None for all but plain arrays, or plain tensors whose numbers lie on the CPU as they
+    are.
+    """
+    first = type(arrays[0])
+    if first is np.ndarray:
+        if any(type(array) is not np.ndarray for array in arrays):
+            return None
+        return tuple([(array.shape, array.strides, array.dtype) for array in arrays])
+    torch = sys.modules.get("torch")
+    if torch is None or torch._C._are_functorch_transforms_active():
+        return None
+    plain = torch.Tensor, torch.nn.Parameter
+    for array in arrays:
+        if type(array) not in plain or not array.is_cpu or array.layout is not torch.strided or array.is_neg():
+            return None
+    return tuple([(array.shape, array.stride(), array.dtype) for array in arrays])
+
+
+def _address(array) -> int:
+    return address(array) if type(array) is np.ndarray else array.data_ptr()
+
+
+def _kind(q, k, v, asked: Arguments, engine: str, out) -> Kind:
+    """The checks of a call, and its recipe. Where the checks had to copy an array, each call takes the long way."""
+    from ..engines import jit
+
+    problem = Problem.of(q, k, v, **asked._asdict(), gradients=True)
+    B, H, Q, _ = problem.q.shape
+    E = problem.v.shape[3]
+    copied = [_address(array) for array in (q, k, v)] != [
+        array.ctypes.data for array in (problem.q, problem.k, problem.v)
+    ]
+    known = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
+    room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
+    recipe = jit.recipe_of(problem, room, 0) if known else None
+    return Kind(recipe, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)

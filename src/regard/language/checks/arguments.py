@@ -1,0 +1,276 @@
+"""The arguments of a call besides its arrays: what they are together, and every check of each of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...common.arrays import address, is_float, outline, read_array
+from ...common.errors import Reason, Refused, refuse
+from ..dropout import Dropout
+from ..expr import Expr, Read, Var, batch, head, key, query, walk
+from ..expr import table as as_table
+from ..masks import LIMIT, dense
+from ..scores import bias
+from .arrays import shape_text
+
+__all__ = [
+    "Arguments",
+    "check_reads",
+    "checked_dropout",
+    "checked_rule",
+    "checked_scale",
+    "checked_sinks",
+    "checked_start",
+    "follow_tensors",
+    "picked",
+]
+
+
+class Arguments(NamedTuple):
+    """What a call of attention is given besides q, k and v, unchecked: see `regard.attention` for each of them."""
+
+    mask: Any = None
+    score: Any = None
+    scale: Any = None
+    query_start: Any = None
+    sinks: Any = None
+    dropout: Any = 0.0
+    seed: Any = None
+
+
+def _small(value) -> np.ndarray:
+    """A short argument as an array; what NumPy cannot read becomes an object, which no check lets pass."""
+    try:
+        return read_array(value, "argument")
+    except Refused:
+        return np.array(None)
+
+
+def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
+    """Where row 0 stands on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
+    if value is None:
+        return _last_rows(B, K - Q)
+    array = _small(value)
+    array = (
+        array.astype(np.int64) if array.shape == (B,) == (0,) else array
+    )  # an empty list is a list of floats to NumPy
+    fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
+    if not fits or np.any(np.abs(array.astype(object)) >= LIMIT - max(Q, 1)):
+        reasons.append(
+            Reason(
+                "query_start is not a position",
+                given=f"{value!r}",
+                expected=f"an integer, or one per batch entry ({B})",
+                fix="leave it out to align the last query with the last key",
+            )
+        )
+        return np.zeros(B, np.int64)
+    return np.broadcast_to(array.astype(np.int64), (B,)).copy()
+
+
+@functools.lru_cache(256)
+def _last_rows(B: int, start: int) -> np.ndarray:
+    found = np.full(B, start, np.int64)
+    found.flags.writeable = False  # calls of one shape share it
+    return found
+
+
+def checked_scale(value, D: int, reasons: list[Reason]) -> float:
+    if value is None:
+        return 1 / math.sqrt(D)
+    given = _small(value)
+    number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
+    if not math.isfinite(number):
+        reasons.append(
+            Reason(
+                "scale is not a number", given=_shortly(value), expected="a finite number", fix="leave it out for 1/√D"
+            )
+        )
+    elif abs(number) > float(np.finfo(np.float32).max):
+        reasons.append(
+            Reason(
+                "scale is beyond float32",
+                given=_shortly(value),
+                expected=f"at most {np.finfo(np.float32).max:.3g}",
+                fix="leave it out for 1/√D",
+            )
+        )
+    return number
+
+
+def _shortly(value) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:80] + " …"
+
+
+def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
+    if value is None:
+        return None
+    array = _small(value)
+    if not is_float(array.dtype) or array.shape[:1] != (H,) or array.ndim > 2:
+        reasons.append(
+            Reason(
+                "sinks do not fit the heads",
+                given=f"{array.dtype} {shape_text(array)}",
+                expected=f"floats ({H},) or ({H}, n)",
+                fix="give one logit per query head, or several",
+            )
+        )
+        return None
+    return array if array.ndim == 2 else array[:, None]
+
+
+def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
+    """The pairs that fall out; None where nothing does. A rate of 0 needs no seed."""
+    if seed is None and type(rate) is float and rate == 0:
+        return None
+    given = _small(rate)
+    share = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
+    if not 0 <= share < 1:
+        reasons.append(
+            Reason(
+                "dropout is not a share of the weights",
+                given=_shortly(rate),
+                expected="a number from 0 to below 1",
+                fix="leave it out for no dropout",
+            )
+        )
+    whole = _small(0 if seed is None else seed)
+    if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
+        reasons.append(
+            Reason(
+                "seed is not a seed",
+                given=_shortly(seed),
+                expected="an integer, 0 … 2**64 - 1",
+                fix="give seed=0, and another in every step",
+            )
+        )
+    elif seed is None and share > 0:
+        reasons.append(
+            Reason(
+                "dropout needs a seed",
+                given=f"dropout={rate!r}, seed=None",
+                expected="a seed: it alone decides what falls out",
+                fix="give seed=…, another in every training step",
+            )
+        )
+    elif share > 0:
+        return Dropout(share, int(whole))
+    return None
+
+
+def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
+    """A mask or score as an expression; a bare array is laid over rows and keys, so its shape is checked here."""
+    try:
+        if value is None or isinstance(value, Expr | str | bool | np.bool_) or callable(value):
+            return read(value)
+        given = outline(value, name).shape
+        if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
+            reasons.append(
+                Reason(
+                    f"the {name} array does not fit",
+                    given=f"{given}",
+                    expected=f"something that broadcasts to (B, H, Q, K) = {shape}",
+                    fix=f"index it yourself: table(array)[query, key] in a {name} expression",
+                )
+            )
+            return None
+        if 0 in given:  # there is no pair of a row and a key to speak of
+            return None
+        if len(set(start.tolist())) > 1:
+            reasons.append(
+                Reason(
+                    f"a bare {name} array cannot follow query_start",
+                    given=f"query_start {start.tolist()}",
+                    expected="one start for all batch entries",
+                    fix=f"index it yourself in a {name} expression",
+                )
+            )
+            return None
+        build = dense if name == "mask" else bias
+        return read(build(value, query_start=int(start[0]) if len(start) else 0))
+    except Refused as refused:
+        reasons.extend(refused.reasons)
+        return None
+
+
+def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
+    """Tables stay with their tensors, which may have been given other memory since: tensor.data = …, module.to(…)."""
+    for held in {held for rule in rules for held in rule.tables}:
+        for source in held.sources:
+            if not source.is_cpu or source.data_ptr() == address(held.array):
+                continue
+            now = as_table(source, held.name)
+            if (now.kind, now.array.ndim) != (held.kind, held.array.ndim):
+                reasons.append(
+                    Reason(
+                        f"the {held.name} table became another kind of array",
+                        given=f"{now.array.dtype} {shape_text(now.array)}",
+                        expected=f"{held.array.ndim} axes of {held.kind}",
+                        fix="build the rule anew",
+                    )
+                )
+            else:
+                held.array = now.array
+
+
+def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
+    """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and
+    meant.
+    """
+    B, H, Q, K = shape
+    last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
+    exact, least = (
+        {batch: (B, "batch entries"), head: (H, "heads")},
+        {key: (K, "keys"), query: (last, "query positions")},
+    )
+    for read in (node for node in walk(*rules) if isinstance(node, Read)):
+        name, sizes = f"the {read.table.name} table", read.table.array.shape
+        given = f"`{read}` of {list(sizes)}"
+        for part, size in zip(read.index, sizes, strict=True):
+            if not isinstance(part, Var):
+                continue
+            if part in exact and size != exact[part][0]:
+                wanted, entries = exact[part]
+                reasons.append(
+                    Reason(
+                        f"{name} has {size} entries for {wanted} {entries}",
+                        given=given,
+                        expected=f"{wanted} along that axis",
+                        fix=f"check the array, or index it with clip({part!r}, …)",
+                    )
+                )
+            if part in least and size < least[part][0]:
+                wanted, entries = least[part]
+                reasons.append(
+                    Reason(
+                        f"{name} covers {size} of {wanted} {entries}",
+                        given=given,
+                        expected=f"{wanted} entries or more along that axis",
+                        fix=f"extend the array, or repeat its last entry in words: clip({part!r}, 0, {size - 1})",
+                    )
+                )
+
+
+def picked(rows, keys, dims: dict[str, int]) -> list[np.ndarray]:
+    """Chosen rows and keys of the matrix as positions, counted from 0; None is all of them."""
+    found = []
+    for name, chosen, size in (("rows", rows, dims["Q"]), ("keys", keys, dims["K"])):
+        try:
+            part = np.arange(size)[slice(None) if chosen is None else chosen]
+            if part.ndim > 1:  # what a truth value or nested lists would give
+                raise IndexError("it gives more than one axis")
+        except (IndexError, TypeError, ValueError) as error:
+            raise refuse(
+                "attention_weights",
+                f"{name} outside the matrix",
+                given=f"{name}={chosen!r}: {error}",
+                expected=f"positions among {size}",
+                fix="count from 0, or from the end with negative numbers",
+            ) from error
+        found.append(part)
+    return found

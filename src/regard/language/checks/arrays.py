@@ -1,0 +1,194 @@
+"""The arrays of a call: q, k and v as NumPy arrays of four axes, and every check of one against the others."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ...common.arrays import is_tensor, read_array
+from ...common.dtypes import LISTED, row_of, torch_dtypes
+from ...common.errors import Reason, Refused
+from ..masks import LIMIT
+
+__all__ = ["checked_array", "disagreements", "four_axes", "refuse_gradients", "shape_text"]
+
+Sizes = tuple[int, ...]
+
+
+def _sizes(sizes: Sizes) -> str:
+    return f"({', '.join(map(str, sizes))})"
+
+
+def shape_text(array: np.ndarray) -> str:
+    return _sizes(array.shape)
+
+
+def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
+    """The argument as a NumPy array that shares its memory, or None with a reason added."""
+    if is_tensor(value) and not (value.is_cpu and value.dtype in torch_dtypes()):
+        reasons.append(
+            Reason(
+                f"{name} cannot be read",
+                given=f"{value.dtype} on {value.device}",
+                expected=f"{LISTED} on the CPU",
+                fix=f"convert it: {name}.float().cpu()",
+            )
+        )
+        return None
+    try:
+        array = read_array(value, name)
+    except Refused as refused:
+        reasons.extend(replace(reason, what=f"{name}: {reason.what}") for reason in refused.reasons)
+        return None
+    if row_of(array.dtype) is None:
+        reasons.append(
+            Reason(
+                f"{name} has a dtype that attention does not take",
+                given=f"{array.dtype} {shape_text(array)}",
+                expected=LISTED,
+                fix=f"convert it: {name}.astype(np.float32)",
+            )
+        )
+        return None
+    if array.ndim < 2:
+        reasons.append(
+            Reason(
+                f"{name} has too few axes",
+                given=shape_text(array),
+                expected="(…, heads, rows, depth), at least (rows, depth)",
+                fix=f"add an axis: {name}[None, :]",
+            )
+        )
+        return None
+    return array
+
+
+def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
+    """A tensor that waits for a gradient which this call would not give it is a reason to refuse."""
+    if not getattr(value, "requires_grad", False):
+        return
+    import torch
+
+    if torch.is_grad_enabled():
+        reasons.append(
+            Reason(
+                f"{name} wants gradients",
+                given=f"{name}.requires_grad is True",
+                expected="a tensor without: there is no gradient for it here",
+                fix="wrap the call in torch.no_grad(), or pass tensor.detach()",
+            )
+        )
+
+
+def _heads(sizes: Sizes) -> int:
+    return sizes[-3] if len(sizes) > 2 else 1
+
+
+def four_axes(array: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
+    """(…, heads, rows, depth) as (B, heads, rows, depth), the axes before the heads broadcast to those of the
+    queries.
+    """
+    if array.ndim == 4 and array.shape[:1] == batch:
+        return array
+    if array.ndim == 3 and not batch:
+        return array[None]
+    inner = (_heads(array.shape), *array.shape[-2:])
+    B = math.prod(batch)
+    if math.prod(array.shape[:-3]) == B:
+        return array.reshape(B, *inner)
+    if math.prod(array.shape[:-3]) == 1:  # one entry for the whole batch stays a view
+        return np.broadcast_to(array.reshape(1, *inner), (B, *inner))
+    return np.broadcast_to(array, (*batch, *inner)).reshape(B, *inner)
+
+
+def _broadcasts(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    pairs = itertools.zip_longest(reversed(given), reversed(wanted), fillvalue=1)
+    return all(own in (1, size) for own, size in pairs)
+
+
+@functools.lru_cache(256)
+def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], with_values: bool) -> tuple[Reason, ...]:
+    """Every disagreement between the shapes, not just the first."""
+    reasons: list[Reason] = []
+    shown = f"q {_sizes(q)}, k {_sizes(k)}" + (f", v {_sizes(v)}" if with_values else "")
+    layout = "the layout is (batch, heads, rows, depth)"
+    if len(set(dtypes)) > 1:
+        reasons.append(
+            Reason(
+                "the arrays differ in dtype",
+                given=", ".join(sorted(map(str, set(dtypes)))),
+                expected="one dtype for q, k and v",
+                fix="convert them to the same dtype",
+            )
+        )
+    D = q[-1]
+    if k[-1] != D:
+        reasons.append(
+            Reason(
+                "q and k differ in depth",
+                given=shown,
+                expected=f"D = {D} for both",
+                fix=f"check the last axis; {layout}",
+            )
+        )
+    if D == 0 or v[-1] == 0:
+        reasons.append(
+            Reason(
+                "an array has no depth",
+                given=shown,
+                expected="a last axis of at least 1",
+                fix=f"check the last axis; {layout}",
+            )
+        )
+    if k[-2] != v[-2]:
+        reasons.append(
+            Reason(
+                "k and v differ in rows",
+                given=shown,
+                expected="one value row per key row",
+                fix=f"check axis -2; {layout}",
+            )
+        )
+    H, G = _heads(q), _heads(k)
+    if _heads(v) != G:
+        reasons.append(
+            Reason(
+                "k and v differ in heads",
+                given=shown,
+                expected="as many value heads as key heads",
+                fix=f"check axis -3; {layout}",
+            )
+        )
+    if bool(H) != bool(G) or (G and H % G):
+        reasons.append(
+            Reason(
+                "key heads do not divide query heads",
+                given=f"{shown}: H={H}, G={G}",
+                expected="H to be a multiple of G",
+                fix=f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}",
+            )
+        )
+    batch = q[:-3]
+    for name, sizes in (("k", k), ("v", v)) if with_values else (("k", k),):
+        if _broadcasts(sizes[:-3], batch):
+            continue
+        if len(batch) < 2 and len(sizes) < 5:
+            expected, mend = f"B = {math.prod(batch)}, or 1", f"check axis 0; {layout}"
+        else:
+            expected = f"before the heads {batch}, or 1 in place of any of them"
+            mend = f"check the axes before -3; {layout}, and batch may be several axes"
+        reasons.append(Reason(f"q and {name} differ in batch", given=shown, expected=expected, fix=mend))
+    for name, sizes in (("q", q), ("k", k)):
+        if sizes[-2] >= LIMIT:
+            reasons.append(
+                Reason(f"{name} has too many rows", given=shown, expected="fewer than 2**31 rows", fix="split the call")
+            )
+    if math.prod(q[:-1]) * v[-1] * 8 >= 2**63:
+        reasons.append(
+            Reason("the result is too large", given=shown, expected="fewer than 2**63 bytes", fix="split the call")
+        )
+    return tuple(reasons)

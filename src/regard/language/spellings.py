@@ -1,0 +1,324 @@
+"""The names that NumPy and torch have for what the language can do, so that rules written for them work as they are."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from ..common.arrays import is_tensor
+from ..common.errors import refuse
+from . import functions
+from .expr import Const, Expr, Read, applied, lift, table
+from .functions import (
+    as_kind,
+    atan,
+    clip,
+    erf,
+    maximum,
+    minimum,
+    relu,
+    round_even,
+    sigmoid,
+    sign,
+    softplus,
+    tanh,
+    trunc,
+)
+from .tree.syntax import METHODS, SPELLINGS
+
+
+def _kind_of(wanted) -> str | None:
+    """The kind that a dtype in anybody's spelling means; None for a device and for flags, which do not touch the
+    number.
+    """
+    if isinstance(wanted, Expr):
+        return wanted.kind
+    name = str(wanted if isinstance(wanted, type) else getattr(wanted, "dtype", wanted))
+    if any(narrow in name for narrow in ("int8", "int16", "uint")):
+        raise refuse(
+            "expression",
+            "a number of so few bits would wrap around",
+            given=repr(wanted),
+            expected="int32 or int64",
+            fix="leave the conversion out, or write x % 256 if wrapping is meant",
+        )
+    for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
+        if any(sign in name for sign in signs):
+            return kind
+    if wanted is None or isinstance(wanted, bool) or name.split(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+        return None
+    raise refuse(
+        "expression",
+        "not a dtype",
+        given=repr(wanted),
+        expected="a dtype of NumPy or torch, or a device",
+        fix="write it out: np.float32, torch.int64 …",
+    )
+
+
+def _cast(x: Expr, *wanted, **named) -> Expr:
+    """x.to(…), x.astype(…): what names a dtype converts."""
+    for each in (*wanted, *named.values()):
+        x = as_kind(x, _kind_of(each) or x.kind)
+    return x
+
+
+def _made(value):
+    """new_ones, zeros_like …: one number of the dtype asked for, by default that of x."""
+
+    def build(x, shape=(), dtype=None, **layout) -> Expr:
+        if shape not in ((), []):
+            raise refuse(
+                "expression",
+                "an array cannot be made inside a rule",
+                given=f"shape {shape}",
+                expected="a single number: shape ()",
+                fix="make the array outside and read it with table(array)",
+            )
+        kind = _kind_of(dtype) or x.kind
+        return lift({"bool": bool, "int": int, "float": float}[kind](value))
+
+    return build
+
+
+def _divide(x, y, rounding_mode=None) -> Expr:
+    if rounding_mode not in (None, "floor"):
+        raise refuse(
+            "expression",
+            "no such rounding",
+            given=f"rounding_mode={rounding_mode!r}",
+            expected="None or 'floor'",
+            fix="for division toward zero: trunc(x / y)",
+        )
+    return lift(x) / y if rounding_mode is None else lift(x) // y
+
+
+def _clamp(x, min=None, max=None, **named) -> Expr:
+    return clip(x, named.pop("a_min", min), named.pop("a_max", max), **named)
+
+
+def _relu(x, inplace=False) -> Expr:
+    return relu(x)  # an expression cannot be changed in place, so the new one serves both
+
+
+def _scaled(build):
+    """add and sub in torch's spelling: the second argument times alpha."""
+    return lambda x, y, alpha=1: build(lift(x), lift(y) if alpha == 1 else alpha * lift(y))
+
+
+def _fmod(x, y) -> Expr:
+    x = lift(x)
+    return sign(x) * (abs(x) % abs(lift(y)))
+
+
+def _isnan(x) -> Expr:
+    return applied("ne", x, x) if lift(x).kind == "float" else lift(False)
+
+
+def _isfinite(x) -> Expr:
+    return abs(lift(x)) < math.inf if lift(x).kind == "float" else lift(True)
+
+
+def _isinf(x) -> Expr:
+    return abs(lift(x)) == math.inf if lift(x).kind == "float" else lift(False)
+
+
+def _gelu(x, approximate="none") -> Expr:
+    if approximate not in ("none", "tanh"):
+        raise refuse(
+            "expression",
+            "no such gelu",
+            given=f"approximate={approximate!r}",
+            expected="'none' or 'tanh'",
+            fix="leave it out for the exact one",
+        )
+    x = lift(x)
+    if approximate == "tanh":
+        return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def _silu(x, inplace=False) -> Expr:
+    return lift(x) * sigmoid(x)
+
+
+def _softplus(x, beta=1, threshold=None) -> Expr:
+    """torch's threshold only switches to x where both are the same number."""
+    return softplus(x) if beta == 1 else softplus(beta * lift(x)) / beta
+
+
+def _item(x):
+    """The number itself, of a constant or of an array read at constant indices."""
+    if isinstance(x, Const):
+        return x.value
+    if isinstance(x, Read) and all(isinstance(part, Const) for part in x.index):
+        ends = zip(x.index, x.table.array.shape, strict=True)
+        held = x.table.source if is_tensor(x.table.source) else x.table.array
+        return held[tuple(min(max(part.value, 0), size - 1) for part, size in ends if isinstance(part, Const))].item()
+    return float(x)  # which is refused
+
+
+def _lifted(build):
+    """An operator on two arguments of which either may be a scalar of NumPy or torch."""
+    return lambda x, y: build(lift(x), lift(y))
+
+
+def _power(x, y) -> Expr:
+    return lift(x) ** (y.item() if hasattr(y, "dtype") and not isinstance(y, Expr) else y)
+
+
+_INFIX: dict[str, Any] = {
+    **{name: _lifted(build) for name, build in {
+        "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+        "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+    }.items()},
+    "add": _scaled(operator.add), "sub": _scaled(operator.sub), "truediv": _divide, "div": _divide, "pow": _power,
+    "lshift": _lifted(operator.lshift), "rshift": _lifted(operator.rshift),
+}  # fmt: skip
+_COMPARE = {name: _lifted(getattr(operator, name)) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
+
+# Other names for the language's own functions.
+SPELLINGS.update(
+    {
+        **{name: getattr(functions, name) for name in functions.__all__},
+        **_INFIX,
+        **_COMPARE,
+        **{f"__{name}__": build for name, build in {**_INFIX, **_COMPARE}.items()},
+        **{f"__r{name}__": lambda x, y, build=build: build(y, x) for name, build in _INFIX.items()},
+        "subtract": _INFIX["sub"],
+        "multiply": _INFIX["mul"],
+        "divide": _divide,
+        "true_divide": _divide,
+        "floor_divide": _INFIX["floordiv"],
+        "remainder": _INFIX["mod"],
+        "power": _power,
+        "negative": operator.neg,
+        "neg": operator.neg,
+        "rsub": lambda x, y: lift(y) - x,
+        "abs": abs,
+        "absolute": abs,
+        "fabs": abs,
+        "less": _COMPARE["lt"],
+        "less_equal": _COMPARE["le"],
+        "greater": _COMPARE["gt"],
+        "greater_equal": _COMPARE["ge"],
+        "equal": _COMPARE["eq"],
+        "not_equal": _COMPARE["ne"],
+        "logical_and": _INFIX["and"],
+        "bitwise_and": _INFIX["and"],
+        "logical_or": _INFIX["or"],
+        "bitwise_or": _INFIX["or"],
+        "logical_xor": _INFIX["xor"],
+        "bitwise_xor": _INFIX["xor"],
+        "logical_not": operator.invert,
+        "bitwise_not": operator.invert,
+        "invert": operator.invert,
+        "clamp": _clamp,
+        "clip": _clamp,
+        "min": minimum,
+        "max": maximum,
+        "fmod": _fmod,
+        "isnan": _isnan,
+        "isfinite": _isfinite,
+        "isinf": _isinf,
+        "gelu": _gelu,
+        "silu": _silu,
+        "softplus": _softplus,
+        "left_shift": _INFIX["lshift"],
+        "right_shift": _INFIX["rshift"],
+        "bitwise_left_shift": _INFIX["lshift"],
+        "bitwise_right_shift": _INFIX["rshift"],
+        "round": round_even,
+        "rint": round_even,
+        "arctan": atan,
+        "fix": trunc,
+        "relu": _relu,
+        "ones_like": lambda x, **named: _made(1)(x, **named),
+        "zeros_like": lambda x, **named: _made(0)(x, **named),
+        "full_like": lambda x, value, **named: _made(value)(x, **named),
+        "__getitem__": lambda array, index: table(array)[index],  # torch asks the index; NumPy does not
+    }
+)
+
+# Methods that callables written for tensors use on their arguments.
+METHODS.update(
+    {
+        **{
+            name: SPELLINGS[name]
+            for name in (
+                "abs",
+                "add",
+                "atan",
+                "ceil",
+                "clamp",
+                "clip",
+                "cos",
+                "div",
+                "eq",
+                "erf",
+                "exp",
+                "exp2",
+                "expm1",
+                "floor",
+                "floor_divide",
+                "fmod",
+                "ge",
+                "gt",
+                "isfinite",
+                "isinf",
+                "isnan",
+                "le",
+                "log",
+                "log1p",
+                "log2",
+                "logical_and",
+                "logical_not",
+                "logical_or",
+                "logical_xor",
+                "lt",
+                "maximum",
+                "minimum",
+                "mul",
+                "ne",
+                "neg",
+                "pow",
+                "relu",
+                "remainder",
+                "round",
+                "rsqrt",
+                "sigmoid",
+                "sign",
+                "sin",
+                "sqrt",
+                "square",
+                "sub",
+                "tan",
+                "tanh",
+                "trunc",
+            )
+        },
+        **{
+            name: lambda x, kind=kind: as_kind(x, kind)
+            for name, kind in {
+                "float": "float",
+                "double": "float",
+                "half": "float",
+                "int": "int",
+                "long": "int",
+                "bool": "bool",
+            }.items()
+        },
+        "to": _cast,
+        "type": _cast,
+        "type_as": _cast,
+        "astype": _cast,
+        "new_ones": _made(1),
+        "new_zeros": _made(0),
+        "new_full": lambda x, shape, value, **named: _made(value)(x, shape, **named),
+        "item": _item,
+        "contiguous": lambda x: x,
+        "clone": lambda x: x,
+        "detach": lambda x: x,
+    }
+)

@@ -1,0 +1,153 @@
+"""What Python's own syntax means on an expression: operators build a larger one, whatever asks for a single number is
+refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import did_you_mean, refuse
+
+__all__ = ["METHODS", "SPELLINGS", "Syntax"]
+
+# What NumPy and torch call the functions of the language, and the methods of their arrays; `functions` fills both in.
+SPELLINGS: dict[str, Callable] = {}
+METHODS: dict[str, Callable] = {}
+
+
+def prefix(name: str) -> Callable[[Syntax], Any]:
+    return lambda self: self.apply(name, self)
+
+
+def infix(name: str) -> Callable[[Syntax, Any], Any]:
+    return lambda self, other: self.apply(name, self, other)
+
+
+def reflected(name: str) -> Callable[[Syntax, Any], Any]:
+    return lambda self, other: self.apply(name, other, self)
+
+
+def shifted(name: str) -> Callable[[Syntax, Any], Any]:
+    """x << n and x >> n as a product with, or a division by, a power of two."""
+
+    def build(self, bits):
+        bits = getattr(bits, "value", bits)
+        if self.kind != "int" or not isinstance(bits, int) or not 0 <= bits < 63:
+            raise refuse(
+                "expression",
+                "a shift moves an integer by a constant",
+                given=f"`{self!r}` by {bits!r}",
+                expected="an integer expression and a number of bits, 0 … 62",
+                fix="write it with * and //",
+            )
+        return self.apply(name, self, 1 << bits)
+
+    return build
+
+
+class Syntax:
+    """The operators, protocols and methods of an expression; a subclass says how to `apply` an operator of the
+    table.
+    """
+
+    __slots__ = ()
+    kind: str
+    device = "cpu"  # rules written for tensors ask where a position lives, to move something else there
+
+    def apply(self, name: str, *args) -> Any:
+        raise NotImplementedError
+
+    __neg__, __abs__, __invert__ = prefix("neg"), prefix("abs"), prefix("not")
+    __add__, __radd__ = infix("add"), reflected("add")
+    __sub__, __rsub__ = infix("sub"), reflected("sub")
+    __mul__, __rmul__ = infix("mul"), reflected("mul")
+    __truediv__, __rtruediv__ = infix("div"), reflected("div")
+    __floordiv__, __rfloordiv__ = infix("floordiv"), reflected("floordiv")
+    __mod__, __rmod__ = infix("mod"), reflected("mod")
+    __and__, __rand__ = infix("and"), reflected("and")
+    __or__, __ror__ = infix("or"), reflected("or")
+    __xor__, __rxor__ = infix("xor"), reflected("xor")
+    __lshift__ = shifted("mul")
+    __rshift__ = shifted("floordiv")
+    __lt__, __le__, __gt__, __ge__ = infix("lt"), infix("le"), infix("gt"), infix("ge")
+    __eq__, __ne__ = infix("eq"), infix("ne")
+    __rpow__ = reflected("pow")
+
+    def __pow__(self, exponent):
+        """x**n by multiplication for small whole n, so that (-2)**3 stays exact; pow otherwise."""
+        if isinstance(exponent, int) and not isinstance(exponent, bool) and 1 <= exponent <= 8:
+            return functools.reduce(infix("mul"), [self] * exponent)
+        return self.apply("pow", self, exponent)
+
+    def __pos__(self):
+        return self
+
+    def __bool__(self):
+        raise refuse(
+            "expression",
+            "a rule over positions has no truth value",
+            given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self}`",
+            expected="the operators that build expressions",
+            fix="use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if",
+        )
+
+    def __iter__(self):
+        raise TypeError(f"an expression is one number per position and cannot be iterated: {self}")
+
+    def __index__(self):
+        raise refuse(
+            "expression",
+            "an array cannot be indexed by an expression directly",
+            given=f"array[{self}]",
+            expected="an array that regard can read inside the kernel",
+            fix="wrap it: table(array)[…]",
+        )
+
+    def __float__(self):
+        raise refuse(
+            "expression",
+            "a rule over positions is not one number",
+            given=f"a function of one number, on `{self}`",
+            expected="a function that builds expressions",
+            fix="use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)",
+        )
+
+    __int__ = __float__
+
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
+        return spelled(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", args, kwargs)
+
+    def __array_function__(self, function, types, args, kwargs):
+        return spelled(function.__name__, args, kwargs)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return spelled(function.__name__, args, kwargs or {})
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What a tensor of such numbers would have, for x.to(score.dtype)."""
+        return np.dtype({"bool": np.bool_, "int": np.int64, "float": np.float32}[self.kind])
+
+    def __getattr__(self, name):
+        if name in METHODS:
+            return functools.partial(METHODS[name], self)
+        raise AttributeError(f"expressions have no {name!r}; `{self}` is a rule over positions, not an array")
+
+
+def spelled(name: str, args, kwargs):
+    """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
+    if name not in SPELLINGS:
+        known = [spelling for spelling in SPELLINGS if not spelling.startswith("_")]
+        raise refuse(
+            "expression",
+            f"{name} cannot stand in an expression",
+            given=f"{name}({', '.join(map(str, args))})",
+            expected="a function of the language",
+            fix=did_you_mean(name, known),
+        )
+    return SPELLINGS[name](*args, **kwargs)

@@ -1,0 +1,68 @@
+"""Arrays as rules read them: the numbers, their name, and what kind of numbers they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...common.arrays import is_float, is_tensor, outline
+from ...common.errors import refuse
+from .interning import name_of_array
+
+__all__ = ["Array", "readable"]
+
+
+class Array:
+    """An array with a name. source: what the caller gave, such as a tensor; array: its numbers, in the same memory.
+
+    `frozen` says that the numbers are a copy of regard's own, so that what was planned from them stays true. A
+    read-only array of somebody else is not: there may be an older view that writes, and its owner may make it writeable
+    again.
+    """
+
+    def __init__(self, source, array: np.ndarray, name: str, frozen: bool = False):
+        self.source, self.array, self.name, self.frozen = source, array, name, frozen
+        self.sources = (source,) if is_tensor(source) else ()
+        self.digest, self.scored = f"{name} {name_of_array(array, frozen)}", False
+
+    tables = property(lambda self: (self,))
+
+    @property
+    def kind(self) -> str:
+        return {"b": "bool", "i": "int", "u": "int"}.get(self.array.dtype.kind, "float")
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's."""
+        if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest", "scored"):
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    def __len__(self):
+        return len(self.array)
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    def __repr__(self):
+        return f"<table {self.name}: {self.array.dtype} {list(self.array.shape)}>"
+
+
+def readable(array) -> np.ndarray:
+    """The array with one of the dtypes that kernels read."""
+    numbers = outline(array, "table")
+    plain = (
+        (numbers.dtype.kind in "biu" or is_float(numbers.dtype))
+        and numbers.dtype.itemsize <= 8
+        and numbers.dtype.isnative
+    )
+    if not plain or numbers.dtype == np.uint64 or numbers.size == 0:
+        raise refuse(
+            "table",
+            "the array cannot be read",
+            given=f"{numbers.dtype} {list(numbers.shape)}",
+            expected="booleans, integers up to int64, or floats up to float64, and at least one element",
+            fix="convert it with .astype(…), or leave out a table that has no element",
+        )
+    return numbers

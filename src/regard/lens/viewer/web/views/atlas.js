@@ -1,0 +1,213 @@
+// The atlas: every head of every call as one cell: quiet buttons in rows by call, above the canvas that thumbnails.js paints.
+
+const ATLAS = { most: 46, least: 8, label: 30, top: 20, title: 22 }; // pixels: cells, the names beside and above them
+
+choosable("metric", "picture", oneOf(METRICS));
+choosable("sort", "order", oneOf(SORTS));
+choosable("filter", null, { // {metric, low, high}
+  write: (filter) => (filter ? `${filter.metric},${filter.low},${filter.high}` : undefined),
+  read(text) {
+    if (!/^[a-z]{1,20},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
+    const [metric, low, high] = text.split(",");
+    return Object.hasOwn(METRICS, metric) && metric !== "picture" ? { metric, low: Number(low), high: Number(high) } : undefined;
+  },
+});
+
+const atlas = {
+  name: "atlas",
+  cells: [], // {call, head, button, x, y}
+  rows: [], // {call, label}
+  size: 0,
+
+  build() {
+    const select = (id, options) => element("select", undefined, { id }, ...options.map(([value, title]) => element("option", title, { value })));
+    const named = Object.entries(METRICS).map(([name, { title }]) => [name, title]);
+    const ranges = [["", "all heads"], ["sink", "not sink-dominated"], ...(METRICS.findings ? [["findings", "with findings"]] : []), ...named.filter(([name]) => !["picture", "sink", "findings"].includes(name)).map(([name, title]) => [name, `by ${title}`])];
+    $("atlas").replaceChildren(
+      element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }), element("button", "table", { type: "button", id: "atlas-as-table", ariaPressed: "false" })),
+      element("div", undefined, { id: "atlas-choices" }, element("label", "show ", {}, select("metric", named)), element("label", "order ", {}, select("sort", Object.entries(SORTS))), element("label", "keep ", {}, select("filter", ranges))),
+      element("div", undefined, { id: "atlas-range", hidden: true },
+        ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most" })),
+        element("output", undefined, { id: "filter-words" })),
+      element("div", undefined, { id: "atlas-box" }, element("canvas", undefined, { id: "atlas-canvas", ariaHidden: "true" }), element("div", undefined, { id: "grid", role: "grid", ariaLabel: "Heads: layers from top to bottom, heads from left to right" })),
+      element("div", undefined, { id: "atlas-table", hidden: true }),
+      element("p", undefined, { id: "atlas-note", className: "note" }),
+      element("dl", undefined, { id: "figures", ariaLabel: "The chosen head" }),
+    );
+    $("metric").addEventListener("change", (event) => choose({ metric: event.target.value }));
+    $("sort").addEventListener("change", (event) => choose({ sort: event.target.value }));
+    $("filter").addEventListener("change", (event) => choose({ filter: this.range(event.target.value) }));
+    for (const end of ["low", "high"]) $(`filter-${end}`).addEventListener("input", () => this.narrow(end));
+    $("atlas-as-table").addEventListener("click", () => headTable.turn());
+    $("atlas-box").addEventListener("scroll", () => thumbnails.paint(false), { passive: true });
+    $("grid").addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (button) choose({ call: Number(button.dataset.call), head: Number(button.dataset.head) });
+    });
+    $("grid").addEventListener("keydown", (event) => this.walk(event));
+    this.fill();
+  },
+
+  /** The filter that a choice in the list begins with. */
+  range(metric) {
+    if (!metric) return null;
+    return metric === "findings" ? { metric, low: 1, high: 1e6 } : { metric, low: 0, high: metric === "sink" ? 0.5 : metrics.top(metric) };
+  },
+
+  /** One end of the range was moved; the ends do not cross. */
+  narrow(moved) {
+    let [low, high] = ["low", "high"].map((end) => Number($(`filter-${end}`).value));
+    if (low > high) [low, high] = moved === "low" ? [high, high] : [low, low];
+    choose({ filter: { metric: state.filter.metric, low, high } });
+  },
+
+  /** A button for every head, in rows by call. */
+  fill() {
+    const kinds = new Map(); // calls of one kind stand together
+    runs[state.run].calls.forEach((call, number) => {
+      const kind = call.queries === call.keys ? call.queries : `${call.queries} → ${call.keys}`;
+      kinds.set(kind, [...(kinds.get(kind) ?? []), number]);
+    });
+    this.kinds = [...kinds];
+    this.cells = [];
+    this.rows = [];
+    const parts = [];
+    for (const [kind, calls] of this.kinds) {
+      if (this.kinds.length > 1) parts.push(element("span", kind, { className: "kind" }));
+      for (const call of calls) {
+        const label = element("span", String(runs[state.run].calls[call].layer ?? call), { className: "layer", title: runs[state.run].calls[call].name, ariaHidden: "true" });
+        const worst = badges.worst(badges.at(call, null));
+        if (worst) label.dataset.badge = worst;
+        this.rows.push({ call, label });
+        const row = element("div", undefined, { role: "row", ariaLabel: callTitle(call) }, label);
+        for (let head = 0; head < runs[state.run].calls[call].heads; head++) {
+          const button = element("button", undefined, { type: "button", tabIndex: -1, role: "gridcell", title: `${callTitle(call)}, head ${head}` });
+          Object.assign(button.dataset, { call, head });
+          this.cells.push({ call, head, button, x: 0, y: 0 });
+          row.append(button);
+        }
+        parts.push(row);
+      }
+    }
+    const most = Math.max(...runs[state.run].calls.map(({ heads }) => heads));
+    this.names = Array.from({ length: most }, (_, head) => element("span", String(head), { className: "name", ariaHidden: "true" }));
+    $("grid").replaceChildren(...this.names, ...parts);
+  },
+
+  async draw(changed) {
+    if (changed.has("run")) this.fill();
+    const any = (...names) => names.some((name) => changed.has(name));
+    const fresh = any("run", "metric", "sort", "size", "theme");
+    if (fresh) this.place();
+    if (fresh || any("filter", "scale")) {
+      this.tell();
+      headTable.draw();
+      const painted = thumbnails.paint(true);
+      if (!data.served) await painted;
+    }
+    if (fresh || any("call", "head", "filter")) this.point();
+  },
+
+  /** Where every cell stands. */
+  place() {
+    const { calls } = runs[state.run];
+    const most = this.names.length;
+    const split = (call) => (calls[call].groups < calls[call].heads && calls[call].groups > 1 ? Math.min(4, 64 / calls[call].groups) : 0); // between heads that share a key head
+    const room = $("atlas-box").clientWidth - ATLAS.label - 8;
+    const titles = this.kinds.length > 1 ? this.kinds.length * ATLAS.title : 0;
+    const across = Math.floor((room - Math.max(...calls.map((_, call) => split(call) * calls[call].groups))) / most);
+    const down = Math.floor((0.62 * innerHeight - ATLAS.top - titles) / calls.length);
+    this.size = clamp(Math.min(across, Math.max(14, down)), ATLAS.least, ATLAS.most);
+    const by = state.metric === "picture" ? "spread" : state.metric;
+    const mean = (call) => calls[call].figures.entropy?.reduce((sum, _, head) => sum + (metrics.value(by, call, head) ?? 0), 0) / calls[call].heads;
+    const cellsOf = (call) => this.cells.filter((cell) => cell.call === call);
+    let y = ATLAS.top, line = 0;
+    const kindNodes = $("grid").querySelectorAll(".kind");
+    for (const [, numbers] of this.kinds) {
+      if (this.kinds.length > 1) {
+        kindNodes[line++].style.top = `${y}px`;
+        y += ATLAS.title;
+      }
+      for (const call of state.sort === "layers" ? [...numbers].sort((a, b) => mean(b) - mean(a)) : numbers) {
+        const cells = cellsOf(call);
+        const ordered = state.sort === "heads" ? [...cells].sort((a, b) => (metrics.value(by, call, b.head) ?? -1) - (metrics.value(by, call, a.head) ?? -1)) : cells;
+        ordered.forEach((cell, at) => {
+          const group = state.sort === "heads" ? 0 : Math.floor((at * calls[call].groups) / calls[call].heads) * split(call);
+          Object.assign(cell, { x: ATLAS.label + at * this.size + group, y, at });
+          cell.button.style.cssText = `left:${cell.x}px;top:${y}px;width:${this.size - 1}px;height:${this.size - 1}px`;
+        });
+        this.rows.find((row) => row.call === call).label.style.cssText = `top:${y}px;line-height:${this.size - 1}px;width:${ATLAS.label - 7}px`;
+        y += this.size;
+      }
+    }
+    const first = cellsOf(this.kinds[0][1][0]);
+    const every = this.size < 13 ? 4 : this.size < 18 ? 2 : 1; // names that have room
+    this.rows.forEach(({ label }, at) => { label.classList.toggle("mute", this.size < 14 && at % 2 > 0); });
+    this.names.forEach((node, head) => {
+      node.hidden = state.sort === "heads" || head % every > 0 || head >= first.length;
+      if (!node.hidden) node.style.cssText = `left:${first[head].x}px;width:${this.size - 1}px`;
+    });
+    this.height = y;
+    this.width = Math.max(...this.cells.map(({ x }) => x)) + this.size;
+    $("grid").style.cssText = `width:${this.width}px;height:${y}px`;
+  },
+
+  /** What the cells show, for those who cannot see it, and beneath the grid. */
+  tell() {
+    $("metric").value = state.metric;
+    $("sort").value = state.sort;
+    $("filter").value = state.filter ? state.filter.metric : "";
+    $("atlas-range").hidden = !state.filter || state.filter.metric === "findings";
+    if (state.filter) {
+      const { metric, low, high } = state.filter;
+      for (const [end, value] of [["low", low], ["high", high]]) Object.assign($(`filter-${end}`), { max: metrics.top(metric), step: metrics.top(metric) / 100, value });
+      $("filter-words").textContent = `${METRICS[metric].title} ${metrics.words(metric, low)} to ${metrics.words(metric, high)}`;
+    }
+    const notes = [METRICS[state.metric].note];
+    if (state.metric === "distance") notes.push(`The colours end at ${metrics.top("distance")}.`);
+    else if (state.metric !== "picture") notes.push("Linear colours from 0 to 100 %.");
+    if (state.filter) notes.push(`${metrics.all().length} of ${this.cells.length} heads are kept; the others are faint and skipped.`);
+    if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key head.");
+    $("atlas-note").textContent = notes.join(" ");
+    for (const { call, head, button } of this.cells) {
+      const found = badges.at(call, head);
+      const value = state.metric === "picture" ? ["spread", "sink"] : [state.metric];
+      const told = value.map((name) => `${METRICS[name].title} ${metrics.words(name, metrics.value(name, call, head))}`);
+      button.ariaLabel = [`${callTitle(call)}, head ${head}: ${told.join(", ")}`, ...found.map(({ severity, check }) => `${severity}: ${check}`), ...(metrics.kept(call, head) ? [] : ["left out by the filter"])].join("; ");
+    }
+  },
+
+  /** Marks the chosen head, brings it into sight, and says what it is like. */
+  point() {
+    const before = $("grid").querySelector('[aria-selected="true"]');
+    const cell = this.cells.find(({ call, head }) => call === state.call && head === state.head);
+    const focused = before && document.activeElement === before;
+    if (before) Object.assign(before, { ariaSelected: "false", tabIndex: -1 });
+    Object.assign(cell.button, { ariaSelected: "true", tabIndex: 0 });
+    if (focused) cell.button.focus({ preventScroll: true });
+    const box = $("atlas-box");
+    if (cell.y < box.scrollTop || cell.y + this.size > box.scrollTop + box.clientHeight) box.scrollTop = cell.y - box.clientHeight / 2;
+    const { formula, engine, name } = callNow();
+    const rules = [["scale", formula.scale.toPrecision(4)], ["score", formula.score], ["mask", formula.mask], ["sinks", formula.sinks ? "yes" : null], ["computed by", engine], ["layer", name]];
+    const lines = [...metrics.told(state.call, state.head), ...rules.filter(([, value]) => value)];
+    $("figures").replaceChildren(...lines.map(([name, value]) => element("div", undefined, {}, element("dt", name), element("dd", undefined, {}, ...String(value).split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])))));
+  },
+
+  /** Arrows move through the grid past what the filter leaves out, Enter chooses. */
+  walk(event) {
+    const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const from = this.cells.find(({ button }) => button === document.activeElement);
+    if (!from) return;
+    const [down, right] = moves[event.key];
+    const ahead = this.cells.filter((cell) => metrics.kept(cell.call, cell.head) && (right ? cell.y === from.y && (cell.at - from.at) * right > 0 : (cell.y - from.y) * down > 0));
+    const far = ({ x, y }) => Math.abs(y - from.y) * 1e4 + Math.abs(x - from.x);
+    const next = ahead.reduce((best, cell) => (!best || far(cell) < far(best) ? cell : best), null);
+    if (!next) return;
+    for (const { button } of this.cells) if (button.tabIndex === 0) button.tabIndex = -1;
+    next.button.tabIndex = 0;
+    next.button.focus();
+  },
+};
+screens.push(atlas);

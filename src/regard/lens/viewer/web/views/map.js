@@ -1,0 +1,174 @@
+// The map of the chosen head: the plot, a small map of the whole, and what stands under the pointer, in words.
+
+choosable("cells", null, oneOf({ square: 1, fitted: 1 })); // square, fitted to the plot, or what suits the matrix
+choosable("view", null, { // {row, column, span}: the first row and key on the screen, and how many keys there are across it
+  write: (view) => (view ? [view.row, view.column, view.span].map((value) => Math.round(value * 100) / 100).join(",") : undefined),
+  read(text) {
+    if (!/^[\d.]{1,12},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
+    const [row, column, span] = numbersOf(text);
+    return span >= 1 ? { row, column, span } : undefined;
+  },
+});
+
+const map = {
+  name: "map",
+
+  build() {
+    const section = $("map");
+    const tool = (id, text, label, act) => {
+      const made = element("button", text, { type: "button", id, title: label });
+      made.setAttribute("aria-label", label);
+      made.addEventListener("click", act);
+      return made;
+    };
+    section.append(
+      element("div", undefined, { className: "bar" }, element("h2", "Map", { id: "map-title" }),
+        element("div", undefined, { className: "tools" },
+          tool("zoom-out", "−", "Zoom out", () => this.plot.zoom(0.5)), tool("zoom-in", "+", "Zoom in", () => this.plot.zoom(2)),
+          tool("zoom-whole", "whole", "Show the whole matrix", () => choose({ view: null })),
+          tool("cells-square", "square", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null })),
+          tool("measure", "measure", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); if (!measuring.on) unmeasure(); }))),
+      element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
+      element("div", undefined, { id: "map-plot" }),
+      element("p", undefined, { id: "map-pointer", className: "readout soft" }),
+      element("div", undefined, { className: "map-under" },
+        element("canvas", undefined, { id: "minimap" }),
+        element("div", undefined, { className: "readout" },
+          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
+          element("p", undefined, { id: "map-block" }))),
+      element("figure", undefined, { id: "map-picture-box", hidden: true }, element("canvas", undefined, { id: "map-picture" }), element("figcaption", undefined, { className: "note", id: "map-picture-words" })),
+      element("div", undefined, { className: "unseen", id: "map-table" }),
+    );
+    this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
+    this.plot.after = (at, detail) => { this.level(at, detail); minimap.draw(this.plot, at); };
+    this.plot.aside = (place) => { this.beside = place; this.pointer(); };
+    drive(this.plot);
+    minimap.build(this.plot);
+  },
+
+  painters: new Map(),
+  painter() {
+    if (!this.painters.has(state.run)) this.painters.set(state.run, painterOf(state.run));
+    return this.painters.get(state.run);
+  },
+
+  async draw(changed) {
+    if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
+    if (["call", "head", "run"].some((name) => changed.has(name))) Object.assign(measuring, { block: null, anchor: null });
+    if (["call", "run", "cells"].some((name) => changed.has(name))) this.tools();
+    const drawn = this.plot.draw(changed);
+    const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
+    const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
+    const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hideSpecial") || changed.has("hover") ? mapPicture.draw() : null]);
+    this.pointer();
+  },
+
+  tools() {
+    $("measure").setAttribute("aria-pressed", measuring.on);
+    $("cells-square").setAttribute("aria-pressed", this.plot.squared);
+    this.plot.canvas.classList.toggle("measuring", measuring.on);
+  },
+
+  /** The pinned cell in words, and the cells around it as a table for those who do not see the map. */
+  async pinned(place) {
+    const call = callNow();
+    const column = place.key ?? Math.min(place.query, call.K - 1);
+    const around = (middle, most) => Array.from({ length: 5 }, (_, step) => middle - 2 + step).filter((at) => at >= 0 && at < most);
+    const [rows, columns] = [around(place.query, Math.min(call.Q, rowsNow())), around(column, call.K)];
+    const [codes] = await Promise.all([Promise.all(rows.map((i) => Promise.all(columns.map((j) => weightAt(place.run, i, j))))), tracksOf(place.run)]);
+    if (overtaken(place)) return;
+    const table = element("table", undefined, {}, element("caption", "Weights around the pinned cell; rows attend to columns"),
+      element("tr", undefined, {}, element("td"), ...columns.map((j) => element("th", undefined, { scope: "col" }, ...named(keyAxis(), j)))),
+      ...rows.map((i, r) => element("tr", undefined, {}, element("th", undefined, { scope: "row" }, ...named(queryAxis(), i)), ...codes[r].map(({ code, fine }) => element("td", words(code, fine))))));
+    $("map-table").replaceChildren(table);
+    const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
+    const said = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
+    if (place.key !== null && at) said.push(leftWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at }), at.exact === "exact" || at.sure ? ", exact" : ", a mean of its surroundings");
+    $("map-pinned").replaceChildren(...said);
+    this.plot.canvas.setAttribute("aria-label", `Map of ${callNow().name}, head ${state.head}. ${$("map-pinned").textContent}`);
+  },
+
+  /** What is under the pointer. */
+  pointer() {
+    const tracks = tracksNow(state.run);
+    if (this.beside && tracks) {
+      const { row, column } = this.beside;
+      $("map-pointer").replaceChildren(...(column === undefined ? [...named(queryAxis(), row), `: ${TRACKS.spread.words(tracks.spread[row])}, ${TRACKS.special.words(tracks.special[row])}, at most ${percent(tracks.maximum[row], 2)} on one key`]
+        : [...named(keyAxis(), column), ` ${TRACKS.received.words(tracks.received[column], callNow())}`]));
+      return;
+    }
+    const cell = state.hover && cellAt(this.plot, this.painter(), state.hover);
+    if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms. Shift + drag sums a block."; return; }
+    const about = [];
+    if (tracks) {
+      const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
+      about.push(`${cell.high > 1 ? "rows" : "row"}: ${TRACKS.spread.words(mean(tracks.spread, cell.i, cell.high))}, ${TRACKS.special.words(mean(tracks.special, cell.i, cell.high))}`);
+      about.push(`${cell.wide > 1 ? "keys: each" : "key:"} ${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
+    }
+    $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), ...about.map((text) => ` · ${text}`));
+  },
+
+  async block(place) {
+    const { block } = measuring;
+    if (!block) { $("map-block").textContent = ""; return; }
+    const found = await blockSum(place.run, block);
+    if (block === measuring.block && !overtaken(place)) $("map-block").textContent = blockWords(block, found);
+  },
+
+  /** How large the cells are, how they came about, and whether anything on the whole map is wrong. */
+  level(at, { level, fold }) {
+    const [high, wide] = [Math.min(callNow().Q, 2 ** (level + fold[0])), Math.min(callNow().K, 2 ** (level + fold[1]))];
+    const spot = this.plot.visible(at, level)[0];
+    const tile = spot && this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
+    const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight";
+    const without = hiding(state.run) ? `; special tokens are left out and the rest renormalised${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
+    const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}`;
+    if ($("map-level").textContent !== shown) $("map-level").textContent = shown;
+    const whole = this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
+    this.warn(whole?.alarms);
+  },
+
+  warn(alarms) {
+    const told = alarms ? [[alarms[LEAK], "weight where the mask forbids it", LEAK], [alarms[NAN], "not a number", NAN], [alarms[OUT], "out of range", OUT]].filter(([count]) => count) : [];
+    const name = told.map(([count, what]) => `${what} ${count}`).join();
+    if (name === this.warned) return;
+    this.warned = name;
+    $("map-alarm").hidden = !told.length;
+    $("map-alarm").replaceChildren(...told.map(([count, what, code]) => {
+      const show = element("button", "show", { type: "button", title: "Go to the first" });
+      show.addEventListener("click", () => this.find(code));
+      return element("span", `${what[0].toUpperCase()}${what.slice(1)}: ${counted(count, "cell")} of the whole map `, {}, show);
+    }));
+  },
+
+  /** Goes to the first single weight of a kind, from the whole down. */
+  async find(code) {
+    const run = state.run, call = callNow();
+    let [i, j] = [0, 0];
+    for (let level = topLevel(call), first = true; level >= 0; level--, first = false) {
+      const [r, c] = first ? [0, 0] : [2 * i, 2 * j];
+      const tile = await tiles.load({ n: run, call: state.call, head: state.head, pool: state.pool, level, row: Math.floor(r / TILE), column: Math.floor(c / TILE) });
+      const [top, left] = [Math.floor(r / TILE) * TILE, Math.floor(c / TILE) * TILE];
+      const [down, right] = first ? [tile.rows, tile.columns] : [Math.min(2, tile.rows - (r - top)), Math.min(2, tile.columns - (c - left))];
+      const cells = Array.from({ length: down * right }, (_, at) => [r + Math.floor(at / right), c + (at % right)]);
+      const hit = cells.find(([y, x]) => tile.coarse[(y - top) * tile.columns + x - left] === code);
+      if (!hit) return;
+      [i, j] = hit;
+    }
+    const seen = Math.min(this.plot.home, this.plot.width / 24);
+    await choose({ query: i, key: j, view: { row: Math.max(0, i - seen / 2), column: Math.max(0, j - seen / 2), span: Math.max(1, seen) } });
+    this.plot.canvas.focus();
+  },
+};
+screens.push(map);
+
+/** The codes of one weight. */
+async function weightAt(n, i, j) {
+  const tile = await tiles.load({ n, call: state.call, head: state.head, pool: state.pool, level: 0, row: Math.floor(i / TILE), column: Math.floor(j / TILE) });
+  const at = (i % TILE) * tile.columns + (j % TILE);
+  return { code: tile.coarse[at], fine: tile.fine?.[at], sure: tile.sure?.[at], exact: tile.exact };
+}
+
+keys.push({ keys: ["+", "="], label: "+", what: "zoom into the map", run: () => map.plot.zoom(2) }, { keys: ["-"], label: "−", what: "zoom out", run: () => map.plot.zoom(0.5) },
+  { keys: ["0"], label: "0", what: "the whole map", run: () => choose({ view: null }) });

@@ -1,0 +1,94 @@
+// A run in which the model wrote: a slider over the written tokens, and what it might have written instead.
+
+choosable("step", null, position); // how many tokens had been written; null: all of them
+
+const steps = {
+  name: "steps", timer: null,
+
+  build() {
+    $("steps").hidden = !runs.some((run) => run.steps.length);
+    if ($("steps").hidden) return;
+    const button = (id, text, name, run) => {
+      const made = element("button", text, { type: "button", id, title: name, ariaLabel: name });
+      made.addEventListener("click", run);
+      return made;
+    };
+    this.player = button("steps-play", "▶", "play", () => this.play());
+    this.slider = element("input", null, { type: "range", id: "steps-slider", min: 0, step: 1, ariaLabel: "the written tokens" });
+    this.slider.addEventListener("input", () => this.to(Number(this.slider.value)));
+    this.whole = button("steps-whole", "whole text", "show the whole text", () => { this.pause(); choose({ step: null }); });
+    this.said = element("p", null, { id: "steps-said" });
+    this.list = element("ol", null, { id: "steps-candidates" });
+    this.list.setAttribute("aria-label", "The likeliest tokens at this step");
+    $("steps").append(element("div", null, { className: "bar" }, element("h2", "What was written", { id: "steps-title" }), this.whole),
+      element("div", null, { className: "steps-controls" }, button("steps-back", "◂", "the step before", () => this.go(-1)), this.player,
+        button("steps-on", "▸", "the next step", () => this.go(1)), this.slider), this.said, this.list);
+    keys.push({ keys: ["<"], label: "<", what: "the written token before", run: () => this.go(-1) },
+      { keys: [">"], label: ">", what: "the next written token", run: () => this.go(1) });
+  },
+
+  draw(changed) {
+    if ($("steps").hidden || !["run", "step", "theme", "scale"].some((name) => changed.has(name))) return;
+    const all = runs[state.run].steps;
+    this.slider.disabled = this.player.disabled = !all.length;
+    this.slider.max = Math.max(0, all.length - 1);
+    this.whole.setAttribute("aria-pressed", state.step === null);
+    const at = state.step ?? all.length - 1;
+    this.slider.value = at;
+    if (!all.length) {
+      this.said.textContent = "Nothing was written in this run.";
+      this.list.replaceChildren();
+      return;
+    }
+    const of = axis(written());
+    const { position, candidates } = all[at];
+    const word = wordOf(of, position);
+    const taken = candidates.findIndex(([name]) => name === word);
+    this.slider.setAttribute("aria-valuetext", `step ${at + 1} of ${all.length}: ${word}`);
+    const parts = [`Step ${at + 1} of ${all.length}: `, element("bdi", `“${clip(word, 40)}”`, { className: "written" }), ` was written at position ${position.toLocaleString("en")}`];
+    if (position) parts.push(", by the row of ", element("bdi", clip(quote(of, position - 1), 30)));
+    parts.push(taken < 0 ? (candidates.length ? "; it is not among the likeliest." : ".") : taken === 0 ? "; it was the likeliest." : `; it was number ${taken + 1} of the likeliest.`);
+    this.said.replaceChildren(...parts);
+    this.list.replaceChildren(...candidates.map(([name, p], place) => {
+      const bar = element("i");
+      bar.style.width = `${clamp(100 * p, 0.5, 100)}%`;
+      const made = element("li", null, { className: place === taken ? "taken" : "" }, element("bdi", clip(name, 30)), element("span", null, {}, bar),
+        element("data", percent(p), { value: p, className: "number" }), element("span", place === taken ? "taken" : "", { className: "soft" }));
+      return made;
+    }));
+  },
+
+  /** The step, and the row that wrote: it stands one before the token. */
+  to(number) {
+    const all = runs[state.run].steps;
+    if (!all.length) return undefined;
+    const at = clamp(number, 0, all.length - 1);
+    return choose({ step: at, ...(callNow().queries === written() ? { query: Math.max(0, all[at].position - 1) } : {}) });
+  },
+  go(by) {
+    this.pause();
+    return this.to(state.step === null ? (by > 0 ? 0 : runs[state.run].steps.length - 1) : state.step + by);
+  },
+
+  play() {
+    if (this.timer) return this.pause();
+    const last = runs[state.run].steps.length - 1;
+    this.player.textContent = "❚❚";
+    this.player.setAttribute("aria-label", "pause");
+    const on = async () => {
+      await this.to(state.step === null || state.step >= last ? 0 : state.step + 1);
+      if (!this.timer) return;
+      if (state.step >= last) this.pause();
+      else this.timer = setTimeout(on, 700);
+    };
+    this.timer = setTimeout(on, 0);
+    return undefined;
+  },
+  pause() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.player.textContent = "▶";
+    this.player.setAttribute("aria-label", "play");
+  },
+};
+screens.push(steps);

@@ -1,0 +1,35 @@
+"""Layout: how a tensor or an array lies in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...common.arrays import is_tensor
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory: its sizes, its dtype, and per axis how many elements the next one is away."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    device: str
+
+    @classmethod
+    def of(cls, value) -> Layout | None:
+        """The layout of a tensor or an array; None of anything else."""
+        if isinstance(value, cls):
+            return value
+        if is_tensor(value):
+            dtype = str(value.dtype).removeprefix("torch.")
+            return cls(tuple(value.shape), dtype, tuple(value.stride()), str(value.device))
+        if not hasattr(value, "strides"):
+            return None
+        return cls(value.shape, str(value.dtype), tuple(step // value.itemsize for step in value.strides), "cpu")
+
+    def __str__(self) -> str:
+        device = "" if self.device == "cpu" else f", {self.device}"
+        return f"{self.shape} {self.dtype}, strides {self.strides}{device}"

@@ -1,0 +1,82 @@
+"""Explain: what it says is what `attention` would do, and it computes nothing."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.api.explain import explain
+from regard.engines.dispatch import choose
+from regard.language.problem import Problem
+
+
+def test_parts_and_text():
+    """The parts are those of the call, and the text names sizes, rules, engine, tiles, work and bytes, with a
+    picture.
+    """
+    q, k = np.zeros((2, 4, 128, 8), np.float32), np.zeros((2, 2, 128, 8), np.float32)
+    found = explain(
+        q, k, k, mask=rg.causal() & rg.window(40), score=rg.softcap(30.0), scale=0.5, sinks=np.zeros((4, 2))
+    )
+    assert (found.engine, found.why) == choose(found.problem)
+    assert found.cost.allowed == 2 * 4 * (40 * 41 // 2 + 88 * 40)
+    text = str(found)
+    for part in (
+        "q (2, 4, 128, 8) · k (2, 2, 128, 8)",
+        "float32",
+        "(key <= query)",
+        "query - key < 40",
+        "tanh",
+        "0.5 · q·k",
+        "2 in the denominator",
+        found.engine,
+        found.why[0],
+        "tiles   full",
+        "mixed",
+        "empty",
+        "FLOP",
+        "extra",
+        str(found.plan),
+        str(found.cost),
+        found.plan.picture(),
+    ):
+        assert part in text
+
+
+def test_the_engine_is_the_one_that_would_run():
+    """A named engine is explained or refused as `attention` would; one without tiles says that it visits everything."""
+    q = np.zeros((1, 1, 8, 4))
+    found = explain(q, q, q, mask=rg.causal(), engine="reference")
+    assert found.engine == "reference" and "visits the whole matrix" in str(found)
+    with pytest.raises(rg.Refused, match="no such engine"):
+        explain(q, q, q, engine="fastest")
+    with pytest.raises(rg.Refused, match="explain: q and k differ in depth"):
+        explain(q, q[..., :2], q)
+    assert explain(q, q, q).engine == choose(Problem.of(q, q, q))[0]
+
+
+def test_positions():
+    """Where the rows stand is said, per batch entry too."""
+    q, k = np.zeros((2, 1, 3, 4), np.float32), np.zeros((2, 1, 10, 4), np.float32)
+    assert "row 0 at position 7" in str(explain(q, k, k))
+    assert "row 0 at position 2 … 5, by batch entry" in str(explain(q, k, k, mask=rg.causal(), query_start=[5, 2]))
+    assert "batch entry 0, head 0" in str(explain(q, k, k, mask=rg.causal(), query_start=[5, 2]))
+
+
+def test_nothing_to_do():
+    """A call without rows is explained too."""
+    q, k = np.zeros((0, 4), np.float32), np.zeros((5, 4), np.float32)
+    text = str(explain(q, k, k, mask=rg.causal()))
+    assert "0 allowed" in text and "█" not in text
+
+
+def test_a_long_row_is_explained_without_its_matrix():
+    """A hundred thousand rows are explained at once: the matrix would take 40 GB."""
+    q = np.broadcast_to(np.zeros((), np.float32), (1, 1, 100_000, 64))
+    begin = time.process_time()
+    found = explain(q, q, q, mask=rg.causal())
+    assert time.process_time() - begin < 5
+    assert found.cost.weights == 40_000_000_000 and "40 GB" in str(found)

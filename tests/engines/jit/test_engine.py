@@ -1,0 +1,135 @@
+"""The compiled engine against the law, over random masks x scores x shapes x strides x starts x sinks.
+
+The error budget of a case comes from the case: what the usual computation in the dtype of its sums (NumPy: matrix
+product, softmax, matrix product) makes on the same input, and what rounding the inputs' last bits does to the exact
+result. 16-bit results are then rounded once, and where pairs of bfloat16 are multiplied, so is every weight.
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import regard as rg
+from regard.engines.jit.code.target import limited
+from regard.engines.reference import attention as reference
+from regard.language import analysis as readings
+from regard.language.problem import Problem
+from tests.support.engines import DTYPES
+from tests.support.machine import narrower_isas
+from tests.support.strategies import problems
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def naive(problem: Problem) -> np.ndarray:
+    """The usual computation, every step in float32 (float64 for float64)."""
+    dims, real = problem.dims, problem.real.type
+    group = dims["H"] // max(dims["G"], 1)
+    q, k, v = (
+        np.repeat(array.astype(real), times, axis=1)
+        for array, times in ((problem.q, 1), (problem.k, group), (problem.v, group))
+    )
+    s = (q @ k.swapaxes(-1, -2)) * real(problem.scale)
+    positions = {
+        "batch": np.arange(dims["B"])[:, None, None, None],
+        "head": np.arange(dims["H"])[:, None, None],
+        "query": problem.query_start[:, None, None, None] + np.arange(dims["Q"])[:, None],
+        "key": np.arange(dims["K"]),
+        "score": s,
+    }
+    with np.errstate(all="ignore"):
+        if problem.score is not None:
+            s = np.broadcast_to(readings.evaluate(problem.score, positions), s.shape).astype(real)
+        if problem.mask is not None:
+            s = np.where(readings.evaluate(problem.mask, positions), s, real(-np.inf))
+        columns = (
+            s
+            if problem.sinks is None
+            else np.concatenate(
+                [s, np.broadcast_to(problem.sinks.astype(real)[:, None], (*s.shape[:3], problem.sinks.shape[1]))], -1
+            )
+        )
+        top = columns.max(-1, keepdims=True, initial=-np.inf)
+        p = np.exp(s - np.where(np.isfinite(top), top, 0))
+        total = np.exp(columns - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)
+        return np.divide(p, total, out=np.zeros_like(p), where=total > 0) @ v
+
+
+def shaken(problem: Problem, seed: int) -> np.ndarray:
+    """The exact result for queries whose last bits are rounded another way."""
+    eps = 8 * np.finfo(problem.real).eps
+    noise = np.random.default_rng(seed).uniform(-eps, eps, problem.q.shape)
+    q = problem.q.astype(np.float64) * (1 + noise)
+    return reference.forward(
+        Problem.of(
+            q,
+            problem.k.astype(np.float64),
+            problem.v.astype(np.float64),
+            mask=problem.mask,
+            score=problem.score,
+            scale=problem.scale,
+            query_start=problem.query_start,
+            sinks=problem.sinks,
+        )
+    )[0]
+
+
+def judge(kwargs) -> None:
+    """One call of the compiled engine is as exact as its input allows, empty where the law says so, and refuses
+    nothing.
+    """
+    problem = Problem.of(**kwargs)
+    out, lse = rg.attention_with_lse(**kwargs, engine="jit")
+    exact, exact_lse = reference.forward(problem)
+    exact, exact_lse = exact.reshape(out.shape), exact_lse.reshape(lse.shape)
+    np.testing.assert_array_equal(np.isneginf(lse), np.isneginf(exact_lse))
+    np.testing.assert_array_equal(np.isnan(out), np.isnan(exact))
+    finite = np.isfinite(exact)
+    assert not out[np.isneginf(lse)].any()
+    size = np.abs(exact[finite]).max(initial=0) + np.abs(problem.v.astype(np.float64)).max(initial=0)
+    usual = np.abs(naive(problem).reshape(out.shape) - exact)[finite].max(initial=0)
+    moved = max(np.abs(shaken(problem, seed).reshape(out.shape) - exact)[finite].max(initial=0) for seed in (1, 2))
+    eps, coarse = float(np.finfo(problem.real).eps), float(ml_dtypes.finfo(problem.dtype).eps)
+    budget = 4 * (usual + moved) + 8 * eps * size + (2 * coarse * size if coarse > eps else 0)
+    error = np.abs(out.astype(np.float64) - exact)[finite].max(initial=0)
+    assert error <= budget, (
+        f"error {error:.2e} over the budget of {budget:.2e}: usual {usual:.2e}, input rounding {moved:.2e}"
+    )
+    seen = np.isfinite(exact_lse)
+    np.testing.assert_allclose(lse[seen], exact_lse[seen], rtol=200 * eps, atol=200 * eps)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(case=problems(dtypes=DTYPES))
+def test_jit_agrees_with_the_law(case):
+    """Any valid problem, on the widest vectors of this machine."""
+    judge(case.kwargs)
+
+
+@narrower_isas
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@given(case=problems(dtypes=DTYPES, rows=30, depth=40))
+def test_jit_agrees_with_the_law_on_narrower_machines(isa, case):
+    """The same with the features restricted to AVX2, and to what any machine has."""
+    with limited(isa):
+        judge(case.kwargs)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 7, 31, 33, 96, 127, 128, 192, 257, 512])
+def test_every_depth(depth):
+    """D and E from 1 to 512, even and odd, alike and not."""
+    rng = np.random.default_rng(depth)
+    for values in (depth, 513 - depth):
+        q, k = (rng.standard_normal((2, 20, depth), dtype=np.float32) for _ in range(2))
+        v = rng.standard_normal((2, 20, values), dtype=np.float32)
+        judge({"q": q, "k": k, "v": v, "mask": rg.causal()})
+
+
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 63, 64, 65, 200])
+@pytest.mark.parametrize("keys", [0, 1, 15, 63, 64, 65, 129, 300])
+def test_every_length(rows, keys):
+    """Rows and keys of 0, 1, and around the size of a tile."""
+    rng = np.random.default_rng(rows)
+    q, k, v = (rng.standard_normal((1, count, 8), dtype=np.float32) for count in (rows, keys, keys))
+    judge({"q": q, "k": k, "v": v, "mask": rg.causal() & rg.window(100)})

@@ -1,0 +1,167 @@
+"""Memory safety of every kernel, dtype and vector unit: all arrays, those of the engine too, lie against forbidden
+pages.
+
+A stray access ends the process. What is allocated without a value is filled with NaN, so that a number that was never
+written shows.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.engines.jit.code.target import limited
+from regard.engines.jit.run import launch
+from tests.engines.jit.test_machine_code import guarded
+from tests.support.engines import DTYPES, qkv
+from tests.support.machine import each_isa
+
+
+class Guarding:
+    """NumPy, but for new arrays: they begin or end where a forbidden page does."""
+
+    def __init__(self, at_end: bool):
+        self.at_end = at_end
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    def _guarded(self, array):
+        return guarded(array, self.at_end) if array.size else array
+
+    def zeros(self, shape, dtype=float):
+        return self._guarded(np.zeros(shape, dtype))
+
+    def empty(self, shape, dtype=float):
+        array = np.empty(shape, dtype)
+        array.reshape(-1).view(np.uint8)[:] = 0xFF
+        return self._guarded(array)
+
+    def full(self, shape, value, dtype=None):
+        return self._guarded(np.full(shape, value, dtype))
+
+    def ascontiguousarray(self, array, dtype=None):
+        return self._guarded(np.ascontiguousarray(array, dtype))
+
+
+RULES = {
+    "mask": rg.causal() & rg.documents(lengths=[30, 1, 80, 3000]),
+    "score": rg.softcap(5.0, rg.relative(np.linspace(-1, 1, 9))),
+}
+
+
+def forward(rules, **sizes):
+    def call(dtype, place):
+        return rg.attention_with_lse(*map(place, qkv(dtype=dtype, **sizes)), engine="jit", **rules)
+
+    return call
+
+
+def backward(dtype, place):
+    q, k, v = map(place, qkv(H=4, G=2, Q=70, K=141, D=33, E=17, dtype=dtype))
+    height = rg.table(np.linspace(-1, 1, 9))
+    score = rg.score + height[rg.query - rg.key]
+    found = rg.attention_backward(
+        place(v.repeat(2, 1)[:, :, :70]),
+        q,
+        k,
+        v,
+        mask=rg.causal(),
+        score=score,
+        dropout=0.2,
+        seed=3,
+        sinks=np.ones(4),
+        engine="jit",
+    )
+    return [*found[:3], *found.tables.values(), found.sinks]
+
+
+def statistics(dtype, place):
+    q, k, _ = map(place, qkv(H=4, G=2, Q=70, K=341, D=33, dtype=dtype))
+    of = [
+        "lse",
+        "maximum",
+        "entropy",
+        "distance",
+        "range",
+        "counts",
+        "received",
+        rg.mass(rg.key < 5),
+        rg.top(3),
+        rg.pooled(5, 7),
+    ]
+    found = rg.attention_stats(q, k, of=of, engine="jit", **RULES)
+    flat = []
+    for name in ("lse", "maximum", "entropy", "distance", "range", "counts", "received"):
+        part = found[name]
+        flat += list(part) if isinstance(part, tuple) else [part]
+    return flat
+
+
+def decode(dtype, place):
+    q, k, v = map(place, qkv(H=8, G=2, Q=300, K=300, D=33, E=17, dtype=dtype))
+    cache, found = rg.KVCache(2, 33, 17, batch=2, dtype=np.dtype(dtype).name), []
+    for rows in (slice(0, 260), slice(260, 262), slice(262, 263)):
+        cache.append(k[:, :, rows], v[:, :, rows])
+        found += cache.attend_with_lse(q[:, :, rows], mask=rg.causal())
+    return found
+
+
+CALLS = {
+    "tiles": forward(RULES, H=4, G=2, Q=70, K=141, D=33, E=17),
+    "one": forward({}, H=1, Q=1, K=1, D=1, E=1, B=1),
+    "squares": forward(RULES, H=2, Q=64, K=65, D=64, E=48),
+    "heads in lanes": forward(RULES, H=8, G=2, Q=3, K=300, D=40, E=9),
+    "split keys": forward(RULES, H=2, Q=2, K=2100, D=8, E=9, B=1),
+    "dropout": forward(RULES | {"dropout": 0.3, "seed": 1}, H=2, G=1, Q=70, K=143, D=16, E=16),
+    "backward": backward,
+    "statistics": statistics,
+    "decode": decode,
+}
+
+
+@each_isa
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("name", CALLS)
+def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
+    """With every array against a forbidden page, before it and after it, a call gives the bits that it gives
+    without.
+    """
+    with limited(isa):
+        plain = CALLS[name](dtype, np.array)
+        for at_end in (True, False):
+            guarding = Guarding(at_end)
+            with monkeypatch.context() as patched:
+                patched.setattr(launch, "_free", [])  # working memory is kept from call to call
+                for module in [
+                    module
+                    for path, module in sys.modules.items()
+                    if path.startswith(("regard.engines.jit.", "regard.api.kv_cache."))
+                ]:
+                    if hasattr(module, "np"):
+                        patched.setattr(module, "np", guarding)
+                found = CALLS[name](dtype, guarding.ascontiguousarray)
+                for arena in launch._free:  # its end is aligned: what lies between it and the page must be untouched
+                    assert not arena.memory[arena.address - arena.memory.ctypes.data + arena.size :].any()
+            for x, y in zip(found, plain, strict=True):
+                np.testing.assert_array_equal(x, y)
+
+
+def test_meta_a_stray_access_is_caught():
+    """The pages are forbidden: reading one element too far ends a process."""
+    script = """
+        import ctypes, numpy as np
+        from tests.engines.jit.test_machine_code import guarded
+        array = guarded(np.zeros(4, np.float32), {at_end})
+        print(ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_float))[{index}])
+    """
+    for at_end, index, good in ((True, 3, True), (True, 4, False), (False, 0, True), (False, -1, False)):
+        code = textwrap.dedent(script.format(at_end=at_end, index=index))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+        assert done.returncode == (0 if good else -signal.SIGSEGV), done.stderr

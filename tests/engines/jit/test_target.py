@@ -1,0 +1,325 @@
+"""REGARD_TARGET: kernels are compiled as if the machine offered nothing wider, and a wrong name is refused."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.engines import peak
+from regard.engines.jit.code import target as machine
+from regard.engines.jit.code.target import ISAS, host, limited, offered
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+names_x86_registers = pytest.mark.skipif(not X86, reason="names registers of x86-64")
+
+
+def process(code: str, given: str | None, *arguments: str, **environment: str):
+    """A fresh process with REGARD_TARGET set, or unset."""
+    surroundings = {name: value for name, value in os.environ.items() if name != "REGARD_TARGET"}
+    surroundings |= environment | ({} if given is None else {"REGARD_TARGET": given})
+    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
+    return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300)
+
+
+def printed(code: str, given: str | None, *arguments: str, **environment: str) -> str:
+    found = process(code, given, *arguments, **environment)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.strip()
+
+
+# ---- what is in use --------------------------------------------------------------------------------------------------
+
+IN_USE = "from regard.engines.jit.code.target import host, offered; print(host().isa, *offered())"
+
+
+def whole_machine() -> list[str]:
+    """What this machine offers, whatever REGARD_TARGET says to these tests."""
+    return printed(IN_USE, None).split()[1:]
+
+
+def test_nothing_wider_is_offered():
+    """A name takes away what is wider; upper and lower case are the same, and empty means unset."""
+    every = whole_machine()
+    assert every[-1] == "portable" and every == [name for name in ISAS if name in every]
+    for number, name in enumerate(every):
+        assert printed(IN_USE, name.upper()).split() == [name, *every[number:]]
+    for empty in ("", " "):
+        assert printed(IN_USE, empty).split() == [every[0], *every]
+
+
+def test_limited_refuses_what_the_variable_took_away():
+    """A restricted process is like one on a machine without the wider instructions."""
+    every = whole_machine()
+    if len(every) == 1:
+        pytest.skip("this machine offers portable only: nothing is wider")
+    code = f"""
+    from regard.engines.jit.code.target import limited
+    try:
+        limited({every[0]!r})
+    except ValueError as error:
+        print(error)
+    """
+    assert printed(code, every[1]) == f"this machine has no {every[0]}: it offers {', '.join(every[1:])}"
+
+
+def test_it_is_read_once_at_first_use():
+    """Importing does not read it; later changes do nothing."""
+    code = """
+    import os
+    import numpy as np, regard as rg, regard.engines.jit as jit
+    os.environ["REGARD_TARGET"] = "portable"
+    assert jit.host().isa == "portable"
+    os.environ["REGARD_TARGET"] = "no such thing"
+    q = np.ones((3, 4), np.float32)
+    rg.attention(q, q, q)
+    print(jit.host().isa)
+    """
+    assert printed(code, "wrong while regard is imported") == "portable"
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+CALL = """
+import numpy as np, regard as rg
+q = np.ones((3, 4), np.float32)
+calls = {
+    "attention": lambda: rg.attention(q, q, q),
+    "again": lambda: rg.attention(q, q, q),
+    "backward": lambda: rg.attention_backward(q, q, q, q),
+    "stats": lambda: rg.attention_stats(q, q, of=["entropy"]),
+    "explain": lambda: rg.explain(q, q, q),
+}
+for name, call in calls.items():
+    try:
+        call()
+    except rg.Refused as refused:
+        (reason,) = refused.reasons
+        print(name, refused.where, reason.what, reason.given, reason.expected, reason.fix, sep="|")
+print(rg.attention(q, q, q, engine="reference").sum())
+"""
+
+
+def test_an_unknown_name_is_refused():
+    """Every time, in three beats, by whatever would compile; the law needs no machine code and is computed."""
+    *refusals, law = printed(CALL, "avx-2").split("\n")
+    every = whole_machine()
+    assert [line.split("|", 1)[0] for line in refusals] == ["attention", "again", "backward", "stats", "explain"]
+    for line in refusals:
+        _, where, what, given, expected, fix = line.split("|")
+        assert (where, what, given) == ("REGARD_TARGET", "no such target", "REGARD_TARGET=avx-2")
+        assert expected == "one of avx512bf16, avx512, avx2, portable"
+        assert all(repr(name) in fix for name in every) and fix.endswith("or unset it")
+    assert float(law) == 12.0
+
+
+LACKING = """
+from regard.engines.jit.code import target
+target._features = lambda: {"avx2": True, "fma": True, "f16c": True}
+from regard.common.errors import Refused
+try:
+    target.host()
+except Refused as refused:
+    print(refused)
+"""
+
+
+def test_a_name_that_the_machine_does_not_have_is_refused():
+    """Instructions that are not there would end the process."""
+    assert printed(LACKING, "AVX512").split("\n") == [
+        "REGARD_TARGET: this machine has no avx512",
+        "  given     REGARD_TARGET=AVX512",
+        "  expected  what this machine offers: avx2, portable",
+        "  to mend   set one of these, or unset it for avx2",
+    ]
+
+
+@pytest.mark.parametrize("command", ["bench", "look", "audit", "models"])
+def test_the_command_line_refuses_with_status_2(command):
+    """Before any work, and without a traceback."""
+    found = process("from regard.cli import main; main()", "sse9", command)
+    assert found.returncode == 2 and "Traceback" not in found.stderr
+    assert found.stderr.startswith("regard: no such target: REGARD_TARGET=sse9; expected one of avx512bf16, avx512, ")
+
+
+# ---- the numbers and the code ----------------------------------------------------------------------------------------
+
+# One call of every kind of kernel; `texts` collects their assembly, for the target that they are compiled for.
+EVERY_KERNEL = """
+import numpy as np, regard as rg, ml_dtypes
+from regard.engines.jit.code import build
+texts = []
+machine_code = build._machine_code
+def kept(module, target):
+    texts.append(build.assembly(module, target))
+    return machine_code(module, target)
+build._machine_code = kept
+rng = np.random.default_rng(0)
+for dtype, bound in ((np.float32, 2e-5), (np.float64, 1e-12), (np.float16, 4e-3), (ml_dtypes.bfloat16, 4e-2)):
+    q, k, v = (rng.standard_normal((2, 4, rows, 24)).astype(dtype) for rows in (70, 141, 141))
+    rules = {"mask": rg.causal() & rg.window(90), "score": rg.softcap(3.0)}
+    def both(function, *arrays, **rest):
+        ours, law = (function(*arrays, **rules, **rest, engine=name) for name in ("jit", "reference"))
+        for found, exact in zip(ours, law) if isinstance(ours, tuple) else [(ours, law)]:
+            if isinstance(found, np.ndarray):
+                error = np.abs(np.asarray(found, np.float64) - np.asarray(exact, np.float64)).max()
+                assert error <= bound * max(1, np.abs(np.asarray(exact, np.float64)).max()), (function, dtype, error)
+    both(rg.attention_with_lse, q, k, v)
+    both(rg.attention, q[:, :, :1], k, v, dropout=0.1, seed=3)
+    both(rg.attention_backward, q, q, k, v)
+    rg.attention_stats(q, k, of=["entropy", "received"], **rules)
+cache = rg.KVCache(4, 24, dtype="bfloat16", batch=2)
+cache.append(k[:, :, :-1], v[:, :, :-1])
+cache.append(k[:, :, -1:], v[:, :, -1:])
+cache.attend(q[:, :, -1:])
+assert len(texts) > 16, len(texts)
+"""
+
+
+@pytest.mark.parametrize("isa", offered())
+def test_every_kernel_is_right_and_uses_nothing_wider(isa, tmp_path):
+    """Numbers agree with the law, and no kernel names a register or an instruction that a narrower machine lacks."""
+    text = printed(EVERY_KERNEL + "\nprint(*texts)", isa, XDG_CACHE_HOME=str(tmp_path))
+    if not X86:
+        return
+    used = {"avx512bf16": "zmm", "avx512": "zmm", "avx2": "ymm", "portable": "xmm"}[isa]
+    assert f"%{used}" in text
+    assert wider(isa, text) == []
+
+
+def wider(isa: str, text: str) -> list[str]:
+    """Registers and instructions in assembly that a machine with no more than the ISA lacks, a few of them."""
+    patterns = {
+        "avx512bf16": r"%tmm\d",
+        "avx512": r"%tmm\d|dpbf16|2bf16|\bv(?!cvtps2ph\b)\w+[sp]h\b",
+        "avx2": r"%[tz]mm\d|%k[0-7]\b|%[xy]mm(?:1[6-9]|2\d|3[01])|dpbf16|2bf16",
+        # SSE3 to SSE4.2, and all that is written with three operands, FMA and F16C among it
+        "portable": r"%[tzy]mm\d|%k[0-7]\b|^\s+(?:v[a-z]\w+|p?blendv?\w*|round[ps][sd]|pshufb|pmulld|pmuldq|pm(?:in|ax)"
+        r"(?:s[bd]|u[wd])|pmov[sz]x\w+|p(?:ins|ext)r[bdq]|insertps|extractps|popcnt\w*|lzcnt\w*|tzcnt\w*|mulx\w*)\s",
+    }
+    return sorted(set(re.findall(patterns[isa], text, re.MULTILINE)))
+
+
+def test_meta_wider_instructions_are_seen():
+    """The patterns find what they are meant to find."""
+    assert wider("avx2", "\tvaddps\t%zmm1, %zmm2, %zmm3\n") and wider("avx2", "\tvaddps %ymm1, %ymm17, %ymm3\n")
+    assert wider("portable", "\tvaddps\t%xmm1, %xmm2, %xmm3\n") and wider("portable", "\troundps\t$1, %xmm1, %xmm2\n")
+    assert wider("portable", "\taddps\t%ymm1, %ymm2\n") and wider("avx512", "\tvdpbf16ps\t%zmm1, %zmm2, %zmm3\n")
+    assert not wider("portable", "\tmulps\t%xmm1, %xmm15\n\tmovd\t%xmm0, %eax\n")
+
+
+# ---- other machines --------------------------------------------------------------------------------------------------
+
+AVX2 = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2")
+AVX512 = (*AVX2, "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", "avx512vnni")
+MACHINES = {
+    "ivybridge": (("sse4.2", "avx", "f16c"), ["portable"]),
+    "haswell": (AVX2, ["avx2", "portable"]),
+    "skylake-avx512": (AVX512, ["avx512", "avx2", "portable"]),
+    "znver4": ((*AVX512, "avx512bf16", "gfni", "vaes"), ["avx512bf16", "avx512", "avx2", "portable"]),
+    "znver5": ((*AVX512, "avx512bf16", "avx512vp2intersect", "avxvnni"), ["avx512bf16", "avx512", "avx2", "portable"]),
+    "sapphirerapids": (
+        (*AVX512, "avx512bf16", "avx512fp16", "amx-tile", "amx-bf16", "amx-int8", "avxvnni"),
+        ["avx512bf16", "avx512", "avx2", "portable"],
+    ),
+    "graniterapids": (
+        (*AVX512, "avx512bf16", "avx512fp16", "amx-tile", "amx-bf16", "amx-fp16", "avx10.1"),
+        ["avx512bf16", "avx512", "avx2", "portable"],
+    ),
+    "neoverse-v1": (("neon", "sve", "fullfp16", "bf16"), ["portable"]),
+    "apple-m1": ((), ["portable"]),  # LLVM names no features there
+}
+
+
+@pytest.mark.parametrize("cpu", MACHINES)
+def test_what_machines_offer(cpu, monkeypatch):
+    """By their features; where one is narrowed, the others are turned off by name, for the CPU's name implies them."""
+    features, expected = MACHINES[cpu]
+    every = {name for known, _ in MACHINES.values() for name in known}
+    monkeypatch.setattr(machine, "_features", lambda: {name: name in features for name in every} if features else {})
+    monkeypatch.setattr(machine.llvm, "get_host_cpu_name", lambda: cpu)
+    monkeypatch.setattr(
+        machine.platform, "machine", lambda: "aarch64" if cpu in ("neoverse-v1", "apple-m1") else "AMD64"
+    )
+    assert list(machine._available.__wrapped__()) == expected
+    for isa in expected:
+        found = machine._target.__wrapped__(isa)
+        on = {name[1:] for name in found.features.split(",") if name.startswith("+")}
+        if isa == "portable" and cpu not in ("neoverse-v1", "apple-m1"):
+            assert (found.cpu, found.features) == ("x86-64", "")
+            continue
+        assert found.cpu == cpu and set(ISAS[isa].needs) <= on
+        if isa == expected[0]:
+            assert on == set(features)
+        if isa == "avx2":
+            assert not [name for name in on if name.startswith(("avx512", "avx10", "amx"))]
+        elif isa == "avx512":
+            assert not on & {"avx512bf16", "avx512fp16", "avx10.1", "amx-tile", "amx-bf16", "amx-fp16"}
+        if X86 and expected != ["portable"]:
+            assert wider(isa, loops_of(found)) == []
+
+
+def loops_of(target) -> str:
+    """Assembly of the loops that measure the peak of a target."""
+    from regard.engines.jit.code import build
+
+    build.initialize()
+    module = machine.llvm.parse_assembly(peak.module_text(target))
+    return peak.machine(target).emit_assembly(module)
+
+
+# ---- where it is shown -----------------------------------------------------------------------------------------------
+
+
+def test_explain_says_the_target():
+    """Only of the compiled engine; where the variable is set, what else the machine offers too."""
+    code = """
+    import numpy as np, regard as rg
+    q = np.zeros((8, 4), np.float32)
+    found = rg.explain(q, q, q)
+    law = rg.explain(q, q, q, engine="reference")
+    assert law.target is None and "target" not in str(law)
+    (line,) = [line for line in str(found).split("\\n") if line.startswith("target  ")]
+    assert line == f"target  {found.target}"
+    print(line)
+    """
+    every = whole_machine()
+    assert printed(code, None) == f"target  {every[0]}"
+    for name in every:
+        assert printed(code, name) == f"target  {name} (REGARD_TARGET; this machine offers {', '.join(every)})"
+    q = np.zeros((8, 4), np.float32)
+    with limited("portable"):
+        assert rg.explain(q, q, q).target.split()[0] == "portable"
+
+
+def test_bench_says_the_target():
+    """In the lines on the machine, and in the JSON."""
+    code = """
+    from rich.console import Console
+    from regard.bench import machine, report
+    from regard.engines.peak import Peak
+    described = machine.describe()
+    Console(width=200).print(report.machine_lines(described, {}, Peak(1, 2, 4, 3, 16, 2)))
+    print(described["target"])
+    """
+    lines = printed(code, "portable").split("\n")
+    told = f"portable (REGARD_TARGET; this machine offers {', '.join(whole_machine())})"
+    assert f"target: {told}" in lines and lines[-1] == told
+
+
+@pytest.mark.parametrize("isa", offered())
+@names_x86_registers
+def test_the_peak_is_that_of_the_target(isa):
+    """The share of the peak follows the restriction: the loops use the target's vectors, and nothing wider."""
+    with limited(isa):
+        target = host()
+        assert peak.shape(target)[0] == target.lanes(4)
+        text, loops = loops_of(target), peak.loops(target)
+        assert np.isfinite(peak.measure(memory=False).one)
+    assert wider(isa, text) == []
+    assert (loops[2] is not None) == target.tile.pairs == ("dpbf16" in text)

@@ -1,0 +1,378 @@
+"""Law 9: which weights fall out is a pure function of seed and positions, the same everywhere."""
+
+import math
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import regard as rg
+from regard.engines.jit.code import build
+from regard.engines.jit.code.target import host, limited
+from regard.engines.jit.run import threads
+from regard.engines.reference import attention as reference
+from regard.engines.reference import scalar
+from regard.language.dropout import Dropout, philox
+from regard.language.problem import Problem
+from tests.engines.jit.test_machine_code import written
+from tests.support.machine import each_isa, names_x86_registers, on
+from tests.support.strategies import problems
+
+B, H, G, Q, K, D = 2, 4, 2, 9, 14, 5
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def arrays():
+    return normal(B, H, Q, D, seed=1), normal(B, G, K, D, seed=2), normal(B, G, K, 3, seed=3)
+
+
+def everywhere(seed, rate=0.5, b=B, h=H, q=Q, k=K):
+    """Every pair's factor."""
+    positions = np.ix_(range(b), range(h), range(q), range(k))
+    return Dropout(rate, seed).factors(*positions)
+
+
+# ---- the generator ---------------------------------------------------------------------------------------------------
+
+# From the appendix of known answers of the paper's own library: counter, key, result.
+KNOWN = [
+    ((0, 0, 0, 0), 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, 0xFFFFFFFF_FFFFFFFF, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        0x299F31D0_A4093822,
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
+def test_philox_gives_the_published_numbers(counter, key, words):
+    """Philox4x32-10 is what its authors publish, bit for bit."""
+    assert tuple(int(word) for word in philox(counter, key)) == words
+
+
+def test_the_share_that_falls_out_is_the_rate():
+    """A million pairs: the share is within four standard deviations of the rate, along every axis and on the
+    diagonal.
+    """
+    for rate in (0.1, 0.5, 0.9):
+        fallen = everywhere(7, rate, 4, 4, 256, 256) == 0
+        for share in (
+            fallen.mean((1, 2, 3)),
+            fallen.mean((0, 2, 3)),
+            fallen.mean((0, 1, 3)),
+            fallen.mean((0, 1, 2)),
+            fallen.diagonal(0, 2, 3).mean(),
+        ):
+            n = fallen.size / np.size(share) if np.size(share) > 1 else 16 * 256
+            assert np.abs(share - rate).max() < 5 * math.sqrt(rate * (1 - rate) / n)
+
+
+def test_neighbours_are_independent():
+    """Neighbouring keys, queries, heads, batch entries and seeds fall out together as often as chance has it."""
+    fallen = everywhere(3, 0.5, 4, 4, 256, 256) == 0
+    other = everywhere(4, 0.5, 4, 4, 256, 256) == 0
+    pairs = [
+        (np.take(fallen, range(1, size), axis), np.take(fallen, range(size - 1), axis))
+        for axis, size in enumerate(fallen.shape)
+    ]
+    for x, y in [*pairs, (fallen, other)]:
+        assert abs((x == y).mean() - 0.5) < 4 * 0.5 / math.sqrt(x.size)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(0, 2**64 - 1),
+    st.floats(0, 1, exclude_max=True),
+    st.integers(-(2**31) + 99, 2**31 - 99),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_law_on_single_numbers_drops_the_same(seed, rate, start, head):
+    """Philox in plain integers and in NumPy agree for any seed, rate, position and head."""
+    found = scalar.dropout_factors(1, 9, rate, seed, batch=2**32 - 3, head=head)
+    there = Dropout(rate, seed).factors(2**32 - 3, head, 8, np.arange(9))
+    assert found == [there.tolist()]
+    far = Dropout(rate, seed).factors(0, head, start, np.array([0, 2**31 - 2]))
+    assert set(far) <= {0.0, 1 / (1 - rate)}
+
+
+# ---- the law ---------------------------------------------------------------------------------------------------------
+
+
+def test_law_9_dropout_falls_on_the_weights():
+    """weights = softmax · factor, out = weights · v, and lse is that of no dropout."""
+    q, k, v = arrays()
+    plain, dropped = Problem.of(q, k, v, mask=rg.causal()), Problem.of(q, k, v, mask=rg.causal(), dropout=0.3, seed=5)
+    everything = np.arange(Q), np.arange(K)
+    weights = reference.weights(dropped, *everything)
+    factors = Dropout(0.3, 5).factors(*np.ix_(range(B), range(H), range(K - Q, K), range(K)))
+    np.testing.assert_array_equal(weights, reference.weights(plain, *everything) * factors)
+    np.testing.assert_allclose(reference.forward(dropped)[0], weights @ np.repeat(v, H // G, 1), rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(reference.forward(dropped)[1], reference.forward(plain)[1])
+
+
+def test_law_9_no_rate_no_dropout():
+    """A rate of 0 changes no bit, whatever the seed."""
+    q, k, v = arrays()
+    assert Problem.of(q, k, v, dropout=0, seed=3).dropout is None
+    assert Problem.of(q, k, v, dropout=np.float32(0.25), seed=np.uint64(2**64 - 1)).dropout == Dropout(0.25, 2**64 - 1)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_law_9_chunks_drop_what_the_whole_drops(step):
+    """Rows computed a few at a time, each chunk over the keys so far, fall out as in the whole prefill."""
+    x = normal(H, K, D).astype(np.float32)
+    rules = {"mask": rg.causal(), "dropout": 0.4, "seed": 9, "engine": "reference"}
+    whole = rg.attention(x, x, x, **rules)
+    parts = [rg.attention(x[:, i : i + step], x[:, : i + step], x[:, : i + step], **rules) for i in range(0, K, step)]
+    np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "rules", [{}, {"score": rg.softcap(2.0), "sinks": normal(H)}], ids=["plain", "softcap and sinks"]
+)
+def test_law_9_backward_agrees_with_finite_differences(rules):
+    """Gradients are the slopes of the forward with the same pairs fallen out."""
+    problem = Problem.of(*arrays(), mask=rg.causal(), dropout=0.4, seed=11, **rules)
+    dout, dlse = normal(B, H, Q, 3), normal(B, H, Q)
+    found, h = reference.backward(problem, dout, dlse), 1e-5
+
+    def loss():
+        out, lse = reference.forward(problem)
+        return (out * dout).sum() + (lse * dlse).sum()
+
+    for numbers, gradient in ((problem.q, found.q), (problem.k, found.k), (problem.v, found.v)):
+        slope = np.zeros(numbers.shape)
+        for place in np.ndindex(numbers.shape):
+            kept = numbers[place]
+            ends = []
+            for numbers[place] in (kept + h, kept - h):
+                ends.append(loss())
+            numbers[place] = kept
+            slope[place] = (ends[0] - ends[1]) / (2 * h)
+        np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-8)
+
+
+def test_law_9_a_key_that_falls_out_was_attended():
+    """A NaN in a value shows in every row that may attend it, fallen out or not; masked, it stays out."""
+    q, k, v = arrays()
+    v[:, :, 7] = np.nan
+    out = rg.attention(q, k, v, mask=rg.key <= 7, dropout=0.5, seed=1, engine="reference")
+    assert np.isnan(out).all()
+    assert np.isfinite(rg.attention(q, k, v, mask=rg.key < 7, dropout=0.5, seed=1, engine="reference")).all()
+
+
+def test_law_9_the_scalar_law_says_the_same():
+    """Self-attention on single numbers with factors is the law with dropout."""
+    n = 6
+    x = normal(n, 3).tolist()
+    attend = scalar.SelfAttention(3, seed=1)
+    rows, A = attend(x, scalar.causal_mask(n, n), scalar.dropout_factors(n, n, rate=0.5, seed=21))
+    q, k, v = (
+        np.array(x) @ np.array([[w.data for w in row] for row in W]) for W in (attend.W_q, attend.W_k, attend.W_v)
+    )
+    problem = Problem.of(q, k, v, mask=rg.causal(), dropout=0.5, seed=21)
+    np.testing.assert_allclose(
+        [[y.data for y in row] for row in rows], reference.forward(problem)[0][0, 0], rtol=1e-12, atol=1e-15
+    )
+    weights = reference.weights(problem, np.arange(n), np.arange(n))[0, 0]
+    np.testing.assert_allclose([[a.data for a in row] for row in A], weights, rtol=1e-12, atol=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(rows=12, depth=6), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
+def test_law_9_the_public_functions_agree(case, rate, seed):
+    """attention is attention_weights times the values, whatever the mask, score, start and strides."""
+    without_v = {name: value for name, value in case.kwargs.items() if name != "v"}
+    out = rg.attention(**case.kwargs, dropout=rate, seed=seed, engine="reference")
+    problem = Problem.of(**case.kwargs)
+    weights = rg.attention_weights(**without_v, dropout=rate, seed=seed).reshape(
+        *problem.q.shape[:3], problem.dims["K"]
+    )
+    values = np.repeat(problem.v, problem.dims["H"] // max(problem.dims["G"], 1), 1)
+    size = np.abs(weights) @ np.abs(values)
+    expected = weights.astype(np.float64) @ values
+    eps = np.finfo(problem.dtype).eps
+    assert (np.abs(out.reshape(expected.shape) - expected) <= 8 * eps * size + 1e-30).all()
+
+
+# ---- the compiled engine ---------------------------------------------------------------------------------------------
+
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+
+
+def identity_values(B, H, G, Q, K, dtype):
+    """q, k and values that show the weights themselves: row j of v is the j-th unit row."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((B, H, Q, 8)), rng.standard_normal((B, G, K, 8))
+    v = np.broadcast_to(np.eye(K), (B, G, K, K))
+    if dtype == "bfloat16":
+        dtype = ml_dtypes.bfloat16
+    return [array.astype(dtype) for array in (q, k, v)]
+
+
+@each_isa
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
+def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
+    """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys and shared
+    heads.
+    """
+    B, H, _, Q, K = shape
+    start = K - Q - 5
+    for seed in (5, 2**64 - 3):
+        with limited(isa):
+            out = rg.attention(
+                *identity_values(*shape, dtype), scale=0.1, dropout=0.3, seed=seed, query_start=start, engine="jit"
+            )
+        factors = Dropout(0.3, seed).factors(*np.ix_(range(B), range(H), range(start, start + Q), range(K)))
+        np.testing.assert_array_equal(np.asarray(out, np.float64) > 0, factors > 0)
+
+
+@each_isa
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_law_9_backward_drops_the_same_pairs(isa, dtype):
+    """Read off dv for dout = 1: row j of dv is column j of the weights, and its zeros are those of the law."""
+    H, Q, K = 3, 70, 141
+    q, k, v = identity_values(1, H, H, Q, K, dtype)
+    dout = np.broadcast_to(np.eye(Q).astype(q.dtype), (1, H, Q, Q))
+    with limited(isa):
+        found = rg.attention_backward(dout, q, k, v[..., :Q], scale=0.1, dropout=0.3, seed=17, engine="jit")
+    factors = Dropout(0.3, 17).factors(*np.ix_(range(1), range(H), range(K - Q, K), range(K)))
+    np.testing.assert_array_equal(np.asarray(found.v, np.float64).swapaxes(-1, -2) > 0, factors > 0)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(problems(dtypes=(np.float32,)), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
+def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
+    """Its error is that of the engine without dropout, times what the surviving weights grow by."""
+    arguments = case.kwargs | {"dropout": rate, "seed": seed}
+    problem = Problem.of(**case.kwargs)
+    out, lse = rg.attention_with_lse(**arguments, engine="jit")
+    np.testing.assert_array_equal(lse, rg.attention_with_lse(**case.kwargs, engine="jit")[1])
+    rows, keys = np.arange(problem.dims["Q"]), np.arange(problem.dims["K"])
+    exact = reference.weights(Problem.of(**arguments), rows, keys)
+    whole = reference.weights(problem, rows, keys)
+    identity = np.broadcast_to(np.eye(len(keys), dtype=np.float32), (*case.kwargs["v"].shape[:-1], len(keys)))
+    unit = rg.attention(**case.kwargs | {"v": identity}, engine="jit").reshape(whole.shape) if len(keys) else whole
+    v = np.repeat(problem.v.astype(np.float64), problem.dims["H"] // problem.dims["G"], axis=1)
+    budget = (2 * np.abs(unit - whole) + 64 * np.finfo(np.float32).eps * whole) @ np.abs(v) / (1 - rate) + 1e-30
+    assert (np.abs(out.reshape(budget.shape) - exact @ v) <= budget).all()
+
+
+@pytest.mark.parametrize(
+    "rules", [{"mask": rg.causal()}, {"mask": rg.window(40), "score": rg.softcap(3.0)}], ids=["causal", "window"]
+)
+def test_law_9_threads_and_chunks_change_no_bit(rules):
+    """One thread or five, the whole at once, in chunks or token by token: the same bits."""
+    q, k, v = (normal(heads, 150, 16, seed=heads).astype(np.float32) for heads in (4, 2, 2))
+    rules = rules | {"dropout": 0.2, "seed": 3, "engine": "jit"}
+    whole = rg.attention(q, k, v, **rules)
+    for count in (1, 5):
+        with threads.limit(count):
+            np.testing.assert_array_equal(rg.attention(q, k, v, **rules), whole)
+    for step in (1, 37):
+        parts = [
+            rg.attention(q[:, i : i + step], k[:, : i + step], v[:, : i + step], **rules) for i in range(0, 150, step)
+        ]
+        np.testing.assert_array_equal(np.concatenate(parts, 1), whole)
+
+
+def test_law_9_another_seed_or_rate_compiles_nothing():
+    """Seed and rate are arguments of the kernel."""
+    q, k, v = (array.astype(np.float32) for array in arrays())
+    rg.attention(q, k, v, dropout=0.1, seed=1, engine="jit")
+    before = set(build._kernels)
+    assert rg.attention(q, k, v, dropout=0.9, seed=2**64 - 1, engine="jit").any()
+    assert set(build._kernels) == before
+
+
+@pytest.mark.parametrize(("isa", "register"), [on("avx512", "zmm"), on("avx2", "ymm"), on("portable", "xmm")])
+@names_x86_registers
+def test_numbers_are_drawn_in_vectors(isa, register):
+    """Sixteen products of 32 by 32 bits for every part of every vector, once for four keys: whole registers, nothing
+    lane by lane.
+    """
+    with limited(isa):
+        target = host()
+        rows = 2 * target.lanes(4)
+        text, plain = (
+            build.assembly(written(target, rows, rules), target) for rules in ({"dropout": 0.1, "seed": 0}, {})
+        )
+    products = len(re.findall(rf"pmuludq.*{register}", text)) - len(re.findall(rf"pmuludq.*{register}", plain))
+    assert products == 16 * rows // target.lanes(8)
+    assert len(re.findall(r"\bmulq?\b", text)) == len(re.findall(r"\bmulq?\b", plain))
+
+
+def test_law_9_a_masked_value_stays_out_of_the_compiled_engine():
+    """A NaN that may not be attended does not leak through a weight that fell out; one that may be attended shows."""
+    q, k, v = (array.astype(np.float32) for array in arrays())
+    v[:, :, 7] = np.nan
+    rules = {"dropout": 0.5, "seed": 1, "engine": "jit"}
+    masked = rg.attention(q, k, v, mask=rg.key != 7, **rules)
+    np.testing.assert_allclose(
+        masked, rg.attention(q, k, v, mask=rg.key != 7, **rules | {"engine": "reference"}), rtol=1e-5, atol=1e-6
+    )
+    assert np.isnan(rg.attention(q, k, v, **rules)).all()
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+SHARE = "dropout is not a share of the weights", "a number from 0 to below 1", "leave it out for no dropout"
+SEED = "seed is not a seed", "an integer, 0 … 2**64 - 1", "give seed=0, and another in every step"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "given", "expected", "mend"),
+    [
+        (
+            {"dropout": 0.1},
+            "dropout needs a seed",
+            "dropout=0.1, seed=None",
+            "a seed: it alone decides what falls out",
+            "give seed=…, another in every training step",
+        ),
+        *(
+            ({"dropout": rate, "seed": 1}, SHARE[0], repr(rate), *SHARE[1:])
+            for rate in (1.0, -0.1, float("nan"), "0.1", True, None)
+        ),
+        *(
+            ({"dropout": 0.1, "seed": seed}, SEED[0], repr(seed), *SEED[1:])
+            for seed in (-1, 2**64, 1.5, "1", True, [1])
+        ),
+        ({"seed": 0.5}, SEED[0], "0.5", *SEED[1:]),
+    ],
+)
+def test_refusals(arguments, what, given, expected, mend):
+    """A rate needs a seed; both are numbers that can be meant."""
+    with pytest.raises(rg.Refused) as caught:
+        rg.attention(*arrays(), **arguments)
+    assert str(caught.value) == f"attention: {what}\n  given     {given}\n  expected  {expected}\n  to mend   {mend}"
+
+
+def test_both_reasons_at_once():
+    """A bad rate and a bad seed are two reasons."""
+    with pytest.raises(rg.Refused) as caught:
+        rg.attention(*arrays(), dropout=2, seed="x")
+    assert [reason.what for reason in caught.value.reasons] == [SHARE[0], SEED[0]]
+
+
+def test_sdpa_refuses():
+    """torch draws its own numbers, so the engine that calls it says why it cannot."""
+    pytest.importorskip("torch", reason="the engine is torch's")
+    with pytest.raises(rg.Refused, match="SDPA draws its own dropout"):
+        rg.attention(*arrays(), dropout=0.1, seed=1, engine="sdpa")
+
+
+def test_explain_says_what_falls_out():
+    """The rate and the seed are in the explanation and in the problem's own words."""
+    found = rg.explain(*arrays(), dropout=0.125, seed=77)
+    assert "then 0.125 of the weights fall out (seed 77)" in str(found)
+    assert "dropout: 0.125, seed: 77" in repr(found.problem)

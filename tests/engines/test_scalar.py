@@ -1,0 +1,150 @@
+"""Self-attention on single numbers: right values, right gradients, and the same as the law."""
+
+import ast
+import math
+import random
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard import Refused, causal
+from regard.engines.reference import attention as reference
+from regard.engines.reference import scalar
+from regard.engines.reference.scalar import (
+    SelfAttention,
+    Value,
+    apply_attention,
+    attention_scores,
+    causal_mask,
+    dot,
+    softmax,
+)
+from regard.language.problem import Problem
+from tests import ROOT
+
+
+def data(rows):
+    return np.array([[entry.data for entry in row] for row in rows])
+
+
+def grad(rows):
+    return np.array([[entry.grad for entry in row] for row in rows])
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda x, y: x + y * 2 - 3,
+        lambda x, y: 1 - x * y,
+        lambda x, y: x / y + 2 / y,
+        lambda x, y: (x * y).exp(),
+        lambda x, y: (y**3).log() * x,
+        lambda x, y: (x - y).tanh(),
+        lambda x, y: -(x + x) * x,
+        lambda x, y: dot([x, y, 2.0], [y, y, x]),
+    ],
+)
+def test_local_derivatives(formula):
+    """Each operation's gradient is the slope that finite differences measure."""
+    x, y, h = Value(0.7), Value(1.3), 1e-6
+    formula(x, y).backward()
+    along_x = (formula(Value(x.data + h), y).data - formula(Value(x.data - h), y).data) / (2 * h)
+    along_y = (formula(x, Value(y.data + h)).data - formula(x, Value(y.data - h)).data) / (2 * h)
+    assert (x.grad, y.grad) == pytest.approx((along_x, along_y), rel=1e-7)
+
+
+def test_backward_adds_to_what_is_there():
+    """A second backward pass doubles the gradients of all nodes, inner ones included, as in torch."""
+    x = Value(2.0)
+    square = x * x
+    out = square * 3
+    out.backward()
+    out.backward()
+    assert (x.grad, square.grad) == (24.0, 6.0)
+
+
+def test_depth_has_no_limit():
+    """A chain of 50,000 operations is differentiated: backward does not recurse."""
+    x = Value(1.0)
+    out = x
+    for _ in range(50_000):
+        out = out + x
+    out.backward()
+    assert x.grad == 50_001
+
+
+def test_softmax_subtracts_the_maximum():
+    """Large scores do not overflow, and a shift of the row changes nothing."""
+    row = [0.0, 1.0, -2.0]
+    plain, shifted = ([p.data for p in softmax([x + by for x in row])] for by in (0.0, 5000.0))
+    assert plain == pytest.approx(shifted, rel=1e-12)
+    assert sum(plain) == pytest.approx(1)
+    assert plain == pytest.approx([math.exp(x) / sum(map(math.exp, row)) for x in row])
+
+
+def test_softmax_of_nothing():
+    """A row that may attend nothing gets zero weights, and an empty row stays empty."""
+    assert [p.data for p in softmax([-math.inf, -math.inf])] == [0, 0]
+    assert softmax([]) == []
+
+
+def test_scores_mask_and_mean_by_hand():
+    """Two queries, two keys: each number of the way, worked out by hand."""
+    scores = attention_scores([[1.0, 0.0], [0.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]])
+    assert data(scores) == pytest.approx(np.array([[3, 5], [8, 12]]) / math.sqrt(2))
+    assert causal_mask(2, 4) == [[0.0, 0.0, 0.0, -math.inf], [0.0] * 4]
+    assert data(apply_attention([[0.25, 0.75]], [[4.0, 0.0], [8.0, 1.0]])).tolist() == [[7.0, 0.75]]
+
+
+def test_rows_that_do_not_fit_are_refused():
+    """A dot product of rows of different length says so."""
+    with pytest.raises(Refused, match="differ in length"):
+        dot([1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_agrees_with_the_law(masked):
+    """Output, weights and the gradients of the input and of every parameter are those of `reference`."""
+    draw, n, d_model, d_k, d_v = random.Random(1), 5, 4, 3, 2
+    X = [[Value(draw.gauss(0, 1)) for _ in range(d_model)] for _ in range(n)]
+    attend = SelfAttention(d_model, d_k, d_v, seed=2)
+    Y, A = attend(X, causal_mask(n, n) if masked else None)
+    dY = np.array([[draw.gauss(0, 1) for _ in range(d_v)] for _ in range(n)])
+    sum(out * slope for row, slopes in zip(Y, dY) for out, slope in zip(row, slopes)).backward()
+
+    x, W_q, W_k, W_v = map(data, (X, attend.W_q, attend.W_k, attend.W_v))
+    problem = Problem.of(x @ W_q, x @ W_k, x @ W_v, mask=causal() if masked else None)
+    everything = np.arange(n)
+    assert data(Y) == pytest.approx(reference.forward(problem)[0][0, 0], rel=1e-12)
+    assert data(A) == pytest.approx(reference.weights(problem, everything, everything)[0, 0], rel=1e-12)
+    found = reference.backward(problem, dY[None, None])
+    dq, dk, dv = (part[0, 0] for part in (found.q, found.k, found.v))
+    for weight, expected in ((attend.W_q, x.T @ dq), (attend.W_k, x.T @ dk), (attend.W_v, x.T @ dv)):
+        assert grad(weight) == pytest.approx(expected, rel=1e-10, abs=1e-13)
+    assert grad(X) == pytest.approx(dq @ W_q.T + dk @ W_k.T + dv @ W_v.T, rel=1e-10, abs=1e-13)
+
+
+def test_parameters_are_all_and_default_widths_follow():
+    """d_k is d_model and d_v is d_k unless given; parameters() lists each number once."""
+    attend = SelfAttention(4)
+    assert [(len(w), len(w[0])) for w in (attend.W_q, attend.W_k, attend.W_v)] == [(4, 4)] * 3
+    assert [len(SelfAttention(4, 3).W_v[0]), len(SelfAttention(4, 3, 2).W_v[0])] == [3, 2]
+    assert len({id(parameter) for parameter in attend.parameters()}) == 48
+
+
+def test_no_numpy():
+    """The file works on Python's own numbers."""
+    tree = ast.parse(Path(scalar.__file__).read_text(encoding="utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"__future__", "collections.abc", "common.errors", "math", "random"}
+
+
+def test_the_example_trains(capsys):
+    """Training on the first-token task takes the loss far below guessing."""
+    example = runpy.run_path(str(ROOT / "examples" / "scalar_training.py"))
+    losses = example["main"]()
+    assert np.mean(losses[-10:]) < 0.05 < 0.5 < losses[0]
+    assert "weights of the last sequence" in capsys.readouterr().out

@@ -1,0 +1,112 @@
+"""What the documents say is true: their code runs, their examples print what they show, their tables match the
+source.
+"""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.language.operators import OPERATORS
+from tests import ROOT
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = [
+    info.name for info in pkgutil.walk_packages(regard.__path__, "regard.") if not info.name.endswith("__main__")
+]
+PEERS = {"jax", "onnx", "onnxruntime", "openvino"}  # what `regard bench` compares with, where it is installed
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced blocks of a language, each moved down to its own line so that a failure names the right one."""
+    text = path.read_text()
+    return [
+        "\n" * text[: found.start(1)].count("\n") + found[1]
+        for found in re.finditer(rf"```{language}\n(.*?)```", text, re.S)
+    ]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_the_code_of_a_document_runs(path, tmp_path, monkeypatch):
+    """Every Python block runs, in order, in one namespace; what stands behind >>> prints what is shown."""
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks(path, "python"):
+        if ">>>" in block:
+            test = doctest.DocTestParser().get_doctest(block, names, path.name, str(path), 0)
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+            assert runner.run(test, clear_globs=False).failed == 0, f"{path.name}: an example prints something else"
+            names = test.globs
+        else:
+            exec(compile(block, str(path), "exec"), names)
+
+
+@pytest.mark.parametrize("name", ["regard", *MODULES])
+def test_the_examples_of_a_module_run(name):
+    """Every docstring example prints what it shows."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] in PEERS:
+            pytest.skip(f"{error.name} is not installed, and nothing but the bench needs it")
+        raise
+    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def test_the_table_of_operators_is_the_table_of_operators():
+    """docs/language.md lists every operator as operators.py has it."""
+    kinds = {"n": "number", "b": "condition", "x": "any"}
+    rows = ["| written | takes | gives | slope | cost |", "|---|---|---|---|---|"]
+    for row in OPERATORS.values():
+        arguments = "c, x, y" if len(row.takes) == 3 else ", ".join("xy"[: len(row.takes)])
+        infix = f"x {row.text} y" if len(row.takes) == 2 else f"{row.text}x"
+        written = f"{row.text}({arguments})" if row.text.isidentifier() else infix.replace("|", "\\|")
+        slope = "–" if row.derivative is None else "yes"
+        gives = {"promote": "int or float", "bool": "condition"}.get(row.gives, row.gives)
+        rows.append(
+            f"| `{written}` | {', '.join(kinds[letter] for letter in row.takes)} | {gives} | {slope} | {row.cost} |"
+        )
+
+    assert "\n".join(rows) in (ROOT / "docs" / "language.md").read_text()
+
+
+def test_every_public_name_is_in_the_language():
+    """docs/language.md or the README names everything that `import regard` offers."""
+    told = "\n".join(path.read_text() for path in DOCUMENTS)
+
+    assert [name for name in regard.__all__ if not re.search(rf"\b{name}\b", told)] == []
+
+
+def test_every_law_names_tests_that_exist():
+    """docs/laws.md points at tests by name, and each is there."""
+    text = (ROOT / "docs" / "laws.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", text)) - {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    defined = {
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+    assert named and named - defined == set()
+    assert re.findall(r"^## (\d+)\. ", text, re.M) == [str(number) for number in range(1, 14)]
+
+
+def test_links_lead_somewhere():
+    """Every relative link of the documents points at a file of the repository."""
+    for path in DOCUMENTS:
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
+            assert (path.parent / link).exists(), f"{path.name} links to {link}"
+
+
+def test_the_tour_names_every_room():
+    """The README's picture of the house shows every file and folder of the package."""
+    text = (ROOT / "README.md").read_text()
+    rooms = {path.name for path in (ROOT / "src" / "regard").iterdir() if path.suffix == ".py" or path.is_dir()}
+
+    assert [room for room in sorted(rooms - {"__pycache__", "__main__.py", "__init__.py"}) if room not in text] == []

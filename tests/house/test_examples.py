@@ -1,0 +1,58 @@
+"""The worked examples that train: each learns what it says, here made small."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+EXAMPLES = ROOT / "examples"
+
+
+def example(name: str):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_attention_recalls_and_states_do_not(monkeypatch, capsys):
+    """With eight pairs and a hundred steps attention answers nearly every key; a GRU and an LSTM of its size few."""
+    recall = example("recall")
+    for name, size in {"PAIRS": 8, "KEYS": 16, "VALUES": 16, "NOTHING": 16, "WIDTH": 32}.items():
+        monkeypatch.setattr(recall, name, size)
+    found = recall.main("--steps", "100")
+
+    assert found["attention"] > 0.9 > 0.5 > max(found["GRU"], found["LSTM"])
+    assert "attention" in capsys.readouterr().out
+
+
+def test_digits_are_read(capsys):
+    """A tenth of the steps already reads far more digits than a guess; pictures are shifted, not turned or lost."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    digits = example("digits")
+    assert digits.main("--steps", "50").accuracy > 0.4
+    images = torch.zeros(200, 1, 8, 8).index_fill_(3, torch.tensor([4]), 1.0)
+    moved = digits.shifted(images, torch.Generator().manual_seed(0))
+    assert {int(column) for column in moved[:, 0, 4].argmax(1)} == {3, 4, 5}
+
+
+def test_a_model_of_the_standard_library(tmp_path, monkeypatch, capsys):
+    """The example trains, goes on from its folder, draws the loss and writes, here on two files of the library."""
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    library = example("language_model")
+    monkeypatch.setattr(library.sysconfig, "get_path", lambda name: str(tmp_path / "source"))
+    (tmp_path / "source").mkdir()
+    for name in ("textwrap.py", "bisect.py"):
+        (tmp_path / "source" / name).write_text(Path(library.argparse.__file__).with_name(name).read_text())
+    small = {"vocabulary": 300, "layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "context": 32}
+    monkeypatch.setattr(library, "SHAPE", library.SHAPE | small)
+    for steps in ("2", "4"):
+        library.main("--steps", steps, "--out", str(tmp_path / "model"))
+    told = capsys.readouterr().out
+    assert (
+        "from step 0 on" in told and "from step 2 on" in told and "█" in told and "What it writes after 'def '" in told
+    )

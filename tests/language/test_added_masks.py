@@ -1,0 +1,153 @@
+"""When a number that is added to scores is a mask: one rule, its bounds in every dtype, and the rooms that ask it."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.language.added_masks import NOTHING, ORDINARY, hidden_beside, hides, range_of
+
+torch = pytest.importorskip("torch")
+
+DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in ("float64", "float32", "float16", "bfloat16")}
+
+
+def lowest(dtype):
+    return float(ml_dtypes.finfo(dtype).min)
+
+
+def above(number, dtype):
+    """The next larger number of the dtype."""
+    return np.nextafter(dtype.type(number), dtype.type(0))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("known", ["nothing", "ordinary", "range", "zero"])
+def test_the_bound_and_its_neighbour_in_every_dtype(name, known):
+    """A number at the bound hides, the next larger one does not; arrays and tensors agree, and so do the numbers in
+    float32.
+    """
+    dtype = DTYPES[name]
+    scores = {"nothing": math.inf, "ordinary": ORDINARY, "range": range_of(dtype), "zero": 0.0}[known]
+    bound = {"nothing": -math.inf, "ordinary": -9984.0, "range": lowest(dtype) / 2, "zero": -104.0}[known]
+    at = np.array([bound, above(bound, dtype), 0, np.inf, np.nan, -np.inf], dtype)
+    expected = [True, False, False, False, False, True]
+
+    assert float(at[0]) == bound > -np.inf or known == "nothing"
+    assert hides(at, scores).tolist() == expected
+    tensor = torch.tensor(at.astype(np.float64), dtype=getattr(torch, name))
+    assert hides(tensor, scores).tolist() == hides(tensor.double(), scores).tolist() == expected
+    assert [bool(hides(float(number), scores)) for number in at] == expected
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_what_libraries_add_hides_in_its_dtype(name):
+    """The smallest number of every dtype, as transformers adds it, and −10⁴ as older models do, in the dtype's own
+    rounding.
+    """
+    dtype = DTYPES[name]
+    added = np.array([lowest(dtype), -1e4], dtype)
+
+    assert range_of(dtype) == range_of(getattr(torch, name))
+    assert hides(added, ORDINARY).all()
+    assert hides(added, range_of(dtype)).tolist() == [True, False]
+    assert not hides(added, math.inf).any()
+
+
+@pytest.mark.parametrize("scores", [0.0, ORDINARY, math.inf])
+def test_whole_numbers_truth_values_and_nothing_at_all(scores):
+    """Whole numbers have no −∞ and no smallest number that means one; without numbers there is nothing to hide."""
+    assert range_of(np.dtype(np.int64)) == range_of(torch.int32) == range_of(torch.bool) == math.inf
+    assert hides(np.array([-20_000, 0, 1]), scores).tolist() == [scores < math.inf, False, False]
+    assert not hides(np.array([True, False]), scores).any() and not hides(torch.tensor([True]), scores).any()
+    assert hides(np.zeros((2, 0, 3)), scores).shape == tuple(hides(torch.zeros(2, 0, 3), scores).shape) == (2, 0, 3)
+    assert hidden_beside(np.zeros((2, 3, 0)), np.ones((2, 3, 0), bool)).shape == (2, 3, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([0.0, 1.0, 60.0, ORDINARY]), st.sampled_from([0.0, 0.5, 1e3, 1e30]))
+def test_what_hides_leaves_no_weight(seed, scores, lower):
+    """Beside a key to which nothing is added, the weight is 0 in float32, and the others are the same in every bit."""
+    rng = np.random.default_rng(seed)
+    row = rng.uniform(-scores, scores, 8)
+    row[:2] = scores, -scores  # the worst case: the hidden key has the largest score, the only other the smallest
+    hidden = np.arange(8) != 1
+    hidden[2:] = rng.random(6) < 0.5
+    added = np.where(hidden, -(NOTHING + 2 * scores) - lower, 0)
+    assert hides(added, scores).tolist() == hidden.tolist()
+
+    def weights(scores):
+        powers = np.exp((scores - scores.max()).astype(np.float32))
+        return powers / powers.sum()
+
+    np.testing.assert_array_equal(weights(row + added), weights(np.where(hidden, -np.inf, row)))
+
+
+def test_a_row_of_low_numbers_alone_hides_nothing():
+    """Beside an allowed key that is higher they hide; alone, or beside keys that a mask rules out, they are scores."""
+    added = np.array([[-1e9, 0.0, -2e4], [-1e9, -1e9, -2e4], [-1e9, 0.0, np.nan]])
+    allowed = np.array([[True, True, True], [True, True, True], [True, False, False]])
+
+    assert hidden_beside(added, allowed).tolist() == [[True, False, True], [False] * 3, [False] * 3]
+    assert hidden_beside(added[2], np.ones(3, bool)).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_transformers_masks_are_what_they_were_at_the_bound(name):
+    """Rows of the smallest number attend nothing and give 0; rows of a number above its half have the weights that
+    adding it gives, for the same mask.
+    """
+    hf = pytest.importorskip("regard.torch.hf")
+    dtype = getattr(torch, name)
+    half = torch.tensor(torch.finfo(dtype).min / 2, dtype=dtype)
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 3, 8, dtype=dtype) for _ in range(3))
+    layer = torch.nn.Module().eval()
+    for low, hidden in ((half, True), (torch.nextafter(half.float(), torch.tensor(0.0)).to(dtype) * 0.75, False)):
+        mask = torch.zeros(1, 1, 3, 3, dtype=dtype)
+        mask[:, :, 0] = low
+        mask[:, :, 1, 1] = low
+        out, weights = hf.attend(layer, q, k, v, mask, scaling=0.3, is_causal=False, output_attentions=True)
+        assert bool((weights[:, :, 0] == 0).all()) is bool((out[:, 0] == 0).all()) is hidden
+        if not hidden:
+            added = ((q.float() @ k.float().mT * 0.3) + mask.float()).softmax(-1)
+            torch.testing.assert_close(weights[:, :, 0].float(), added[:, :, 0], rtol=0, atol=2e-2)
+        assert (weights[:, :, 1, 1] == 0).all() and (weights[:, :, 2] > 0).all()
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min, -math.inf])
+def test_torchs_own_layers_add_every_finite_number(low):
+    """A row to which a finite number is added throughout is the row without it; with −∞ it attends nothing."""
+    from regard.torch import MultiHeadAttention
+
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(8, 2, batch_first=True).eval(), torch.randn(1, 4, 8)
+    mask = torch.zeros(4, 4)
+    mask[1] = low
+    with torch.no_grad():
+        weights = layer(x, x, x, attn_mask=mask)[1][0]
+    torch.testing.assert_close(weights.sum(-1), torch.tensor([1.0, float(low > -math.inf), 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min / 2])
+def test_an_observed_mask_is_a_rule_from_half_the_smallest_number_on(low):
+    """What is said of a call of torch: lower numbers are a mask, and higher ones scores."""
+    from regard.torch.observe.describe import problem_of
+    from regard.torch.observe.observer import Observer
+
+    problems = []
+
+    class Describing(Observer):
+        def called(self, seen):
+            problems.append(problem_of(seen))
+
+    mask, (q, k, v) = torch.zeros(3, 3), torch.randn(3, 1, 2, 3, 8)
+    mask[0, 1] = low
+    attend = torch.nn.functional.scaled_dot_product_attention
+    with torch.no_grad(), Describing(attend, describing=True).watching():
+        attend(q, k, v, attn_mask=mask)
+
+    assert [(each.mask is not None, each.score is not None) for each in problems] == [(low < -1e30, low > -1e30)]

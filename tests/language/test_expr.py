@@ -1,0 +1,344 @@
+"""Expressions: frozen, shared, printable as the Python that builds them, and safe to share between threads."""
+
+import copy
+import gc
+import operator
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard as rg
+from regard.language.expr import (
+    Const,
+    Op,
+    Partial,
+    Read,
+    Table,
+    Var,
+    batch,
+    fold,
+    frozen_table,
+    head,
+    key,
+    lift,
+    query,
+    score,
+    table,
+    tables_of,
+    walk,
+)
+from regard.language.operators import OPERATORS
+
+NAMES = {**{name: getattr(rg, name) for name in rg.__all__}, "lift": lift}
+VECTOR = table(np.arange(7), "vector")
+MATRIX = table(np.arange(6.0).reshape(2, 3), "matrix")
+CONDITION = table(np.array([True, False]), "condition")
+
+
+def build_trees():
+    """Random expressions over every operator, variable, kind of constant, and tables of one and two axes."""
+    integers = st.sampled_from([batch, head, query, key]) | st.integers(-(2**40), 2**40).map(Const)
+    floats = st.just(score) | st.floats(allow_nan=True, allow_infinity=True).map(Const)
+    conditions = st.booleans().map(Const) | st.just(query >= key)
+
+    def whole(x):
+        return x if x.kind == "int" else rg.to_int(x) if x.kind == "float" else rg.where(x, 1, 0)
+
+    def applied(children):
+        def build(name, *args):
+            row = OPERATORS[name]
+            taken = [
+                x if letter != "b" or x.kind == "bool" else x > 0 for letter, x in zip(row.takes, args, strict=False)
+            ]
+            divisor_is_zero = name in ("floordiv", "mod") and isinstance(taken[1], Const) and taken[1].value == 0
+            if name == "where":
+                return rg.where(*taken)  # of two conditions it is none
+            return taken[0] if divisor_is_zero else Op(name, *taken)
+
+        reads = st.builds(lambda i: VECTOR[whole(i)], children) | st.builds(
+            lambda i, j: MATRIX[whole(i), whole(j)], children, children
+        )
+        flags = st.builds(lambda i: CONDITION[whole(i)], children)
+        return st.builds(build, st.sampled_from(sorted(OPERATORS)), children, children, children) | reads | flags
+
+    return st.recursive(integers | floats | conditions, applied, max_leaves=12)
+
+
+TREES = build_trees()
+
+
+@st.composite
+def trees(draw):
+    return draw(TREES)
+
+
+@given(trees())
+def test_text_round_trip(tree):
+    """eval(repr(e)) is e."""
+    assert lift(eval(repr(tree), NAMES | tables_of(tree))) is tree
+
+
+@given(trees())
+def test_pickle_and_copy(tree):
+    """Copies are the node itself; a pickle builds an equal tree, which is the same one wherever no table is
+    involved.
+    """
+    again = pickle.loads(pickle.dumps(tree))
+
+    assert copy.copy(tree) is tree and copy.deepcopy(tree) is tree
+    assert repr(again) == repr(tree) and again.kind == tree.kind
+    assert again is tree or tables_of(tree)
+
+
+TEXTS = [
+    ((key <= query) & (query - key < 256), "(key <= query) & (query - key < 256)"),
+    (~(key > 3) | (key == query), "~(key > 3) | (key == query)"),
+    ((key < 1) | (key < 2) & (key < 3), "(key < 1) | (key < 2) & (key < 3)"),
+    (((key < 1) | (key < 2)) & (key < 3), "((key < 1) | (key < 2)) & (key < 3)"),
+    (query - (key - 1), "query - (key - 1)"),
+    ((query - key) - 1, "query - key - 1"),
+    (query // (key // 2), "query // (key // 2)"),
+    (-(query - key), "-(query - key)"),
+    (-query * key, "-query * key"),
+    (query - -2, "query - -2"),
+    ((key < 3) == (query < 3), "(key < 3) == (query < 3)"),
+    (~~(key < 3), "~(~(key < 3))"),
+    (30 * rg.tanh(score / 30), "30 * tanh(score / 30)"),
+    (abs(query - key), "abs(query - key)"),
+    (Op("lt", 3, key), "key > 3"),
+    (score**2, "score * score"),
+    (score**0.5, "pow(score, 0.5)"),
+    (rg.where(key < 3, score, -np.inf), "where(key < 3, score, float('-inf'))"),
+    (lift(2) + 3, "lift(2) + 3"),
+    (VECTOR[key] == VECTOR[query], "vector[key] == vector[query]"),
+    (MATRIX[head][key], "matrix[head, key]"),
+]
+
+
+@pytest.mark.parametrize(("expression", "text"), TEXTS, ids=[text for _, text in TEXTS])
+def test_text(expression, text):
+    """Printing is readable mathematics, with no more parentheses than Python needs."""
+    assert repr(expression) == text
+
+
+def test_tables_of_one_name_are_told_apart():
+    """Two tables called `document` print under two names."""
+    first, second = table(np.arange(3), "document"), table(np.arange(3), "document")
+    rule = first[query] == second[key]
+
+    assert repr(rule) == "document[query] == document_2[key]"
+    assert eval(repr(rule), NAMES | tables_of(rule)) is rule
+
+
+def test_structure_is_identity():
+    """The same expression, written twice, is the same object; different ones are not."""
+    assert (key <= query) & (query - key < 256) is (key <= query) & (query - key < 256)
+    assert Const(1) is not Const(1.0) and Const(1) is not Const(True)
+    assert Const(0.0) is not Const(-0.0) and Const(float("nan")) is Const(float("nan"))
+    assert Const(np.float64(2)) is Const(2.0) and lift(np.int32(2)) is Const(2) and lift(np.bool_(True)) is Const(True)
+    assert query - key is not key - query
+
+
+def test_equality_builds_a_mask():
+    """`==` and `!=` are conditions on positions, not questions about the tree."""
+    assert (key == query).kind == "bool" and (key != 3).kind == "bool"
+    assert len({key, query, Var("key")}) == 2
+
+
+def test_every_operator_of_python():
+    """Each operator builds the row it is named after, from either side."""
+    for name, method in {
+        "add": "add",
+        "sub": "sub",
+        "mul": "mul",
+        "div": "truediv",
+        "floordiv": "floordiv",
+        "mod": "mod",
+    }.items():
+        assert getattr(operator, method)(key, 3) is Op(name, key, 3)
+        assert getattr(operator, method)(3, key) is Op(name, 3, key)
+    for name, apply in {"and": operator.and_, "or": operator.or_, "xor": operator.xor}.items():
+        assert apply(key < 3, True) is Op(name, key < 3, True)
+        assert apply(True, key < 3) is Op(name, True, key < 3)
+    for name, mirrored in {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}.items():
+        assert getattr(operator, name)(key, 3) is Op(name, key, 3)
+        assert getattr(operator, name)(3, key) is Op(mirrored, key, 3)
+    assert -key is Op("neg", key) and abs(key) is Op("abs", key) and ~(key < 3) is Op("not", key < 3) and +key is key
+
+
+def test_powers():
+    """Small whole powers are products, so that negative bases stay exact; others are pow."""
+    assert key**3 is key * key * key and score**1 is score
+    assert score**0.5 is Op("pow", score, 0.5) and 2**key is Op("pow", 2, key) and score**-1 is Op("pow", score, -1)
+
+
+def test_frozen():
+    """No field of a node can be set."""
+    with pytest.raises(AttributeError, match="expressions are frozen: 'kind' cannot be set on key"):
+        key.kind = "float"
+
+
+def test_the_store_forgets():
+    """Nodes that nobody holds are collected, so building expressions in a loop costs no memory."""
+    from regard.language.tree import interning as nodes
+
+    gc.collect()
+    before = len(nodes._nodes)
+    for width in range(1000):
+        rg.window(width + 10**9)
+    gc.collect()
+
+    assert len(nodes._nodes) <= before + 10
+
+
+def test_threads_share_nodes():
+    """Threads that build one expression at the same time get one object."""
+    barrier, built = threading.Barrier(8), []
+
+    def build(number):
+        barrier.wait()
+        built.append([(key + shift) * (query - shift) < number for number in range(50) for shift in range(20)])
+
+    threads = [threading.Thread(target=build, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert all(a is b for other in built[1:] for a, b in zip(built[0], other, strict=True))
+
+
+def test_a_table_is_a_view():
+    """A table reads the array's own memory; the same array gives the same table; a list is read anew."""
+    array, numbers = np.arange(4), [1, 2, 3]
+    held = table(array)
+    array[1] = 9
+
+    assert held.array[1] == 9 and table(array) is held and table(held) is held
+    assert table(numbers).array.tolist() == [1, 2, 3]
+    numbers.append(4)
+    assert table(numbers).array.tolist() == [1, 2, 3, 4]
+
+
+def test_a_table_of_a_tensor_shares_its_memory():
+    """A torch tensor is read where it lies."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(4)
+    held = table(tensor)
+    tensor[1] = 9
+
+    assert held.array[1] == 9 and table(tensor) is held
+    brain = torch.zeros(3, dtype=torch.bfloat16)
+    held = table(brain)
+    brain[2] = 1.5
+    assert held.array.astype(float).tolist() == [0, 0, 1.5] and held[key].kind == "float"
+
+
+def test_a_frozen_table_stays_frozen():
+    """Only a copy of regard's own counts as frozen, also after pickling; somebody's read-only array may have a view
+    that writes.
+    """
+    array = np.arange(4)
+    held = frozen_table(array, "mine")
+    array[0] = 9
+    again = pickle.loads(pickle.dumps(held))
+
+    assert held.frozen and again.frozen and again.array.tolist() == held.array.tolist() == [0, 1, 2, 3]
+    assert not held.array.flags.writeable and not again.array.flags.writeable
+    array.flags.writeable = False
+    assert not table(array).frozen and not pickle.loads(pickle.dumps(table(array))).frozen
+
+
+def test_a_view_that_writes_is_seen():
+    """A read-only array that changes through an older view changes the mask of the next call."""
+    flags = np.zeros(64, bool)
+    writes = flags[:]
+    flags.flags.writeable = False
+    mask = table(flags)[key]
+    q = k = v = np.ones((64, 8), np.float32)
+
+    assert (rg.attention(q, k, v, mask=mask) == 0).all()
+    writes[:] = True
+    np.testing.assert_allclose(rg.attention(q, k, v, mask=mask), 1)
+
+
+def test_a_tensor_that_moves_is_read_anew():
+    """A tensor that was given other memory is a new table, and one that was not is the same."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(4)
+    before = table(tensor)
+    tensor.data = torch.arange(4) + 10
+
+    assert table(tensor).array.tolist() == [10, 11, 12, 13] and table(tensor) is table(tensor)
+    assert before.array.tolist() == [0, 1, 2, 3]
+
+
+def test_reads():
+    """A read has one integer index per axis; a literal index counts from the end as in Python; indices may come one by
+    one.
+    """
+    assert VECTOR[-1] is VECTOR[6] and MATRIX[0, -1] is MATRIX[0, 2]
+    assert isinstance(MATRIX[head], Partial) and MATRIX[head][key] is MATRIX[head, key]
+    assert isinstance(VECTOR[key], Read) and VECTOR[key].kind == "int" and MATRIX[0, 0].kind == "float"
+    assert isinstance(VECTOR, Table) and len(VECTOR) == 7 and MATRIX.shape == (2, 3)
+    with pytest.raises(rg.Refused, match=r"given     Partial"):
+        MATRIX[head] + score
+
+
+def test_walk_visits_each_node_once_children_first():
+    """Shared parts are visited once, so a tree that shares much is read in the time of its nodes, not of its paths."""
+    tree = key + 1
+    for _ in range(60):
+        tree = tree * tree
+
+    nodes = list(walk(tree))
+    assert len(nodes) == 63 and nodes[-1] is tree
+    assert fold(tree, lambda c: 1, lambda v: 1, lambda r: 1, lambda op, *args: 1 + max(args)) == 62
+
+
+def test_long_expressions_do_not_recurse():
+    """A sum of three thousand terms is built, printed and read."""
+    tree = score
+    for number in range(3000):
+        tree = tree + number
+
+    assert repr(tree).endswith("+ 2998 + 2999") and sum(1 for _ in walk(tree)) == 6001
+
+
+def test_what_shares_its_parts_is_built_and_refused_in_the_time_of_its_nodes():
+    """A tree whose text has 2**60 characters is built, read from a table, and named in messages by the beginning of its
+    text.
+    """
+    tree = key
+    for _ in range(60):
+        tree = tree + tree
+
+    assert VECTOR[tree].kind == "int" and not hasattr(tree, "unknown")
+    assert str(tree).startswith("key + key + (key + key) + (") and str(tree).endswith("…") and len(str(tree)) < 5000
+    for refused in (
+        lambda: bool(tree < 3),
+        lambda: VECTOR[tree, tree],
+        lambda: tree & True,
+        lambda: tree % 0,
+        lambda: float(tree),
+    ):
+        with pytest.raises(rg.Refused) as error:
+            refused()
+        assert len(str(error.value)) < 20_000
+
+
+def test_a_refusal_prints_what_was_written():
+    """The expression in a message has the parentheses it needs."""
+    with pytest.raises(rg.Refused, match=r"\(query - key\) % 0"):
+        rg.dilated(0)
+    with pytest.raises(rg.Refused, match=r"query // 0"):
+        query // 0
+
+
+def test_short_text_is_the_whole_text():
+    """str and repr agree on an expression of ordinary length."""
+    assert str(rg.strided(3)) == repr(rg.strided(3))

@@ -1,0 +1,148 @@
+"""Functions of the language: each equals NumPy's of the same meaning, under every spelling."""
+
+import math
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.language import functions
+from regard.language.analysis import evaluate
+from regard.language.expr import key, score
+from regard.language.tree.syntax import METHODS, SPELLINGS
+
+X = np.array([-3.7, -1.0, -0.5, 0.0, 0.3, 1.0, 2.5, 20.0])
+POSITIVE = np.abs(X) + 0.1
+
+# regard's name -> what NumPy computes, and where.
+UNARY = {
+    "atan": (np.arctan, X),
+    "ceil": (np.ceil, X),
+    "cos": (np.cos, X),
+    "erf": (np.vectorize(math.erf), X),
+    "exp": (np.exp, X),
+    "exp2": (np.exp2, X),
+    "expm1": (np.expm1, X),
+    "floor": (np.floor, X),
+    "log": (np.log, POSITIVE),
+    "log1p": (np.log1p, POSITIVE),
+    "log2": (np.log2, POSITIVE),
+    "relu": (lambda x: np.maximum(x, 0), X),
+    "round_even": (np.rint, X),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), POSITIVE),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), X),
+    "sign": (np.sign, X),
+    "sin": (np.sin, X),
+    "softplus": (lambda x: np.log1p(np.exp(x)), X),
+    "sqrt": (np.sqrt, POSITIVE),
+    "square": (np.square, X),
+    "tan": (np.tan, X),
+    "tanh": (np.tanh, X),
+    "to_float": (np.float64, X),
+    "to_int": (np.trunc, X),
+    "trunc": (np.trunc, X),
+}
+OTHERS = {
+    "clip": (rg.clip(score, -1, 1), np.clip(X, -1, 1)),
+    "maximum": (rg.maximum(score, 0.5), np.maximum(X, 0.5)),
+    "minimum": (rg.minimum(score, 0.5), np.minimum(X, 0.5)),
+    "pow": (rg.pow(rg.exp(score), 0.3), np.exp(X) ** 0.3),
+    "where": (rg.where(score > 0, score, -1), np.where(X > 0, X, -1)),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_one_number(name):
+    """The value is NumPy's."""
+    reference, numbers = UNARY[name]
+
+    assert np.allclose(evaluate(getattr(rg, name)(score), {"score": numbers}), reference(numbers), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("expression", "expected"), OTHERS.values(), ids=OTHERS)
+def test_functions_of_several_numbers(expression, expected):
+    """The value is NumPy's."""
+    assert np.allclose(evaluate(expression, {"score": X}), expected, rtol=1e-14)
+
+
+def test_every_function_is_tested_and_documented():
+    """A new function comes with a row above, a sentence, a public name and a spelling."""
+    assert set(functions.__all__) == UNARY.keys() | OTHERS.keys()
+    for name in functions.__all__:
+        assert getattr(rg, name) is getattr(functions, name) and getattr(functions, name).__doc__ and name in SPELLINGS
+
+
+def test_softplus_does_not_overflow():
+    """Far out, softplus is x, and 0 on the other side."""
+    assert evaluate(rg.softplus(score), {"score": np.array([1e4, -1e4])}).tolist() == [1e4, 0.0]
+
+
+def test_where_of_conditions_is_a_condition():
+    """A choice between masks is a mask."""
+    choice = rg.where(key > 3, key < 6, key == 0)
+
+    assert choice.kind == "bool"
+    assert evaluate(choice, {"key": np.arange(8)}).tolist() == [True, False, False, False, True, True, False, False]
+
+
+def test_relu_of_integers_is_an_integer():
+    """Integers stay integers where nothing forces them to be floats."""
+    assert rg.relu(key - 3).kind == "int" and rg.square(key).kind == "int" and rg.clip(key, 0, 3).kind == "int"
+
+
+CASTS = [
+    ("float32", "float"),
+    (np.float32, "float"),
+    (np.dtype(np.float16), "float"),
+    (float, "float"),
+    ("int64", "int"),
+    (np.int32, "int"),
+    (int, "int"),
+    (bool, "bool"),
+    (np.bool_, "bool"),
+    ("cpu", "int"),
+    ("cuda:0", "int"),
+    (None, "int"),
+    (score, "float"),
+    (key > 0, "bool"),
+    (np.zeros(3, np.float32), "float"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "kind"), CASTS, ids=[repr(wanted) for wanted, _ in CASTS])
+def test_casts(wanted, kind):
+    """to, type and astype convert to the dtype in anybody's spelling; a device leaves the number as it is."""
+    assert key.to(wanted).kind == key.astype(wanted).kind == kind
+
+
+def test_casts_of_several_arguments():
+    """A device and a dtype may come together, in any order, by name too."""
+    assert key.to("cuda", np.float32).kind == "float"
+    assert key.to(device="cpu", dtype=np.float32, non_blocking=True).kind == "float"
+    assert score.float() is score and score.to(np.float64) is score
+    assert (key > 0).int() is rg.where(key > 0, 1, 0) and key.bool() is (key != 0)
+
+
+def test_methods_are_spellings():
+    """score.tanh() is tanh(score), for every method that has a function of its name."""
+    for name in METHODS.keys() & set(functions.__all__):
+        if name in UNARY:
+            assert getattr(score, name)() is SPELLINGS[name](score)
+
+
+def test_numpy_spellings():
+    """NumPy's functions of symbols give the language's."""
+    assert np.tanh(score) is rg.tanh(score) and np.rint(score) is rg.round_even(score)
+    assert np.where(key > 3, score, 0.0) is rg.where(key > 3, score, 0.0)
+    assert np.clip(score, 0, 1) is rg.clip(score, 0, 1) and np.minimum(key, 3) is rg.minimum(key, 3)
+    assert np.logical_not(key > 3) is ~(key > 3) and np.add(key, 3) is key + 3
+    assert (np.float64(2) * score, np.int64(2) < key) is not None and np.float32(2) * score is 2.0 * score
+    assert np.power(score, 2) is score * score and np.floor_divide(key, 3) is key // 3
+
+
+def test_numpy_reductions_are_refused():
+    """A sum over an axis is not a rule over positions."""
+    with pytest.raises(rg.Refused, match="sum cannot stand in an expression"):
+        np.sum(score)
+    with pytest.raises(TypeError, match="out"):
+        np.add(score, 1, out=np.zeros(()))

@@ -1,0 +1,777 @@
+"""The page in a real browser: its legend and sentence, the atlas of heads, the keys, and what it lets through:
+nothing.
+"""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard as rg
+from regard.language.measures import edges
+from regard.lens import Run
+from regard.lens.drawing.ramp import ramp
+from regard.lens.runs import figures
+from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN, OUT, decode, encode
+from regard.lens.runs.labels import visible
+from regard.lens.viewer import embed, json_for_html, page
+from tests.support.browser import HOSTILE, example, fault, near
+
+CELL = 46  # the largest cell of the atlas, in pixels
+
+
+@pytest.fixture(scope="module")
+def shown(kept_open):
+    """One page for many tests: (the page, its run, the exact weights). Three heads of two calls, causal, GQA with one
+    key head.
+    """
+    run, exact = example(n=12, mask=rg.causal(), groups=1)
+    return kept_open(page(run)), run, exact
+
+
+@pytest.fixture
+def home(shown):
+    """The same, as it was when it was opened."""
+    view, run, exact = shown
+    view.tab.evaluate("document.activeElement.blur()")
+    view.choose(
+        call=0,
+        head=0,
+        query=0,
+        key=None,
+        pins=[],
+        direction="to",
+        scale="log",
+        pool="share",
+        hideSpecial=False,
+        metric="picture",
+        sort="order",
+        filter=None,
+        view=None,
+    )
+    return view, run, exact
+
+
+def share(text) -> float:
+    """The first share in a text."""
+    return float(re.search(r"([\d.]+(?:e-\d+)?) %", text)[1]) / 100
+
+
+def test_the_sentence_says_what_the_row_does(home):
+    """It names the three keys with the largest weights, the weights to three figures, and how many keys make 80 %."""
+    view, _, exact = home
+    i = int((exact[1][2] ** 2).sum(1).argmin())  # the row that looks widest
+    view.choose(call=1, head=2, query=i)
+    row = exact[1][2, i]
+    said = view.text("#sentence")
+    first, second, third = np.argsort(-row)[:3]
+    found = re.findall(r"([\d.]+) % to (itself|“[^”]+” \(token (\d+)\))", said)
+    assert said.startswith(f"Layer 1, head 2: “word{i}” (token {i}) gives")
+    assert [i if name == "itself" else int(token) for _, name, token in found] == [first, second, third]
+    for (told, *_), key in zip(found, (first, second, third), strict=True):
+        assert (
+            abs(float(told) / 100 - row[key])
+            <= 0.00051 * 10 ** np.floor(np.log10(100 * row[key])) + FINE_ERROR * row[key]
+        )
+    assert int(re.search(r"lies on (\d+) keys", said)[1]) == np.searchsorted(np.cumsum(np.sort(row)[::-1]), 0.8) + 1
+    assert view.tab.get_attribute("#sentence", "aria-live") == "polite"
+
+
+def test_without_special_tokens_says_that_it_is_not_the_model(home):
+    """The others are counted as 100 %, and the sentence warns of it."""
+    view, run, exact = home
+    view.choose(query=9)
+    view.click("#hide-special")
+    row = np.where(run.axes["text"].special, 0, exact[0][0, 9])
+    said = view.text("#sentence")
+    assert abs(share(said) - row.max() / row.sum()) < 0.0006
+    assert "not the model’s own numbers" in said
+
+
+def test_the_legend_shows_the_ramp_and_its_domain(home):
+    """The ramp is the table of colours, its ticks are those of the scale, and they do not depend on the head."""
+    view, *_ = home
+    for scale, ends in (
+        ("near", ("≤ 0.1 %", "100 %")),
+        ("log", ("≤ 10⁻⁶", "100 %")),
+        ("linear", ("0 %", "100 %")),
+        ("lift", ("1/64", "64×")),
+        ("row", ("0 %", "100 %")),
+    ):
+        view.tab.select_option("#scale", scale)
+        view.settled()
+        name = "diverging-light" if scale == "lift" else "light"
+        for at in (0, 100, 255):
+            assert view.pixel("#ramp", at, 0)[:3] == ramp(name)[at].tolist()
+        ticks = view.tab.eval_on_selector_all("#ticks span", "nodes => nodes.map((node) => node.textContent)")
+        assert (ticks[0], ticks[-1]) == ends
+        view.choose(head=view.state("head") + 1)
+        assert ticks == view.tab.eval_on_selector_all("#ticks span", "nodes => nodes.map((node) => node.textContent)")
+    names = view.tab.eval_on_selector_all("#swatches li", "nodes => nodes.map((node) => node.textContent)")
+    assert names == ["masked", "exactly 0", "not a number", "out of range", "forbidden weight"]
+
+
+def test_short_texts_begin_on_three_decades(opened):
+    """Up to 256 keys the usual scale begins at 0.1 %, longer ones at 10⁻⁶; the address names a scale only where it is
+    another.
+    """
+    for n, usual, other in ((8, "near", "log"), (257, "log", "near")):
+        view = opened(page(example(n=n, layers=1, heads=1)[0]))
+        assert view.state("scale") == usual
+        assert view.text("#ticks span").strip() == {"near": "≤ 0.1 %", "log": "≤ 10⁻⁶"}[usual]
+        assert "scale" not in view.tab.evaluate("address()")
+        view.choose(scale=other)
+        assert f"scale={other}" in view.tab.evaluate("address()")
+
+
+def test_every_head_of_the_atlas_opens(home):
+    """A click on a cell chooses its head; the figures beneath are those of the run."""
+    view, run, exact = home
+    view.choose(query=11)
+    for call in range(2):
+        for head in range(3):
+            view.click(f"#grid button[data-call='{call}'][data-head='{head}']")
+            assert view.state("call", "head") == (call, head)
+            codes = view.asks("row", 0, call, head, 11)
+            near(
+                dict(enumerate(decode(np.uint8(codes["coarse"]), np.uint8(codes["fine"])))),
+                exact[call][head, 11],
+                FINE_ERROR,
+            )
+            told = dict(
+                zip(
+                    *(
+                        view.tab.eval_on_selector_all(
+                            f"#figures {tag}", "nodes => nodes.map((node) => node.textContent)"
+                        )
+                        for tag in ("dt", "dd")
+                    ),
+                    strict=True,
+                )
+            )
+            figures = {name: values[head] for name, values in run.calls[call].figures.items()}
+            assert float(told["entropy"].split()[0]) == pytest.approx(figures["entropy"], abs=0.0051)
+            for name, figure in (
+                ("weight on special tokens", "special"),
+                ("weight on the first key", "first"),
+                ("largest weight", "maximum"),
+                ("weight on the previous token", "previous"),
+            ):
+                assert share(told[name]) == pytest.approx(figures[figure], rel=0.006)
+            assert told["key head"] == "0 · shared by 3"
+
+
+def test_pictures_of_the_atlas_are_the_matrices(opened):
+    """Every cell of a picture has the colour of the mean over its rows of the sum over its keys; masked ones let the
+    ground through.
+    """
+    run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
+    view = opened(page(run), "#scale=log")
+    codes = view.asks("picture", 0, 0)
+    side = codes["rows"]
+    assert side == codes["columns"] == embed.PICTURE
+    cuts = edges(60, side)
+    pooled = np.add.reduceat(np.add.reduceat(exact[0], cuts[:-1], 1), cuts[:-1], 2) / np.diff(cuts)[:, None]
+    expected = encode(pooled, pooled > 0)[0]
+    np.testing.assert_array_equal(np.reshape(codes["codes"], (2, side, side)), expected)
+    x, y, size = view.tab.evaluate("(() => { const { x, y } = atlas.cells[1]; return [x, y, atlas.size - 1]; })()")
+    assert size == CELL - 1  # a pixel for every cell but one: the colours are nearly those of the ramp
+    for at in ((0, 0), (43, 0), (43, 43)):
+        colour = view.pixel(
+            "#atlas-canvas", x + round((at[1] + 0.5) * size / side - 0.5), y + round((at[0] + 0.5) * size / side - 0.5)
+        )
+        wanted = ramp("light")[round(255 * (1 + np.log10(decode(expected[1][at])) / 6))]
+        assert np.abs(np.subtract(colour[:3], wanted.astype(int))).max() < 60, at
+    assert view.pixel("#atlas-canvas", x + size - 4, y + 3)[:3] not in ramp("light").tolist()
+
+
+def test_metrics_take_the_place_of_pictures(home):
+    """Each cell has the colour of its figure on a fixed linear domain, and a name with the same number."""
+    view, run, _ = home
+    view.tab.select_option("#metric", "maximum")
+    view.settled()
+    for call in range(2):
+        for head in range(3):
+            figure = run.calls[call].figures["maximum"][head]
+            x, y = view.tab.evaluate(f"(({{ x, y }}) => [x, y])(atlas.cells[{3 * call + head}])")
+            assert (
+                np.abs(
+                    view.pixel("#atlas-canvas", x + 2, y + 2)[:3] - ramp("light")[round(255 * figure)].astype(int)
+                ).max()
+                <= 3
+            )
+            name = view.tab.get_attribute(f"#grid button[data-call='{call}'][data-head='{head}']", "aria-label")
+            assert share(name) == pytest.approx(figure, rel=0.006)
+
+
+def test_heads_are_sorted_by_the_metric(home):
+    """The heads of a layer stand in falling order of the figure, layers in that of their mean."""
+    view, run, _ = home
+    figures = np.array([call.figures["itself"] for call in run.calls])
+    view.choose(metric="itself", sort="heads")
+    places = view.tab.evaluate("atlas.cells.map(({ call, head, x }) => [call, head, x])")
+    for call in range(2):
+        standing = [head for at, head, _ in sorted(places, key=lambda place: place[2]) if at == call]
+        assert standing == np.argsort(-figures[call]).tolist()
+    view.choose(sort="layers")
+    tops = view.tab.evaluate("[0, 1].map((call) => atlas.cells.find((cell) => cell.call === call).y)")
+    assert np.argsort(tops).tolist() == np.argsort(-figures.mean(1)).tolist()
+
+
+def test_the_filter_is_stepped_over(home):
+    """Heads outside the range are skipped by the keys and by the arrows in the grid, and the count is told."""
+    view, run, _ = home
+    figures = np.array([call.figures["previous"] for call in run.calls])
+    low = float(np.sort(figures.ravel())[2]) * 0.9999
+    view.choose(filter={"metric": "previous", "low": low, "high": 1})
+    kept = [divmod(int(at), 3) for at in np.flatnonzero(figures.ravel() >= low)]
+    assert len(kept) == 4
+    assert "4 of 6 heads are kept" in view.text("#atlas-note")
+    view.choose(call=kept[0][0], head=kept[0][1])
+    walked = []
+    for _ in kept:
+        walked.append(view.state("call", "head"))
+        view.press(".")
+    assert walked == kept
+    assert view.state("call", "head") == kept[0]
+    view.press(",")
+    assert view.state("call", "head") == kept[-1]
+    view.tab.focus(f"#grid button[data-call='{kept[0][0]}'][data-head='{kept[0][1]}']")
+    for _ in range(4):
+        view.press("ArrowRight")
+    focused = view.tab.evaluate(
+        "[document.activeElement.dataset.call, document.activeElement.dataset.head].map(Number)"
+    )
+    assert tuple(focused) == [place for place in kept if place[0] == kept[0][0]][-1]
+
+
+def test_not_sink_dominated_is_a_ready_made_filter(home):
+    """It keeps the heads with at most half of their weight on special tokens or on the first key."""
+    view, run, _ = home
+    view.tab.select_option("#filter", "sink")
+    view.settled()
+    sink = np.maximum([call.figures["special"] for call in run.calls], [call.figures["first"] for call in run.calls])
+    assert view.tab.evaluate("metrics.all().length") == (sink <= 0.5).sum()
+    view.tab.focus("#filter-high")
+    view.press("ArrowLeft")
+    assert view.state("filter")["high"] == pytest.approx(0.49)
+    view.tab.focus("#filter-low")
+    view.press("End")  # the ends do not cross
+    assert view.state("filter")["low"] == view.state("filter")["high"]
+    view.tab.select_option("#filter", "")
+    view.settled()
+    assert view.state("filter") is None
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_figures_that_a_call_has_not_are_dashes(opened, alone):
+    """Between two axes nothing counts from a token's own place: list, table, cells, order and filter go on without
+    those figures.
+    """
+    crossed, _ = example(layers=1, keys=5)
+    plain, _ = example(layers=1, seed=1)
+    calls = crossed.calls if alone else plain.calls + crossed.calls
+    view = opened(page(dataclasses.replace(crossed, calls=calls)), f"#call={len(calls) - 1}&head=1")
+    gone = ("itself", "previous", "distant", "distance")
+    titles = view.tab.evaluate("(gone) => gone.map((name) => METRICS[name].title)", gone)
+    told = dict(
+        line.split("\n")
+        for line in view.tab.eval_on_selector_all("#figures div", "nodes => nodes.map((node) => node.innerText)")
+    )
+    assert [told[title] for title in titles] == ["—"] * 4 and told["largest weight"].endswith("%")
+    view.click("#atlas-as-table")
+    lines = view.tab.evaluate("headTable.text()").splitlines()
+    heading = lines[0].split("\t")
+    assert {name: lines[-1].split("\t")[heading.index(name)] for name in gone} == dict.fromkeys(gone, "")
+    for name, title in zip(gone, titles, strict=True):
+        view.tab.evaluate("(name) => headTable.sort(name)", name)
+        shown = view.tab.eval_on_selector_all(
+            "#atlas-table tr", "nodes => nodes.map((node) => [...node.children].map((cell) => cell.innerText))"
+        )
+        column = [line[shown[0].index(title)] for line in shown[1:]]
+        assert column[-3:] == ["—"] * 3 and all(value != "—" for value in column[:-3])  # what is not there comes last
+        for sort in ("heads", "layers"):
+            view.choose(metric=name, sort=sort)
+            assert f"{title} —" in view.tab.get_attribute(f"#grid button[data-call='{len(calls) - 1}']", "aria-label")
+        view.choose(filter={"metric": name, "low": 0, "high": 1e6})
+        assert f"{3 * len(calls) - 3} of {3 * len(calls)} heads are kept" in view.text("#atlas-note")
+        view.press(".", "]")
+        view.choose(filter=None)
+    view.click("#atlas-as-table")
+    assert not view.tab.is_visible("#problem")
+
+
+def test_arrows_walk_the_grid_and_enter_chooses(home):
+    """Focus moves through the cells without choosing; Enter chooses; one cell at a time can be reached by Tab."""
+    view, *_ = home
+    view.tab.focus("#grid button[tabindex='0']")
+    view.press("ArrowRight", "ArrowDown")
+    assert view.tab.evaluate("[document.activeElement.dataset.call, document.activeElement.dataset.head]") == ["1", "1"]
+    assert view.state("call", "head") == (0, 0)
+    assert view.tab.eval_on_selector_all("#grid button[tabindex='0']", "nodes => nodes.length") == 1
+    view.press("Enter")
+    assert view.state("call", "head") == (1, 1)
+
+
+def test_the_table_has_all_numbers(home):
+    """Every figure of every head stands in the table, it sorts by any column, and the copy has the same numbers in
+    full.
+    """
+    view, run, _ = home
+    view.click("#atlas-as-table")
+    lines = view.tab.eval_on_selector_all(
+        "#atlas-table tbody tr", "rows => rows.map((row) => [...row.children].map((cell) => cell.textContent))"
+    )
+    names = view.tab.evaluate("headTable.names()")
+    assert [line[0] for line in lines] == [f"layer {call}, head {head}" for call in range(2) for head in range(3)]
+    assert [share(line[1 + names.index("distant")]) for line in lines] == pytest.approx(
+        np.concatenate([call.figures["distant"] for call in run.calls]).tolist(), rel=0.006
+    )
+    view.click(f"#atlas-table th:nth-child({2 + names.index('distant')}) button")
+    values = view.tab.eval_on_selector_all(
+        f"#atlas-table td:nth-child({2 + names.index('distant')})",
+        "cells => cells.map((cell) => parseFloat(cell.textContent))",
+    )
+    assert values == sorted(values, reverse=True)
+    copied = [line.split("\t") for line in view.tab.evaluate("headTable.text()").splitlines()]
+    at = copied[0].index("distant")
+    assert sorted(float(line[at]) for line in copied[1:]) == pytest.approx(
+        sorted(np.concatenate([call.figures["distant"] for call in run.calls])), rel=1e-4
+    )
+    view.click("#atlas-table tbody tr:last-child button")
+    assert view.tab.evaluate("metrics.value('distant', state.call, state.head)") == pytest.approx(
+        min(float(line[at]) for line in copied[1:])
+    )
+    view.click("#atlas-as-table")
+    assert view.tab.is_visible("#grid")
+
+
+def test_the_keyboard_reaches_everything(home):
+    """Arrows and letters move row and key, brackets the layer, comma and full stop the head; others change scale, pool,
+    direction.
+    """
+    view, *_ = home
+    steps = (
+        ("ArrowDown", (0, 0, 1, None)),
+        ("s", (0, 0, 2, None)),
+        ("w", (0, 0, 1, None)),
+        ("ArrowUp", (0, 0, 0, None)),
+        ("ArrowUp", (0, 0, 0, None)),
+        ("End", (0, 0, 11, None)),
+        ("ArrowLeft", (0, 0, 11, 10)),
+        ("d", (0, 0, 11, 11)),
+        ("]", (1, 0, 11, 11)),
+        ("]", (0, 0, 11, 11)),
+        ("[", (1, 0, 11, 11)),
+        (".", (1, 1, 11, 11)),
+        (",", (1, 0, 11, 11)),
+        (",", (1, 2, 11, 11)),
+        ("Home", (1, 2, 0, 11)),
+        ("Escape", (1, 2, 0, None)),
+    )
+    for pressed, expected in steps:
+        view.press(pressed)
+        assert view.state("call", "head", "query", "key") == expected, pressed
+    view.press("l", "p", "t")
+    assert view.state("scale", "pool", "direction") == ("linear", "largest", "from")
+
+
+def test_n_goes_down_the_list_of_the_strongest(home):
+    """Each n chooses the key with the next smaller weight of the row, beginning with the largest."""
+    view, _, exact = home
+    view.choose(query=8, head=1)
+    order = [int(key) for key in np.argsort(-exact[0][1, 8]) if exact[0][1, 8, key] > 1e-6]
+    for expected in order[:3]:
+        view.press("n")
+        assert view.state("key") == expected
+    view.press("N")
+    assert view.state("key") == order[1]
+
+
+def test_keys_do_not_steal_from_inputs(home):
+    """In a list of choices and in a range the letters and arrows are the control's own."""
+    view, *_ = home
+    view.choose(filter={"metric": "sink", "low": 0, "high": 0.5})
+    before = view.state("query", "head", "scale")
+    for control in ("#metric", "#filter-low"):
+        view.tab.focus(control)
+        view.press("l", ".", "ArrowDown")
+    assert view.state("query", "head", "scale") == before
+
+
+def test_help_lists_every_key(home):
+    """The dialog has a line for every key of the table, opens by ? and closes by Escape, which then does nothing
+    else.
+    """
+    view, *_ = home
+    view.choose(key=3)
+    view.press("?")
+    lines = view.tab.eval_on_selector_all("#keys li", "nodes => nodes.map((node) => node.textContent)")
+    table = view.tab.evaluate("keys.map(({ label, what }) => label.replaceAll(' ', '') + what)")
+    assert lines == table
+    size = view.tab.viewport_size
+    for width in (390, 1440):
+        view.tab.set_viewport_size({"width": width, "height": 900})
+        over = """nodes => nodes.filter(({ children: [caps, words] }) =>
+            caps.lastElementChild.getBoundingClientRect().right >= words.getBoundingClientRect().left)
+            .map((node) => node.textContent)"""
+        assert view.tab.eval_on_selector_all("#keys li", over) == []
+    view.tab.set_viewport_size(size)
+    assert len(
+        {key for keys in view.tab.evaluate("keys.map(({ keys }) => keys)") for key in keys}
+    ) == view.tab.evaluate("keys.reduce((sum, { keys }) => sum + keys.length, 0)")
+    view.press("Escape")
+    assert not view.tab.is_visible("#keys")
+    assert view.state("key") == 3
+
+
+def test_every_control_has_a_name(home):
+    """Everything that can have the focus says what it is."""
+    view, *_ = home
+    nameless = view.tab.evaluate(
+        """[...document.querySelectorAll('button, select, input, [tabindex="0"]')].filter((node) =>
+            node.checkVisibility() && !(
+                node.ariaLabel || node.textContent.trim() || node.getAttribute('aria-labelledby')
+                || node.labels?.length || node.title || node.placeholder
+            )).map((node) => node.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_an_address_leads_to_its_view(opened):
+    """The part behind # opens a whole view, also when it changes later; nonsense in it does no harm."""
+    run, _ = example(mask=rg.causal())
+    address = "#call=1&head=2&query=6&key=2&scale=linear&pool=largest&direction=from&pins=1,3"
+    address += "&metric=spread&sort=heads&filter=sink,0,0.9"
+    view = opened(page(run), address)
+    wanted = (
+        1,
+        2,
+        6,
+        2,
+        "linear",
+        "largest",
+        "from",
+        [1, 3],
+        "spread",
+        "heads",
+        {"metric": "sink", "low": 0, "high": 0.9},
+    )
+    names = ("call", "head", "query", "key", "scale", "pool", "direction", "pins", "metric", "sort", "filter")
+    assert view.state(*names) == wanted
+    view.choose(call=0)
+    view.tab.wait_for_timeout(250)
+    assert view.tab.evaluate("location.hash").startswith("#call=0&head=2&query=6&key=2&scale=linear")
+    view.tab.evaluate("location.hash = '#call=1&head=1&query=4'")
+    view.settled()
+    assert view.state("call", "head", "query", "key") == (1, 1, 4, None)
+    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&filter=__proto__,0,1"
+    foreign += "&scale=toString&x=<img src=x onerror=alert(1)>"
+    view.tab.evaluate("(hash) => { location.hash = hash; }", foreign)
+    view.settled()
+    assert view.state("call", "head", "query", "metric") == (1, 1, 7, "spread")
+
+
+def test_light_and_dark(opened):
+    """The page takes the reader's theme, follows when it changes, and m turns it over."""
+    view = opened(page(example(n=4, layers=1, heads=1)[0]), color_scheme="light")
+    grounds = []
+    for theme in ("light", "dark"):
+        view.tab.emulate_media(color_scheme=theme)
+        view.settled()
+        grounds.append(view.tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert view.pixel("#ramp", 200, 0)[:3] == ramp(theme)[200].tolist()
+    view.press("m")
+    assert view.tab.evaluate("getComputedStyle(document.body).backgroundColor") == grounds[0]
+    assert grounds[0] != grounds[1]
+
+
+def test_nothing_is_cut_off(home):
+    """At every usual width everything lies within the window or in something that scrolls."""
+    view, *_ = home
+    for width in (390, 1024, 1280, 1900):
+        view.tab.set_viewport_size({"width": width, "height": 900})
+        view.settled()
+        assert view.cut_off() == [], width
+    view.tab.set_viewport_size({"width": 1280, "height": 900})
+    view.settled()
+
+
+def finding(severity="fault", **more):
+    """A finding as the audits write it."""
+    return {
+        "check": "future-leak",
+        "severity": severity,
+        "where": "layer 1, head 2",
+        "measured": "0.3",
+        "cause": "no mask",
+        "mend": "pass one",
+        "call": 1,
+        "head": 2,
+        "row": 5,
+        "numbers": {},
+    } | more
+
+
+def test_findings_stand_on_top_and_lead_to_their_place(opened):
+    """Each finding says what was measured, why and what to do; a click shows its head and row, whose cell is marked."""
+    view = opened(page(example()[0], findings=[finding("note", head=None, row=None), finding()]))
+    assert view.tab.eval_on_selector_all("#findings li", "nodes => nodes.map((node) => node.dataset.severity)") == [
+        "fault",
+        "note",
+    ]
+    told = view.text("#findings li")
+    assert all(part in told for part in ("future leak", "0.3", "no mask", "pass one"))
+    view.click("#findings li button")
+    assert view.state("call", "head", "query") == (1, 2, 5)
+    assert "fault: future-leak" in view.tab.get_attribute("#grid button[data-call='1'][data-head='2']", "aria-label")
+    x, y = view.tab.evaluate("(({ x, y }) => [x + atlas.size - 4, y + 3])(atlas.cells[5])")
+    assert view.pixel("#atlas-canvas", x, y)[:3] == [0xFF, 0x1F, 0x1F]
+    view.tab.select_option("#filter", "findings")
+    view.settled()
+    assert view.tab.evaluate("metrics.all()") == [[1, 2]]
+
+
+def test_a_finding_about_several_heads_stands_at_each_of_them(opened):
+    """It marks its heads, not the whole call, and leads to the first; one that counts heads is about the call."""
+    several = finding("warning", head=None, row=None, numbers={"heads": [1, 2]})
+    view = opened(page(example()[0], findings=[several, finding("note", head=None, numbers={"heads": 3})]))
+    found = view.tab.evaluate("[null, 0, 1, 2].map((head) => badges.at(1, head).map(({ severity }) => severity))")
+    assert found == [["note"], [], ["warning"], ["warning"]]
+    view.click("#findings li button")
+    assert view.state("call", "head") == (1, 1)
+
+
+@pytest.mark.parametrize("first", "=+-@")
+def test_a_name_in_a_copied_table_is_no_formula(opened, first):
+    """A spreadsheet computes what begins with one of these; the copy puts an apostrophe before it."""
+    run = fault(example(layers=1)[0], name=f'{first}HYPERLINK("x")', layer=None)
+    view = opened(page(run))
+    assert all(line.startswith(f"'{first}HYPER") for line in view.tab.evaluate("headTable.text()").splitlines()[1:])
+
+
+def test_notes_alone_are_folded_away(opened):
+    """Where the audit found no fault and no warning its notes are there, but closed."""
+    view = opened(page(example()[0], findings=[finding("note")]))
+    assert view.tab.is_visible("#findings summary")
+    assert not view.tab.is_visible("#findings li")
+
+
+def test_a_figure_that_is_no_number_stays_none(opened):
+    """The figures of a row of NaN are NaN on the page as they are in Python, the others keep theirs, and words show a
+    dash.
+    """
+
+    def poison(q, k):
+        q[0, 2] = np.nan
+
+    run, _ = example(layers=1, mask=rg.causal(), poison=poison)
+    call, view = run.calls[0], opened(page(run))
+    for name in ("entropy", "spread", "maximum", "special", "received"):
+        exact = call.received[0] if name == "received" else call.rows[name][0]
+        shown = view.tab.evaluate(
+            "(name) => source.tracks(0, 0, 0).then((found) => [...found[name]].map(String))", name
+        )
+        np.testing.assert_allclose(np.array(shown, float), exact, atol=1e-4 * np.nanmax(exact, initial=1))
+        assert np.isnan(exact).any()
+    assert view.tab.evaluate("TRACKS.spread.words(NaN)") == "entropy — of the most"
+
+
+@pytest.mark.parametrize("kind", ["whole", "part"])
+def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
+    """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows and in the
+    atlas.
+    """
+    run, exact = example(n=90, layers=1, heads=4, mask=rg.causal())
+    given = np.array(exact[0], np.float32)
+    given[1, 5] = np.where(np.arange(90) <= 5, np.nan, 0)
+    given[1, 80] = np.nan
+    given[2, 40] = 1 / 90  # more than half of it forbidden
+    given[3, 60, 3] = -0.5
+    run = fault(run, given=given, q=None, k=None)
+    if kind == "part":
+        monkeypatch.setattr(embed, "WHOLE", 1)
+        monkeypatch.setattr(embed, "FULLEST", 6)
+    view = opened(page(run))
+    codes = [[np.array(view.asks("row", 0, 0, head, row)["coarse"]) for row in (5, 80, 40, 60)] for head in range(4)]
+    assert not set(np.concatenate([np.ravel(each) for each in codes[0]])) & {NAN, OUT, LEAK}
+    assert (codes[1][0][:6] == NAN).all()
+    assert (codes[1][1] == NAN).all()
+    assert (codes[2][2][41:] == LEAK).all()
+    assert not (codes[2][2][:41] == LEAK).any()
+    assert codes[3][3][3] == OUT
+    pictures = np.reshape(view.asks("picture", 0, 0)["codes"], (4, -1))
+    assert [{NAN, OUT, LEAK} & set(picture.tolist()) for picture in pictures] == [set(), {NAN}, {LEAK}, {OUT}]
+    view.choose(head=2, query=40)
+    assert "49 weights are where the mask forbids them" in view.text("#sentence")
+
+
+def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
+    """The strongest keys of each row are as exact as said, the others the mean of their block; the page says how many
+    are which.
+    """
+    monkeypatch.setattr(embed, "WHOLE", 1)
+    monkeypatch.setattr(embed, "FULLEST", 8)
+    run, exact = example(n=100, layers=1, heads=1, mask=rg.causal())
+    view = opened(page(run))
+    assert "The 8 strongest keys of each row are exact" in view.text("#exactness")
+    cuts = edges(100, embed.REST)
+    for i in (3, 50, 99):
+        found = view.asks("row", 0, 0, 0, i)
+        p, sure = decode(np.uint8(found["coarse"]), np.uint8(found["fine"])), np.array(found["sure"], bool)
+        strongest = np.argsort(-exact[0][0, i])[: min(8, i + 1)]
+        assert sure[strongest].all()
+        assert (sure[: i + 1].sum(), sure[i + 1 :].all()) == (min(8, i + 1), True)
+        near(dict(zip(np.flatnonzero(sure), p[sure], strict=True)), exact[0][0, i], FINE_ERROR)
+        for j in np.flatnonzero(~sure):
+            r, c = np.searchsorted(cuts, [i, j], "right") - 1
+            rows, keys = np.mgrid[cuts[r] : cuts[r + 1], cuts[c] : cuts[c + 1]]
+            ranks = np.argsort(np.argsort(-exact[0][0], 1), 1)[rows, keys]
+            others = (keys <= rows) & (ranks >= np.minimum(8, rows + 1))
+            assert abs(p[j] - exact[0][0][rows, keys][others].mean()) <= max(0.03 * p[j], 1e-6)
+
+
+def test_hostile_tokens_are_only_text(opened):
+    """Tokens, names and findings that look like markup, script, template or control marks are shown as they are and run
+    nothing.
+    """
+    run, _ = example(n=len(HOSTILE), tokens=HOSTILE)
+    run = fault(
+        dataclasses.replace(run, model=HOSTILE[0], text="".join(HOSTILE), facts={HOSTILE[1]: [HOSTILE[2]]}),
+        name=HOSTILE[0],
+        layer=None,
+    )
+    html = page(run, findings=[finding(**dict.fromkeys(("check", "where", "measured", "cause", "mend"), HOSTILE[1]))])
+    view = opened(html)
+    for token in range(len(HOSTILE)):
+        view.choose(query=token, key=token)
+    view.click("#atlas-as-table")
+    assert view.text("#findings dd") == HOSTILE[1]  # its spaces are plain, so it reads as it is
+    assert view.tab.evaluate("axis('text').tokens") == [visible(token) for token in HOSTILE]
+    assert view.tab.evaluate("window.harmed") is None
+    assert view.tab.evaluate("document.querySelectorAll('img').length") == 0
+    assert view.tab.evaluate("document.scripts.length") == html.count("<script")
+    assert view.cut_off() == []
+
+
+def test_the_policy_of_the_page_blocks_foreign_script(kept_open, chromium, tmp_path):
+    """Even a script that got into the page would not run, and nothing can be sent or fetched."""
+    from tests.support.browser import Opened
+
+    file = tmp_path / "page.html"
+    file.write_text(
+        page(example()[0]).replace("</header>", "</header><script>window.harmed = 1</script>", 1), encoding="utf-8"
+    )
+    view = Opened(chromium, file.as_uri())
+    assert view.tab.evaluate("window.harmed") is None
+    assert any("Content Security Policy" in line for line in view.said)
+    assert view.tab.evaluate("fetch('https://example.org').then(() => 'sent', () => 'blocked')") == "blocked"
+    view.context.close()
+
+
+def test_one_token_is_enough(opened):
+    """A text of one token and a model of one head have a page on which every key works."""
+    run, _ = example(n=1, layers=1, heads=1)
+    view = opened(page(run))
+    assert "gives 100 % to itself" in view.text("#sentence")
+    view.press(*"wasd[],.nNlptm+-0", "ArrowRight", "End", "Escape")
+    assert view.state("call", "head", "query") == (0, 0, 0)
+
+
+def test_calls_of_several_kinds_stand_apart(opened):
+    """Encoder, decoder and cross-attention have a heading each, and names that tell them apart."""
+    run, _ = example(n=6, layers=1, heads=2)
+    cross, _ = example(n=6, layers=1, heads=4, keys=9)
+    both = Run("toy", "", {**run.axes, **cross.axes}, (*run.calls, *cross.calls))
+    view = opened(page(both))
+    assert view.tab.eval_on_selector_all("#grid .kind", "nodes => nodes.map((node) => node.textContent)") == [
+        "text",
+        "text → source",
+    ]
+    view.click("#grid button[data-call='1'][data-head='3']")
+    assert view.text("#sentence").startswith("Text → source, layer 0, head 3: “[CLS]” (token 0) gives")
+    assert "“key" in view.text("#sentence")
+    assert not view.tab.is_visible("#hide-special-box")  # its keys are all words
+
+
+def test_a_page_is_small_and_stands_alone():
+    """20 tokens of 72 heads of 32 fit in a megabyte; no address of another place is in the file; the same run gives the
+    same page.
+    """
+    run, _ = example(n=20, layers=6, heads=12, depth=32)
+    html = page(run)
+    assert len(html.encode()) < 1_000_000
+    assert not re.search(
+        r"(?:https?:)?//\w",
+        re.sub(
+            r"<script type.*?</script>|sha256-[\w+/=]+|http://www.w3.org/2000/svg|//(?= )", "", html, flags=re.S | re.M
+        ),
+    )
+    assert html == page(run)
+
+
+def test_a_long_run_stays_below_eight_megabytes(monkeypatch):
+    """12 layers × 12 heads × 512 tokens fit in 8 MB, measured on one of the layers with its part of the room."""
+    monkeypatch.setattr(embed, "WHOLE", 1)
+    monkeypatch.setattr(embed, "ROOM", embed.ROOM / 12)
+    monkeypatch.setattr(embed, "WALKED", embed.WALKED / 12)
+    run, _ = example(n=512, layers=1, heads=12)
+    alone = len(page(run, served=True))
+    assert alone + 12 * (len(page(run)) - alone) < 8e6
+
+
+def test_more_than_fits_is_refused():
+    """A run of too many weights for one page is refused, and told to be served; served it has a page."""
+    run, _ = example(n=512, layers=1, heads=4)
+    run = dataclasses.replace(run, calls=run.calls * 80)
+    with pytest.raises(
+        rg.Refused, match=r"too much for one page(.|\n)*320 heads, the largest of 512 × 512(.|\n)*serve it"
+    ):
+        page(run)
+    assert '"kept": null' in page(run, served=True)
+
+
+def test_a_place_that_is_not_there_is_refused():
+    """A call, head or row outside the run is refused by name, and so is what is none of these."""
+    run, _ = example()
+    with pytest.raises(rg.Refused, match="no such name as 'token'"):
+        page(run, start={"token": 1})
+    for name, value in (("call", 2), ("head", 3), ("query", 8), ("query", -1)):
+        with pytest.raises(rg.Refused, match=f"no such {name}"):
+            page(run, start={name: value})
+
+
+def test_a_run_without_figures_is_refused():
+    """A call that was put together by hand, without the figures of its rows, is refused by name, and the mend works."""
+    run, _ = example()
+    with pytest.raises(rg.Refused, match=r"calls without figures(.|\n)*layers.1.attention(.|\n)*figures.with_figures"):
+        page(fault(run, 1, rows={}))
+    call = run.calls[1]
+    measured = figures.measured(call.q, call.k, run.axes["text"].special, scale=call.scale)
+    mended = figures.with_figures(fault(run, 1, rows={}).calls[1], run.axes["text"].special)
+    assert page(dataclasses.replace(run, calls=(run.calls[0], mended))) == page(fault(run, 1, **measured))
+
+
+def test_runs_of_other_sizes_are_not_compared():
+    """Two runs are laid over each other only where their axes and numbers of heads agree."""
+    with pytest.raises(rg.Refused, match=r"2 calls of 3 heads(.|\n)*2 calls of 2 heads"):
+        page(example()[0], example(heads=2)[0])
+    with pytest.raises(rg.Refused, match=r"cannot be laid over each other(.|\n)*text of 8(.|\n)*text of 9"):
+        page(example()[0], example(n=9)[0])
+
+
+@given(
+    st.recursive(
+        st.text() | st.floats(allow_nan=False, allow_infinity=False), lambda parts: st.lists(parts), max_leaves=5
+    )
+)
+def test_json_in_the_page_cannot_leave_its_element(data):
+    """Escaped JSON holds none of < > & and no line separator, and reads back as it was."""
+    import json
+
+    text = json_for_html(data)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == data

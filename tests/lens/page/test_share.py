@@ -1,0 +1,282 @@
+"""What the page hands on: addresses, Python, pictures; and the page in a notebook."""
+
+import dataclasses
+import html
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.lens.drawing.ramp import ramp
+from regard.lens.runs.codes import FINE_ERROR
+from regard.lens.runs.first_view import choose
+from regard.lens.runs.labels import visible
+from regard.lens.viewer import embed, page
+from regard.lens.viewer.notebook import frame_of
+from regard.lens.viewer.python_source import origin
+from tests.support.browser import HOSTILE, example, fault
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def shown(kept_open):
+    """One page for many tests: (the page, its run, the exact weights)."""
+    run, exact = example(n=20, mask=rg.causal())
+    return kept_open(page(run), permissions=["clipboard-read", "clipboard-write"]), run, exact
+
+
+def saved(view, button) -> bytes:
+    """The file that a button saves."""
+    with view.tab.expect_download() as download:
+        view.tab.click(button)
+    assert re.fullmatch(r"regard-[\w.-]+\.(svg|png)", download.value.suggested_filename)
+    return download.value.path().read_bytes()
+
+
+def test_a_link_opens_the_same_view(shown, chromium):
+    """The address that is copied leads to the same head, row, key and scale in another window."""
+    view, *_ = shown
+    view.choose(call=1, head=2, query=7, key=3, scale="row")
+    view.click("#copy-link")
+    link = view.tab.evaluate("navigator.clipboard.readText()")
+    assert "copied" in view.text("#told")
+    other = view.context.new_page()
+    other.goto(link)
+    other.wait_for_selector("html[data-ready]", state="attached")
+    names = ["call", "head", "query", "key", "scale"]
+    assert other.evaluate("(names) => names.map((name) => state[name])", names) == [1, 2, 7, 3, "row"]
+    other.close()
+
+
+def test_the_address_holds_everything_that_is_chosen(shown):
+    """What a view can choose is written into the address, and read back as it was; what is unreadable is left alone."""
+    chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
+    chosen |= {"scale": "row", "pool": "largest", "direction": "from", "compare": "swipe", "cells": "fitted"}
+    chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
+    chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
+    tab = shown[0].tab
+    names = tab.evaluate("choices.map(({ name }) => name)")
+    assert set(names) == {*chosen, "run"}  # a page of one run has no other to choose
+    before = tab.evaluate("({ ...state })")
+    address = tab.evaluate("(chosen) => { Object.assign(state, chosen); return address(); }", chosen)
+    tab.evaluate("(before) => { Object.assign(state, before); }", before)
+    assert tab.evaluate("asked", address) == chosen
+    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&filter=picture,0,1&view=1,2,0&cells=1&colour=red"
+    assert tab.evaluate("asked", foreign) == {}
+
+
+def test_the_python_computes_the_numbers(opened, tmp_path):
+    """The copied lines run, and give the weight of the pair, the row, or the column, exactly."""
+    run, exact = example()
+    run.save(tmp_path / "it's a run")
+    run = dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")})
+    view = opened(page(run))
+    for change, expected in (
+        ({"call": 1, "head": 2, "query": 6, "key": 3}, exact[1][2, 6, 3]),
+        ({"key": None}, exact[1][2, 6]),
+        ({"direction": "from"}, exact[1][2, :, 6]),
+    ):
+        view.choose(**change)
+        code = view.tab.evaluate("share.python()")
+        expression = code.splitlines()[-1]
+        found: dict = {}
+        exec(code.replace(expression, f"found = {expression}"), found)
+        np.testing.assert_allclose(found["found"], expected, atol=1e-6)
+        assert "layer 1, head 2" in expression
+
+
+def test_python_names_how_a_run_was_made():
+    """The folder where it is known, otherwise the call of look, in ASCII whatever the text holds; what neither can say
+    is to be saved.
+    """
+    run, _ = example()
+    told = dataclasses.replace(
+        run, text='a "b" \u202e🦊', facts={"made": {"what": "toy", "layers": [0], "os": "system"}}
+    )
+    assert origin(told) == "rg.look('toy', text='a \"b\" \\u202e\\U0001f98a', layers=[0])"
+    assert origin(dataclasses.replace(run, facts={"folder": "x'y"})) == 'rg.Run.open("x\'y")'
+    for unsaid in (
+        run,
+        dataclasses.replace(told, text="a" * 3000),
+        dataclasses.replace(run, facts={"made": "os.system()"}),
+    ):
+        assert origin(unsaid) == 'rg.Run.open("run")  # save it first: run.save("run")'
+
+
+def cells(root) -> dict[tuple[int, int], str]:
+    """The colours of the cells of a drawing, by row and column."""
+    rects = [
+        rect for group in root.iter(f"{SVG}g") if group.get("shape-rendering") for rect in group.iter(f"{SVG}rect")
+    ]
+    side = float(rects[0].get("height"))
+    found = {}
+    for rect in rects:
+        row, first = round(float(rect.get("y")) / side), round(float(rect.get("x")) / side)
+        for column in range(first, first + round(float(rect.get("width")) / side)):
+            found[row, column] = rect.get("fill")
+    return found
+
+
+def test_the_svg_holds_the_weights_as_colours(shown):
+    """It is XML; every weight has the colour of the ramp on the fixed domain, masked cells have none; tokens and domain
+    are text.
+    """
+    view, _, exact = shown
+    view.choose(call=0, head=1, query=0, key=None, scale="log", view=None)
+    root = ElementTree.fromstring(saved(view, "#save-svg"))
+    found = cells(root)
+    for i in range(20):
+        for j in range(20):
+            if j > i:
+                assert (i, j) not in found
+                continue
+            place = 255 * (1 + np.log10(max(exact[0][1, i, j], 1e-6)) / 6)
+            near = {round(place + off) for off in (-2, -1, 0, 1, 2)}
+            assert found[i, j] in {"#{:02x}{:02x}{:02x}".format(*ramp("light")[min(255, max(0, at))]) for at in near}
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert texts.count("word7") == 2
+    assert {"≤ 10⁻⁶", "100 %", "masked", "forbidden weight", "toy · layer 0, head 1"} <= set(texts)
+    assert any("each cell is one weight · exact" in text for text in texts)
+
+
+def test_the_view_is_what_is_saved(shown):
+    """Zoomed in, the drawing has the rows and keys that are on the screen."""
+    view, *_ = shown
+    view.choose(view={"row": 10, "column": 4, "span": 5})
+    texts = [node.text for node in ElementTree.fromstring(saved(view, "#save-svg")).iter(f"{SVG}text")]
+    assert {"word10", "word4", "word8"} <= set(texts)
+    assert not {"word2", "word19"} & set(texts)
+    view.choose(view=None)
+
+
+def test_the_png_is_the_same_drawing(shown):
+    """It opens, is twice as large as the SVG, and has its colours."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    view, *_ = shown
+    view.choose(call=0, head=1, scale="log", view=None)
+    root = ElementTree.fromstring(saved(view, "#save-svg"))
+    picture = image.open(io.BytesIO(saved(view, "#save-png"))).convert("RGB")
+    assert picture.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
+    group = next(node for node in root.iter(f"{SVG}g") if (node.get("transform") or "").startswith("translate"))
+    left, top = map(float, re.findall(r"[\d.]+", group.get("transform")))
+    side = float(
+        next(inner for inner in group.iter(f"{SVG}g") if inner.get("shape-rendering")).find(f"{SVG}rect").get("height")
+    )
+    for (i, j), fill in cells(root).items():
+        colour = picture.getpixel((round(2 * (left + (j + 0.5) * side)), round(2 * (top + (i + 0.5) * side))))
+        assert colour == tuple(bytes.fromhex(fill[1:]))
+
+
+def test_large_views_are_pictures_inside_the_drawing(opened):
+    """More cells than can be drawn one by one are an image, and the sides are numbered."""
+    run, _ = example(n=80, layers=1, heads=1)
+    root = ElementTree.fromstring(saved(opened(page(run)), "#save-svg"))
+    assert next(root.iter(f"{SVG}image")).get("href").startswith("data:image/png;base64,")
+    assert {"0", "20", "60"} <= {node.text for node in root.iter(f"{SVG}text")}
+
+
+@pytest.mark.parametrize("keys", [1, 3, 20])
+def test_all_words_of_a_drawing_are_inside_it_and_apart(opened, keys):
+    """No text reaches beyond the edges, and no two of the legend lie on each other, whatever the scale and however few
+    columns.
+    """
+    run, _ = example(n=6, layers=1, heads=1, keys=keys)
+    view = opened(page(run))
+    for scale in ("near", "log", "linear", "lift", "row"):
+        view.choose(scale=scale)
+        outside, over = view.tab.evaluate(
+            """async () => {
+                const box = document.createElement("div");
+                box.innerHTML = (await figureOf()).replace(/^<.xml.*/, "");
+                document.body.append(box);
+                const svg = box.firstElementChild, whole = svg.getBoundingClientRect();
+                const texts = (part, box) =>
+                    [...part.querySelectorAll("text")].map((node) => [node.textContent, node[box]()]);
+                const placed = texts(svg, "getBoundingClientRect"), legend = texts(svg.lastElementChild, "getBBox");
+                box.remove();
+                const meet = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && Math.abs(a.y - b.y) < 6;
+                return [
+                    placed.filter(([, a]) => a.left < whole.left || a.right > whole.right
+                        || a.top < whole.top || a.bottom > whole.bottom),
+                    legend.flatMap(([name, a], i) =>
+                        legend.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [name, other])),
+                ];
+            }"""
+        )
+        assert outside == [] and over == [], scale
+
+
+def test_hostile_tokens_in_a_drawing_are_text(opened):
+    """Whatever tokens hold, the SVG is XML whose only elements are those of the drawing, and the tokens are its
+    text.
+    """
+    run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
+    view = opened(page(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None)))
+    raw = saved(view, "#save-svg")
+    root = ElementTree.fromstring(raw)
+    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {
+        "svg",
+        "title",
+        "defs",
+        "pattern",
+        "path",
+        "linearGradient",
+        "stop",
+        "rect",
+        "text",
+        "g",
+    }
+    texts = {node.text for node in root.iter(f"{SVG}text")}
+    for token in HOSTILE:
+        word = visible(token)
+        assert any(text and text.rstrip("…") and word.startswith(text.rstrip("…")) for text in texts), token
+    assert view.tab.evaluate("window.harmed") is None
+
+
+def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
+    """The page works inside the frame, cannot reach what is around it, and asks for nothing; copying falls back to a
+    box.
+    """
+    run, exact = example()
+    first = choose(run)
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><p id=outside>secret</p>{run._repr_html_()}", encoding="utf-8")
+    tab = chromium.new_page()
+    said, asked = [], []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(file.as_uri())
+    inside = tab.frames[1]
+    inside.wait_for_selector("html[data-ready]", state="attached")
+    assert inside.evaluate("[state.call, state.head, state.query]") == [first.call, first.head, first.query]
+    row = exact[first.call][first.head, first.query]
+    shown = float(re.search(r"gives ([\d.]+) %", inside.inner_text("#sentence"))[1]) / 100
+    assert abs(shown - row.max()) < 0.00051 + FINE_ERROR
+    reached = inside.evaluate(
+        "(() => { try { return parent.document.body.innerText; } catch (error) { return error.name; } })()"
+    )
+    assert reached == "SecurityError"
+    inside.click("#copy-python")
+    inside.wait_for_selector("#copying[open]")
+    assert "import regard" in inside.input_value("#copying textarea")
+    inside.press("#copying textarea", "Escape")
+    inside.press("body", "]")
+    assert inside.evaluate("state.call") == (first.call + 1) % 2
+    tab.wait_for_timeout(200)
+    assert [line for line in said if "clipboard" not in line.lower()] == []
+    assert {url for url in asked if not url.startswith(("blob:", "about:"))} == {file.as_uri()}
+    tab.close()
+
+
+def test_a_notebook_says_what_is_too_long(monkeypatch):
+    """A run that no page holds is a sentence that says what to do, with the model's name as text."""
+    run, _ = example()
+    monkeypatch.setattr(embed, "LARGEST", 10)
+    said = frame_of(dataclasses.replace(run, model="<b>"))
+    assert "&lt;b&gt; is too long for one page" in said
+    assert "--serve" in html.unescape(said)

@@ -1,0 +1,93 @@
+"""The blocks of a page, read in Python: numbers that are none stay so, and nothing is left out that the page could not
+compute.
+"""
+
+import base64
+import zlib
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.lens import look
+from regard.lens.viewer import embed
+from regard.lens.viewer.frames import unframed
+from tests.support.browser import example, fault
+
+torch = pytest.importorskip("torch", reason="records modules of torch")
+
+
+def block(run, name):
+    """(header, arrays) of a block of run 0."""
+    return unframed(zlib.decompress(base64.b64decode(dict(embed.blocks(0, run))[name])))
+
+
+class Rows(torch.nn.Module):
+    """Attention of torch in which some rows may attend nothing, or v holds a NaN."""
+
+    def __init__(self, empty=False, poison=False):
+        super().__init__()
+        self.empty, self.poison = empty, poison
+
+    def forward(self, x):
+        q = x.view(1, 1, 5, 4)
+        v = q.clone()
+        if self.poison:
+            v[0, 0, 2] = float("nan")
+        least = torch.finfo(x.dtype).min
+        bias = torch.where(torch.arange(5)[:, None] < 2, least, 0.0).expand(5, 5) if self.empty else None
+        return torch.nn.functional.scaled_dot_product_attention(q, q, v, attn_mask=bias)
+
+
+def test_an_output_that_is_no_number_is_kept():
+    """Where the output is NaN there is no difference to speak of: the block is made, and holds the model's own
+    output.
+    """
+    run = look(Rows(poison=True), inputs=torch.randn(1, 5, 4))
+    header, arrays = block(run, "walk-0-0")
+    assert run.calls[0].notes["difference"] is None
+    assert header["same"] is False and np.isnan(arrays["out"].view(np.float16)).any()
+
+
+@pytest.mark.parametrize("said", [None, "small", {"float": "nan"}])
+def test_a_difference_that_is_no_number_is_none(said):
+    """Whatever a foreign run says its difference is, the output is left out only where it is a small number."""
+    run, _ = example()
+    run = fault(run, 0, out=run.calls[0].q, notes={"compared": "all rows", "difference": said})
+    assert block(run, "walk-0-0")[0]["same"] is False
+
+
+def test_rows_that_attend_nothing_keep_the_models_output():
+    """A model that averages values where a row may attend nothing: the page keeps that output, and does not take it for
+    Σ p v.
+    """
+    x = torch.randn(1, 5, 4)
+    run = look(Rows(empty=True), inputs=x)
+    header, arrays = block(run, "walk-0-0")
+    assert run.calls[0].notes["empty"] == "an average of values" and header["same"] is False
+    np.testing.assert_allclose(arrays["out"].view(np.float16)[0, 0], x[0].mean(0), atol=2e-3)
+    header, arrays = block(look(Rows(), inputs=x), "walk-0-0")
+    assert header["same"] is True and "out" not in arrays
+
+
+def test_what_is_no_number_has_a_code_of_its_own():
+    """65535 in the tracks is no number, in its row or key alone; all others are shares of the largest number, 65534
+    steps to 1.
+    """
+
+    def poison(q, k):
+        q[0, 2], q[1, 3] = np.nan, np.inf
+
+    run, _ = example(8, 1, 2, mask=rg.causal(), poison=poison)
+    call = run.calls[0]
+    header, arrays = block(run, "tracks-0-0")
+    at = 0
+    for name, most in zip(header["names"], header["most"], strict=True):
+        exact = call.received if name == "received" else call.rows[name]
+        found = arrays["tracks"][at : at + exact.size].reshape(exact.shape)
+        at += exact.size
+        assert np.array_equal(found == 65535, ~np.isfinite(exact)), name
+        np.testing.assert_allclose(
+            np.where(found == 65535, 0, found) / 65534 * most, np.nan_to_num(exact), atol=most / 65534
+        )
+        assert np.isfinite(exact).any() and np.isfinite(most)

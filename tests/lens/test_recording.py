@@ -1,0 +1,467 @@
+"""Recording: every call of a running model becomes data, and its weights are those that the model used."""
+
+import functools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="models run on torch")
+T = pytest.importorskip("transformers", reason="the models come from transformers")
+
+import regard as rg  # noqa: E402
+from regard.lens.look import look  # noqa: E402
+from regard.torch.hf import attention as hf  # noqa: E402
+from regard.torch.hf.tiny_models import inputs, tiny_model  # noqa: E402
+from tests.torch.hf.test_recorder import MODELS  # noqa: E402
+
+ALL = MODELS | {
+    "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
+    "bloom": lambda: T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)),
+    "gptj": lambda: T.GPTJForCausalLM(
+        T.GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4)
+    ),
+    "vit": lambda: T.ViTModel(
+        T.ViTConfig(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=32,
+            patch_size=8,
+        )
+    ),
+}
+IDS = torch.randint(3, 64, (2, 7), generator=torch.Generator().manual_seed(5))
+LEFT = torch.ones_like(IDS)
+LEFT[1, :2] = 0
+OWN = ("bloom", "gptj")  # these attend in code of their own
+
+
+def built(name: str, implementation: str):
+    hf.register()
+    torch.manual_seed(0)
+    model = ALL[name]().eval()
+    model.config._experts_implementation = "eager"  # the fast one knows no float64
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4 if weight.ndim > 1 else 1)  # so that attention is far from even
+    if name not in OWN:
+        model.set_attn_implementation(implementation)
+    return model
+
+
+def inputs_of(model) -> dict:
+    if model.main_input_name == "pixel_values":
+        return {"pixel_values": torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(6))}
+    inputs = {"input_ids": IDS, "attention_mask": LEFT}
+    return inputs | ({"decoder_input_ids": IDS.flip(1)[:, :5]} if model.config.is_encoder_decoder else {})
+
+
+@functools.cache
+def eager_weights(name: str, double: bool = False) -> list[np.ndarray]:
+    """What the models' own code returns for the whole batch, in the order in which the calls are made."""
+    model = built(name, "eager")
+    inputs = inputs_of(model)
+    if double:
+        model, inputs = (
+            model.double(),
+            {key: part.double() if part.is_floating_point() else part for key, part in inputs.items()},
+        )
+    with torch.no_grad():
+        out = model(**inputs, output_attentions=True)
+    if not model.config.is_encoder_decoder:
+        return [part.numpy() for part in out.attentions]
+    decoder = zip(out.decoder_attentions, out.cross_attentions, strict=True)
+    return [part.numpy() for part in (*out.encoder_attentions, *(part for pair in decoder for part in pair))]
+
+
+def agree(call, exact, usual: float):
+    """Equal within ten times the usual error, but for rows that may attend nothing: 0 here, an average in the models'
+    own code.
+    """
+    seeing = call.allowed().any(-1, keepdims=True)
+    np.testing.assert_allclose(
+        np.where(seeing, call.weights(), 0), np.where(seeing, exact, 0), rtol=0, atol=10 * usual + 1e-7
+    )
+    assert seeing.any()
+
+
+def implementations(name: str) -> list[str]:
+    return (
+        ["eager"]
+        if name in OWN
+        else ["regard", "eager"]
+        if name in ("gemma2", "gpt-oss")
+        else ["regard", "sdpa", "eager"]
+    )
+
+
+@pytest.mark.parametrize(("name", "implementation"), [(name, each) for name in ALL for each in implementations(name)])
+def test_the_weights_of_a_run_are_those_of_the_model(name, implementation):
+    """Call by call, on every implementation, the recorded weights are those that the model's own code returns."""
+    model = built(name, implementation)
+    exact, double = eager_weights(name), eager_weights(name, True)
+    for entry in (0, 1):
+        run = look(model, inputs=inputs_of(model), entry=entry)
+        assert (len(run.calls), run.facts["left_out"]) == (len(exact), [])
+        for call, theirs, truth in zip(run.calls, exact, double, strict=True):
+            usual = np.nanmax(np.abs(theirs - truth))
+            agree(call, theirs[entry], usual)
+            assert call.notes["difference"] < 100 * np.finfo(np.float32).eps
+            assert call.given is None
+
+
+class Toy(torch.nn.Module):
+    """Two heads of one layer, in whatever way `attend` does it."""
+
+    def __init__(self, attend, heads=2, width=16):
+        super().__init__()
+        torch.manual_seed(1)
+        self.attend, self.num_heads = attend, heads
+        self.projections = torch.nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.projections(x).chunk(3, -1)
+        )
+        return self.attend(q, k, v).transpose(1, 2).flatten(2)
+
+
+def tril(n: int) -> torch.Tensor:
+    return torch.ones(n, n).tril().bool()
+
+
+def plain(q, k, v):
+    return (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def masked(q, k, v):
+    s = torch.matmul(q, k.mT).mul(q.shape[-1] ** -0.5)
+    return s.masked_fill(~tril(q.shape[2]), float("-inf")).softmax(-1) @ v
+
+
+def capped(q, k, v):
+    s = torch.einsum("bhqd,bhkd->bhqk", q, k) * 0.25
+    s = 5 * torch.tanh(s / 5)
+    return torch.softmax(torch.where(tril(q.shape[2]), s, torch.tensor(-1e30)), dim=-1) @ v
+
+
+def sloped(q, k, v):
+    """ALiBi, in batched products."""
+    B, H, n, D = q.shape
+    bias = -torch.arange(1, H + 1)[:, None, None] * (torch.arange(n)[:, None] - torch.arange(n)).abs() / 4
+    bias = bias.repeat(B, 1, 1) + torch.zeros(n, n).masked_fill(~tril(n), float("-inf"))
+    s = torch.baddbmm(bias, q.reshape(-1, n, D), k.reshape(-1, n, D).transpose(1, 2), beta=1.0, alpha=D**-0.5)
+    return torch.bmm(torch.softmax(s, -1), v.reshape(-1, n, D)).view(B, H, n, D)
+
+
+def clamped(q, k, v):
+    """A step that has no rule."""
+    return (q @ k.transpose(-2, -1)).clamp(-0.5, 0.5).softmax(-1) @ v
+
+
+def renormalised(q, k, v):
+    """Weights that are changed after the softmax."""
+    p = (q @ k.transpose(-2, -1)).softmax(-1) * tril(q.shape[2])
+    return p / p.sum(-1, keepdim=True) @ v
+
+
+def sdpa(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3)
+
+
+def sdpa_biased(q, k, v):
+    n = q.shape[2]
+    bias = torch.linspace(-1, 1, q.shape[0] * n * n).view(q.shape[0], 1, n, n)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+def of_regard(q, k, v):
+    return rg.attention(q, k, v, mask=rg.causal() & rg.window(3), score=rg.softcap(2.0))
+
+
+def weights_of(attend, module, x) -> np.ndarray:
+    """The weights by the unit vectors as values: whatever the module does with v, it does with them."""
+
+    def ones(q, k, v):
+        n = k.shape[2]
+        return attend(q, k, torch.eye(n).expand(*k.shape[:2], n, n)) if attend is not sloped else _unit(q, k)
+
+    def _unit(q, k):
+        n, D = q.shape[2:]
+        return torch.cat(
+            [attend(q, k, torch.eye(n)[:, i : i + D].expand(*k.shape[:2], n, D)) for i in range(0, n, D)], -1
+        )
+
+    with torch.no_grad():
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in module.projections(x).chunk(3, -1))
+        return ones(q, k, v).numpy()
+
+
+RULES = {
+    plain: (None, None),
+    masked: ("key <= query", None),
+    capped: ("key <= query", "5.0 * tanh(score / 5.0)"),
+    sloped: ("key <= query", "score + bias[head, key - query + 7]"),
+    clamped: None,
+    renormalised: None,
+    sdpa: ("key <= query", None),
+    sdpa_biased: (None, "score + bias[query, key]"),
+    of_regard: ("(key <= query) & ((query - key < 3) & (key - query <= 0))", "2.0 * tanh(score / 2.0)"),
+}
+
+
+@pytest.mark.parametrize("attend", RULES, ids=lambda attend: attend.__name__)
+def test_any_module_is_recorded_with_its_rules(attend):
+    """However a module attends, its run has the weights that it used: by its rules, or as they are where a step has no
+    rule.
+    """
+    module, x = Toy(attend), torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(2)) * 3
+    exact = weights_of(attend, module, x)
+    for entry in (0, 2):
+        (call,) = look(module, inputs=x, entry=entry).calls
+        np.testing.assert_allclose(call.weights(), exact[entry], atol=1e-6)
+        assert call.notes["difference"] < 1e-5
+        assert np.array_equal(call.x, x[entry].numpy())
+        assert (call.given is None) == (RULES[attend] is not None)
+        if RULES[attend] is not None:
+            assert tuple(None if rule is None else str(rule) for rule in (call.mask, call.score)) == RULES[attend]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_of_16_bits(dtype):
+    """q and k are kept as the model had them, and what came out agrees within the rounding of its dtype."""
+    for implementation in ("regard", "sdpa", "eager"):
+        model = built("llama", implementation).to(dtype)
+        for call in look(model, inputs=inputs_of(model), entry=1).calls:
+            assert str(call.q.dtype) == call.notes["dtype"] == str(dtype).removeprefix("torch.")
+            assert 0 < call.notes["difference"] < 4 * torch.finfo(dtype).eps
+
+
+# What a model writes --------------------------------------------------------------------------------------------------
+
+PROMPTED = [
+    ("llama", "sdpa"),
+    ("mistral", "regard"),
+    ("gemma2", "eager"),
+    ("gpt-oss", "regard"),
+    ("t5", "regard"),
+    ("bart", "sdpa"),
+    ("bloom", "eager"),
+]
+
+
+@pytest.mark.parametrize(("name", "implementation"), PROMPTED)
+def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
+    """The weights of every pass, with a cache, in a batch with padding on the left, are rows of one call over all
+    keys.
+    """
+    model, theirs = built(name, implementation), built(name, "eager")
+    prompt = {"input_ids": IDS, "attention_mask": LEFT}
+    for each in (model, theirs):
+        each.generation_config.eos_token_id = each.generation_config.forced_eos_token_id = None
+    out = theirs.generate(
+        **prompt, max_new_tokens=5, do_sample=False, output_attentions=True, return_dict_in_generate=True
+    )
+    run = look(model, inputs=prompt, entry=1, generate=4)
+    assert len(run.steps) == 4
+    if model.config.is_encoder_decoder:
+        kinds = {"source source": (), "target target": out.decoder_attentions, "target source": out.cross_attentions}
+        assert run.axes["target"].tokens == tuple(map(str, out.sequences[1, :5].tolist()))
+    else:
+        kinds = {"text text": out.attentions}
+        assert run.axes["text"].tokens == tuple(map(str, out.sequences[1, :11].tolist()))
+    for kind, passes in kinds.items():
+        calls = [call for call in run.calls if f"{call.queries} {call.keys}" == kind]
+        assert len(calls) == 2
+        for layer, call in enumerate(calls):
+            first = 0
+            for each in passes:
+                rows, keys = each[layer].shape[-2:]
+                exact, part = each[layer][1].numpy(), slice(first, first + rows)
+                begin = first + rows - keys if call.queries == call.keys else 0  # a window's cache has dropped keys
+                seeing = call.allowed(rows=part).any(-1, keepdims=True)
+                ours = call.weights(rows=part, keys=slice(begin, begin + keys))
+                np.testing.assert_allclose(np.where(seeing, ours, 0), np.where(seeing, exact, 0), atol=2e-5)
+                np.testing.assert_allclose(call.weights(rows=part).sum(-1), ours.sum(-1), atol=1e-12)
+                first += rows
+            assert first in (0, call.shape[1])
+            assert call.notes["difference"] < 1e-5
+
+
+# Modules that are not transformers' -----------------------------------------------------------------------------------
+
+
+def test_layers_of_torch():
+    """torch's own layers, encoder and cross-attention alike: the weights are those that MultiheadAttention returns."""
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(16, 2)
+    q, k = torch.randn(5, 3, 16), torch.randn(7, 3, 16)
+    with torch.no_grad():
+        exact = layer(q, k, k, average_attn_weights=False)[1]
+    for wanted in (True, False):
+        (call,) = look(layer, inputs={"query": q, "key": k, "value": k, "need_weights": wanted}, entry=2).calls
+        np.testing.assert_allclose(call.weights(), exact[2].numpy(), atol=1e-6)
+    model = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True).eval()
+    run = look(model, inputs=(torch.randn(2, 6, 16), torch.randn(2, 4, 16)), entry=1)
+    assert [(call.name, call.shape) for call in run.calls] == [
+        ("encoder.layers.0.self_attn", (2, 6, 6)),
+        ("decoder.layers.0.self_attn", (2, 4, 4)),
+        ("decoder.layers.0.multihead_attn", (2, 4, 6)),
+    ]
+    assert all(call.notes["difference"] < 1e-5 for call in run.calls)
+    assert run.calls[2].keys == "6 positions"
+
+
+def test_words_for_a_module():
+    """Tokens are the words of the rows; as many as no call has are refused."""
+    run = look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b", "c"])
+    assert run.axes["text"].tokens == ("a", "b", "c") and run.calls[0].keys == "text"
+    with pytest.raises(rg.Refused, match="words that fit no call"):
+        look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b"])
+
+
+def test_a_cache_of_regard():
+    """Rows over what a KVCache holds, with the keys of the chosen sequence."""
+    x = torch.randn(2, 2, 6, 8)
+
+    def chunked(x):
+        cache = rg.KVCache(heads=2, depth=8, batch=2)
+        for part in (slice(0, 4), slice(4, 6)):
+            cache.append(x[:, :, part], x[:, :, part])
+            cache.attend(x[:, :, part], mask=rg.causal())
+
+    run = look(chunked, inputs=x, entry=1)
+    exact = rg.attention_weights(x, x, mask=rg.causal())[1].numpy()
+    np.testing.assert_allclose(run.calls[0].weights(), exact[:, :4, :4], atol=1e-6)
+    np.testing.assert_allclose(run.calls[1].weights(), exact[:, 4:], atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["regard", "sdpa", "eager"])
+def test_windows_stand_one_after_the_other(implementation):
+    """Attention within windows is one call: its own weights in blocks along the diagonal, nothing between them."""
+    config = T.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
+    torch.manual_seed(0)
+    model = T.SwinModel(config).eval()
+    model.set_attn_implementation(implementation)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4 if weight.ndim > 1 else 1)
+        pixels = torch.randn(2, 3, 16, 16)
+        run = look(model, inputs={"pixel_values": pixels}, entry=1)
+        model.set_attn_implementation("eager")
+        seen = []
+        for name, module in model.named_modules():
+            if name.endswith("attention"):
+                module.register_forward_hook(lambda *found: seen.append(found[2][1]))
+        model(pixels)
+    assert [call.shape for call in run.calls] == [(2, 64, 64)] * 2
+    for call, exact in zip(run.calls, seen, strict=True):
+        expected = np.zeros(call.shape)
+        for window, part in enumerate(exact[4:].numpy()):
+            at = slice(16 * window, 16 * window + 16)
+            expected[:, at, at] = part
+        np.testing.assert_allclose(call.weights(), expected, atol=5e-6)
+        assert run.axes[call.keys].tokens[17] == "1:1"
+
+
+def test_texts_that_see_pictures():
+    """A model that reads a picture beside its text has both axes, and attention from the words to the patches."""
+    torch.manual_seed(0)
+    model = tiny_model("blip")
+    run = look(
+        model, inputs=next(given for given in inputs(model) if {"input_ids", "pixel_values"} <= given.keys()), entry=1
+    )
+    kinds = {(call.queries, call.keys) for call in run.calls}
+    assert kinds == {("patches", "patches"), ("text", "text"), ("text", "patches")}
+    assert run.axes["patches"].grid == (4, 4) and len(run.axes["text"]) == 9
+    assert all(call.notes["difference"] < 1e-5 for call in run.calls)
+
+
+# What is left as it was -----------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_model_is_left_as_it_was():
+    """Looking changes no implementation, hook, mode, random number or weight of a loaded model."""
+    model = built("llama", "sdpa")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    look(model, inputs={"input_ids": IDS}, generate=2)
+    assert model.config._attn_implementation == "sdpa" and model.config.use_cache
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_an_implementation_that_cannot_be_seen_gives_way_to_regard():
+    """Attention in code that nobody can watch is looked at on regard; afterwards the model has its own again."""
+
+    def blind(module, query, key, value, mask, **kwargs):
+        with torch._C.DisableTorchFunction():
+            copies = [part.repeat_interleave(query.shape[1] // part.shape[1], 1) for part in (key, value)]
+            return torch.nn.functional.scaled_dot_product_attention(query, *copies, mask).transpose(1, 2), None
+
+    T.AttentionInterface.register("blind", blind)
+    T.AttentionMaskInterface.register("blind", T.masking_utils.sdpa_mask)
+    model = built("llama", "blind")
+    run = look(model, inputs={"input_ids": IDS})
+    assert run.facts["implementation"] == ["regard"] and model.config._attn_implementation == "blind"
+    for call, theirs in zip(run.calls, look(built("llama", "eager"), inputs={"input_ids": IDS}).calls, strict=True):
+        np.testing.assert_allclose(call.weights(), theirs.weights(), atol=2e-5)
+
+
+def test_calls_that_cannot_be_kept_are_named():
+    """What has no place in a run stands in its facts with the reason; the rest is there."""
+
+    def strange(x):
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        torch.nn.functional.scaled_dot_product_attention(x[:, :1].repeat(3, 1, 1, 1)[:5], x[:1], x[:1])
+
+    run = look(strange, inputs=torch.randn(2, 2, 4, 8))
+    assert len(run.calls) == 1
+    (left,) = run.facts["left_out"]
+    assert "a batch of 5, where the model was given 2 entries" in left["reason"]
+
+
+def test_what_falls_out_is_told():
+    """A model that is left in training drops weights: the rate is noted where it is told, else the weights that were
+    left are kept.
+    """
+    fused, written = (built("gpt2", implementation).train() for implementation in ("sdpa", "eager"))
+    (first, *_) = look(fused, inputs=inputs_of(fused)).calls
+    assert first.notes["dropout"] == 0.1 and first.notes["training"] and "difference" not in first.notes
+    (first, *_) = look(written, inputs=inputs_of(written)).calls
+    assert first.given is not None and "do not give the weights" in first.notes["unread"]
+    assert (first.given[:, -1] == 0).any() and first.notes["difference"] < 1e-5
+
+
+def test_a_model_that_stops_is_refused():
+    """An error in the model's own code becomes a sentence that says what to do; the error stays its cause."""
+    with pytest.raises(rg.Refused, match=r"the model stopped with RuntimeError(.|\n)*trace") as caught:
+        look(Toy(plain), inputs=torch.randn(1, 8, 15))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_rows_that_attend_nothing_are_told():
+    """What a model gives for rows that may attend nothing is noted: 0, NaN, an average of values where it is one, or
+    something else.
+    """
+    found = {}
+    for name, implementation in (("llama", "eager"), ("llama", "regard")):
+        model = built(name, implementation)
+        found[implementation] = (
+            look(model, inputs={"input_ids": IDS, "attention_mask": LEFT}, entry=1).calls[0].notes["empty"]
+        )
+    assert found == {"eager": "an average of values", "regard": "0"}
+
+    def plain_nan(x):
+        s = (x @ x.mT).masked_fill(~tril(4).flip(0), float("-inf")) + torch.tensor([float("-inf"), 0, 0, 0])[:, None]
+        return s.softmax(-1) @ x
+
+    assert look(plain_nan, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == "NaN"
+
+    def otherwise(x):
+        s = (x @ x.mT).masked_fill(~tril(4), float("-inf")) + torch.tensor([float("-inf"), 0, 0, 0])[:, None]
+        return s.softmax(-1).nan_to_num(0.5) @ x
+
+    assert look(otherwise, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == "something else"

@@ -1,0 +1,174 @@
+"""Rules of recorded calls: for one batch entry, as short as they can be said, and always the same pairs and numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import regard as rg
+from regard import batch, head, key, query, table
+from regard.language.analysis import evaluate
+from regard.language.expr import frozen_table
+from regard.language.expr import score as the_score
+from regard.lens.recording.passes import Growing
+from regard.lens.recording.pictures import png
+from regard.lens.recording.recorded_call import Recorded, unmeasured
+from regard.lens.recording.rules import one_entry as rules
+
+
+def value(rule, heads, Q, K, start=0, entry=0, score=0.0):
+    """A rule for every pair, (heads, Q, K)."""
+    places = {
+        "batch": entry,
+        "head": np.arange(heads)[:, None, None],
+        "query": start + np.arange(Q)[:, None],
+        "key": np.arange(K),
+        "score": np.float64(score),
+    }
+    return np.broadcast_to(evaluate(rule, places), (heads, Q, K))
+
+
+sizes = st.tuples(
+    st.integers(1, 3), st.integers(1, 7), st.integers(1, 7), st.integers(-3, 5), st.integers(0, 2**32 - 1)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(sizes, st.sampled_from(["random", "causal", "window", "band", "padded", "all", "none"]))
+def test_a_mask_is_said_exactly(drawn, kind):
+    """Whatever the booleans are, the rule allows the same pairs."""
+    H, Q, K, start, seed = drawn
+    random = np.random.default_rng(seed)
+    away = (start + np.arange(Q))[:, None] - np.arange(K)
+    seen = {
+        "random": random.random((H, Q, K)) < 0.5,
+        "causal": away >= 0,
+        "window": (away >= 0) & (away < 3),
+        "band": abs(away) < 3,
+        "padded": (away >= 0) & (random.random(K) < 0.6),
+        "all": True,
+        "none": False,
+    }[kind]
+    whole = np.broadcast_to(seen, (H, Q, K)).copy()
+    rule = rules.mask_of(whole, start)
+    np.testing.assert_array_equal(whole, True if rule is None else value(rule, H, Q, K, start))
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (np.tri(6) > 0, "key <= query"),
+        (np.tri(6) - np.tri(6, k=-3) > 0, "(query - key < 3) & (key - query <= 0)"),
+        (np.ones((6, 6)) * np.array([0, 0, 1, 1, 1, 1]) > 0, "padding[key]"),
+        (np.tri(6) * np.array([0, 0, 1, 1, 1, 1]) > 0, "(key <= query) & padding[key]"),
+        (np.ones((6, 6)) > 0, "None"),
+        (np.zeros((6, 6)) > 0, "False"),
+        (np.eye(6)[::-1] > 0, "allowed[query, key]"),
+    ],
+)
+def test_a_mask_is_said_shortly(seen, said):
+    """Causality, windows and padding are found in a table of booleans."""
+    assert str(rules.mask_of(seen[None], 0)) == said
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes, st.sampled_from(["random", "relative", "keys", "heads", "zero"]), st.booleans())
+def test_a_bias_is_said_exactly(drawn, kind, causal):
+    """Where a bias counts, the rule adds its numbers; the table has no more axes than they need."""
+    H, Q, K, start, seed = drawn
+    random = np.random.default_rng(seed)
+    away = np.arange(K) - np.arange(Q)[:, None] + Q - 1
+    bias = {
+        "random": random.random((H, Q, K)),
+        "relative": random.random((H, Q + K - 1))[:, away],
+        "keys": random.random(K),
+        "heads": random.random((H, 1, 1)),
+        "zero": 0.0,
+    }[kind]
+    known = np.tri(Q, K, dtype=bool) if causal else np.ones((Q, K), bool)
+    numbers = np.where(known, np.broadcast_to(bias, (H, Q, K)), 0).astype(np.float32)
+    rule = rules.added(the_score, numbers, start, known if causal else None)
+    np.testing.assert_array_equal(
+        np.where(known, value(rule, H, Q, K, start, score=2.0), 0), np.where(known, 2.0 + numbers.astype(float), 0)
+    )
+    if kind == "relative" and Q > 1 and K > 1:
+        assert all(len(each.shape) <= 2 for each in rule.tables)
+
+
+@pytest.mark.parametrize("low", [-9e3, -1e4, -1e9, -1e30])
+@pytest.mark.parametrize("largest", [5.0, 6e3])
+def test_what_is_added_to_hide_keys_is_a_mask(low, largest):
+    """Hidden or not, every weight is in float32 what it was; keys that may keep a weight, and rows of low keys alone,
+    stay.
+    """
+    rng = np.random.default_rng(0)
+    numbers = np.where(rng.random((3, 7, 7)) < 0.5, low, rng.normal(size=(3, 7, 7))).astype(np.float32)
+    numbers[:, 2] = low
+    bias = the_score + frozen_table(numbers, "bias")[head, query, key]
+    scores = rng.uniform(-largest, largest, (3, 7, 7))
+
+    mask, score = rules.hidden(None, bias, (3, 7, 7), 0, largest)
+
+    def weights(mask, score):
+        logits = value(the_score if score is None else score, 3, 7, 7, score=scores)
+        logits = np.where(True if mask is None else value(mask, 3, 7, 7), logits, -np.inf)
+        powers = np.exp(logits - logits.max(-1, keepdims=True))
+        return (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
+
+    assert np.array_equal(weights(mask, score), weights(None, bias))
+    assert (mask is None) == (low > -1e4 or (low > -1e9 and largest > 5))
+
+
+def test_the_batch_is_put_in():
+    """Rules for one entry say what the rules for all say of it, without its number, over tables that nobody else can
+    change.
+    """
+    random = np.random.default_rng(0)
+    padding, bias = random.random((3, 5)) < 0.7, random.random((3, 2, 4, 5))
+    mask, score = (key <= query) & table(padding)[batch, key], the_score + table(bias)[batch, head, query - 1, key]
+    for entry in range(3):
+        mine = rules.entry_mask(mask, entry, (2, 4, 5), 1), rules.entry_score(score, entry, (2, 4, 5), 1)
+        for rule, whole in zip(mine, (mask, score), strict=True):
+            assert not rules.reads(rule, "batch")
+            np.testing.assert_allclose(value(rule, 2, 4, 5, 1), value(whole, 2, 4, 5, 1, entry), rtol=1e-6)
+            assert all(each.frozen for each in rule.tables)
+
+
+def test_windows_have_positions_of_their_own():
+    """Windows one after the other: each has its own entry's rule, and between two nothing is allowed."""
+    allowed = np.random.default_rng(0).random((4, 3, 3)) < 0.6
+    mask, score = rules.window_rules(
+        frozen_table(allowed)[batch, query, key], the_score + (query - key) * batch, 2, (1, 3, 3), 0
+    )
+    expected, away = np.zeros((1, 6, 6), bool), np.arange(3)[:, None] - np.arange(3)
+    for window in (0, 1):
+        at = slice(3 * window, 3 * window + 3)
+        expected[:, at, at] = allowed[2 + window]
+        np.testing.assert_array_equal(value(score, 1, 6, 6)[:, at, at], [away * (2 + window)])
+    np.testing.assert_array_equal(value(mask, 1, 6, 6), expected)
+
+
+def recorded(rows: int, keys, start: int, **more) -> Recorded:
+    return Recorded(unmeasured("layer", 0, q=np.zeros((1, rows, 2)), k=keys, v=keys, start=start, **more))
+
+
+def test_passes_that_cannot_be_joined_are_refused():
+    """Keys that changed in the cache, keys that are missing, and other scales are refused by name."""
+    keys = np.arange(12.0).reshape(1, 6, 2)
+    growing = Growing(recorded(4, keys[:, :4], 0))
+    growing.add(recorded(1, keys[:, 2:5], 2))  # a window's cache has dropped two
+    assert growing.joined().call.shape == (1, 5, 5)
+    np.testing.assert_array_equal(growing.joined().call.k, keys[:, :5])
+    with pytest.raises(rg.Refused, match="have changed"):
+        growing.add(recorded(1, -keys, 5))
+    with pytest.raises(rg.Refused, match="another scale"):
+        growing.add(recorded(1, keys, 5, scale=2.0))
+    with pytest.raises(rg.Refused, match="6 keys from position -2 after 5"):
+        growing.add(recorded(1, keys, 7))
+
+
+def test_a_large_picture_becomes_a_small_file():
+    """Noise of many pixels, which cannot be packed, is thinned out until the file is small."""
+    noise = np.random.default_rng(0).integers(0, 256, (600, 500, 3)).astype(np.uint8)
+    made = png(noise)
+    assert made.startswith(b"\x89PNG") and 10_000 < len(made) <= 200_000

@@ -1,0 +1,262 @@
+"""`regard classify`: tables are read or refused by line, reports are scikit-learn's numbers, and classifiers learn."""
+
+import io
+import random
+
+import numpy as np
+import pytest
+
+from regard.cli.classify import classify
+from regard.common.errors import Refused
+from regard.models.data import tables
+from regard.models.training.report import Report
+from tests.cli.test_cli import regard
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("safetensors", reason="safetensors is not installed")
+
+from regard.models.training import checkpoint, classification  # noqa: E402
+
+GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "poor", "dull"]
+
+
+def reviews(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts whose class one word decides, of uneven classes."""
+    chance = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        label = chance.choice(["good", "good", "bad"])
+        words = chance.choices(["the", "film", "was", "a", "story", "and", "night"], k=chance.randint(1, 9))
+        words.insert(chance.randrange(len(words) + 1), chance.choice(GOOD if label == "good" else BAD))
+        rows.append((" ".join(words), label))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table, and a classifier that the command learned from it."""
+    place = tmp_path_factory.mktemp("reviews")
+    (place / "reviews.csv").write_text(
+        "review,sentiment\n" + "".join(f'"{text}",{label}\n' for text, label in reviews(200))
+    )
+    status, out, err = regard(
+        "classify",
+        "reviews.csv",
+        "--layers",
+        "1",
+        "--width",
+        "16",
+        "--heads",
+        "2",
+        "--steps",
+        "120",
+        "--learning-rate",
+        "0.01",
+        cwd=place,
+        OMP_NUM_THREADS="1",
+    )
+    assert status == 0, err
+    (place / "told").write_text(out)
+    return place
+
+
+def test_a_classifier_learns_and_tells_how_well(folder):
+    """One word decides, so nearly all held-out rows are right; the baseline, the figures per class and the matrix stand
+    beside it.
+    """
+    told = (folder / "told").read_text()
+    saved = checkpoint.load(folder / "classifier")
+    report = saved.about["report"]
+    assert report["rows"] == 40 and report["accuracy"] > 0.95 > 0.8 > report["baseline"] > 0.5
+    assert (
+        f"accuracy {report['accuracy']:.1%} of 40 rows" in told
+        and f"'good' would give {report['baseline']:.1%}" in told
+    )
+    assert (
+        "column" in told
+        and "precision" in told
+        and "true \\ found" in told
+        and "regard classify --model classifier" in told
+    )
+
+    unseen = reviews(60, seed=1)
+    found = classification.predict(saved, [text for text, _ in unseen])
+    assert torch.allclose(found.sum(1), torch.ones(60))
+    right = [saved.about["classes"][int(row.argmax())] == label for row, (_, label) in zip(found, unseen)]
+    assert np.mean(right) > 0.95
+    alone = torch.cat([classification.predict(saved, [text]) for text, _ in unseen[:5]])
+    assert torch.allclose(alone, found[:5], atol=1e-5)  # neighbours in the batch change nothing
+
+
+def test_a_classifier_is_asked(folder, capsys, monkeypatch):
+    """A text, lines of standard input, the rows of a table; with the labels named, a table is judged."""
+    monkeypatch.chdir(folder)
+
+    def told(source: str, **wishes) -> list[str]:
+        classify(source, model=folder / "classifier", **wishes)
+        return capsys.readouterr().out.splitlines()
+
+    [line] = told("a lovely film")
+    assert line.startswith("good\t") and line.endswith("\ta lovely film")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a great night\n\nan awful story\n")))
+    assert [line.split("\t")[0] for line in told("-")] == ["good", "bad"]
+    assert len(told("reviews.csv")) == 200
+    judged = told("reviews.csv", label="sentiment")
+    assert judged[0].endswith("of 200 rows of reviews.csv") and judged[1].startswith("always answering 'good'")
+    for source, wishes, wording in (
+        ("text", {"steps": 3, "out": folder / "x"}, r"does not learn\n.*--out, --steps"),
+        ("text", {"label": "sentiment"}, "columns without a table"),
+        (" ", {}, "no text"),
+    ):
+        with pytest.raises(Refused, match=wording):
+            classify(source, model=folder / "classifier", **wishes)
+    (folder / "new.jsonl").write_text('{"text": "dull, dull", "label": "bad"}\n{"text": "fine", "label": "good"}\n')
+    saved = checkpoint.load(folder / "classifier")
+    report = classification.judge(saved, tables.read(folder / "new.jsonl"))
+    assert report.count == 2 and report.confusion.shape == (2, 2)
+    (folder / "odd.jsonl").write_text('{"text": "dull", "label": "bad"}\n{"text": "fine", "label": "ugly"}\n')
+    with pytest.raises(Refused, match=r"a class that was not learned\n.*'ugly' in line 2"):
+        classification.judge(saved, tables.read(folder / "odd.jsonl"))
+
+
+def test_the_report_has_scikit_learns_numbers():
+    """Accuracy, precision, recall, F1, support and confusions equal scikit-learn's; what is not counted is NaN, not a
+    guess.
+    """
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    chance = np.random.default_rng(0)
+    true, found = chance.integers(0, 4, 100), chance.integers(0, 3, 100)
+    report = Report.of(true, found, list("abcd"), majority=2)
+    precision, recall, f1, support = metrics.precision_recall_fscore_support(true, found, zero_division=np.nan)
+    for mine, theirs in ((report.precision, precision), (report.recall, recall), (report.support, support)):
+        np.testing.assert_allclose(mine, theirs)
+    np.testing.assert_allclose(report.f1, metrics.f1_score(true, found, average=None))
+    assert report.f1[3] == 0 and np.isnan(report.precision[3]) and f1[3] == 0
+    np.testing.assert_array_equal(report.confusion, metrics.confusion_matrix(true, found))
+    assert report.accuracy == pytest.approx(metrics.accuracy_score(true, found))
+    assert report.baseline == pytest.approx(np.mean(true == 2))
+
+
+def test_rows_are_held_out_by_class_and_equal_texts_stay_together():
+    """About a fifth of each class is held out, no text is on both sides, and nothing is lost."""
+    rows = reviews(100) + [("the same again", "good")] * 20
+    table = tables.Table(
+        "t", [text for text, _ in rows], [label for _, label in rows], list(range(120)), ("text", "label")
+    )
+    learn, held = classification.split(table, seed=2)
+    assert not set(learn.texts) & set(held.texts) and sorted(learn.lines + held.lines) == list(range(120))
+    for label in ("good", "bad"):
+        assert held.labels.count(label) == pytest.approx(0.2 * table.labels.count(label), abs=1)
+
+
+@pytest.mark.parametrize(
+    "name, content, columns, first",
+    [
+        ("a.csv", 'text,label\n"one, two",x\nthree,y\n', ("text", "label"), ("one, two", "x")),
+        (
+            "b.csv",
+            "intent;utterance\nbuy;one, now\nsell;no, two\nbuy;more\n",
+            ("utterance", "intent"),
+            ("one, now", "buy"),
+        ),
+        ("c.csv", "3,first text\n1,second one\n3,third\n", ("2", "1"), ("first text", "3")),
+        ("d.tsv", 'label\ttext\n1\tsay "hi"\n2\tno\n', ("text", "label"), ('say "hi"', "1")),
+        (
+            "e.csv",
+            '\ufefflabel,id,review\r\na,7,"two\r\nlines"\r\nb,8,one\r\n',
+            ("review", "label"),
+            ("two\r\nlines", "a"),
+        ),
+        ("f.jsonl", '{"text": "one", "label": 1}\n\n{"text": "two", "label": true}\n', ("text", "label"), ("one", "1")),
+    ],
+)
+def test_columns_are_found(name, content, columns, first, tmp_path):
+    """With names and without, with any separator, quoted or not: the texts and the labels are those a reader would
+    take.
+    """
+    path = tmp_path / name
+    path.write_text(content, newline="")
+    table = tables.read(path)
+    assert table.columns == columns and (table.texts[0], table.labels[0]) == first
+
+
+@pytest.mark.parametrize(
+    "content, wishes, wording",
+    [
+        ("", {}, "an empty table"),
+        ("text,label\n", {}, "an empty table"),
+        ("text,label\na,x\nb\n", {}, r"rows of different widths\n.*1 fields in line 3, 2 in line 1"),
+        (
+            "text,label\na,x\n ,y\nb,\n",
+            {},
+            r"column 'text' of .* is empty in line 3(.|\n)*column 'label' of .* is empty in line 4",
+        ),
+        (
+            "text,label\na,x\nb,y\n",
+            {"text": "words", "label": "kind"},
+            r"--text\n.*'words'(.|\n)*--label\n.*'kind'.*has 'text', 'label'",
+        ),
+        ("text,label\na,x\nb,y\n", {"text": "label", "label": "label"}, "text and label are one column"),
+        ("text\na\nb\n", {}, "no column for the labels"),
+        ("text,text,label\na,b,x\n", {}, "columns of the same name"),
+        ('text,label\na,x\n"b,y\n', {}, "the row that begins in line 3"),
+        ("text,label\na\0,x\n", {}, "zero bytes"),
+    ],
+)
+def test_a_faulty_table_is_refused_by_line(content, wishes, wording, tmp_path):
+    """Every fault names the file and the line or column, and faults of one kind are told together."""
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(Refused, match=wording):
+        tables.read(path, **wishes)
+
+
+def test_faulty_lines_of_json_are_told(tmp_path):
+    """A line that is no JSON, or no object, is named; so are other kinds of files, files that are not there or not
+    UTF-8.
+    """
+    path = tmp_path / "table.jsonl"
+    for content, wording in (
+        ('{"text": "a", "label": "x"}\n{"text"\n', "line 2"),
+        ('{"text": "a", "label": "x"}\n[1]\n', "line 2: a list"),
+        ('{"text": "a", "label": null}\n{"text": "b", "label": 2}', "is empty in line 1"),
+    ):
+        path.write_text(content)
+        with pytest.raises(Refused, match=wording):
+            tables.read(path)
+    path.write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}')
+    with pytest.raises(Refused, match=r"not UTF-8\n.*line 2"):
+        tables.read(path)
+    for name, wording in (("table.xlsx", "not a table"), ("nowhere.csv", "the table cannot be read")):
+        with pytest.raises(Refused, match=wording):
+            tables.read(tmp_path / name)
+
+
+def test_what_cannot_be_learned_is_refused(tmp_path):
+    """One class only, too few rows, a folder in the way, settings that cannot work: a sentence each, and nothing
+    written over.
+    """
+
+    def table(labels):
+        texts = [f"text {number}" for number in range(len(labels))]
+        return tables.Table("t.csv", texts, list(labels), list(range(2, len(labels) + 2)), ("text", "label"))
+
+    for labels, wishes, wording in (
+        ("x" * 20, {}, "one class only"),
+        ("xy" * 4, {}, "too few rows"),
+        ("xy" * 10, {"width": 10, "heads": 4}, "heads do not divide"),
+        ("xy" * 10, {"tokenizer": "words"}, "no such tokenizer"),
+        ("xy" * 10, {"batch": 0}, "batch is too small"),
+        ("xy" * 10, {"device": "tpu"}, "no such device"),
+        ("abcdefghijkl", {}, "too few rows"),
+        ("xy" * 10, {"context": 0}, "context is"),
+    ):
+        with pytest.raises(Refused, match=wording):
+            classification.Classification(table(labels), None, wishes)
+    with pytest.raises(Refused, match="a class that was not learned"):
+        classification.Classification(table("xy" * 10), table("xz"), {})
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(Refused, match="a file is in the way"):
+        checkpoint.check_free(tmp_path / "mine", "classify", "")
+    with pytest.raises(Refused, match="something is in the way"):
+        checkpoint.check_free(tmp_path, "classify", "")

@@ -1,0 +1,245 @@
+"""A page open in a real browser, and the runs that the tests of the page look at; the fixtures come in through
+conftest.py.
+"""
+
+import dataclasses
+import urllib.parse
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.language.problem import Problem
+from regard.lens import Axis, Call, Run
+from regard.lens.runs.figures import measured
+from tests.support.chromium import CHROMIUM
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+HOSTILE = (
+    "</script><script>window.harmed=1</script>",
+    '"><img src=x onerror="window.harmed=2">',
+    "{{script}}",
+    "'; window.harmed=3; '",
+    " 🦊",
+    "\u202egnp.exe",
+    "\u2028",
+    "&lt;b&gt;",
+    "<!--<script>",
+    "]]>",
+    "\x1b[31m",
+    "שלום",
+    " " * 3,
+    "",
+    "x" * 10_000,
+    "\ud800",
+)
+
+
+class Opened:
+    """A page open in the browser, with everything it said and asked for."""
+
+    def __init__(self, browser, uri, address="", **context):
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **context})
+        self.tab = self.context.new_page()
+        self.said, self.asked = [], []
+        self.tab.on("console", lambda message: self.said.append(message.text))
+        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.uri = uri
+        self.tab.goto(self.uri + address)
+        self.settled()
+
+    def settled(self):
+        """Waits until every screen has drawn what was chosen last."""
+        self.tab.wait_for_selector("html[data-ready]", state="attached")
+        self.tab.evaluate(
+            """async () => {
+                const frame = () => new Promise(requestAnimationFrame);
+                do { await frame(); await frame(); } while (document.documentElement.dataset.drawn !== String(drawing));
+            }"""
+        )
+
+    def press(self, *keys):
+        for key in keys:
+            self.tab.keyboard.press(key)
+        self.settled()
+
+    def click(self, selector, **more):
+        self.tab.click(selector, **more)
+        self.settled()
+
+    def choose(self, **change):
+        """Chooses as a screen would."""
+        self.tab.evaluate("(change) => choose(change).then(() => null)", change)
+        self.settled()
+
+    def state(self, *names):
+        """What is chosen: one value, or several in a tuple."""
+        found = self.tab.evaluate("(names) => names.map((name) => state[name])", list(names))
+        return found[0] if len(names) == 1 else tuple(found)
+
+    def text(self, selector) -> str:
+        return self.tab.inner_text(selector)
+
+    def asks(self, question, *arguments):
+        """The answer of the page's source of numbers, typed arrays as lists: asks("row", n, call, head, i)."""
+        return self.tab.evaluate(
+            """async ([question, given]) => JSON.parse(JSON.stringify(await source[question](...given),
+                (_, value) => ArrayBuffer.isView(value) ? Array.from(value) : value))""",
+            [question, list(arguments)],
+        )
+
+    def pixel(self, selector, x, y) -> list[int]:
+        """The colour of a canvas at a place, read from a copy so that the page's own canvas is left as it is."""
+        return self.tab.evaluate(
+            """([selector, x, y]) => {
+                const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+                copy.drawImage(document.querySelector(selector), -x, -y);
+                return [...copy.getImageData(0, 0, 1, 1).data];
+            }""",
+            [selector, x, y],
+        )
+
+    def cut_off(self) -> list[str]:
+        """What reaches beyond the window to the right, and is not inside something that scrolls."""
+        return self.tab.evaluate(
+            """() => {
+                const scrolls = (box) => box && ((/auto|scroll|hidden|clip/.test(getComputedStyle(box).overflowX)
+                    && box.getBoundingClientRect().right <= innerWidth + 1) || scrolls(box.parentElement));
+                return [...document.body.querySelectorAll("*")].filter((node) =>
+                    node.checkVisibility() && !node.closest(".unseen")
+                    && node.getBoundingClientRect().right > innerWidth + 1 && !scrolls(node.parentElement))
+                    .map((node) => node.outerHTML.slice(0, 80));
+            }"""
+        )
+
+    def silent(self):
+        """Fails unless the page has said nothing and has asked for itself, and pictures within it, alone."""
+        assert not self.said, self.said
+        asked = {urllib.parse.urldefrag(url).url for url in self.asked if not url.startswith(("data:", "blob:"))}
+        assert asked == {self.uri}, asked
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+def _opening(browser, folder):
+    """A function that opens pages, and the pages it opened."""
+    found = []
+
+    def opening(html, address="", **context):
+        file = folder / f"page-{len(found)}.html"
+        file.write_text(html, encoding="utf-8")
+        found.append(Opened(browser, file.as_uri(), address, **context))
+        return found[-1]
+
+    return opening, found
+
+
+@pytest.fixture
+def opened(chromium, tmp_path):
+    """Opens a page; afterwards it must have been silent, and have asked for itself alone."""
+    opening, found = _opening(chromium, tmp_path)
+    yield opening
+    for each in found:
+        each.silent()
+        each.context.close()
+
+
+@pytest.fixture(scope="module")
+def kept_open(chromium, tmp_path_factory):
+    """As `opened`, for pages that several tests of a module share."""
+    opening, found = _opening(chromium, tmp_path_factory.mktemp("pages"))
+    yield opening
+    for each in found:
+        each.silent()
+        each.context.close()
+
+
+def words(n):
+    """Tokens of a text of n: two that are special around words."""
+    return ("[CLS]", *(f" word{i}" for i in range(1, n - 1)), "[SEP]")[:n]
+
+
+def example(
+    n=8, layers=2, heads=3, mask=None, tokens=None, *, keys=None, groups=None, depth=8, seed=0, poison=None, **rules
+):
+    """A run of random heads, and the exact weights of each call, (H, Q, K) each, as `attention_weights` gives them.
+
+    keys: how many there are, where they are not the queries · poison(q, k): changes the numbers before they are used
+    """
+    tokens = tuple(tokens or words(n))
+    named = Axis("text", tokens, tuple(token in ("[CLS]", "[SEP]") for token in tokens))
+    axes = (
+        {"text": named}
+        if keys is None
+        else {"text": named, "source": Axis.of([f" key{j}" for j in range(keys)], name="source")}
+    )
+    random = np.random.default_rng(seed)
+    calls, exact = [], []
+    for layer in range(layers):
+        q = 2 * random.standard_normal((heads, n, depth), dtype=np.float32)
+        k = 2 * random.standard_normal((groups or heads, keys or n, depth), dtype=np.float32)
+        v, x = (
+            random.standard_normal(k.shape, dtype=np.float32),
+            random.standard_normal((n, heads * depth), dtype=np.float32),
+        )
+        if poison is not None:
+            poison(q, k)
+        problem = Problem.of(q[None], k[None], None, mask=mask, **rules)
+        known = {
+            "mask": problem.mask,
+            "score": problem.score,
+            "scale": problem.scale,
+            "start": int(problem.query_start[0]),
+        }
+        target = axes["source" if keys else "text"]
+        found = measured(q, k, np.array(target.special), **known)
+        p = rg.attention_weights(q, k, mask=mask, **rules)
+        calls.append(
+            Call(
+                f"layers.{layer}.attention",
+                layer,
+                "text",
+                target.name,
+                q=q,
+                k=k,
+                **known,
+                **found,
+                v=v,
+                x=x,
+                out=np.nan_to_num(p) @ v.repeat(heads // len(v), 0),
+            )
+        )
+        exact.append(p)
+    return Run("toy", "".join(tokens), axes, tuple(calls)), exact
+
+
+def fault(run, call=0, **change):
+    """The run with one call changed."""
+    calls = list(run.calls)
+    calls[call] = dataclasses.replace(calls[call], **change)
+    return dataclasses.replace(run, calls=tuple(calls))
+
+
+def near(shown, exact, error):
+    """Fails unless shown weights, by position, are within the relative error of the exact ones, or below what is shown
+    at all.
+    """
+    for i, p in shown.items():
+        assert abs(p - exact[i]) <= max(error * 1.001 * exact[i], 1e-6), (i, p, exact[i])

@@ -1,0 +1,79 @@
+"""The imports of the package as a graph, read from the source: which file imports which, at its top or inside a
+function.
+"""
+
+import ast
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import ROOT
+
+SOURCE = ROOT / "src" / "regard"
+
+
+class Import(NamedTuple):
+    """One import statement's target: a module of the package. inside: it stands in a function and runs when that is
+    called.
+    """
+
+    module: str
+    inside: bool
+
+
+def modules(root: Path = SOURCE) -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join([root.name, *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
+    return found
+
+
+def imports(name: str, files: dict[str, Path]) -> Iterator[Import]:
+    """The modules of the package that a module imports."""
+    path = files[name]
+    tree = ast.parse(path.read_text())
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
+    within = {id(inner) for node in functions for inner in ast.walk(node)}
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            targets = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in files else base for alias in node.names]
+        else:
+            continue
+        yield from (Import(target, id(node) in within) for target in targets if target in files)
+
+
+def reached(starts: list[str], root: Path = SOURCE) -> set[Path]:
+    """Every file that is loaded with these modules, their packages' __init__ left out: what can decide what they do."""
+    files = modules(root)
+    seen: set[str] = set()
+    waiting = deque(starts)
+    while waiting:
+        name = waiting.popleft()
+        if name not in seen:
+            seen.add(name)
+            waiting.extend(target for target, _ in imports(name, files))
+    return {files[name] for name in seen if name != root.name}
+
+
+def long_signatures(root: Path = SOURCE, most: int = 6) -> list[str]:
+    """Functions that take more arguments by position. Those of a command are its options."""
+    found = []
+    for name, path in modules(root).items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not name.startswith(f"{root.name}.cli"):
+                given = [
+                    each.arg for each in (*node.args.posonlyargs, *node.args.args) if each.arg not in ("self", "cls")
+                ]
+                if len(given) > most:
+                    found.append(f"{name}: {node.name}({', '.join(given)})")
+    return found

@@ -1,0 +1,23 @@
+"""What this machine offers to the tests: the instruction sets that kernels can be compiled for."""
+
+import pytest
+
+from regard.engines.jit.code.target import ISAS, host, offered
+
+__all__ = ["OFFERED", "each_isa", "narrower_isas", "names_x86_registers", "on"]
+
+OFFERED = offered()
+
+names_x86_registers = pytest.mark.skipif(
+    host().triple.split("-")[0] != "x86_64", reason="names registers of x86-64, and this machine is another"
+)
+
+
+def on(isa: str, *values):
+    """The parameters of a test that compiles for an instruction set; skipped on a machine without it."""
+    lacks = f"this machine has no {isa}: it offers {', '.join(OFFERED)}"
+    return pytest.param(isa, *values, marks=pytest.mark.skipif(isa not in OFFERED, reason=lacks))
+
+
+each_isa = pytest.mark.parametrize("isa", [on(isa) for isa in ISAS])
+narrower_isas = pytest.mark.parametrize("isa", [on(isa) for isa in ISAS if isa != host().isa])

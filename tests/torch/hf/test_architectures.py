@@ -1,0 +1,84 @@
+"""The table of architectures: a sample of its rows is true, and what does not match is found out."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="transformers models run on torch")
+T = pytest.importorskip("transformers", reason="the models come from transformers")
+
+from transformers import AttentionInterface  # noqa: E402
+
+from regard import Refused  # noqa: E402
+from regard.torch.hf import architectures  # noqa: E402
+from regard.torch.hf import attention as hf  # noqa: E402
+from tests import ROOT  # noqa: E402
+
+T.logging.set_verbosity_error()
+
+DOCS = ROOT / "docs" / "transformers.md"
+REFUSED = {
+    "bloom": "does its attention itself",
+    "git": "computes with its mask",
+    "resnet": "no attention call",
+    "inkling2_text": "sinks that differ per query",
+}
+
+
+def in_docs(name: str) -> str:
+    """The heading under which the architecture stands in the kept table."""
+    heading = ""
+    for line in DOCS.read_text(encoding="utf-8").split(architectures.FIRST)[1].splitlines():
+        heading = line[4:] if line.startswith("### ") else heading
+        cells = [cell.strip() for cell in line.strip("| ").split("|")]
+        if name in (cells[0], *cells[-1].split(", ")):
+            return heading
+    return "nowhere"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3_next", "bert", "bart", "t5", "whisper", "vit", "clip"])
+def test_a_row_that_matches(name):
+    """Outputs, gradients and tokens are eager's, and the docs say so."""
+    row = architectures.compare(name)
+    assert row.verdict == "matches" and row.calls > 0, row
+    assert in_docs(name) == row.family.capitalize()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_row_that_is_refused(name):
+    """What regard cannot compute is refused with the reason, and the docs say so."""
+    row = architectures.compare(name)
+    assert row.verdict == "refused" and REFUSED[name] in row.reason
+    assert in_docs(name) == "Refused"
+
+
+def test_a_wrong_attention_is_found(monkeypatch):
+    """An attention that forgets a part of the formula differs, it does not match."""
+
+    def register():
+        AttentionInterface.register("regard", lambda *args, softcap=None, **kwargs: hf.attend(*args, **kwargs))
+
+    hf.register()
+    monkeypatch.setattr(hf, "register", register)
+    assert architectures.compare("gemma2").verdict == "differs"
+    monkeypatch.undo()
+    hf.register()
+
+
+def test_unknown_names_are_refused():
+    """A name that transformers does not know is no architecture."""
+    with pytest.raises(Refused, match="no such architecture"):
+        architectures.compare("lama")
+
+
+def test_the_table_takes_its_place():
+    """A new table replaces the old one; what stands around it stays."""
+    rows = [
+        architectures.Row("a", "vision", "AModel", "matches", calls=2, error=1e-7, usual=1e-7),
+        architectures.Row("b", "vision", "BModel", "refused", "because"),
+        architectures.Row("c", "vision", "CModel", "refused", "because"),
+    ]
+    text = f"before\n{architectures.FIRST}\nold\n{architectures.LAST}\nafter\n"
+    found = architectures.placed(text, architectures.table(rows))
+    assert architectures.marked(text) and not architectures.marked("nothing")
+    assert found.startswith("before\n") and found.endswith("\nafter\n") and "old" not in found
+    assert "1 of 3 architectures match" in found and "| because | b, c |" in found
+    assert architectures.placed(found, architectures.table(rows)) == found

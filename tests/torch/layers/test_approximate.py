@@ -1,0 +1,385 @@
+"""Approximate attention: its parallel and recurrent forms agree, its expectation is the exact result, and its error is
+shown.
+"""
+
+import copy
+import math
+import runpy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import regard as rg  # noqa: E402
+from regard.models.blocks import Block  # noqa: E402
+from regard.torch.layers import Attention, SegmentMemory, TransformerXL  # noqa: E402
+from regard.torch.layers.approximate.deviation import deviation  # noqa: E402
+from regard.torch.layers.approximate.linear import LinearAttention, LinearState, linear_attention  # noqa: E402
+from regard.torch.layers.approximate.linformer import Linformer  # noqa: E402
+from regard.torch.layers.approximate.performer import Performer, orthogonal_directions  # noqa: E402
+from tests import ROOT  # noqa: E402
+
+LENGTH = 300  # more than two chunks, and no multiple of one
+LAYERS = {
+    "linear": lambda **more: LinearAttention(16, 4, **more),
+    "shared keys": lambda **more: LinearAttention(16, 4, 2, head_dim=6, value_dim=3, bias=True, **more),
+    "performer": lambda **more: Performer(16, 4, 2, features=24, **more),
+    "linformer": lambda **more: Linformer(16, 4, 2, length=LENGTH, rows=7, **more),
+}
+LINEAR = [name for name in LAYERS if name != "linformer"]
+
+
+def made(name, **more):
+    torch.manual_seed(0)
+    return LAYERS[name](**more).double()
+
+
+def rows(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def plainly(q, k, v, allowed):
+    """Σ_j w_ij v_j / Σ_j w_ij with w = φ(q)·φ(k) where allowed, with the whole matrix."""
+    weights = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT) * allowed
+    values = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+    return weights @ values / weights.sum(-1, keepdim=True)
+
+
+# ---- the linear core -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 127, 128, 129, LENGTH])
+def test_linear_attention_is_its_formula(length, causal):
+    """Out and gradients equal those of the formula with the whole matrix, at every border of a chunk."""
+    allowed = torch.ones(length, length).tril() if causal else torch.ones(length, length)
+    found = []
+    for compute in (lambda *qkv: linear_attention(*qkv, causal=causal)[0], lambda *qkv: plainly(*qkv, allowed)):
+        q, k = (rows(2, heads, length, 5, seed=heads).exp().requires_grad_() for heads in (4, 2))
+        v = rows(2, 2, length, 3).requires_grad_()
+        out = compute(q, k, v)
+        out.square().sum().backward()
+        found.append((out.detach(), q.grad, k.grad, v.grad))
+
+    for ours, formula in zip(*found, strict=True):
+        assert torch.allclose(ours, formula, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("steps", [[1] * 40, [130, 1, 169], [LENGTH]], ids=["one by one", "in pieces", "at once"])
+@torch.no_grad()
+def test_the_recurrent_form_gives_the_numbers_of_the_parallel_one(name, steps):
+    """Rows given piece by piece, with what is kept between them, are the rows of the whole; what is kept does not
+    grow.
+    """
+    layer, x, state = made(name), rows(2, sum(steps), 16), LinearState()
+    pieces, sizes = [], set()
+    for piece in x.split(steps, dim=1):
+        pieces.append(layer(piece, mask=rg.causal(), cache=state))
+        sizes.add(state.nbytes)
+
+    assert torch.allclose(torch.cat(pieces, dim=1), layer(x, mask=rg.causal()), rtol=1e-9, atol=1e-12)
+    assert len(sizes) == 1
+    assert state.length == sum(steps)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@torch.no_grad()
+def test_a_later_row_changes_no_earlier_one(name):
+    """Under a causal mask the rows before a change are the same, bit for bit, within a chunk and beyond it."""
+    layer, x = made(name), rows(1, LENGTH, 16)
+    changed = x.clone()
+    changed[:, 200:] = 9 * rows(1, LENGTH - 200, 16, seed=2)
+
+    assert torch.equal(layer(x, mask=rg.causal())[:, :200], layer(changed, mask=rg.causal())[:, :200])
+
+
+@torch.no_grad()
+def test_a_state_can_be_cut_from_its_past():
+    """Gradients flow into the sums until they are detached."""
+    layer, x = made("linear"), rows(1, 4, 16)
+    with torch.enable_grad():
+        state = LinearState()
+        layer(x, mask=rg.causal(), cache=state)
+
+    assert state.sums.requires_grad
+    assert not state.detach().sums.requires_grad
+    assert torch.equal(state.detach().sums, state.sums)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@torch.no_grad()
+def test_sums_of_16_bits_are_kept_in_32(dtype):
+    """2000 equal values are averaged to that value: sums in 16 bits would have stopped growing at 256 or 2048."""
+    q = k = torch.ones(1, 1, 2000, 4, dtype=dtype)
+    v = torch.full((1, 1, 2000, 1), 3.0, dtype=dtype)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, sums = linear_attention(q, k, v, causal=True)
+
+    assert sums.dtype == torch.float32
+    assert out.dtype == dtype
+    assert torch.equal(out, v)
+
+
+@torch.no_grad()
+def test_elu_features_keep_small_weights():
+    """φ(x) = elu(x) + 1 is exp(x) below 0, to the last digits also where elu(x) is almost −1."""
+    layer, x = made("linear"), torch.tensor([-60.0, -20.0, -1.0, 0.0, 2.5])
+    exact = [math.exp(-60), math.exp(-20), math.exp(-1), 1.0, 3.5]
+
+    assert layer.key_features(x).tolist() == pytest.approx(exact, rel=1e-6)
+
+
+# ---- Performer -------------------------------------------------------------------------------------------------------
+
+
+def test_directions_are_orthogonal_within_a_block_and_gaussian_in_length():
+    """Blocks of depth rows are orthogonal; lengths have the mean of Gaussian vectors."""
+    directions = orthogonal_directions(4000, 8, torch.Generator().manual_seed(0)).double()
+    block = directions[:8] / directions[:8].norm(dim=-1, keepdim=True)
+    mean = math.sqrt(2) * math.gamma(4.5) / math.gamma(4)  # of the length of a Gaussian vector with 8 components
+
+    assert torch.allclose(block @ block.mT, torch.eye(8, dtype=torch.float64), atol=1e-5)
+    assert directions.norm(dim=-1).mean().item() == pytest.approx(mean, abs=5 / math.sqrt(2 * 4000))
+    assert (directions.mean(0).abs() < 5 / math.sqrt(4000)).all()
+
+
+@torch.no_grad()
+def test_performer_weights_are_exact_on_average():
+    """E[φ(q)·φ(k)] = exp(q·k / √D): the mean over independent draws lies within five of its own standard errors."""
+    depth, draws = 8, 600
+    layer, generator = made("performer", head_dim=depth), torch.Generator().manual_seed(3)
+    q, k = 0.6 * rows(5, depth), 0.6 * rows(6, depth, seed=2)
+    found = []
+    for _ in range(draws):
+        layer.redraw(generator)
+        # What a query's features are divided by to stay small stands in the denominator too; here it is put back.
+        shift = layer._exponents(q).amax(-1, keepdim=True).exp()
+        found.append(layer.query_features(q) * shift @ layer.key_features(k).mT / len(layer.directions))
+    found = torch.stack(found)
+    error = found.std(0) / math.sqrt(draws)
+
+    assert ((found.mean(0) - (q @ k.mT / math.sqrt(depth)).exp()).abs() < 5 * error).all()
+    assert (error < 0.1 * found.mean(0)).all()  # or the line above would say nothing
+
+
+@torch.no_grad()
+def test_more_features_mean_a_smaller_error():
+    """Sixteen times the features: about a quarter of the error."""
+    x, errors = rows(1, 60, 16), []
+    for features in (64, 1024):
+        torch.manual_seed(5)
+        layer = Performer(16, 4, features=features).double()
+        per_draw = []
+        for _ in range(20):
+            layer.redraw()
+            per_draw.append(deviation(layer, x, mask=rg.causal()).overall)
+        errors.append(sum(per_draw) / len(per_draw))
+
+    assert 2.5 < errors[0] / errors[1] < 6.5
+
+
+@torch.no_grad()
+def test_a_draw_is_saved_and_redrawn_from_the_generator():
+    """A trained model goes with its draw: the state dict has it; the same seed draws the same, another seed another."""
+    layer, other = made("performer"), made("performer")
+    other.redraw(torch.Generator().manual_seed(7))
+    drawn = other.directions.clone()
+    layer.load_state_dict(other.state_dict())
+
+    assert torch.equal(layer.directions, drawn)
+    layer.redraw(torch.Generator().manual_seed(8))
+    assert not torch.equal(layer.directions, drawn)
+    layer.redraw(torch.Generator().manual_seed(7))
+    assert torch.equal(layer.directions, drawn)
+
+
+# ---- Linformer -------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_linformer_is_attention_over_projected_keys():
+    """The formula, with a text shorter than the projections, and with keys that are not there."""
+    layer, x = made("linformer"), rows(2, 50, 16)
+    q, k, v = layer.projected(x, None)
+    there = torch.tensor([30, 50])
+    hidden = (torch.arange(50) < there[:, None])[:, None, :, None]
+    k, v = (layer.project_k[:, :50] @ (k * hidden), layer.project_v[:, :50] @ (v * hidden))
+    k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+    heads = (q @ k.mT / 2).softmax(-1) @ v
+
+    assert torch.allclose(
+        layer(x, mask=rg.lengths(there)), layer.o(heads.transpose(1, 2).flatten(2)), rtol=1e-9, atol=1e-12
+    )
+
+
+@torch.no_grad()
+def test_linformer_that_projects_nothing_is_exact():
+    """As many rows as keys, and the identity as projection: softmax attention itself."""
+    layer, x = Linformer(16, 4, length=40, rows=40).double(), rows(2, 40, 16)
+    layer.project_k.copy_(torch.eye(40))
+    layer.project_v.copy_(torch.eye(40))
+
+    assert deviation(layer, x).overall < 1e-12
+
+
+# ---- what they share -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@torch.no_grad()
+def test_keys_that_are_not_there_count_for_nothing(name):
+    """A padded batch gives what each text gives alone; padding may be NaN; rows of padding give 0 before the
+    projection.
+    """
+    layer, x, there = made(name), rows(2, LENGTH, 16), [190, LENGTH]
+    padded = x.clone()
+    padded[0, 190:] = torch.nan
+    mask = rg.lengths(there, there)
+    alone = [layer(x[b : b + 1, :n], mask=None) for b, n in enumerate(there)]
+    out = layer(padded, mask=mask)
+
+    assert torch.allclose(out[0, :190], alone[0][0], rtol=1e-9, atol=1e-12)
+    assert torch.allclose(out[1], alone[1][0], rtol=1e-9, atol=1e-12)
+    nothing = torch.zeros(16, dtype=torch.float64) if layer.o.bias is None else layer.o.bias
+    assert torch.equal(out[0, 190:], nothing.expand(LENGTH - 190, -1))
+    booleans = torch.arange(LENGTH)[None, None, None] < torch.tensor(there)[:, None, None, None]
+    assert torch.equal(layer(padded, mask=booleans)[0, :190], out[0, :190])
+    there = torch.tensor(there)
+    assert torch.equal(layer(padded, mask=lambda b, h, q, kv: kv < there[b])[0, :190], out[0, :190])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@torch.no_grad()
+def test_rows_over_a_memory_see_all_of_it(name):
+    """Rows over a memory are each what they are alone: nothing is causal between them."""
+    layer, x, memory = made(name, memory_dim=5), rows(2, 9, 16), rows(2, 40, 5)
+
+    assert torch.allclose(layer(x, memory)[:, 3:4], layer(x[:, 3:4], memory), rtol=1e-9, atol=1e-12)
+    # The rows are the last 9 of the 40 places, as everywhere: 4 of them stand before place 35.
+    nothing = layer.o(torch.zeros(1, layer.o.in_features, dtype=torch.float64))
+    assert (layer(x, memory, mask=rg.lengths(queries=35)) == nothing).all(-1).tolist() == [[False] * 4 + [True] * 5] * 2
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_parameter_learns(name):
+    """gradcheck in float64 for the rows, and a gradient for each parameter."""
+    layer, x = made(name), rows(1, 3, 16).requires_grad_()
+    mask = None if name == "linformer" else rg.causal()
+    layer(rows(1, 20 if name != "linformer" else LENGTH, 16), mask=mask).square().sum().backward()
+
+    assert all(parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
+    assert torch.autograd.gradcheck(lambda x: layer(x, mask=mask), x)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@torch.no_grad()
+def test_the_projections_of_an_exact_layer_load(name):
+    """The parameters have the names and shapes of `Attention`'s; the approximation has its own beside them."""
+    layer = made(name)
+    exact = Attention(
+        16, 4, layer.kv_heads, head_dim=layer.head_dim, value_dim=layer.value_dim, bias=layer.q.bias is not None
+    )
+    missing, unexpected = layer.load_state_dict(exact.state_dict(), strict=False)
+
+    assert unexpected == []
+    assert set(missing) <= {"directions", "project_k", "project_v"}
+    again = copy.deepcopy(layer)
+    assert torch.equal(again(rows(1, 9, 16)), layer(rows(1, 9, 16)))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@torch.no_grad()
+def test_a_layer_can_be_compiled(name):
+    """torch.compile takes a layer as one graph."""
+    layer, x, mask = made(name), rows(1, 9, 16), None if name == "linformer" else rg.causal()
+    compiled = torch.compile(lambda x: layer(x, mask=mask), fullgraph=True, backend="eager")
+
+    assert torch.equal(compiled(x), layer(x, mask=mask))
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "transformer-xl"])
+@torch.no_grad()
+def test_a_layer_stands_in_a_block(name):
+    """A block calls it as it calls `Attention`, with mask and cache, and adds what it gives."""
+    layer = TransformerXL(16, 4).double() if name == "transformer-xl" else made(name)
+    block = Block(layer, torch.nn.Identity(), lambda: torch.nn.Identity())
+    x, mask = rows(1, 9, 16), None if name == "linformer" else rg.causal()
+    cache = None if name == "linformer" else SegmentMemory(4) if name == "transformer-xl" else LinearState()
+
+    assert torch.allclose(block(x, mask=mask, cache=cache), 2 * (x + layer(x, mask=mask)), rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_the_deviation_is_that_of_the_heads():
+    """The three figures are those of the formula: the exact result from torch, equal weights as the mean of the
+    values.
+    """
+    layer, x = made("performer"), rows(2, 20, 16)
+    q, k, v = layer.projected(x, None)
+    exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    found = linear_attention(layer.query_features(q), layer.key_features(k), v)[0]
+    mean = v.mean(-2, keepdim=True).repeat_interleave(2, 1).expand_as(exact)
+
+    seen = deviation(layer, x)
+
+    assert seen.overall == pytest.approx(((found - exact).norm() / exact.norm()).item())
+    assert seen.worst == pytest.approx(((found - exact).norm(dim=-1) / exact.norm(dim=-1)).max().item())
+    assert seen.uniform == pytest.approx(((mean - exact).norm() / exact.norm()).item())
+    assert str(seen) == f"{seen.overall:.1%} off (worst row {seen.worst:.1%}; equal weights {seen.uniform:.1%})"
+
+
+X = torch.zeros(2, 6, 16)
+REFUSED = {
+    "causal Linformer": (
+        lambda: LAYERS["linformer"]()(X, mask=rg.causal()),
+        "Linformer cannot be causal.*mixes keys of every place",
+    ),
+    "cached Linformer": (
+        lambda: LAYERS["linformer"]()(X, cache=LinearState()),
+        "not what this layer keeps.*cache=None.*change every row",
+    ),
+    "too long": (lambda: Linformer(16, 4, length=5, rows=2)(X), "longer than the projections.*6 keys.*at most 5"),
+    "window": (lambda: LAYERS["linear"]()(X, mask=rg.window(3)), "ties single rows to single keys.*query - key < 3"),
+    "matrix": (
+        lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()),
+        r"ties single rows.*bool \(1, 1, 6, 6\)|\(6, 6\)",
+    ),
+    "a score": (lambda: LAYERS["performer"]()(X, mask=rg.key - 1), "a mask must be a condition"),
+    "numbers": (lambda: LAYERS["performer"]()(X, mask=torch.zeros(6)), "float32"),
+    "another cache": (
+        lambda: LAYERS["linear"]()(X, mask=rg.causal(), cache=Attention(16, 4)),
+        "not what this layer keeps",
+    ),
+    "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=rg.causal()), "causal rows over a memory"),
+    "memory in a cache": (lambda: LAYERS["linear"]()(X, X, cache=LinearState()), "a memory is not appended to a cache"),
+    "positions": (lambda: LAYERS["linear"]()(X, positions=torch.arange(6)), "no use for positions"),
+    "width": (lambda: LAYERS["linear"]()(X[..., :4]), r"(?s)x does not fit the layer.*\(2, 6, 4\)"),
+    "no memory": (lambda: LinearAttention(16, 4, memory_dim=5)(X), "pass what they were made for"),
+    "sizes": (lambda: LinearAttention(15, 4, 3), "(?s)heads do not divide d_model.*kv_heads do not divide heads"),
+    "features": (lambda: Performer(16, 4, features=0), "features is too small"),
+    "rows": (lambda: Linformer(16, 4, length=0, rows=0), "(?s)length is too small.*rows is too small"),
+}
+
+
+@pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_in_three_beats(call, told):
+    """Given, expected, to mend: a mask that needs single pairs, a cache of another kind, a length that does not fit."""
+    with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
+        call()
+    assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)
+
+
+def test_the_table_of_the_documents_is_what_the_example_prints():
+    """docs/approximate.md has the rows of examples/approximate.py, and its figures but for what another machine
+    rounds.
+    """
+    made = runpy.run_path(str(ROOT / "examples" / "approximate.py"))["table"]()
+    text = (ROOT / "docs" / "approximate.md").read_text()
+    kept = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")][2:]
+
+    assert [row[:2] for row in kept] == [row[:2] for row in made]
+    for old, new in zip(kept, made, strict=True):
+        figures = [[float(cell.rstrip("%")) for cell in row[2:]] for row in (old, new)]
+        assert figures[0] == pytest.approx(figures[1], rel=0.1, abs=1.5)

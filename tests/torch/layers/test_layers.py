@@ -1,0 +1,398 @@
+"""The attention layers: the numbers of others, and what every torch module must be able to do."""
+
+import copy
+import functools
+import io
+import math
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+
+import regard as rg  # noqa: E402
+import regard.torch.layers as layers  # noqa: E402
+from regard.torch.layers import Attention, DifferentialAttention, LatentAttention, MultiHeadAttention, SelfAttention  # noqa: E402
+from regard.torch.positions import ALiBi, Relative, Rotary  # noqa: E402
+
+N, W = 6, 8  # rows, width
+
+
+def by_torch(q, k, v, *, mask=None, score=None, scale=None, query_start=0, sinks=None):
+    """torch's own attention in place of regard's, for causal rules."""
+    assert mask is rg.causal() and score is None and sinks is None
+    return scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+
+
+# Each makes a layer, and says how it is called with rows (2, N, W).
+LAYERS = {
+    "grouped, rotary": (lambda: Attention(W, 4, 2, positions=Rotary(2)), lambda f, x: f(x, mask=rg.causal())),
+    "multi-query, normed": (
+        lambda: Attention(W, 4, 1, query_key_norm=True, bias=True),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
+    "single head": (lambda: SelfAttention(W, 4, 3), lambda f, x: f(x, rg.causal())),
+    "as torch's": (
+        lambda: MultiHeadAttention(W, 2, batch_first=True),
+        lambda f, x: f(x, x, x, need_weights=False, is_causal=True)[0],
+    ),
+    "latent": (
+        lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, q_rank=3),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
+    "differential": (
+        lambda: DifferentialAttention(W, 2, 1, depth=1, positions=Rotary(2)),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
+}
+# These have no counterpart among torch's kernels.
+MORE = {
+    "sinks, learned distances": (
+        lambda: Attention(W, 2, sinks=2, positions=Relative(2, 3)),
+        lambda f, x: f(x, mask=rg.window(3, None)),
+    ),
+    "ALiBi and softcap": (
+        lambda: Attention(W, 2, positions=ALiBi(2), score=rg.softcap(2.0)),
+        lambda f, x: f(x, mask=rg.causal()),
+    ),
+    "to a memory": (lambda: Attention(W, 2, memory_dim=3, value_dim=5), lambda f, x: f(x, x[:, ::2, :3])),
+}
+every = pytest.mark.parametrize("make, call", [*LAYERS.values(), *MORE.values()], ids=[*LAYERS, *MORE])
+
+
+def made(make, dtype=torch.float32):
+    """A layer with no parameter at a special value, and rows."""
+    torch.manual_seed(0)
+    layer = make().to(dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return layer, torch.randn(2, N, W, dtype=dtype)
+
+
+def by_law(layer):
+    """The layer on the engine that is the law itself, so that nothing has to be compiled where the engine is not in
+    question.
+    """
+    layer.attend = functools.partial(layer.attend, engine="reference")
+    return layer
+
+
+def gradients(layer, call, x, dout):
+    """The output, and the gradients of rows and parameters."""
+    x = x.detach().requires_grad_()
+    out = call(layer, x)
+    return out, torch.autograd.grad(out, [x, *layer.parameters()], dout)
+
+
+@pytest.mark.parametrize("make, call", LAYERS.values(), ids=LAYERS)
+def test_torch_says_the_same(make, call):
+    """With torch's attention in its place, output and all gradients are the same to the last digits, and in bfloat16 as
+    exact.
+    """
+    layer, x = made(make, torch.float64)
+    dout = torch.randn(2, N, W, dtype=torch.float64)
+    theirs = copy.deepcopy(layer)
+    theirs.attend = by_torch
+    for found, true in zip(
+        *(torch.utils._pytree.tree_leaves(gradients(each, call, x, dout)) for each in (layer, theirs))
+    ):
+        torch.testing.assert_close(found, true, rtol=1e-10, atol=1e-12)
+
+    exact = call(layer, x)
+    layer, theirs = layer.float(), theirs.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        mine, usual = call(layer, x.float()), call(theirs, x.float())
+    assert mine.dtype == torch.bfloat16
+    assert (mine.double() - exact).abs().mean() <= 1.5 * (usual.double() - exact).abs().mean()
+
+
+@every
+def test_gradcheck(make, call):
+    """Rows and every parameter: the slopes that finite differences measure."""
+    layer, x = made(make, torch.float64)
+    by_law(layer)
+    names = [name for name, _ in layer.named_parameters()]
+
+    class Called(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return call(self.layer, x)
+
+    whole = Called()
+
+    def out(x, *values):
+        return torch.func.functional_call(whole, {f"layer.{name}": value for name, value in zip(names, values)}, (x,))
+
+    given = (
+        x[:1, :4].clone().requires_grad_(),
+        *(parameter.detach().clone().requires_grad_() for parameter in layer.parameters()),
+    )
+    assert torch.autograd.gradcheck(out, given, fast_mode=True)
+
+
+@every
+def test_copies_and_files(make, call):
+    """A deepcopy, a pickle, torch.save and a state dict in a fresh layer give the same output; a copy has its own
+    parameters.
+    """
+    layer, x = made(make)
+    out = call(layer, x)
+    fresh = make()
+    fresh.load_state_dict(layer.state_dict())
+    buffer = io.BytesIO()
+    torch.save(layer, buffer)
+    buffer.seek(0)
+    copied = copy.deepcopy(layer)
+    for other in (fresh, copied, pickle.loads(pickle.dumps(layer)), torch.load(buffer, weights_only=False)):
+        assert torch.equal(call(other, x), out)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    assert torch.equal(call(layer, x), out) and not torch.equal(call(copied, x), out)
+
+
+WHOLE = [
+    "sinks, learned distances",
+    "latent",
+    "differential",
+]  # "as torch's" is compiled in tests/torch/layers/test_multi_head.py
+
+
+@pytest.mark.parametrize("make, call", [(LAYERS | MORE)[name] for name in WHOLE], ids=WHOLE)
+def test_torch_compiles_it_whole(make, call):
+    """torch.compile(fullgraph=True) gives the same output and gradients, also for a copy that was never called
+    before.
+    """
+    layer, x = made(make)
+    dout = torch.randn(2, N, W)
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    expected = torch.utils._pytree.tree_leaves(gradients(layer, call, x, dout))
+    found = torch.utils._pytree.tree_leaves(gradients(copy.deepcopy(layer), compiled, x, dout))
+    for mine, plain in zip(found, expected):
+        torch.testing.assert_close(mine, plain)
+
+
+def test_learned_positions_stay_with_the_layer():
+    """A layer made without numbers (device "meta"), filled, given other parameters or another dtype, reads those it has
+    now.
+    """
+    make, call = MORE["sinks, learned distances"]
+    layer, x = made(make)
+    with torch.device("meta"):
+        empty = make()
+    empty.load_state_dict(layer.state_dict(), assign=True)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # no rule was ever built over these
+        torch.compile(call, fullgraph=True, backend="aot_eager")(empty, x)
+    assert torch.equal(call(empty, x), call(layer, x))
+    layer.positions.weight = torch.nn.Parameter(-layer.positions.weight.detach())
+    assert not torch.equal(call(empty, x), call(layer, x))
+    torch.testing.assert_close(call(layer.double(), x.double()).float(), call(copy.deepcopy(layer).float(), x))
+
+
+DROPPING = {
+    "Attention": (lambda: Attention(W, 2, dropout=0.4), lambda f, x: f(x)),
+    "SelfAttention": (lambda: SelfAttention(W, dropout=0.4), lambda f, x: f(x)),
+    "MultiHeadAttention": (
+        lambda: MultiHeadAttention(W, 2, dropout=0.4),
+        lambda f, x: f(x, x, x, need_weights=False)[0],
+    ),
+    "LatentAttention": (
+        lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, dropout=0.4),
+        lambda f, x: f(x),
+    ),
+    "DifferentialAttention": (lambda: DifferentialAttention(W, 2, depth=0, dropout=0.4), lambda f, x: f(x)),
+}
+
+
+@pytest.mark.parametrize("make, call", DROPPING.values(), ids=DROPPING)
+def test_dropout_follows_torchs_seed(make, call):
+    """In training, manual_seed repeats what falls out and another call does not; checkpointing repeats it; eval has
+    none.
+    """
+    layer, x = made(make)
+    by_law(layer)
+    torch.manual_seed(3)
+    first, second = call(layer, x), call(layer, x)
+    torch.manual_seed(3)
+    assert torch.equal(call(layer, x), first) and not torch.equal(first, second)
+
+    def checkpointed(layer, x):
+        return torch.utils.checkpoint.checkpoint(call, layer, x, use_reentrant=False)
+
+    dout = torch.randn_like(first)
+    torch.manual_seed(3)
+    plain = torch.utils._pytree.tree_leaves(gradients(layer, call, x, dout))
+    torch.manual_seed(3)
+    again = torch.utils._pytree.tree_leaves(gradients(layer, checkpointed, x, dout))
+    assert all(map(torch.equal, plain, again))
+    layer.eval()
+    assert torch.equal(call(layer, x), call(layer, x))
+
+
+def test_a_qwen_says_the_same():
+    """Grouped heads, normalised queries and keys, rotary: transformers' Qwen3 attention with the same weights."""
+    qwen = pytest.importorskip("transformers.models.qwen3.modeling_qwen3")
+    config = qwen.Qwen3Config(
+        hidden_size=W, num_attention_heads=4, num_key_value_heads=2, head_dim=6, attn_implementation="eager"
+    )
+    theirs, rotary = qwen.Qwen3Attention(config, 0), qwen.Qwen3RotaryEmbedding(config)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_()
+    mine = Attention(W, 4, 2, head_dim=6, query_key_norm=True, positions=Rotary.from_config(config))
+    mine.load_state_dict({name.replace("_proj", ""): value for name, value in theirs.state_dict().items()})
+    x, hidden = torch.randn(2, N, W), torch.full((N, N), -math.inf).triu(1)
+
+    expected = theirs(x, rotary(x, torch.arange(N)[None]), hidden[None, None])[0]
+    torch.testing.assert_close(mine(x, mask=rg.causal()), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sinks_take_weight():
+    """Learned sinks stand in the denominator: the plain softmax over keys and sinks, without the sinks' columns."""
+    layer, x = made(lambda: Attention(W, 2, sinks=3), torch.float64)
+    q, k, v = (part(x).view(2, N, 2, -1).transpose(1, 2) for part in (layer.q, layer.k, layer.v))
+    logits = torch.cat((q @ k.mT / 2, layer.sinks[:, None].expand(2, 2, N, 3)), -1)
+    expected = layer.o((logits.softmax(-1)[..., :N] @ v).transpose(1, 2).reshape(2, N, W))
+
+    torch.testing.assert_close(layer(x), expected)
+
+
+CACHED = {
+    "grouped, rotary": (lambda: Attention(W, 4, 2, positions=Rotary(2)), lambda: rg.KVCache(2, 2, batch=2)),
+    "narrow values, sinks": (lambda: Attention(W, 2, value_dim=3, sinks=1), lambda: rg.KVCache(2, 4, 3, batch=2)),
+    "ALiBi": (lambda: Attention(W, 2, positions=ALiBi(2)), lambda: rg.KVCache(2, 4, batch=2)),
+    "latent": (
+        lambda: LatentAttention(W, 2, kv_rank=4, head_dim=3, rope_dim=2, value_dim=5),
+        lambda: layers.LatentCache(4, 2, batch=2),
+    ),
+    "differential": (
+        lambda: DifferentialAttention(W, 2, 1, depth=1, positions=Rotary(2)),
+        lambda: rg.KVCache(1, 4, batch=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("make, cache", CACHED.values(), ids=CACHED)
+def test_decoding_is_the_whole_prefill(make, cache):
+    """A prompt, then row by row over a cache: what the layer gives for all rows at once."""
+    layer, x = made(make)
+    held = cache()
+    with torch.no_grad():
+        steps = [layer(part, mask=rg.causal(), cache=held) for part in (x[:, :3], *x[:, 3:].split(1, 1))]
+        torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=rg.causal()))
+
+
+def test_positions_say_where_rows_stand():
+    """positions=… of packed documents turn rows as if each document stood alone."""
+    layer, x = made(LAYERS["grouped, rotary"][0])
+    packed = layer(x, mask=rg.causal() & rg.documents(lengths=[2, 4]), positions=torch.tensor([0, 1, 0, 1, 2, 3]))
+    apart = torch.cat([layer(part, mask=rg.causal()) for part in x.split([2, 4], 1)], 1)
+
+    torch.testing.assert_close(packed, apart)
+
+
+def test_a_memory_is_remembered():
+    """What `remember` made of a memory stands for it, bit for bit, and padding of the memory is a rule over keys."""
+    layer, x = made(MORE["to a memory"][0])
+    memory = torch.randn(2, 4, 3)
+    assert torch.equal(layer(x, layer.remember(memory)), layer(x, memory))
+    cut = torch.cat([layer(x[:1], memory[:1, :2]), layer(x[1:], memory[1:])])
+    torch.testing.assert_close(layer(x, memory, mask=rg.lengths([2, 4])), cut)
+
+
+def test_one_head_with_masks_of_its_shapes():
+    """(batch, 1, n) and (batch, n, n) masks and rules: output and weights of the plain formula; an empty row gives
+    0.
+    """
+    assert {name: tuple(value.shape) for name, value in SelfAttention(W, 4).named_parameters()} == {
+        "q.weight": (4, W),
+        "k.weight": (4, W),
+        "v.weight": (4, W),
+        "o.weight": (W, 4),
+    }
+    layer, x = made(lambda: SelfAttention(W, 4, 3), torch.float64)
+    padding = torch.arange(N) < torch.tensor([[4], [N]])
+    square = torch.rand(2, N, N) < 0.5
+    square[0, 2] = False
+    logits = layer.q(x) @ layer.k(x).mT / 2
+    for mask, allowed in (
+        (padding[:, None], padding[:, None]),
+        (square, square),
+        (rg.causal(), torch.ones(N, N).tril().bool()),
+    ):
+        weights = logits.masked_fill(~allowed, -math.inf).softmax(-1).nan_to_num(0)
+        out, found = layer(x, mask, return_weights=True)
+        torch.testing.assert_close(found, weights)
+        torch.testing.assert_close(out, layer.o(weights @ layer.v(x)))
+        assert torch.equal(layer(x, mask), out)
+    assert not square[0, 2].any() and (layer(x, square, return_weights=True)[1][0, 2] == 0).all()
+
+
+IMPOSSIBLE = {
+    "attention": (
+        lambda: Attention(10, 4, 3, dropout=1.0, sinks=-1, positions=3, score="softcap"),
+        [
+            "dropout is not a share",
+            "sinks is negative",
+            "heads do not divide d_model",
+            "kv_heads do not divide heads",
+            "positions is no kind of position",
+            "score is no expression",
+        ],
+    ),
+    "a parameter": (
+        lambda: Attention(8, 2, score=rg.score + rg.table(torch.zeros(2, requires_grad=True), "gift")[rg.head]),
+        ["the score reads a parameter that the layer would not own"],
+    ),
+    "one head": (lambda: SelfAttention(0, 2.5, True), ["d_model is too small", "d_k is not", "d_v is not"]),
+    "as torch's": (
+        lambda: MultiHeadAttention(10, 4, dropout=-1, kdim=0),
+        ["num_heads do not", "kdim is too small", "dropout is not"],
+    ),
+    "latent": (
+        lambda: LatentAttention(8, 2, kv_rank=0, head_dim=4, rope_dim=3, scale=math.nan),
+        ["kv_rank is too small", "rope_dim does not fall into pairs", "scale is not a number"],
+    ),
+    "differential": (
+        lambda: DifferentialAttention(6, 2, 3, depth=-1),
+        ["depth is negative", "heads do not divide d_model into halves", "kv_heads do not divide heads"],
+    ),
+    "rows": (
+        lambda: Attention(8, 2)(torch.zeros(5, 8), positions=torch.arange(5)),
+        ["x does not fit the layer", "the layer has no use for positions"],
+    ),
+    "no memory": (lambda: Attention(8, 2, memory_dim=5)(torch.zeros(1, 2, 8)), ["there is no memory"]),
+    "memory": (
+        lambda: Attention(8, 2, positions=Rotary(4))(
+            torch.zeros(1, 2, 8), torch.zeros(1, 2, 7), cache=rg.KVCache(2, 4)
+        ),
+        ["the memory does not fit", "a memory is not appended to a cache", "positions do not reach"],
+    ),
+    "cache": (
+        lambda: Attention(8, 2, dropout=0.1)(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4)),
+        ["dropout over a cache"],
+    ),
+    "mask": (
+        lambda: SelfAttention(8)(torch.zeros(2, 3, 8), torch.zeros(3, 2)),
+        ["the mask is of no known kind", "the mask does not fit"],
+    ),
+}
+
+
+@pytest.mark.parametrize("act, whats", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_all_reasons_at_once(act, whats):
+    """What cannot work is refused with every reason, each in three beats."""
+    with pytest.raises(rg.Refused) as caught:
+        act()
+    reasons = caught.value.reasons
+    assert len(reasons) == len(whats)
+    assert all(any(what in reason.what for reason in reasons) for what in whats)
+    assert all(reason.given and reason.expected and reason.mend for reason in reasons)

@@ -1,0 +1,475 @@
+"""Profile: operations as torch counts them, times that contain what was planted, memory that is really held, traces
+that open.
+"""
+
+import gc
+import gzip
+import json
+import math
+import re
+import runpy
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="profiles are of torch modules")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+import regard as rg  # noqa: E402
+import regard.torch  # noqa: E402
+from regard import Refused  # noqa: E402
+from regard.common import call_hooks as watch  # noqa: E402
+from regard.torch.observe import profiling  # noqa: E402
+from regard.torch.observe.profiling import profile  # noqa: E402
+from tests import ROOT  # noqa: E402
+
+ONCE = {"repeats": 1, "warmup": 1, "peak": 100.0}
+PLANTED = 0.15  # seconds: more than a busy machine takes from a call of microseconds
+
+
+class Rows(nn.Module):
+    """q, k and v by projections, and some attention."""
+
+    def __init__(self, attend, heads=2, depth=8):
+        super().__init__()
+        self.heads, self.depth, self.attend = heads, depth, attend
+        self.qkv = nn.Linear(heads * depth, 3 * heads * depth)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, self.depth).permute(2, 0, 3, 1, 4)
+        return self.attend(q, k, v).transpose(1, 2).reshape(x.shape)
+
+
+class Slow(torch.autograd.Function):
+    """The same numbers; the way back sleeps."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, d):
+        time.sleep(PLANTED)
+        return d
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """One thread of torch, so that times are of the work and not of waiting for a core."""
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def rows(n=6):
+    return torch.randn(2, n, 16)
+
+
+@pytest.mark.parametrize("attend", [F.scaled_dot_product_attention, rg.attention])
+def test_operations_are_those_that_torch_counts(attend):
+    """Of dense attention, torch's own counter counts as many operations, forward and back."""
+    q, k, v = (torch.randn(2, 3, n, 8, requires_grad=True) for n in (5, 7, 7))
+    with FlopCounterMode(display=False) as counter:
+        scores = q @ k.mT
+        again = counter.get_total_flops()
+        out = scores.softmax(-1) @ v
+    forward = counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        out.sum().backward()
+    back = again + counter.get_total_flops()  # no kernel keeps the scores
+    found = profile(Given(attend, q, k, v), (), backward=True, **ONCE)
+    assert (found.calls[0].flops, found.calls[0].backward_flops) == (forward, back)
+    assert found.flops == forward + back
+
+
+class Given(nn.Module):
+    """Attention of parameters."""
+
+    def __init__(self, attend, *tensors):
+        super().__init__()
+        self.attend, self.tensors = attend, nn.ParameterList(tensors)
+
+    def forward(self):
+        return self.attend(*self.tensors)
+
+
+def causal_mask(n):
+    return torch.ones(n, n, dtype=torch.bool).tril()
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, causal_mask(6)),
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, torch.zeros(6, 6).masked_fill(~causal_mask(6), -torch.inf)
+        ),
+        lambda q, k, v: (q @ k.mT).masked_fill(~causal_mask(6), -torch.inf).softmax(-1) @ v,
+        lambda q, k, v: rg.attention(q, k, v, mask=rg.causal()),
+        lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: j <= i),
+    ],
+)
+def test_only_allowed_pairs_are_counted(attend):
+    """A causal mask halves the operations, however it was said: 21 of 36 pairs, 2 · (D + E) each."""
+    (call,) = profile(Rows(attend), rows(), **ONCE).calls
+    assert call.dims == {"B": 2, "H": 2, "G": 2, "Q": 6, "K": 6, "D": 8, "E": 8}
+    assert call.flops == 2 * (8 + 8) * 2 * 2 * 21
+
+
+def test_the_kernel_that_ran_is_named():
+    """Engine and reason: regard's own choice, torch's choice among its kernels, and whether the matrix was built."""
+
+    def math_only(q, k, v):
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, k, v)
+
+    ways = {
+        "jit": rg.attention,
+        "reference": lambda q, k, v: rg.attention(q, k, v, engine="reference"),
+        "SDPA flash": F.scaled_dot_product_attention,
+        "SDPA math": math_only,
+        "written out": lambda q, k, v: (q @ k.mT).softmax(-1) @ v,
+    }
+    found = {engine: profile(Rows(attend), rows(64), **ONCE).calls[0] for engine, attend in ways.items()}
+    assert {engine: call.engine for engine, call in found.items()} == {engine: engine for engine in ways}
+    assert found["reference"].why == "asked for by name"
+    out, matrix = 2 * 2 * 64 * 8 * 4, 2 * 2 * 64 * 64 * 4
+    assert {engine: call.modelled >= out + matrix for engine, call in found.items()} == {
+        "jit": False,
+        "reference": True,
+        "SDPA flash": False,
+        "SDPA math": True,
+        "written out": True,
+    }
+
+
+def test_memory_is_what_was_held():
+    """What torch and NumPy held during a call: at least the output; a kernel that builds the matrix holds it, one that
+    streams not.
+    """
+
+    def math_only(q, k, v):
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, k, v)
+
+    n = 512
+    out, matrix = 2 * 2 * n * 8 * 4, 2 * 2 * n * n * 4
+    held = {}
+    for name, attend in {"math": math_only, "flash": F.scaled_dot_product_attention, "regard": rg.attention}.items():
+        held[name] = profile(Rows(attend), rows(n), **ONCE).calls[0].measured
+    assert all(size >= out for size in held.values())
+    assert held["math"] >= matrix and held["flash"] < matrix / 2 and held["regard"] < matrix / 2
+
+
+def test_times_contain_what_was_planted():
+    """A call that sleeps takes as long; another layer does not; the whole contains both."""
+
+    def sleepy(b, h, q, k):
+        time.sleep(PLANTED)
+        return k <= q
+
+    slow, fast = Rows(lambda q, k, v: rg.attention(q, k, v, mask=sleepy)), Rows(F.scaled_dot_product_attention)
+    found = profile(nn.Sequential(fast, slow), rows(), repeats=3, warmup=0, peak=100.0)
+    assert [call.layer for call in found.calls] == ["0", "1"]
+    assert found.calls[0].seconds < PLANTED <= found.calls[1].seconds
+    assert found.whole > PLANTED and found.seconds == sum(call.seconds for call in found.calls)
+    assert found.share == pytest.approx(found.seconds / found.whole)
+    assert [call.backward for call in found.calls] == [None, None]
+
+
+@pytest.mark.parametrize("place", ["before", "inside", "after"])
+def test_the_way_back_is_timed(place):
+    """Only steps of autograd that belong to the attention count, not those that lead to q or come from its output."""
+
+    def attend(q, k, v):
+        q = Slow.apply(q) if place == "before" else q
+        scores = q @ k.mT
+        out = (Slow.apply(scores) if place == "inside" else scores).softmax(-1) @ v
+        return Slow.apply(out) if place == "after" else out
+
+    (call,) = profile(Rows(attend), rows(), backward=True, **ONCE).calls
+    assert (call.backward >= PLANTED) == (place == "inside")
+    assert call.total == call.seconds + call.backward
+
+
+@pytest.mark.parametrize("attend", [F.scaled_dot_product_attention, rg.attention])
+def test_every_kernel_has_a_way_back(attend):
+    """The way back of a single kernel takes time, and its operations are counted."""
+    (call,) = profile(Rows(attend), rows(), backward=True, **ONCE).calls
+    assert 0 < call.backward < 1 and call.backward_flops == 2.5 * call.flops
+
+
+def test_share_of_peak():
+    """The share is the rate over the peak that was given, or else over what this machine was measured to reach."""
+    (call,) = profile(Rows(rg.attention), rows(), repeats=1, warmup=0, peak=2).calls
+    assert call.share == call.rate / 2e9 and call.rate == call.flops / call.seconds
+    (call,) = profile(Rows(rg.attention), rows(), repeats=1, warmup=0).calls
+    assert call.limit == profiling._machine().of("float32") > 0
+    assert profiling._machine().of("float64") == call.limit / 2
+
+
+def test_what_compiled_code_computes_is_listed_without_a_time():
+    """A call inside a compiled graph cannot be told apart: it is listed, without a time, and the notes say so."""
+    attend = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), backend="aot_eager")
+    found = profile(nn.Sequential(Rows(attend), Rows(rg.attention)), rows(), **ONCE)
+    assert [call.engine for call in found.calls] == ["SDPA flash", "jit"]
+    assert math.isnan(found.calls[0].seconds) and found.seconds == found.calls[1].seconds > 0
+    assert "a call without a time runs inside compiled code" in str(found)
+
+
+def test_recomputed_calls_are_calls():
+    """Under gradient checkpointing attention is computed again on the way back, and listed again."""
+    layer = Rows(rg.attention)
+    found = profile(Checkpointed(layer), rows(), backward=True, **ONCE)
+    assert [call.layer for call in found.calls] == ["layer", "layer"]
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return checkpoint(self.layer, x, use_reentrant=False)
+
+
+def test_a_cache_is_made_anew_for_every_run():
+    """Inputs that the model changes are given as a function; every run then makes the same calls."""
+
+    def step(cache, x):
+        cache.append(x, x)
+        return cache.attend(x, mask=rg.causal())
+
+    found = profile(
+        step, lambda: (rg.KVCache(heads=2, depth=8), torch.randn(1, 2, 5, 8)), repeats=2, warmup=1, peak=1.0
+    )
+    assert [(call.kind, call.dims["K"], call.flops) for call in found.calls] == [
+        ("regard.KVCache.attend", 5, 2 * 16 * 2 * 15)
+    ]
+
+
+def test_a_profile_holds_no_tensor_of_the_model():
+    """Of tensors their layouts are kept; those themselves go with the run."""
+    held = []
+
+    def attend(q, k, v):
+        held.extend(map(weakref.ref, (q, k, v)))
+        return rg.attention(q, k, v, mask=torch.ones(6, 6, dtype=torch.bool).tril())
+
+    found = profile(Rows(attend), rows(), **ONCE)
+    gc.collect()
+    assert [call.q.shape for call in found.calls] == [(2, 2, 6, 8)]
+    assert len(held) > 3 and {tensor() for tensor in held} == {None}
+
+
+def test_other_threads_are_not_watched():
+    """What another thread computes meanwhile is none of the model's."""
+    q = torch.randn(2, 6, 8)
+
+    def attend(q, k, v):
+        other = threading.Thread(target=rg.attention, args=(q.detach(), k.detach(), v.detach()))
+        other.start()
+        other.join()
+        return rg.attention(q, k, v)
+
+    assert len(profile(attend, (q, q, q), **ONCE).calls) == 1
+
+
+# The text and the timeline --------------------------------------------------------------------------------------------
+
+
+def test_the_text():
+    """The table names layer, engine, sizes, times and shares; a model without attention is told so."""
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
+    found = profile(encoder, rows(), **ONCE)
+    lines = str(found).splitlines()
+    assert re.fullmatch(
+        r"TransformerEncoder: [\d.]+ [µm]s a run forward \([\d.]+ [µm]s watched\), median of 1; \d+ threads of torch",
+        lines[0],
+    )
+    heading = " ".join(lines[2].split())
+    assert heading == "# layer engine q · keys dtype time GFLOP GFLOP/s of peak memory modelled of the run"
+    assert lines[4].split()[:8] == ["0", "layers.0.self_attn", "SDPA", "flash", "2×2×6×8", "·", "2×6", "float32"]
+    assert any(line.split()[:2] == ["2", "all"] for line in lines)
+    assert "SDPA flash: the kernel that torch chose" in lines and "torch's fused path" in lines[-1]
+    assert "<pre" in found._repr_html_() and "layers.1.self_attn" in found._repr_html_()
+    assert "no attention call was seen" in str(profile(nn.Linear(16, 16), rows(), **ONCE))
+
+
+def test_a_long_table_lists_the_longest_calls():
+    """Of many calls those that take longest are listed; the sums are of all."""
+    found = profile(lambda x: [F.scaled_dot_product_attention(x, x, x) for _ in range(50)], rows(), **ONCE)
+    text = str(found)
+    assert re.search("\\n *50 +all ", text) and "10 calls that took less time are not listed" in text
+    assert len(re.findall("SDPA math +1×2", text)) == 40
+    assert found.flops == 50 * found.calls[0].flops
+
+
+def test_the_trace_holds_layers_and_calls(tmp_path):
+    """Every layer and call is a named range of the Chrome trace: a call lies within its layer, and all within the
+    run.
+    """
+    model = nn.Sequential(Rows(F.scaled_dot_product_attention), Rows(rg.attention))
+    begin = time.perf_counter()
+    found = profile(model, rows(), **ONCE)
+    took = 1e6 * (time.perf_counter() - begin)
+    events = json.loads(found.save(tmp_path / "trace.json").read_text())["traceEvents"]
+    ranges = {event["name"]: event for event in events if event.get("cat") == "user_annotation"}
+    assert ranges.keys() >= {"Sequential", "0", "1", "0.qkv", "0: torch SDPA #0", "1: regard.attention #1"}
+
+    def within(name, other):
+        a, b = ranges[name], ranges[other]
+        return b["ts"] <= a["ts"] and a["ts"] + a["dur"] <= b["ts"] + b["dur"]
+
+    assert within("0: torch SDPA #0", "0") and within("1: regard.attention #1", "1") and within("1", "Sequential")
+    assert not within("1: regard.attention #1", "0")
+    assert all(0 < event["dur"] < took for event in ranges.values())
+    assert found.timeline.events == events
+    packed = found.save(tmp_path / "trace.json.gz").read_bytes()
+    assert json.loads(gzip.decompress(packed))["traceEvents"] == events
+
+
+def test_tensorboard_finds_its_file(tmp_path):
+    """The name is <worker>.<time>.pt.trace.json in a new folder: what torch's own handler writes."""
+    found = profile(Rows(F.scaled_dot_product_attention), rows(), **ONCE)
+    file = found.tensorboard(tmp_path / "logs" / "run", worker="machine-1")
+    assert re.fullmatch(r"machine-1\.\d+\.pt\.trace\.json", file.name) and file.parent == tmp_path / "logs" / "run"
+    with torch.profiler.profile(on_trace_ready=torch.profiler.tensorboard_trace_handler(str(tmp_path), "machine-1")):
+        rows().sum()
+    (theirs,) = tmp_path.glob("*.json")
+    assert re.sub(r"\d{5,}", "n", theirs.name) == re.sub(r"\d{5,}", "n", file.name)
+    assert (
+        json.loads(file.read_text()).keys() >= {"traceEvents", "schemaVersion"} & json.loads(theirs.read_text()).keys()
+    )
+
+
+def test_what_cannot_be_saved(tmp_path):
+    """A folder that is not there, a worker without a name, a file in place of a folder; what stood there stays."""
+    found = profile(Rows(F.scaled_dot_product_attention), rows(), **ONCE)
+    with pytest.raises(Refused, match=r"the trace cannot be written there\n  given     '.*nowhere/trace\.json'"):
+        found.save(tmp_path / "nowhere" / "trace.json")
+    with pytest.raises(Refused, match="no name of a worker"):
+        found.tensorboard(tmp_path, worker="a/b")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(Refused, match="the logs need a folder"):
+        found.tensorboard(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# Ranges of any torch profile ------------------------------------------------------------------------------------------
+
+
+def test_any_torch_profile_shows_regards_calls():
+    """Under torch.profiler every call of regard is a range with the sizes of q, k and v, without anybody asking for
+    it.
+    """
+    q, k = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 9, 8)
+    cache = rg.KVCache(heads=2, depth=8, batch=2)
+    cache.append(k, k)
+    with torch.profiler.profile() as profiler:
+        rg.attention(q, k, k)
+        rg.attention(q=q, k=k, v=k, mask=rg.causal())
+        cache.attend(q, query_start=0)
+    names = [event.name for event in profiler.events() if event.name.startswith("regard")]
+    assert names == ["regard.attention (2, 4, 6, 8) (2, 2, 9, 8) (2, 2, 9, 8)"] * 2 + [
+        "regard.KVCache.attend (2, 4, 6, 8)"
+    ]
+
+
+def test_ranges_cost_nothing_without_a_profiler():
+    """Where nobody watches, a call costs less than a microsecond more."""
+
+    def plain(*args, **kwargs):
+        return None
+
+    def seconds(function) -> float:
+        begin = time.process_time()
+        for _ in range(20_000):
+            function(1, 2, 3, mask=None)
+        return (time.process_time() - begin) / 20_000
+
+    told = watch.watched("plain")(plain)
+    assert min(seconds(told) for _ in range(5)) - min(seconds(plain) for _ in range(5)) < 1e-6
+
+
+# The model ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_is_left_as_it_was():
+    """Gradients that were there, buffers, random numbers and hooks are as before."""
+    model = nn.Sequential(nn.BatchNorm1d(6), Rows(rg.attention), nn.Dropout(0.5)).train()
+    x, before = rows(), torch.get_rng_state()
+    model[1].qkv.weight.grad = torch.ones_like(model[1].qkv.weight)
+    mean = model[0].running_mean.clone()
+    profile(model, x, backward=True, **ONCE)
+    assert torch.equal(torch.get_rng_state(), before) and torch.equal(model[0].running_mean, mean)
+    assert bool((model[1].qkv.weight.grad == 1).all()) and model[0].weight.grad is None
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+    assert watch.watchers == []
+
+
+def test_an_error_of_the_model_is_its_own():
+    """What the model raises arrives as it is, and nothing stays behind."""
+    model = Rows(rg.attention)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        profile(model, torch.randn(2, 6, 15), **ONCE)
+    assert watch.watchers == [] and not model._forward_hooks
+
+
+def test_what_cannot_be_profiled():
+    """No model, no runs, no speed, a compiled model, no way back: refused, all reasons at once."""
+    with pytest.raises(Refused) as caught:
+        profile(3, rows(), repeats=0, warmup=-1, peak=math.nan)
+    assert [reason.what for reason in caught.value.reasons] == [
+        "no model",
+        "repeats is no number of runs",
+        "warmup is no number of runs",
+        "peak is no speed",
+    ]
+    with pytest.raises(Refused, match="a compiled model hides its calls\n  given     OptimizedModule"):
+        profile(torch.compile(Rows(rg.attention)), rows())
+    with pytest.raises(Refused, match="there is no way back"):
+        profile(Rows(rg.attention).requires_grad_(False), rows(), backward=True, **ONCE)
+
+
+def test_arrays():
+    """A function of NumPy arrays is profiled too."""
+    q = np.zeros((2, 5, 8), np.float32)
+    (call,) = profile(rg.attention, (q, q, q), **ONCE).calls
+    assert (call.engine, call.dtype, call.dims["Q"]) == ("jit", "float32", 5)
+
+
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
+    """The example writes timelines that hold its model's layers, and finds the faults that it plants."""
+    pytest.importorskip("transformers", reason="its model comes from transformers")
+    monkeypatch.setattr(sys, "argv", ["profiling.py", str(tmp_path)])
+    runpy.run_path(str(ROOT / "examples" / "profiling.py"))
+    for name, kind in (("sdpa", "torch SDPA"), ("regard", "regard, for transformers")):
+        events = json.loads((tmp_path / f"{name}.json").read_text())["traceEvents"]
+        assert f"model.layers.1.self_attn: {kind} #1" in {event["name"] for event in events}
+    printed = capsys.readouterr().out
+    assert "model.layers.1.mlp.up_proj.weight holds NaN in 1 of 32,768 numbers, first at [7, 3]" in printed
+    assert "the mask array does not fit\n  given     (6, 7)" in printed
+
+
+def test_a_compiled_call_shows_under_the_operators_name():
+    """Inside a compiled graph a call is one operator of torch's trace."""
+    attend = torch.compile(
+        lambda q: regard.torch.attention(q, q, q, mask=rg.causal()), fullgraph=True, backend="aot_eager"
+    )
+    q = torch.randn(1, 2, 8, 16)
+    attend(q)
+    with torch.profiler.profile() as profiler:
+        attend(q)
+    assert "regard::attention" in {event.name for event in profiler.events()}

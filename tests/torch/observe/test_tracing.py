@@ -1,0 +1,551 @@
+"""Trace: every attention call is listed as torch itself lays it out, and planted faults are found where they were
+planted.
+"""
+
+import contextlib
+import gc
+import re
+import weakref
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="traces are of torch modules")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import regard as rg  # noqa: E402
+from regard import Refused, key, query  # noqa: E402
+from regard.engines.dispatch import solve  # noqa: E402
+from regard.torch.observe.describe import problem_of  # noqa: E402
+from regard.torch.observe.observer import Observer  # noqa: E402
+from regard.torch.observe.tracing import trace  # noqa: E402
+
+B, N, WIDE, H = 2, 5, 16, 4
+
+
+class Heads(nn.Module):
+    """Attention by hand, with places to plant faults: `turn` splits heads, `attend` is the attention."""
+
+    def __init__(self, attend, turn=None):
+        super().__init__()
+        self.num_heads = H
+        self.q, self.k, self.v = (nn.Linear(WIDE, WIDE) for _ in range(3))
+        self.attend = attend
+        self.turn = turn or (lambda x: x.view(B, -1, H, WIDE // H).transpose(1, 2))
+
+    def forward(self, x, **rules):
+        return (
+            self.attend(self.turn(self.q(x)), self.turn(self.k(x)), self.turn(self.v(x)), **rules)
+            .transpose(1, 2)
+            .reshape(x.shape)
+        )
+
+
+class Two(nn.Module):
+    """Two layers, of which the second may be faulty."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.layers = nn.ModuleList([first, second])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def written_out(q, k, v):
+    return (q @ k.mT / 2).softmax(-1) @ v
+
+
+WAYS = {
+    "torch SDPA": F.scaled_dot_product_attention,
+    "regard.attention": rg.attention,
+    "softmax(q kᵀ) v, written out": written_out,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def rows():
+    return torch.randn(B, N, WIDE)
+
+
+def encoder(layers=2):
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDE, H, 32, batch_first=True), layers).eval()
+
+
+def llama(implementation: str):
+    T = pytest.importorskip("transformers", reason="the model comes from transformers")
+    from regard.torch.hf import attention as hf
+
+    hf.register()
+    config = T.LlamaConfig(
+        vocab_size=64,
+        hidden_size=WIDE,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=H,
+        num_key_value_heads=2,
+    )
+    model = T.LlamaForCausalLM(config).eval()
+    model.set_attn_implementation(implementation)
+    return model
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_a_call_is_listed_as_it_was_made(kind):
+    """Sizes, dtypes and strides are those of the tensors that the function was given and gave, whichever function it
+    is.
+    """
+    given = []
+
+    def attend(q, k, v):
+        given.append((q, k, v, WAYS[kind](q, k, v)))
+        return given[-1][-1]
+
+    found = trace(Two(Heads(attend), Heads(attend).double().float()), rows())
+
+    assert [call.layer for call in found.calls] == ["layers.0", "layers.1"]
+    assert [call.kind for call in found.calls] == [kind, kind]
+    for call, tensors in zip(found.calls, given, strict=True):
+        for layout, tensor in zip((call.q, call.k, call.v, call.out), tensors, strict=True):
+            assert (layout.shape, layout.strides) == (tuple(tensor.shape), tensor.stride())
+            assert layout.dtype == "float32"
+    assert found.findings == ()
+
+
+def test_the_text():
+    """Alike calls stand in one block, which names the first and the last; the verdict comes first."""
+    assert (
+        str(trace(encoder(3), (rows(), nn.Transformer.generate_square_subsequent_mask(N))))
+        == """\
+TransformerEncoder: 3 attention calls
+shapes fit, all numbers are finite, every row attends something
+
+0   layers.0.self_attn … layers.2.self_attn, 3 calls alike: torch SDPA
+    q      (2, 4, 5, 4) float32, strides (16, 4, 32, 1)
+    k      (2, 4, 5, 4) float32, strides (16, 4, 32, 1)
+    v      (2, 4, 5, 4) float32, strides (16, 4, 32, 1)
+    mask   key <= query, over (2, 4, 5, 5)
+    scores 0.5 · q·k, over (2, 4, 5, 5)
+    out    (2, 4, 5, 4) float32, strides (16, 4, 32, 1)"""
+    )
+
+
+def test_multihead_attention_with_weights():
+    """nn.MultiheadAttention that returns its weights makes no call of SDPA; it is seen all the same."""
+    found = trace(nn.MultiheadAttention(WIDE, H, batch_first=True), (rows(), rows(), rows()))
+    assert [(call.kind, call.q.shape, call.scores) for call in found.calls] == [
+        (
+            "softmax(q kᵀ) v, written out",
+            (B * H, N, WIDE // H),
+            f"({B * H}, {N}, {N}) float32, strides ({N * N}, {N}, 1)",
+        )
+    ]
+
+
+@pytest.mark.parametrize("formula", ["bhqd,bhkd->bhqk|bhqk,bhkd->bhqd", "bqhd,bkhd->bhqk|bhqk,bkhd->bqhd"])
+def test_attention_in_einsum(formula):
+    """Attention written with einsum is seen, whatever the order of its axes."""
+    scores, values = formula.split("|")
+    found = trace(lambda x: torch.einsum(values, torch.einsum(scores, x, x).softmax(-1), x), torch.randn(2, 3, 3, 8))
+    assert [call.q.shape for call in found.calls] == [(2, 3, 3, 8)]
+
+
+def test_heads_in_the_batch():
+    """Products over batch · heads, and a softmax over batch and heads apart, as in BLOOM, with an added bias in the
+    product.
+    """
+    T = pytest.importorskip("transformers", reason="the model comes from transformers")
+    model = T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=WIDE, n_layer=2, n_head=H)).eval()
+    found = trace(model, torch.arange(6)[None])
+    assert [(call.q.shape, call.v.shape) for call in found.calls] == [((H, 6, 4), (H, 6, 4))] * 2
+    assert found.findings == () and "not attended" in found.calls[0].mask
+
+
+def test_other_products_are_no_attention():
+    """A product without a softmax (linear attention), a softmax without a product after it (a classifier): no attention
+    call.
+    """
+    x = rows()
+    assert trace(lambda x: (x @ x.mT) @ x, x).calls == ()
+    found = trace(nn.Sequential(nn.Linear(WIDE, 3), nn.Softmax(-1)), x)
+    assert found.calls == () and "no attention call" in str(found)
+
+
+def test_regards_own_cache():
+    """A cache's keys have no layout of their own; its rows and rules are told, with the lengths of the sequences."""
+    cache = rg.KVCache(heads=2, depth=8, batch=B, window=4)
+
+    def steps(x):
+        cache.append(x, x)
+        cache.attend(x, mask=rg.causal())
+        cache.append(x[:, :, :1], x[:, :, :1])
+        return cache.attend(x[:, :, :1])
+
+    found = trace(steps, torch.randn(B, 2, N, 8))
+    assert [(call.kind, call.q.shape, call.k) for call in found.calls] == [
+        ("regard.KVCache.attend", (B, 2, N, 8), None),
+        ("regard.KVCache.attend", (B, 2, 1, 8), None),
+    ]
+    assert [call.scores for call in found.calls] == [
+        f"0.353553 · q·k, over ({B}, 2, {N}, {N})",
+        f"0.353553 · q·k, over ({B}, 2, 1, {N + 1})",
+    ]
+    assert "query - key < 4" in found.calls[1].mask
+
+
+def test_flex_attention_of_a_model():
+    """FlexAttention is seen, compiled or not, and its rules are read as expressions, with what they captured."""
+    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
+    document, slope = torch.arange(128) // 40, torch.tensor([0.5, 0.25])
+    block = flex.create_block_mask(
+        lambda b, h, q, kv: (document[q] == document[kv]) & (q >= kv), None, None, 128, 128, device="cpu"
+    )
+    compiled = torch.compile(flex.flex_attention)
+
+    def attend(q):
+        return compiled(q, q, q, block_mask=block, score_mod=lambda s, b, h, q, kv: s + slope[h] * (kv - q))
+
+    q = torch.randn(1, 2, 128, 16)
+    (call,) = trace(attend, q).calls
+    assert (call.kind, call.k.shape, call.out.shape) == ("FlexAttention", (1, 2, 128, 16), (1, 2, 128, 16))
+    assert call.mask == "(table[query] == table[key]) & (query >= key), over (1, 2, 128, 128)"
+    with torch.compiler.set_stance("force_eager"):
+        assert solved(attend, q) == ["FlexAttention"]
+
+
+class Solver(Observer):
+    """Solves every call once more, as the problem that it was described as."""
+
+    def called(self, seen):
+        out, _ = solve(problem_of(seen), "reference")
+        np.testing.assert_allclose(out.reshape(seen.out.shape), seen.out.detach().numpy(), rtol=0, atol=1e-5)
+
+
+def solved(attend, *given) -> list[str]:
+    """The kinds of the calls, each of which was solved once more."""
+    observer = Solver(attend, describing=True)
+    with torch.no_grad(), observer.watching():
+        attend(*given)
+    return [seen.kind for seen in observer.seen]
+
+
+TRUE = torch.ones(N, N + 2, dtype=torch.bool)
+SAID = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "booleans": {"attn_mask": TRUE.tril()},
+    "booleans per entry and head": {
+        "attn_mask": torch.rand(B, H, N, N + 2, generator=torch.Generator().manual_seed(1)) > 0.4
+    },
+    "floats": {"attn_mask": torch.linspace(-3, 3, N * (N + 2)).view(1, 1, N, N + 2)},
+    "floats that mask": {"attn_mask": torch.zeros(N, N + 2).masked_fill(~TRUE.tril(), -torch.inf)},
+    "the smallest number": {
+        "attn_mask": torch.ones(N, N + 2).masked_fill(~TRUE.tril(), torch.finfo(torch.float32).min)
+    },
+    "scale": {"scale": 0.1},
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+@pytest.mark.parametrize("groups", [H, 2])
+def test_torchs_words_are_understood(said, groups):
+    """The problem that a call of SDPA is described as has the output that SDPA gave: masks, bias, scale, grouped
+    heads.
+    """
+    q, k, v = (torch.randn(B, heads, rows, 8) for heads, rows in ((H, N), (groups, N + 2), (groups, N + 2)))
+    assert solved(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=groups != H, **said)) == ["torch SDPA"]
+
+
+def test_regards_words_are_kept():
+    """So has the problem of a call of regard, with rules, sinks, a start and dropout."""
+    q, k = torch.randn(B, H, N, 8), torch.randn(B, 2, N, 8)
+    rules = {
+        "mask": rg.causal(),
+        "score": rg.softcap(2.0),
+        "scale": 0.3,
+        "query_start": 1,
+        "sinks": torch.ones(H),
+        "dropout": 0.5,
+        "seed": 7,
+    }
+    assert solved(lambda: rg.attention(q, k, k, **rules)) == ["regard.attention"]
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+def test_nan_in_a_weight():
+    """The first function whose output holds NaN is named with its layer, and the parameter that brought it in."""
+    model = encoder()
+    with torch.no_grad():
+        model.layers[1].linear1.weight[3, 5] = torch.nan
+    found = trace(model, rows()).first("number")
+    assert (found.call, found.layer) == (None, "layers.1.linear1")
+    assert found.text == (
+        "the output of linear holds NaN in 10 of 320 numbers, first at [0, 0, 3]; "
+        "layers.1.linear1.weight holds NaN in 1 of 512 numbers, first at [3, 5]"
+    )
+
+
+@pytest.mark.parametrize("implementation", ["regard", "sdpa", "eager"])
+def test_nan_in_a_llama(implementation):
+    """The same on a transformers model, on regard or not; the attention that got the NaN says that it was given it."""
+    model = llama(implementation)
+    with torch.no_grad():
+        model.model.layers[1].self_attn.q_proj.weight[0, 0] = torch.nan
+    found = trace(model, {"input_ids": torch.arange(12).view(2, 6)})
+    assert found.first("number").layer == "model.layers.1.self_attn.q_proj"
+    assert "model.layers.1.self_attn.q_proj.weight holds NaN in 1 of 256 numbers" in found.first("number").text
+    inside = [finding for finding in found.findings if finding.call is not None]
+    assert [(finding.call, finding.layer) for finding in inside] == [(1, "model.layers.1.self_attn")]
+    assert re.fullmatch(r"q already holds NaN in (24|12) of 192 numbers, first at \[0, 0, 0, 0\]", inside[0].text)
+
+
+def test_nan_in_the_input():
+    """What the model was given is none of its own."""
+    x = rows()
+    x[1, 2, 3] = torch.inf
+    found = trace(encoder(), {"src": x}).first("number")
+    assert found.text == "the input 'src' already holds infinity in 1 of 160 numbers, first at [1, 2, 3]"
+
+
+def test_nan_in_a_score():
+    """A table that the score reads is named."""
+    bias = torch.zeros(N)
+    bias[2] = torch.nan
+    layer = Heads(lambda q, k, v: rg.attention(q, k, v, score=rg.score + rg.table(bias, "bias")[key]))
+    assert (
+        trace(layer, rows()).first("number").text
+        == "the score's table 'bias' already holds NaN in 1 of 5 numbers, first at [2]"
+    )
+
+
+def test_scores_that_overflow():
+    """Scores beyond the range of float16 become infinite although q and k are finite: the scores are named."""
+    x = torch.full((1, 1, 3, 64), 60.0).half()
+    found = trace(lambda q: (q @ q.mT).softmax(-1) @ q, x)
+    assert found.first("number").text.startswith("the output of matmul holds infinity in 9 of 9 numbers")
+    assert [finding.text for finding in found.findings if finding.call == 0] == [
+        (
+            "the scores hold infinity in 9 of 9 numbers, first at [0, 0, 0, 0], of q and k that are finite: they "
+            "leave the range of float16"
+        ),
+        "the output holds NaN in 192 of 192 numbers, first at [0, 0, 0, 0], though q, k and v are finite",
+    ]
+
+
+def test_masks_are_no_infinities():
+    """−infinity in an added mask is meant; it is no finding."""
+    mask = torch.zeros(N, N).masked_fill(~torch.ones(N, N).tril().bool(), -torch.inf)
+    assert trace(Heads(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask + 0)), rows()).findings == ()
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["torch SDPA", "regard.attention"])
+def test_rows_without_keys(kind):
+    """A row that the mask leaves no key is counted and placed, in regard and in torch."""
+    mask = torch.ones(N, N, dtype=torch.bool)
+    mask[3] = False
+    attend = {
+        "torch SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask),
+        "regard.attention": lambda q, k, v: rg.attention(q, k, v, mask=mask),
+    }[kind]
+    found = trace(Two(Heads(attend), Heads(attend)), rows())
+    assert found.first("row").text == (
+        f"row 3 of batch entry 0, head 0, the first of {B * H} of {B * H * N} rows, attends nothing: the "
+        "mask allows no key"
+    )
+    assert "the first row that attends nothing: call 0, layers.0: row 3" in str(found) and "(and 1 more below)" in str(
+        found
+    )
+
+
+def test_padding_of_a_llama():
+    """Left padding leaves its own rows nothing: the same rows are found on regard, on SDPA and in eager code."""
+    mask = torch.ones(2, 6, dtype=torch.long)
+    mask[1, :2] = 0
+    texts = {
+        implementation: trace(llama(implementation), {"input_ids": torch.arange(12).view(2, 6), "attention_mask": mask})
+        .first("row")
+        .text
+        for implementation in ("regard", "sdpa", "eager")
+    }
+    assert set(texts.values()) == {
+        "row 0 of batch entry 1, head 0, the first of 8 of 48 rows, attends nothing: the mask allows no key"
+    }
+
+
+def test_a_score_that_swallows():
+    """A score of −infinity on every allowed key is told apart from a mask that allows none."""
+    rule = rg.where(query >= 3, -np.inf, rg.score)
+    found = trace(Heads(lambda q, k, v: rg.attention(q, k, v, mask=rg.causal(), score=rule)), rows())
+    assert [finding.text for finding in found.findings] == [
+        f"row 3 of batch entry 0, head 0, the first of {2 * B * H} of {B * H * N} rows, attends nothing: "
+        "its score is −infinity for every key that the mask allows"
+    ]
+
+
+# Shapes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_heads_and_rows_changed_places():
+    """A head axis that was not transposed runs without an error, over the wrong axis; the layer's own head count
+    tells.
+    """
+    faulty = Heads(F.scaled_dot_product_attention, lambda x: x.view(B, N, H, WIDE // H))
+    found = trace(Two(Heads(F.scaled_dot_product_attention), faulty), rows())
+    assert (found.first("shape").call, found.first("shape").layer) == (1, "layers.1")
+    assert "q (2, 5, 4, 4) has 5 heads and 4 rows, and the layer 4 heads" in found.first("shape").text
+
+
+@pytest.mark.parametrize("kind", ["torch SDPA", "regard.attention"])
+def test_a_shape_that_stops_the_model(kind):
+    """The refusal names the call and its layer in three beats, with what the last good call had; the error is its
+    cause.
+    """
+    faulty = Heads(lambda q, k, v: WAYS[kind](q, k.transpose(1, 2), v))
+    with pytest.raises(Refused) as caught:
+        trace(Two(Heads(WAYS[kind]), faulty), rows())
+    text = str(caught.value)
+    assert text.startswith(
+        f"regard.torch.trace: call 1 in layers.1 ({kind}): k and v differ in rows\n  given     q (2, 4, 5, 4), "
+        "k (2, 5, 4, 4), v (2, 4, 5, 4)\n  expected  one value row per key row\n  to mend   check axis -2; "
+        "the layout is (batch, heads, rows, depth); call 0 in layers.0 had q (2, 4, 5, 4), k (2, 4, 5, 4), "
+        "v (2, 4, 5, 4)"
+    )
+    assert isinstance(caught.value.__cause__, Refused if kind == "regard.attention" else RuntimeError)
+    (note,) = caught.value.__notes__
+    assert "the first wrong shape: call 1, layers.1: k and v differ in rows" in note
+    assert "1   layers.1" in note and "k      (2, 5, 4, 4) float32, strides (80, 16, 4, 1)" in note
+
+
+def test_a_mask_that_does_not_fit():
+    """A mask of the wrong sizes is named with the sizes it should broadcast to."""
+    mask = torch.ones(N, N + 1, dtype=torch.bool)
+    with pytest.raises(
+        Refused,
+        match=r"call 0 in Heads \(torch SDPA\): the mask array does not fit\n  given     \(5, 6\)\n"
+        r"  expected  something that broadcasts to \(B, H, Q, K\) = \(2, 4, 5, 5\)",
+    ):
+        trace(Heads(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask)), rows())
+
+
+def test_a_mask_that_torchs_layer_refuses():
+    """What a layer of torch refuses before its attention is named with the layer and what it was working on."""
+    with pytest.raises(Refused) as caught:
+        trace(encoder(), (rows(), torch.zeros(4, 5)))
+    reason = caught.value.reasons[0]
+    assert reason.what == "layers.0.self_attn stopped with RuntimeError"
+    assert "query (5, 2, 16)" in reason.given and "attn_mask (4, 5)" in reason.given
+    assert "should be (5, 5)" in reason.expected
+
+
+def test_a_layer_that_does_not_fit():
+    """Outside of attention, the function of torch is named with the sizes of its arguments and the parameter's path."""
+    model = encoder()
+    model.layers[1].linear2 = nn.Linear(31, WIDE)
+    with pytest.raises(Refused) as caught:
+        trace(model, rows())
+    assert caught.value.reasons[0].what == "linear stopped in layers.1.linear2"
+    assert caught.value.reasons[0].given == "(2, 5, 32), layers.1.linear2.weight (16, 31), layers.1.linear2.bias (16,)"
+    assert "call 1 in layers.1.self_attn had q (2, 4, 5, 4)" in caught.value.reasons[0].mend
+
+
+def test_an_error_that_the_model_catches_is_no_fault():
+    """A model may try a function that fails and go on."""
+    attend = F.scaled_dot_product_attention
+
+    def careful(q, k, v):
+        try:
+            return attend(q, k[..., :1], v)
+        except RuntimeError:
+            return attend(q, k, v)
+
+    found = trace(Heads(careful), rows())
+    assert [call.out is None for call in found.calls] == [True, False]
+
+
+def test_what_cannot_be_traced():
+    """No model, and inputs that no model takes, are refused in three beats."""
+    with pytest.raises(Refused, match="no model\n  given     int\n  expected  a torch module, or a function"):
+        trace(3, rows())
+    with pytest.raises(Refused, match="inputs that no model takes\n  given     int"):
+        trace(encoder(), 3)
+
+
+# The model ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_is_left_as_it_was():
+    """After a trace, hooks, buffers and random numbers are as before, and the model gives the same bits."""
+    model = nn.Sequential(nn.BatchNorm1d(N), encoder(1), nn.Dropout(0.5)).train()
+    x, before = rows(), torch.get_rng_state()
+    mean = model[0].running_mean.clone()
+    for _ in range(2):
+        trace(model, x)
+    assert torch.equal(torch.get_rng_state(), before) and torch.equal(model[0].running_mean, mean)
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+    with pytest.raises(Refused):
+        trace(model, x[..., :3])
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_trace_holds_no_tensor_of_the_model():
+    """Of tensors their layouts are kept; those themselves go with the run, also where a call failed."""
+    held = []
+
+    def attend(q, k, v):
+        held.extend(map(weakref.ref, (q, k, v)))
+        with contextlib.suppress(RuntimeError):
+            F.scaled_dot_product_attention(q, k[..., :1], v)
+        return (q @ k.mT).softmax(-1) @ v
+
+    found = trace(Heads(attend), rows())
+    gc.collect()
+    assert [call.q.shape for call in found.calls] == [(B, H, N, WIDE // H)] * 2
+    assert [tensor() for tensor in held] == [None] * 3
+
+
+def test_compiled_models_are_traced():
+    """A compiled model is run as it was written."""
+    found = trace(torch.compile(encoder(1)), rows())
+    assert [call.kind for call in found.calls] == ["torch SDPA"]
+
+
+def test_a_method_of_a_model():
+    """A method is a run of its module: the layers of `model.generate` have their names, and every token its calls."""
+    found = trace(
+        llama("regard").generate, {"input_ids": torch.arange(4)[None], "max_new_tokens": 3, "do_sample": False}
+    )
+    assert [(call.layer[-11:], call.q.shape[2], call.k.shape[2]) for call in found.calls[::2]] == [
+        ("0.self_attn", 4, 4),
+        ("0.self_attn", 1, 5),
+        ("0.self_attn", 1, 6),
+    ]
+
+
+def test_gradients_are_not_asked_for():
+    """The model runs without a graph, and parameters get no gradient."""
+    asked = []
+
+    def attend(q, k, v):
+        asked.append(torch.is_grad_enabled())
+        return F.scaled_dot_product_attention(q, k, v)
+
+    model = Heads(attend).train()
+    trace(model, rows())
+    assert asked == [False] and all(parameter.grad is None for parameter in model.parameters())

@@ -1,0 +1,568 @@
+"""Positions equal their formulas and transformers' numbers, and mean what they say: distances, not places."""
+
+import copy
+import math
+import pickle
+import runpy
+from functools import partial
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import regard as rg  # noqa: E402
+from regard.language.expr import score as the_score  # noqa: E402
+from regard.torch import attention  # noqa: E402
+from regard.torch.layers import Attention  # noqa: E402
+from regard.torch.positions import (  # noqa: E402
+    NTK,
+    ALiBi,
+    Buckets,
+    DynamicNTK,
+    Learned,
+    Linear,
+    Llama3,
+    LongRoPE,
+    Position,
+    Relative,
+    Rotary,
+    Sinusoidal,
+    YaRN,
+)
+from tests import ROOT  # noqa: E402
+
+DEPTH, TRAINED = 16, 64
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+# ---- added to the tokens ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d_model", [1, 7, 8])
+def test_sinusoidal_positions_are_those_of_the_paper(d_model):
+    """Component 2i is the sine, 2i + 1 the cosine of p / 10000^(2i/d), at near and far positions."""
+    places = [0, 1, 50, 1_000_003]
+    formula = [
+        [(math.cos if c % 2 else math.sin)(p / 10000 ** (2 * (c // 2) / d_model)) for c in range(d_model)]
+        for p in places
+    ]
+
+    ours = Sinusoidal(d_model).embed(torch.zeros(1, 4, d_model, dtype=torch.float64), torch.tensor(places))
+
+    assert np.allclose(ours[0].numpy(), formula, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [Sinusoidal(8), Learned(20, 8)], ids=["sinusoidal", "learned"])
+def test_positions_are_added_to_the_tokens_of_each_entry(kind):
+    """Entries of a batch that stand elsewhere get what they would get alone."""
+    x, places = normal(2, 3, 8), torch.tensor([[0, 1, 2], [7, 7, 0]])
+    alone = torch.cat([kind.embed(x[b : b + 1], places[b]) for b in range(2)])
+
+    assert torch.equal(kind.embed(x, places), alone)
+    assert not torch.equal(alone[0], alone[1])
+
+
+def test_learned_positions_read_their_table():
+    """Row p of the weight is added at position p, and only the rows that were read get gradients."""
+    kind = Learned(5, 4)
+    kind.embed(torch.zeros(1, 2, 4), torch.tensor([3, 1])).sum().backward()
+
+    assert torch.equal(kind.embed(torch.zeros(1, 1, 4), torch.tensor([3]))[0, 0], kind.weight[3])
+    assert kind.weight.grad.sum(1).tolist() == [0, 4, 0, 4, 0]
+
+
+# ---- rotary ----------------------------------------------------------------------------------------------------------
+
+CONFIGS = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 3.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED},
+    "yarn, its options": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+        "mscale": 0.7,
+        "mscale_all_dim": 0.3,
+        "beta_fast": 16.0,
+        "beta_slow": 2.0,
+        "truncate": False,
+    },
+    "yarn, a factor of its own": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+        "attention_factor": 0.9,
+    },
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+    },
+    "longrope": {
+        "rope_type": "longrope",
+        "factor": 8.0,
+        "original_max_position_embeddings": TRAINED,
+        "short_factor": [1 + i / 10 for i in range(DEPTH // 2)],
+        "long_factor": [2.0 + i for i in range(DEPTH // 2)],
+    },
+}
+
+
+def llama(parameters, **more):
+    transformers = pytest.importorskip("transformers")
+    return transformers.LlamaConfig(
+        hidden_size=4 * DEPTH,
+        num_attention_heads=4,
+        max_position_embeddings=TRAINED,
+        rope_parameters={"rope_theta": 10000.0} | parameters,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("length", [TRAINED // 2, 3 * TRAINED], ids=["short", "long"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_rotary_numbers_are_those_of_transformers(name, length, dtype):
+    """For every kind of scaling, before and beyond the trained length: bit for bit, positions shared or one row per
+    entry.
+    """
+    theirs = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = llama(CONFIGS[name])
+    q, places = normal(2, 4, length, DEPTH, dtype=dtype), torch.arange(length)
+    expected, _ = theirs.apply_rotary_pos_emb(q, q, *theirs.LlamaRotaryEmbedding(config)(q, places[None]))
+
+    rotary = Rotary.from_config(config)
+
+    assert torch.equal(rotary.rotate(q, places), expected)
+    assert torch.equal(rotary.rotate(q, places.expand(2, -1)), expected)
+
+
+def test_interleaved_rotary_numbers_are_those_of_transformers():
+    """GPT-J turns neighbours, and only a part of each head."""
+    theirs = pytest.importorskip("transformers.models.gptj.modeling_gptj")
+    q, places = normal(2, 10, 4, DEPTH), torch.arange(10)
+    sin, cos = theirs.create_sinusoidal_positions(10, DEPTH // 2)[None].chunk(2, dim=-1)
+    turned = theirs.apply_rotary_pos_emb(q[..., : DEPTH // 2], sin, cos)
+    expected = torch.cat((turned, q[..., DEPTH // 2 :]), dim=-1).transpose(1, 2)
+
+    ours = Rotary(DEPTH, fraction=0.5, interleaved=True).rotate(q.transpose(1, 2), places)
+
+    assert torch.allclose(ours, expected, rtol=0, atol=1e-6)  # their angles are rounded by another order of operations
+    assert torch.equal(ours[..., DEPTH // 2 :], expected[..., DEPTH // 2 :])
+
+
+def test_partial_rotary_numbers_are_those_of_transformers():
+    """GPT-NeoX turns the share of each head that its config names."""
+    theirs = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
+    config = pytest.importorskip("transformers").GPTNeoXConfig(
+        hidden_size=4 * DEPTH,
+        num_attention_heads=4,
+        rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.25, "rope_theta": 5000.0},
+    )
+    q, places = normal(2, 4, 10, DEPTH), torch.arange(10)
+    expected, _ = theirs.apply_rotary_pos_emb(q, q, *theirs.GPTNeoXRotaryEmbedding(config)(q, places[None]))
+
+    assert torch.equal(Rotary.from_config(config).rotate(q, places), expected)
+
+
+def test_a_config_of_an_older_release_is_read():
+    """rope_theta and rope_scaling beside each other mean what rope_parameters means."""
+    from types import SimpleNamespace
+
+    old = SimpleNamespace(
+        hidden_size=64,
+        num_attention_heads=4,
+        max_position_embeddings=TRAINED,
+        rope_theta=10000.0,
+        rope_scaling={"type": "linear", "factor": 3.0},
+    )
+
+    assert repr(Rotary.from_config(old)) == repr(Rotary.from_config(llama(CONFIGS["linear"])))
+
+
+def test_layers_of_two_kinds_have_angles_of_their_own():
+    """Where a config has parameters per kind of layer, the kind is asked for."""
+    from types import SimpleNamespace
+
+    config = SimpleNamespace(head_dim=8, rope_parameters={"full": {"rope_theta": 1e6}, "sliding": {"rope_theta": 1e4}})
+
+    assert Rotary.from_config(config, layer_type="full").base == 1e6
+    with pytest.raises(rg.Refused, match="which kind of layer"):
+        Rotary.from_config(config)
+    config.rope_parameters["none"] = None
+    with pytest.raises(rg.Refused, match="layers of this kind have no rotary positions"):
+        Rotary.from_config(config, layer_type="none")
+
+
+SCALINGS = [None, Linear(4), NTK(4), DynamicNTK(4, TRAINED), YaRN(4, TRAINED), Llama3(4, TRAINED),
+            LongRoPE(4, TRAINED, (1.0,) * 8, tuple(range(1, 9)))]  # fmt: skip
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=lambda scaling: type(scaling).__name__)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_scores_depend_on_distances_only(interleaved, scaling):
+    """Moving query and key by the same number of places leaves their product as it is."""
+    rotary = Rotary(DEPTH, interleaved=interleaved, scaling=scaling)
+    q, k = normal(2, 1, 1, 30, DEPTH, dtype=torch.float64)
+    places, far = torch.arange(30), torch.arange(30) + 10**6
+    scale = {} if not isinstance(scaling, DynamicNTK | LongRoPE) else {"far": places + 2}  # theirs depend on the length
+
+    near_scores = rotary.rotate(q, places) @ rotary.rotate(k, places).mT
+    far_scores = rotary.rotate(q, scale.get("far", far)) @ rotary.rotate(k, scale.get("far", far)).mT
+
+    assert torch.allclose(near_scores, far_scores, rtol=0, atol=1e-8)
+    assert not torch.allclose(near_scores, q @ k.mT, atol=0.1)
+
+
+def test_rotation_keeps_lengths():
+    """Without scaling, a rotated row is as long as before, and position 0 leaves it alone."""
+    x = normal(1, 2, 5, DEPTH, dtype=torch.float64)
+    rotary = Rotary(DEPTH, fraction=0.5)
+
+    assert torch.allclose(rotary.rotate(x, torch.arange(5)).norm(dim=-1), x.norm(dim=-1))
+    assert torch.equal(rotary.rotate(x, torch.zeros(5, dtype=torch.long)), x)
+
+
+def test_ntk_leaves_the_fastest_pair_and_slows_the_slowest_by_the_factor():
+    """This is how the larger base is chosen."""
+    plain, scaled = Rotary(DEPTH), Rotary(DEPTH, scaling=NTK(4.0))
+    ratio = plain.frequencies / scaled.frequencies
+
+    assert ratio[0] == 1
+    assert ratio[-1].item() == pytest.approx(4, rel=1e-6)
+
+
+def test_dynamic_ntk_forgets_what_came_before():
+    """The frequencies of a call depend on its own positions: a short text after a long one is as before."""
+    rotary, x = Rotary(DEPTH, scaling=DynamicNTK(2.0, TRAINED)), normal(1, 1, 10, DEPTH)
+    before = rotary.rotate(x, torch.arange(10))
+    long = rotary.rotate(x, torch.arange(10) + 5 * TRAINED)
+
+    assert torch.equal(rotary.rotate(x, torch.arange(10)), before)
+    assert not torch.equal(long, Rotary(DEPTH).rotate(x, torch.arange(10) + 5 * TRAINED))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.bfloat16(),
+        lambda m: m.half().float(),
+        copy.deepcopy,
+        lambda m: pickle.loads(pickle.dumps(m)),
+        lambda m: m.to("meta").to_empty(device="cpu"),
+    ],
+    ids=["bfloat16", "half and back", "deepcopy", "pickle", "meta"],
+)
+def test_no_digit_of_the_angles_is_lost(change):
+    """Converted, copied, pickled or made on the meta device, a module turns by the same angles, and has no state to
+    load.
+    """
+    rotary, x, places = Rotary(DEPTH, scaling=YaRN(4, TRAINED)), normal(1, 2, 9, DEPTH), torch.arange(9) + 10_000
+    expected = rotary.rotate(x, places)
+    changed = change(torch.nn.Sequential(Rotary(DEPTH, scaling=YaRN(4, TRAINED))))
+
+    assert torch.equal(changed[0].rotate(x, places), expected)
+    assert not changed.state_dict()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_angles_are_exact_for_16_bits_too(dtype):
+    """At position 10000 a 16-bit rotation is as near to the exact one as rounding cosine, sine and products allows."""
+    x, places = normal(1, 2, 9, DEPTH).to(dtype), torch.arange(9) + 10_000
+    exact = Rotary(DEPTH).rotate(x.double(), places)
+    with torch.autocast("cpu", dtype=dtype):
+        ours = Rotary(DEPTH).to(dtype).rotate(x, places)
+
+    assert ours.dtype == dtype
+    # Cosine, two products and their sum are rounded once each, and float32 angles are off by 10000 · 2⁻²⁴.
+    assert (ours - exact).abs().max() <= (4 * torch.finfo(dtype).eps + 10_000 * 2**-24) * x.abs().max() * 2**0.5
+
+
+def test_the_gradient_turns_back():
+    """gradcheck: the derivative of a rotation is the rotation the other way."""
+    rotary, places = Rotary(4, fraction=0.5, interleaved=True), torch.tensor([[0, 1, 5], [7, 8, 9]])
+
+    assert torch.autograd.gradcheck(
+        lambda x: rotary.rotate(x, places), normal(2, 2, 3, 4, dtype=torch.float64).requires_grad_()
+    )
+
+
+def test_places_that_change_in_place_are_seen():
+    """What is kept between calls belongs to the very places and dtype: a counter that is moved on in place gives new
+    angles.
+    """
+    rotary, x, places = Rotary(DEPTH), normal(1, 2, 3, DEPTH), torch.arange(3)
+    first = rotary.rotate(x, places)
+    places += 1
+
+    assert torch.equal(rotary.rotate(x, places), rotary.rotate(x, torch.arange(3) + 1))
+    assert not torch.equal(rotary.rotate(x, places), first)
+    assert rotary.rotate(x.double(), places).dtype == torch.float64
+
+
+def test_a_rotation_after_inference_can_be_trained():
+    """Angles that were worked out under inference_mode are not handed to autograd, which would refuse them."""
+    rotary, places = Rotary(DEPTH), torch.arange(3)
+    x = normal(1, 2, 3, DEPTH).requires_grad_()
+    with torch.inference_mode():
+        rotary.rotate(x, places)
+    rotary.rotate(x, places).sum().backward()
+
+    assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("scaling", [None, DynamicNTK(2.0, 4)], ids=lambda scaling: type(scaling).__name__)
+def test_a_rotation_can_be_compiled_and_transformed(scaling):
+    """torch.compile takes it as one graph for every length, and torch.func maps and differentiates it."""
+    rotary, x = Rotary(DEPTH, scaling=scaling), normal(2, 3, 7, DEPTH)
+    compiled = torch.compile(rotary.rotate, fullgraph=True, dynamic=True, backend="eager")
+
+    for n in (3, 7):
+        assert torch.equal(compiled(x[:, :, :n], torch.arange(n)), rotary.rotate(x[:, :, :n], torch.arange(n)))
+    mapped = torch.func.vmap(lambda x, places: rotary.rotate(x[None], places)[0])(x, torch.arange(14).view(2, 7))
+    alone = [rotary.rotate(x[b : b + 1], torch.arange(7) + 7 * b) for b in range(2)]
+    assert torch.equal(mapped, torch.cat(alone))
+    gradient = torch.func.grad(lambda x: rotary.rotate(x, torch.arange(7)).square().sum() / 2)(x)
+    assert torch.allclose(gradient, x * rotary.scaling.magnitude**2, atol=1e-5)
+
+
+# ---- added to the scores ---------------------------------------------------------------------------------------------
+
+
+def scored(kind, q, k, v, *, engine="reference", **more):
+    """By the law unless said otherwise: what compiled engines make of a rule is tested where they are."""
+    return attention(q, k, v, score=kind.score(the_score), engine=engine, **more)
+
+
+def plainly(q, k, v, bias, allowed=None, scale=None):
+    """softmax(scale · q kᵀ + bias) v by the formula, with the whole matrix."""
+    logits = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale) + bias
+    return (logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)).softmax(-1) @ v
+
+
+def ours_and_theirs(kind, bias, allowed=None, scale=None, mask=None, engine="reference"):
+    """(out, gradients of q, k, v) by the module, and by the formula with transformers' bias; in float64."""
+    found = []
+    for compute in (
+        lambda *qkv: scored(kind, *qkv, mask=mask, scale=scale, engine=engine),
+        lambda *qkv: plainly(*qkv, bias, allowed, scale),
+    ):
+        qkv = [normal(2, 4, 40, 8, dtype=torch.float64, seed=seed).requires_grad_() for seed in range(3)]
+        out = compute(*qkv)
+        out.backward(normal(*out.shape, dtype=torch.float64, seed=9))
+        found.append([out.detach(), *(each.grad for each in qkv)])
+    return zip(*found, strict=True)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_buckets_are_t5s(bidirectional):
+    """With T5's own table: output, gradients and the gradient of the table equal those with the bias that T5 builds."""
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    config = pytest.importorskip("transformers").T5Config(
+        d_model=32,
+        d_kv=8,
+        num_heads=4,
+        is_decoder=not bidirectional,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=20,
+    )
+    theirs = t5.T5Attention(config, has_relative_attention_bias=True).double()
+    torch.nn.init.normal_(theirs.relative_attention_bias.weight)
+    kind = Buckets(4, 8, max_distance=20, bidirectional=bidirectional).double()
+    kind.load_state_dict(theirs.relative_attention_bias.state_dict())
+    allowed = None if bidirectional else torch.ones(40, 40).tril().bool()
+    mask = None if bidirectional else rg.causal()
+
+    bias = theirs.compute_bias(40, 40)
+
+    for ours, expected in ours_and_theirs(kind, bias, allowed, scale=1.0, mask=mask, engine="jit"):
+        assert torch.allclose(ours, expected, rtol=1e-9, atol=1e-11)
+    assert torch.allclose(kind.weight.grad, theirs.relative_attention_bias.weight.grad, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("heads", [4, 6])
+@pytest.mark.parametrize("model", ["bloom", "mpt"])
+def test_alibi_is_blooms_and_mpts(model, heads):
+    """The slopes of both models, also where the heads are no power of two; under a causal mask their forms are the
+    same.
+    """
+    n = 12
+    if model == "bloom":
+        bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+        bias = bloom.build_alibi_tensor(torch.ones(1, n), heads, torch.float32)[None]
+    else:
+        mpt = pytest.importorskip("transformers.models.mpt.modeling_mpt")
+        bias = mpt.build_mpt_alibi_tensor(heads, n)[None]
+    q, k, v = normal(3, 1, heads, n, 8)
+    expected = plainly(q, k, v, bias, torch.ones(n, n).tril().bool())
+
+    assert torch.allclose(scored(ALiBi(heads), q, k, v, mask=rg.causal()), expected, atol=1e-5)
+
+
+def test_relative_tables_are_read_by_distance():
+    """Distance d reads entry d + reach of its head, distances beyond reach the outermost; the table learns from all of
+    them.
+    """
+    kind = Relative(4, 3).double()
+    torch.nn.init.normal_(kind.weight)
+    distance = (torch.arange(40) - torch.arange(40)[:, None]).clamp(-3, 3) + 3
+    table = kind.weight.detach().clone().requires_grad_()
+
+    for ours, expected in ours_and_theirs(kind, table[:, distance]):
+        assert torch.allclose(ours, expected, rtol=1e-9, atol=1e-11)
+    assert torch.allclose(kind.weight.grad, table.grad, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", [ALiBi(4), Buckets(4), Relative(4, 3)], ids=lambda kind: type(kind).__name__)
+def test_a_rule_is_the_same_in_every_call(kind):
+    """Two calls build one expression, so what was planned and compiled for it is found again; copies mean the same."""
+    again = copy.deepcopy(kind)
+    q = normal(1, 4, 9, 8)
+
+    assert kind.score(the_score) is kind.score(the_score)
+    for other in (again, pickle.loads(pickle.dumps(kind))):
+        assert torch.equal(scored(other, q, q, q), scored(kind, q, q, q))
+    assert repr(kind.score(rg.softcap(5.0))).startswith("5.0 * tanh(score / 5.0)")
+
+
+# ---- in a layer ------------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "rotary": lambda: Rotary(8),
+    "alibi": lambda: ALiBi(4),
+    "buckets": lambda: Buckets(4, 8),
+    "relative": lambda: Relative(4, 6),
+}
+
+
+def layer_with(kind):
+    torch.manual_seed(0)
+    layer = Attention(32, 4, positions=kind).double()
+    layer.attend = partial(attention, engine="reference")
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return layer
+
+
+@torch.no_grad()
+def test_without_positions_attention_is_permutation_equivariant():
+    """Rows in another order give the same results in that order."""
+    layer, x, order = layer_with(None), normal(2, 10, 32, dtype=torch.float64), torch.randperm(10)
+
+    assert torch.allclose(layer(x[:, order]), layer(x)[:, order], atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", KINDS)
+def test_with_positions_the_order_counts_and_the_beginning_does_not(name):
+    """Another order gives other results, but rows that all move along a packed sequence give the same."""
+    layer, x, order = layer_with(KINDS[name]()), normal(2, 10, 32, dtype=torch.float64), torch.randperm(10)
+    behind = torch.cat((normal(2, 7, 32, dtype=torch.float64, seed=1), x), dim=1)
+    alone = layer(x)
+
+    assert not torch.allclose(layer(x[:, order]), alone[:, order], atol=1e-3)
+    assert torch.allclose(layer(behind, mask=rg.documents(lengths=[7, 10]))[:, 7:], alone, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_positions_train_with_their_layer(name):
+    """The parameters of a kind are the layer's: they are saved, and every one gets a gradient."""
+    layer = layer_with(KINDS[name]())
+    layer(normal(1, 20, 32, dtype=torch.float64), mask=rg.causal()).square().sum().backward()
+
+    assert {key for key in layer.state_dict() if key.startswith("positions")} == (
+        set() if name in ("rotary", "alibi") else {"positions.weight"}
+    )
+    assert all(parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
+
+
+def test_the_example_shows_that_only_distances_count(capsys):
+    """examples/positions.py prints a profile for each kind, and none changes a million places on."""
+    example = runpy.run_path(str(ROOT / "examples" / "positions.py"))
+    example["main"]()
+    printed = capsys.readouterr().out
+
+    assert [name for name in example["KINDS"] if f"\n{name:20}" not in printed] == []
+    for kind in example["KINDS"].values():
+        assert np.allclose(example["profile"](kind), example["profile"](kind, first=1_000_000), atol=1e-9)
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "odd depth": (lambda: Rotary(5), "the depth does not fall into pairs.*5 components"),
+    "all at once": (
+        lambda: Rotary(5, base=0.0, scaling="yarn"),
+        r"(?s)pairs.*base is too small.*scaling is no scaling",
+    ),
+    "fraction": (lambda: Rotary(8, fraction=1.5), "fraction is no share"),
+    "scale": (lambda: YaRN(0.0, -1), "(?s)factor is no scale.*trained_length is no scale"),
+    "one pair": (lambda: Rotary(2, scaling=NTK(2.0)), "one pair has no slowest and fastest"),
+    "long factors": (lambda: Rotary(8, scaling=LongRoPE(2.0, 8, (1.0,), (1.0,))), "1 factors for depth 8"),
+    "another depth": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 6), torch.arange(3)), "x has another depth"),
+    "too few": (
+        lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(2)),
+        r"positions do not fit x.*\(2,\).*\(3,\)",
+    ),
+    "one for all": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(1)), "positions do not fit x"),
+    "fractions": (
+        lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 8), torch.arange(3.0)),
+        "positions do not fit x.*float32",
+    ),
+    "another batch": (lambda: Sinusoidal(8).embed(torch.zeros(2, 3, 8), torch.zeros(3, 3).long()), r"\(3, 3\)"),
+    "another width": (lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x has another width"),
+    "learned width": (lambda: Learned(4, 8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x has another width"),
+    "never learned": (lambda: Learned(4, 8).embed(torch.zeros(1, 5, 8), torch.arange(5)), r"positions 0 … 4.*0 … 3"),
+    "below 0": (lambda: Learned(4, 8).embed(torch.zeros(1, 1, 8), torch.tensor([-1])), "never learned"),
+    "nothing": (lambda: Learned(0, 8), "nothing to learn"),
+    "no width": (lambda: Sinusoidal(0), "d_model is too small"),
+    "odd buckets": (lambda: Buckets(4, 7), "both directions share the buckets"),
+    "few buckets": (lambda: Buckets(4, 2), "the buckets do not reach"),
+    "reach": (lambda: Relative(4, -1), "reach is negative"),
+    "no heads": (lambda: ALiBi(0), "the number of heads"),
+    "kind": (
+        lambda: (
+            Rotary.from_config(llama({"rope_type": "default"}), layer_type=None) and Rotary.from_config(odd("yarm"))
+        ),
+        r"rope_type='yarm'.*did you mean 'yarn'",
+    ),
+    "one set for all": (
+        lambda: Rotary.from_config(odd("default"), layer_type="full"),
+        "all layers have the same angles",
+    ),
+    "mrope": (lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])), "not known here"),
+    "incomplete": (
+        lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)),
+        "does not say factor, low_freq_factor",
+    ),
+}
+
+
+def odd(kind, **more):
+    from types import SimpleNamespace
+
+    return SimpleNamespace(head_dim=16, max_position_embeddings=8, rope_parameters={"rope_type": kind, **more})
+
+
+@pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_in_three_beats(call, told):
+    """Given, expected, to mend; nothing is guessed."""
+    with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
+        call()
+    assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)
+
+
+def test_a_position_that_answers_nothing_changes_nothing():
+    """The questions that a kind leaves out leave rows and scores as they are."""
+    kind, x = Position(), normal(1, 2, 3, 4)
+
+    assert kind.embed(x, torch.arange(3)) is x
+    assert kind.rotate(x, torch.arange(3)) is x
+    assert kind.score(the_score) is the_score
