@@ -216,7 +216,7 @@ def test_engines_take_turns():
 def test_peak_loops_compute():
     """The multiply-adds and the reads that are counted are carried out: their results say so."""
     fma, read, dot, _ = peak.loops(host())
-    lanes, chains = peak.shape()
+    lanes, chains = peak.shape(host())
     ones = np.ones(64 * 8 * lanes, np.float32)
 
     assert fma(100) == chains + 1  # every chain has converged to 1, and the first is added twice
