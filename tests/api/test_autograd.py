@@ -3,10 +3,9 @@ silence.
 """
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import regard as rg  # noqa: E402
+import regard as rg
 
 B, H, G, Q, K, D, E = 2, 4, 2, 5, 7, 6, 3
 engines = pytest.mark.parametrize("engine", ["jit", "reference"])

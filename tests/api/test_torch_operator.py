@@ -4,12 +4,11 @@ import copy
 import pickle
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import regard as rg  # noqa: E402
-import regard.torch as rt  # noqa: E402
-from regard.language.tree.interning import known  # noqa: E402
+import regard as rg
+import regard.torch as rt
+from regard.language.tree.interning import known
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
 LOCAL = rg.causal() & rg.window(4)

@@ -307,6 +307,7 @@ def test_looking_is_checked_before_it_is_timed(monkeypatch):
 @pytest.mark.browser
 def test_a_page_is_timed_in_a_browser(tmp_path, monkeypatch):
     """Opening it, going to another head and drawing while the map moves take some time each."""
+    pytest.importorskip("playwright", reason="playwright is not installed")
     (tmp_path / "chromium").symlink_to(CHROMIUM)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     found = browser.measure(page(example(n=40)[0]))

@@ -17,7 +17,7 @@ import regard as rg
 from regard.cli import app
 from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
-from tests.cli.test_cli import SRC
+from tests.support.command import SRC
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
 
@@ -238,6 +238,7 @@ def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):
 
 def test_it_serves_until_ctrl_c(here):
     """`--serve` tells an address that answers with the page; Ctrl-C ends the command with status 0 and no traceback."""
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     recorded(here / "run")
     command = [sys.executable, "-u", "-m", "regard", "look", "run", "--serve"]
     running = subprocess.Popen(
@@ -297,6 +298,7 @@ def test_foreign_names_do_not_act_on_the_terminal(tmp_path):
     """Names of a foreign run, and words of a foreign model's configuration, are shown as signs, whether it is shown or
     refused.
     """
+    pytest.importorskip("transformers", reason="transformers is not installed")
     evil = "a\x1b]0;pwned\x07\x1b[2J"
     q = np.ones((1, 2, 4), np.float32)
     call = rg.look(q, k=q).calls[0]

@@ -17,7 +17,7 @@ from regard.engines.reference import attention as reference
 from regard.engines.reference import scalar
 from regard.language.dropout import Dropout, philox
 from regard.language.problem import Problem
-from tests.engines.jit.test_machine_code import written
+from tests.support.kernels import written
 from tests.support.machine import each_isa, names_x86_registers, on
 from tests.support.strategies import problems
 

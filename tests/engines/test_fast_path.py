@@ -4,6 +4,7 @@ overlooked.
 
 import numpy as np
 import pytest
+import torch
 
 import regard as rg
 from regard.common.caching import Memo
@@ -13,8 +14,6 @@ from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.language.checks.arguments import Arguments
 from regard.language.problem import Problem
-
-torch = pytest.importorskip("torch")
 
 RULES = {
     "nothing": {},

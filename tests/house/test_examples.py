@@ -4,10 +4,9 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import ROOT
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 EXAMPLES = ROOT / "examples"
 

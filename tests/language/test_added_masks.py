@@ -5,12 +5,11 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.language.added_masks import NOTHING, ORDINARY, hidden_beside, hides, range_of
-
-torch = pytest.importorskip("torch")
 
 DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in ("float64", "float32", "float16", "bfloat16")}
 

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import regard as rg
 from regard.language.analysis import evaluate
 from regard.language.callables import as_mask, as_score
 from regard.language.expr import batch, head, key, query, score, tables_of
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__")  # torch's, when NumPy's functions meet its tensors
 
 B, H, Q, K = 2, 3, 12, 12

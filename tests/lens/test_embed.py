@@ -7,14 +7,13 @@ import zlib
 
 import numpy as np
 import pytest
+import torch
 
 import regard as rg
 from regard.lens import look
 from regard.lens.viewer import embed
 from regard.lens.viewer.frames import unframed
 from tests.support.browser import example, fault
-
-torch = pytest.importorskip("torch", reason="records modules of torch")
 
 
 def block(run, name):

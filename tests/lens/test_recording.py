@@ -4,15 +4,14 @@ import functools
 
 import numpy as np
 import pytest
+import torch
+import transformers as T
 
-torch = pytest.importorskip("torch", reason="models run on torch")
-T = pytest.importorskip("transformers", reason="the models come from transformers")
-
-import regard as rg  # noqa: E402
-from regard.lens.look import look  # noqa: E402
-from regard.torch.hf import attention as hf  # noqa: E402
-from regard.torch.hf.tiny_models import inputs, tiny_model  # noqa: E402
-from tests.torch.hf.test_recorder import MODELS  # noqa: E402
+import regard as rg
+from regard.lens.look import look
+from regard.torch.hf import attention as hf
+from regard.torch.hf.tiny_models import inputs, tiny_model
+from tests.support.hf_models import MODELS
 
 ALL = MODELS | {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),

@@ -25,14 +25,14 @@ import regard as rg
 from regard.language.measures import edges
 from regard.lens.runs import codes
 from regard.lens.viewer import routes as desk
+from regard.lens.viewer import server
+from regard.lens.viewer import timeouts as connection
 from regard.lens.viewer.frames import unframed
 from tests import ROOT
 from tests.support.browser import Opened, example, fault, words
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-server = pytest.importorskip("regard.lens.viewer.server")
-connection = pytest.importorskip("regard.lens.viewer.timeouts")
 
 N = 300
 

@@ -4,17 +4,15 @@ import json
 import os
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from regard.common.errors import Refused
+from regard.models import ClassifierConfig, Config, LanguageModel, SequenceClassifier, VisionConfig, VisionTransformer
+from regard.models.data.vocabulary import Bytes, Pairs
+from regard.models.training import checkpoint
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
-
-from safetensors.torch import save_file  # noqa: E402
-
-from regard.models import ClassifierConfig, Config, LanguageModel, SequenceClassifier, VisionConfig, VisionTransformer  # noqa: E402
-from regard.models.data.vocabulary import Bytes, Pairs  # noqa: E402
-from regard.models.training import checkpoint  # noqa: E402
 
 SMALL = {"d_model": 16, "layers": 1, "heads": 2}
 

@@ -5,17 +5,16 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 from regard.cli.classify import classify
 from regard.common.errors import Refused
 from regard.models.data import tables
+from regard.models.training import checkpoint, classification
 from regard.models.training.report import Report
-from tests.cli.test_cli import regard
+from tests.support.command import regard
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
-
-from regard.models.training import checkpoint, classification  # noqa: E402
 
 GOOD, BAD = ["good", "great", "lovely", "fine"], ["bad", "awful", "poor", "dull"]
 

@@ -10,20 +10,19 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.cli.generate import generate
 from regard.common.errors import Refused
 from regard.models.data import text
+from regard.models.data.batches import Windows
 from regard.models.data.vocabulary import Bytes, Decoder, Pairs
+from regard.models.training import checkpoint, run
 from regard.models.training.curve import curve
-from tests.cli.test_cli import SRC, refused, regard
+from regard.models.training.loop import Recipe, Training
+from tests.support.command import SRC, refused, regard
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
-
-from regard.models.data.batches import Windows  # noqa: E402
-from regard.models.training import checkpoint, run  # noqa: E402
-from regard.models.training.loop import Recipe, Training  # noqa: E402
 
 RHYME = "Round and round the rugged rock the ragged rascal ran.\n" * 40
 TINY = {"layers": 1, "width": 16, "heads": 2, "context": 16, "batch": 2, "warmup": 2, "dropout": 0.1}

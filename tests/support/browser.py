@@ -3,6 +3,7 @@ conftest.py.
 """
 
 import dataclasses
+import re
 import urllib.parse
 
 import numpy as np
@@ -243,3 +244,8 @@ def near(shown, exact, error):
     """
     for i, p in shown.items():
         assert abs(p - exact[i]) <= max(error * 1.001 * exact[i], 1e-6), (i, p, exact[i])
+
+
+def share(text) -> float:
+    """The first share in a text."""
+    return float(re.search(r"([\d.]+(?:e-\d+)?) %", text)[1]) / 100

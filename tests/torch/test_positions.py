@@ -8,14 +8,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import regard as rg  # noqa: E402
-from regard.language.expr import score as the_score  # noqa: E402
-from regard.torch import attention  # noqa: E402
-from regard.torch.layers import Attention  # noqa: E402
-from regard.torch.positions import (  # noqa: E402
+import regard as rg
+from regard.language.expr import score as the_score
+from regard.torch import attention
+from regard.torch.layers import Attention
+from regard.torch.positions import (
     NTK,
     ALiBi,
     Buckets,
@@ -30,7 +29,7 @@ from regard.torch.positions import (  # noqa: E402
     Sinusoidal,
     YaRN,
 )
-from tests import ROOT  # noqa: E402
+from tests import ROOT
 
 DEPTH, TRAINED = 16, 64
 

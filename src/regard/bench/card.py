@@ -107,8 +107,7 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
                     if gpu.why_not(call, engine, whole) or (not whole and not gpu.why_not(call, engine, True)):
                         continue
                     line: dict[str, Any] = {"problem": name, "dtype": dtype, "engine": engine}
-                    q, k, v = given
-                    found = gpu.attend(q, k, v, Arguments(**on_card), engine, lse=whole)
+                    found = gpu.attend(given[0], given[1], given[2], Arguments(**on_card), engine, lse=whole)
                     if whole:
                         expected = wanted
                         line["lse"] = _error(found[1], lse)

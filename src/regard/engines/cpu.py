@@ -62,7 +62,7 @@ def weights(q, k, asked: Arguments, rows, keys):
     problem = Problem.of(q, k, None, **asked._asdict(), where="attention_weights")
     parts = picked(rows, keys, problem.dims)
     found = reference.weights(problem, *map(np.atleast_1d, parts)).astype(problem.dtype)
-    return like(q, found.reshape(*leading(problem), *parts[0].shape, *parts[1].shape))
+    return like(q, found.reshape((*leading(problem), *parts[0].shape, *parts[1].shape)))
 
 
 def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Loops(NamedTuple):
 
 @cache
 def loops(target: Target) -> Loops:
-    """The loops, compiled for a machine."""
+    """The loops, compiled for the target."""
     from llvmlite import binding
 
     binding.initialize_native_target()

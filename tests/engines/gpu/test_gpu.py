@@ -3,7 +3,6 @@ engine.
 """
 
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from torch._dynamo.testing import CompileCounter
 import regard as rg
 from regard.api import torch_operator as autograd
 from regard.bench import card
-from regard.common.arrays import as_tensor
-from regard.engines import gpu
+from regard.engines import dispatch, gpu
 from regard.engines.gpu import flex, sdpa
 from regard.engines.gpu.block_mask import SIZE, block_mask
 from regard.engines.gpu.lowering import LOWERED, lower, whole_of
@@ -27,33 +25,10 @@ from regard.language.expr import Op
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
 from tests.support.strategies import problems
+from tests.support.tensors import law, normal, qkv, tensors
 
 VARIABLES = ("score", "batch", "head", "query", "key")
 random_problems = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
-
-def tensors(case):
-    """The arguments of a case with q, k, v and sinks as tensors."""
-    named = {
-        name: value for name, value in case.kwargs.items() if name in ("q", "k", "v", "sinks") and value is not None
-    }
-    return case.kwargs | {name: as_tensor(np.array(value)) for name, value in named.items()}
-
-
-def normal(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-def qkv(H=4, G=2, Q=150, K=150, D=16, E=16, B=2, dtype=torch.float32):
-    return (
-        normal(B, H, Q, D, seed=1, dtype=dtype),
-        normal(B, G, K, D, seed=2, dtype=dtype),
-        normal(B, G, K, E, seed=3, dtype=dtype),
-    )
-
-
-def law(q, k, v, **asked):
-    return reference.forward(Problem.of(q, k, v, gradients=True, **asked))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -385,8 +360,7 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     """attention, lse, weights and statistics of tensors elsewhere are computed here; shapes and gradients are the
     caller's.
     """
-    for room in ("attention", "statistics", "explain"):
-        monkeypatch.setattr(sys.modules[f"regard.api.{room}"], "elsewhere", lambda _: True)
+    monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
     asked = {"mask": rg.window(9), "score": rg.alibi(4)}
     out, lse = rg.attention_with_lse(q, k, v, **asked)
@@ -397,6 +371,7 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     np.testing.assert_allclose(lse.detach(), wanted_lse[0], rtol=1e-5, atol=1e-5)
     assert torch.autograd.grad(out.sum(), v)[0].shape == v.shape
     assert weights.shape == (4, 40)
+    assert rg.attention_weights(q.detach()[0], k.detach()[0], rows=9, keys=3).shape == ()
     assert found.entropy.shape == (4, 40)
     assert not isinstance(out, np.ndarray)
     assert (
@@ -410,10 +385,11 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
         rg.attention_stats(q.detach(), k.detach(), of="entropy", engine="jit")
 
 
-def test_the_operator_goes_back_on_a_device():
+def test_the_operator_goes_back_on_a_device(monkeypatch):
     """Inside an operator torch's autograd is off; the way back on a card, which uses it, gives the gradients of the law
     all the same.
     """
+    monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
     score = rg.alibi(slope)

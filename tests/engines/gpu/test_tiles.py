@@ -20,8 +20,8 @@ from regard.language.dropout import Dropout
 from regard.language.expr import tables_of
 from regard.language.measures import asked
 from regard.language.problem import Problem
-from tests.engines.gpu.test_gpu import law, normal, qkv, tensors
 from tests.support.strategies import dropouts, problems
+from tests.support.tensors import law, normal, qkv, tensors
 
 random_problems = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}

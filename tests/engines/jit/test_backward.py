@@ -16,8 +16,8 @@ from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.language.analysis import adjoints, clamped, evaluate
 from regard.language.problem import Gradients, Problem
-from tests.engines.jit.test_machine_code import fresh, guarded
 from tests.support.engines import DTYPES, normal, qkv
+from tests.support.kernels import fresh, guarded
 from tests.support.machine import each_isa, on
 from tests.support.strategies import problems
 

@@ -17,8 +17,8 @@ import pytest
 import regard as rg
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import launch
-from tests.engines.jit.test_machine_code import guarded
 from tests.support.engines import DTYPES, qkv
+from tests.support.kernels import guarded
 from tests.support.machine import each_isa
 
 
@@ -156,7 +156,7 @@ def test_meta_a_stray_access_is_caught():
     """The pages are forbidden: reading one element too far ends a process."""
     script = """
         import ctypes, numpy as np
-        from tests.engines.jit.test_machine_code import guarded
+        from tests.support.kernels import guarded
         array = guarded(np.zeros(4, np.float32), {at_end})
         print(ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_float))[{index}])
     """

@@ -1,12 +1,6 @@
 """The compiled engine as machine code: memory it may touch, and vector units."""
 
-import ctypes
-import mmap
-import os
 import re
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -15,14 +9,12 @@ import regard as rg
 from regard.engines.dispatch import choose
 from regard.engines.jit import engine
 from regard.engines.jit.code import build
-from regard.engines.jit.code.emit import signature
 from regard.engines.jit.code.target import Target, host, limited
-from regard.engines.jit.kernels import forward
-from regard.engines.jit.tiling import Tiling
 from regard.engines.reference import attention as reference
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
 from tests.support.engines import DTYPES
+from tests.support.kernels import arrays, fresh, guarded, written
 from tests.support.machine import each_isa, names_x86_registers
 
 RULES = {
@@ -33,43 +25,11 @@ RULES = {
 }
 
 
-def arrays(Q=70, K=141, D=33, E=17, H=4, G=2, B=2, seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
-    return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
-
-
 def test_one_row_per_operator():
     """Every operator of the language is emitted, and nothing else."""
     from regard.engines.jit.code.emit import EMIT
 
     assert set(EMIT) == set(OPERATORS)
-
-
-# ---- memory ----------------------------------------------------------------------------------------------------------
-
-
-class Guarded:
-    """Memory between two pages that may not be touched: an array at its very end, or at its very start."""
-
-    def __init__(self, size: int):
-        page = mmap.PAGESIZE
-        self.room = max(page, -(-size // page) * page)
-        self.map = mmap.mmap(-1, self.room + 2 * page)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
-        libc = ctypes.CDLL(None, use_errno=True)
-        for start in (self.address, self.address + page + self.room):
-            assert libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(page), 0) == 0
-
-    def place(self, array: np.ndarray, at_end: bool) -> np.ndarray:
-        offset = mmap.PAGESIZE + (self.room - array.nbytes if at_end else 0)
-        placed = np.frombuffer(self.map, array.dtype, array.size, offset).reshape(array.shape)
-        placed[...] = array
-        return placed
-
-
-def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
-    return Guarded(array.nbytes).place(array, at_end)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +52,6 @@ def test_a_table_may_hold_any_number():
     np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=1e-4, atol=1e-5)
 
 
-def fresh(script: str, **environment) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, **environment},
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    return done.stdout
-
-
 def test_memory_grows_with_rows_only():
     """100,000 causal rows take at most 16 MB beyond the arrays."""
     script = """
@@ -115,16 +64,6 @@ def test_memory_grows_with_rows_only():
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before - out.nbytes // 1024)
     """
     assert int(fresh(script)) <= 16 * 1024
-
-
-# ---- vector units ----------------------------------------------------------------------------------------------------
-
-
-def written(target: Target, rows: int, rules: dict):
-    problem = Problem.of(*arrays(), **rules)
-    spec = engine.specify(problem, Tiling(rows, target.lanes(4), rows, False), False, (True,) * 4)
-    _, constants, tables = signature(*engine.rules(problem))
-    return forward.write(spec, target, problem.mask, problem.score, constants, tables)
 
 
 REGISTERS = {

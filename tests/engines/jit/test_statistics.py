@@ -15,8 +15,8 @@ from regard.engines.jit.run import threads
 from regard.engines.reference.statistics import statistics as law
 from regard.language import analysis as readings
 from regard.language.measures import Asked, Mass, asked, edges
-from tests.engines.jit.test_machine_code import arrays, fresh, guarded
 from tests.support.engines import DTYPES
+from tests.support.kernels import arrays, fresh, guarded
 from tests.support.machine import each_isa, narrower_isas
 from tests.support.strategies import Dims, masks, problems
 

@@ -11,8 +11,8 @@ import regard as rg
 from regard.lens.drawing.ramp import ramp
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.viewer import page
-from tests.lens.page.test_map import DIGITS, Map
 from tests.support.browser import HOSTILE, example, fault
+from tests.support.page_map import DIGITS, Map
 
 BEGIN = {
     "run": 0,

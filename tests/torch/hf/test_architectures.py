@@ -1,16 +1,13 @@
 """The table of architectures: a sample of its rows is true, and what does not match is found out."""
 
 import pytest
+import transformers as T
+from transformers import AttentionInterface
 
-torch = pytest.importorskip("torch", reason="transformers models run on torch")
-T = pytest.importorskip("transformers", reason="the models come from transformers")
-
-from transformers import AttentionInterface  # noqa: E402
-
-from regard import Refused  # noqa: E402
-from regard.torch.hf import architectures  # noqa: E402
-from regard.torch.hf import attention as hf  # noqa: E402
-from tests import ROOT  # noqa: E402
+from regard import Refused
+from regard.torch.hf import architectures
+from regard.torch.hf import attention as hf
+from tests import ROOT
 
 T.logging.set_verbosity_error()
 

@@ -3,24 +3,19 @@
 import importlib.util
 import pathlib
 
-import numpy as np
 import pytest
+import torch
+import transformers as T
+from transformers import masking_utils
 
-torch = pytest.importorskip("torch", reason="transformers models run on torch")
-T = pytest.importorskip("transformers", reason="the models come from transformers")
-
-from transformers import masking_utils  # noqa: E402
-
-from regard import Refused  # noqa: E402
-from regard.language.analysis import evaluate  # noqa: E402
-from regard.torch.hf import attention as hf  # noqa: E402
-from regard.torch.hf.lazy_mask import LazyMask, lazy_mask  # noqa: E402
+from regard import Refused
+from regard.torch.hf import attention as hf
+from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
+from tests.support.hf_models import GROUPED, TEXT
 
 T.logging.set_verbosity_error()
 
-TEXT = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "max_position_embeddings": 64}  # fmt: skip
-GROUPED = {**TEXT, "num_key_value_heads": 2, "head_dim": 8}
+
 MIXED = ["sliding_attention", "full_attention"]
 LATENT = {
     "q_lora_rank": 16,
@@ -356,104 +351,6 @@ def test_weights_on_request(name):
         assert (ours - theirs.masked_fill(empty, 0)).abs().max() < 1e-4
         if "sinks" in name:
             assert (ours.sum(-1) < 1).all()
-
-
-# ------------------------------------------------------------------------------------------------ the mask
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_lazy_mask_is_transformers_mask(seed):
-    """For random rules, offsets and padding it is true exactly where transformers' own mask is."""
-    draw = np.random.default_rng(seed)
-    B, Q, K, first = (int(draw.integers(1, high)) for high in (4, 7, 12, 5))
-    first -= 1
-    start = first + int(draw.integers(0, K))
-    rule = [
-        masking_utils.causal_mask_function,
-        masking_utils.bidirectional_mask_function,
-        masking_utils.sliding_window_causal_mask_function(3),
-        masking_utils.sliding_window_bidirectional_mask_function(2),
-        masking_utils.chunked_causal_mask_function(4, torch.from_numpy(draw.integers(0, 4, B))),
-        masking_utils.or_masks(
-            masking_utils.causal_mask_function,
-            masking_utils.blockwise_overlay(torch.from_numpy(draw.integers(-1, 2, (B, 40)))),
-        ),
-        masking_utils.packed_sequence_compatibility_function(
-            masking_utils.causal_mask_function,
-            torch.from_numpy(draw.integers(0, 9, (B, 40))),
-            torch.from_numpy(draw.integers(0, 2, (B, 40))),
-        ),
-    ][seed % 7]
-    padding = [None, torch.from_numpy(draw.random((B, int(draw.integers(first + 1, first + K + 3)))) < 0.7)][seed % 2]
-    offset = torch.tensor(start) if seed % 3 == 0 else start
-    sizes = {"batch_size": B, "q_length": Q, "kv_length": K, "q_offset": offset, "kv_offset": first}
-    want = masking_utils.sdpa_mask(**sizes, mask_function=rule, attention_mask=padding, allow_is_causal_skip=False)
-    mask = lazy_mask(
-        **sizes, mask_function=rule, attention_mask=padding, dtype=torch.float32, config=None, use_vmap=False
-    )
-    found = evaluate(
-        mask.rule,
-        {
-            "batch": np.arange(B)[:, None, None, None],
-            "head": np.zeros((1, 1, 1, 1), int),
-            "query": mask.query_start + np.arange(Q)[:, None],
-            "key": np.arange(K),
-        },
-    )
-    assert mask.shape == want.shape and mask.ndim == want.ndim and mask.dtype is want.dtype
-    np.testing.assert_array_equal(np.broadcast_to(found, want.shape), want.numpy())
-
-
-def test_the_mask_says_only_what_matters():
-    """What always holds on the grid is left out, and a padding table is as long as the keys, not their square."""
-    rule = masking_utils.sliding_window_causal_mask_function(8)
-    seen = torch.ones(2, 5, dtype=torch.bool)
-    assert repr(lazy_mask(2, 5, 5, 0, 0, mask_function=rule, attention_mask=seen).rule) == "key <= query"
-    assert repr(lazy_mask(2, 1, 5, 4, 0, mask_function=rule, attention_mask=seen).rule) == "True"
-    seen[1, 3:] = False
-    assert (
-        repr(
-            lazy_mask(2, 5, 5, 0, 0, mask_function=masking_utils.bidirectional_mask_function, attention_mask=seen).rule
-        )
-        == "padding[batch, key]"
-    )
-
-
-def test_a_mask_can_be_cut_but_not_computed_with():
-    """Cutting moves the first row; anything that a tensor could do besides is refused."""
-    mask = lazy_mask(1, 6, 6, 0, 0, mask_function=masking_utils.causal_mask_function)
-    cut = mask[:, :, -2:, :4]
-    assert (tuple(cut.shape), cut.query_start) == ((1, 1, 2, 4), 4)
-    assert mask[..., 2:5, :].query_start == 2 and tuple(mask[..., 2:5, :].shape) == (1, 1, 3, 6)
-    assert mask.contiguous() is mask and mask.to("cpu").rule is mask.rule and mask.to(torch.bool) is mask
-    assert not hasattr(mask, "is_nested")
-    scores = torch.zeros(1, 1, 6, 6)
-    for use in (
-        lambda: scores + mask,
-        lambda: mask + scores,
-        lambda: 1 - mask,
-        lambda: ~mask,
-        lambda: mask == 0,
-        lambda: bool(mask),
-        lambda: torch.where(mask, 0.0, 1.0),
-        lambda: scores.masked_fill(mask, 0.0),
-        lambda: mask.float(),
-        lambda: mask.to(torch.float32),
-        lambda: mask[:, 0],
-        lambda: mask[0],
-        lambda: mask[..., 1:],
-        lambda: mask[:, :, ::2],
-        lambda: mask[scores],
-        lambda: mask.sum(),
-        lambda: mask[:, None],
-        lambda: len(mask),
-        lambda: np.asarray(mask),
-        lambda: list(mask),
-        lambda: mask & mask,
-        lambda: mask.expand(2),
-    ):
-        with pytest.raises(Refused, match="to mend"):
-            use()
 
 
 def test_a_mask_of_another_shape_is_refused():

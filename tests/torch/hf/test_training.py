@@ -1,25 +1,15 @@
 """Transformers models learn on regard as they learn on their own attention code."""
 
 import pytest
+import torch
+import transformers as T
 
-torch = pytest.importorskip("torch", reason="transformers models run on torch")
-T = pytest.importorskip("transformers", reason="the models come from transformers")
-
-from regard.torch.hf import attention as hf  # noqa: E402
-from regard.torch.hf.architectures import Doubled  # noqa: E402
+from regard.torch.hf import attention as hf
+from regard.torch.hf.architectures import Doubled
+from tests.support.hf_models import GROUPED
 
 T.logging.set_verbosity_error()
 
-GROUPED = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-}
 BART = {
     "vocab_size": 64,
     "d_model": 32,

@@ -7,17 +7,16 @@ import math
 import runpy
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import regard as rg  # noqa: E402
-from regard.models.blocks import Block  # noqa: E402
-from regard.torch.layers import Attention, SegmentMemory, TransformerXL  # noqa: E402
-from regard.torch.layers.approximate.deviation import deviation  # noqa: E402
-from regard.torch.layers.approximate.linear import LinearAttention, LinearState, linear_attention  # noqa: E402
-from regard.torch.layers.approximate.linformer import Linformer  # noqa: E402
-from regard.torch.layers.approximate.performer import Performer, orthogonal_directions  # noqa: E402
-from tests import ROOT  # noqa: E402
+import regard as rg
+from regard.models.blocks import Block
+from regard.torch.layers import Attention, SegmentMemory, TransformerXL
+from regard.torch.layers.approximate.deviation import deviation
+from regard.torch.layers.approximate.linear import LinearAttention, LinearState, linear_attention
+from regard.torch.layers.approximate.linformer import Linformer
+from regard.torch.layers.approximate.performer import Performer, orthogonal_directions
+from tests import ROOT
 
 LENGTH = 300  # more than two chunks, and no multiple of one
 LAYERS = {

@@ -7,12 +7,11 @@ import math
 import pickle
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import regard as rg  # noqa: E402
-from regard.torch.layers import DifferentialAttention, LatentAttention, LatentCache  # noqa: E402
-from regard.torch.positions import Rotary  # noqa: E402
+import regard as rg
+from regard.torch.layers import DifferentialAttention, LatentAttention, LatentCache
+from regard.torch.positions import Rotary
 
 N, W = 9, 16
 SIZES = {"kv_rank": 8, "head_dim": 6, "rope_dim": 4, "value_dim": 5}

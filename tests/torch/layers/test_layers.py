@@ -7,15 +7,13 @@ import math
 import pickle
 
 import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
 
-torch = pytest.importorskip("torch")
-
-from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
-
-import regard as rg  # noqa: E402
-import regard.torch.layers as layers  # noqa: E402
-from regard.torch.layers import Attention, DifferentialAttention, LatentAttention, MultiHeadAttention, SelfAttention  # noqa: E402
-from regard.torch.positions import ALiBi, Relative, Rotary  # noqa: E402
+import regard as rg
+import regard.torch.layers as layers
+from regard.torch.layers import Attention, DifferentialAttention, LatentAttention, MultiHeadAttention, SelfAttention
+from regard.torch.positions import ALiBi, Relative, Rotary
 
 N, W = 6, 8  # rows, width
 

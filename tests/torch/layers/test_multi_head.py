@@ -7,11 +7,10 @@ import itertools
 import math
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import regard as rg  # noqa: E402
-from regard.torch.layers import MultiHeadAttention  # noqa: E402
+import regard as rg
+from regard.torch.layers import MultiHeadAttention
 
 N, L, S, W, H = 3, 5, 7, 8, 2
 

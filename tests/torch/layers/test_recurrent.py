@@ -4,12 +4,11 @@ import copy
 from functools import partial
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import regard as rg  # noqa: E402
-from regard.torch import attention  # noqa: E402
-from regard.torch.layers.recurrent import SegmentMemory, TransformerXL  # noqa: E402
+import regard as rg
+from regard.torch import attention
+from regard.torch.layers.recurrent import SegmentMemory, TransformerXL
 
 WIDTH, HEADS, DEPTH = 16, 2, 8
 

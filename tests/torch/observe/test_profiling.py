@@ -15,21 +15,19 @@ import weakref
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
-torch = pytest.importorskip("torch", reason="profiles are of torch modules")
-
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
-
-import regard as rg  # noqa: E402
-import regard.torch  # noqa: E402
-from regard import Refused  # noqa: E402
-from regard.common import call_hooks as watch  # noqa: E402
-from regard.torch.observe import profiling  # noqa: E402
-from regard.torch.observe.profiling import profile  # noqa: E402
-from tests import ROOT  # noqa: E402
+import regard as rg
+import regard.torch
+from regard import Refused
+from regard.common import call_hooks as watch
+from regard.torch.observe import profiling
+from regard.torch.observe.profiling import profile
+from tests import ROOT
 
 ONCE = {"repeats": 1, "warmup": 1, "peak": 100.0}
 PLANTED = 0.15  # seconds: more than a busy machine takes from a call of microseconds

@@ -9,18 +9,16 @@ import weakref
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="traces are of torch modules")
-
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
-
-import regard as rg  # noqa: E402
-from regard import Refused, key, query  # noqa: E402
-from regard.engines.dispatch import solve  # noqa: E402
-from regard.torch.observe.describe import problem_of  # noqa: E402
-from regard.torch.observe.observer import Observer  # noqa: E402
-from regard.torch.observe.tracing import trace  # noqa: E402
+import regard as rg
+from regard import Refused, key, query
+from regard.engines.dispatch import solve
+from regard.torch.observe.describe import problem_of
+from regard.torch.observe.observer import Observer
+from regard.torch.observe.tracing import trace
 
 B, N, WIDE, H = 2, 5, 16, 4
 

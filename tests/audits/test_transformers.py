@@ -1,0 +1,182 @@
+"""Faults planted in models of transformers: found and named, at their place."""
+
+import functools
+
+import pytest
+import torch
+from transformers.models.bert import modeling_bert
+from transformers.models.llama import modeling_llama
+
+from regard.audits import audit
+from tests.support.small_model import BEHAVIOUR, only, tiny
+
+# --- transformers
+
+
+def planted(monkeypatch, module, change):
+    """The module's own attention code, with its mask changed before."""
+    own = module.eager_attention_forward
+
+    def attend(layer, query, key, value, attention_mask, *args, **kwargs):
+        return own(layer, query, key, value, change(attention_mask), *args, **kwargs)
+
+    monkeypatch.setattr(module, "eager_attention_forward", attend)
+
+
+def shifted(mask):
+    """Every row sees one key more."""
+    if mask.shape[2] == 1:
+        return mask
+    return torch.cat([torch.zeros_like(mask[..., :1]), mask[..., :-1]], -1)
+
+
+def test_a_llama_that_ignores_its_mask(monkeypatch):
+    """A leak in the attention code of a transformers model is a future leak, and what it spoils is not reported
+    again.
+    """
+    planted(monkeypatch, modeling_llama, lambda mask: None)
+
+    found = audit(tiny("llama"), checks=BEHAVIOUR)
+
+    assert [finding.check for finding in found.findings] == ["future-leak", "padding-leak", "implementation-difference"]
+    assert {each.check for each in found.skipped} == {"cache", "position-offset"}
+    assert "can generate" in found.findings[0].measured
+
+
+def test_a_llama_whose_mask_is_off_by_one(monkeypatch):
+    """Two layers that see one key too far look two ahead, and that is named."""
+    planted(monkeypatch, modeling_llama, shifted)
+
+    found = audit(tiny("llama"), checks=["future-leak"])
+
+    assert "off by one" in only(found).cause
+    assert only(found).numbers["reach"] == 2
+
+
+def test_a_bert_that_ignores_its_mask(monkeypatch):
+    """Padding that is seen is found in an encoder; the same encoder is not asked about the future."""
+    planted(monkeypatch, modeling_bert, lambda mask: None)
+
+    found = audit(tiny("bert"), checks=BEHAVIOUR)
+
+    assert [finding.check for finding in found.findings] == ["padding-leak", "implementation-difference"]
+    assert (
+        "does not reach the attention" in found.findings[0].cause
+        and "the mask of the padding" in found.findings[1].cause
+    )
+    assert "is_causal is False" in next(each.reason for each in found.skipped if each.check == "future-leak")
+
+
+def test_a_head_that_writes_on_an_encoder():
+    """A class with a head that writes, configured as an encoder, leaks; the configuration is named."""
+    torch.manual_seed(0)
+    model = tiny("bert-generation")
+
+    assert "is_decoder=False" in only(audit(model, checks=BEHAVIOUR)).cause
+    model.config.is_decoder = True
+    again = type(model)(model.config).eval()
+    assert audit(again, checks=BEHAVIOUR).healthy
+
+
+def test_a_llama_that_forgets_causality_while_it_fills_a_cache(monkeypatch):
+    """A leak of the prefill alone is found, and said to be there alone."""
+    model = tiny("llama")
+    own, filling = model.forward, []
+
+    @functools.wraps(own)
+    def forward(*args, use_cache=None, **kwargs):
+        filling[:] = [use_cache]
+        return own(*args, use_cache=use_cache, **kwargs)
+
+    model.forward = forward
+    planted(monkeypatch, modeling_llama, lambda mask: None if filling[0] and mask.shape[2] > 1 else mask)
+
+    found = only(audit(model, checks=["future-leak"]))
+
+    assert found.numbers["ways"] == ["while a cache is filled"]
+    assert "lost while a cache is filled, and holds without a mask and with padding" in found.cause
+
+
+def turned(model, shift):
+    """The model with rotary angles of single tokens turned by so many positions."""
+    own = model.model.rotary_emb.forward
+    model.model.rotary_emb.forward = lambda x, position_ids: own(x, position_ids + shift * (position_ids.shape[1] == 1))
+    return model
+
+
+@pytest.mark.parametrize("shift", [1, -1, 2])
+def test_positions_that_are_off_while_decoding(shift):
+    """Positions off by one or two over a cache are found, and by how many is said."""
+    found = only(audit(turned(tiny("llama"), shift), checks=["cache"]))
+
+    assert found.check == "position-offset"
+    assert found.numbers["offset"] == shift
+    assert f"{abs(shift)} too {'large' if shift > 0 else 'small'}" in found.measured
+
+
+def test_positions_that_start_again():
+    """A model that counts from 0 again over a cache is told apart from one that gets given positions wrong."""
+    model = tiny("llama")
+    own = model.model.forward
+
+    def forward(input_ids, position_ids=None, **kwargs):
+        places = torch.arange(input_ids.shape[1])[None] if position_ids is None else position_ids
+        return own(input_ids, position_ids=places, **kwargs)
+
+    model.model.forward = forward
+
+    found = only(audit(model, checks=["cache", "position-offset"]))
+
+    assert (found.check, found.severity) == ("position-offset", "warning")
+    assert "with position_ids given it agrees" in found.measured
+
+
+def test_positions_that_count_padding():
+    """Generation behind left padding with positions that count the padding is found, though decoding without it is
+    right.
+    """
+    model = tiny("gpt2")
+    own = model.transformer.forward
+    model.transformer.forward = lambda *args, position_ids=None, **kwargs: own(*args, **kwargs)
+
+    found = only(audit(model, checks=["cache", "position-offset"]))
+
+    assert found.check == "position-offset" and "behind 3 positions of padding" in found.where
+    assert "count the padding" in found.cause
+
+
+def test_a_cache_that_forgets(monkeypatch):
+    """A cache that loses its oldest key is a fault of the cache, and not of positions."""
+    from transformers.cache_utils import DynamicLayer
+
+    own = DynamicLayer.update
+
+    def update(self, *args, **kwargs):
+        keys, values = own(self, *args, **kwargs)
+        return (keys, values.flip(2)) if args[0].shape[2] == 1 else (keys, values)
+
+    model = tiny("llama")
+    assert audit(model, checks=["cache"]).healthy
+    monkeypatch.setattr(DynamicLayer, "update", update)
+
+    found = only(audit(model, checks=["cache", "position-offset"]))
+
+    assert found.check == "cache" and found.row == found.numbers["start"]
+
+
+def test_an_implementation_that_loses_its_mask(monkeypatch):
+    """Eager attention that drops the mask differs from SDPA, and that is found from either side."""
+    model = tiny("bert")
+    assert audit(model, checks=["implementation-difference"]).healthy
+    planted(monkeypatch, modeling_bert, lambda mask: None)
+
+    for name, other in (("eager", "sdpa"), ("sdpa", "eager")):
+        model.set_attn_implementation(name)
+        found = only(audit(model, checks=["implementation-difference"]))
+
+        assert (found.check, found.numbers["other"], found.numbers["ways"]) == (
+            "implementation-difference",
+            other,
+            ["with padding"],
+        )
+        assert model.config._attn_implementation == name

@@ -1,0 +1,151 @@
+"""The map of a long run in a real browser: cells that stand for many, and pictures that are drawn once."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.lens.runs.codes import COARSE_ERROR
+from regard.lens.viewer import page
+from tests.support.browser import example, fault
+from tests.support.page_map import BEGIN, Map, share
+
+
+@pytest.fixture(scope="module")
+def long(kept_open):
+    """A longer page, whose whole is seen through pooled cells, with faults planted into given weights."""
+    run, exact = example(n=700, layers=1, heads=2, mask=rg.causal())
+    p = exact[0].copy()
+    p[0, 10, 600], p[0, 40, 20], p[0, 50, 30], p[0, 60, 10] = 0.01, np.nan, 1.5, 0
+    run = fault(run, given=p, q=None, k=None, v=None, out=None, x=None)
+    return Map(kept_open(page(run))), p
+
+
+def test_far_out_a_cell_is_the_pool_of_its_weights(long):
+    """A pooled cell says the mean over its rows of the sum over its keys, or the largest weight, and how large it
+    is.
+    """
+    chart, p = long
+    chart.view.choose(**BEGIN | {"head": 1})
+    size = int(chart.view.text("#map-level").split("each cell is ")[1].split(" ")[0])
+    assert size == 2 ** np.ceil(np.log2(700 / chart.tab.evaluate("map.plot.width * map.plot.dpr")))
+    i, j = 512 // size * size, 128 // size * size
+    block = p[1, i : i + size, j : j + size]
+    for pool, expected in {"share": block.sum(1).mean(), "largest": block.max()}.items():
+        chart.view.choose(pool=pool)
+        said = chart.hover(i + size / 2 - 0.5, j + size / 2 - 0.5)
+        assert said.startswith(f"rows {i}–{i + size - 1} → keys {j}–{j + size - 1}: ")
+        assert share(said.split(" · ")[0]) == pytest.approx(expected, rel=COARSE_ERROR + 0.05)
+    assert "largest weight in the cell; exact" in chart.view.text("#map-level")
+    chart.view.choose(pool="share")
+    chart.drag((300, 10), (690, 200), shift=True)
+    where, rest = chart.view.text("#map-block").split(": weight ")
+    (r0, r1), (c0, c1) = (map(int, part.split(" ")[1].split("–")) for part in where.split(" × "))
+    assert float(rest.split(" ")[0]) == pytest.approx(p[1, r0 : r1 + 1, c0 : c1 + 1].sum(), rel=COARSE_ERROR)
+    assert "to within 3 %" in rest
+
+
+def test_what_is_wrong_is_seen_from_afar_and_told_apart(long):
+    """Forbidden weight, NaN, out of range, zero and masked each look different; from afar each is told, and led to."""
+    chart, _ = long
+    chart.view.choose(**BEGIN)
+    alarm = chart.view.text("#map-alarm")
+    assert "Weight where the mask forbids it: 1 cell" in alarm
+    assert "Not a number: 1 cell" in alarm
+    assert "Out of range: 1 cell" in alarm
+    assert chart.tab.get_attribute("#map-alarm", "role") == "alert"
+    leak = chart.tab.evaluate("css('--leak').match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16))")
+    marked = chart.tab.evaluate(
+        """(leak) => {
+            const canvas = document.querySelector("#map .matrix");
+            const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+            copy.drawImage(canvas, 0, 0);
+            const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+            let count = 0;
+            for (let at = 0; at < data.length; at += 4) {
+                if (leak.every((part, place) => Math.abs(part - data[at + place]) < 6)) count++;
+            }
+            return count;
+        }""",
+        leak,
+    )
+    assert marked >= 40  # one weight of 490,000, and yet it cannot be overlooked
+    chart.view.click("#map-alarm span:first-child button")
+    assert chart.view.state("query", "key") == (10, 600)
+    assert "where the mask forbids it" in chart.view.text("#map-pinned")
+    assert chart.seen()["kx"] >= 9
+    assert chart.pixel(10, 600)[:3] == leak
+    looks = [chart.pixel(10, 600)]
+    for i, j, what in [(40, 20, "not a number"), (50, 30, "out of range"), (60, 10, "exactly 0"), (60, 90, "masked")]:
+        chart.view.choose(query=i, key=j, view={"row": i - 5, "column": j - 5, "span": 16})
+        assert f": {what}, exact" in chart.view.text("#map-pinned")
+        looks.append(chart.pixel(i, j))
+    assert len(set(map(tuple, looks))) == len(looks)
+    chart.view.choose(head=1, view=None)
+    assert chart.tab.is_hidden("#map-alarm")
+
+
+def test_panning_draws_from_pictures_that_are_there(long):
+    """While the view moves within tiles that have arrived, nothing is asked for or decoded again; a frame is drawn
+    within 16 ms.
+    """
+    chart, _ = long
+    chart.view.choose(**BEGIN | {"head": 1, "view": {"row": 10, "column": 10, "span": 200}})
+    found = chart.tab.evaluate(
+        """async () => {
+            const counts = { asked: 0, decoded: 0 }, times = [];
+            const { tile } = source, { paint } = Plot.prototype;
+            const { transferToImageBitmap: image } = OffscreenCanvas.prototype;
+            source.tile = function (...given) { counts.asked++; return tile.apply(this, given); };
+            OffscreenCanvas.prototype.transferToImageBitmap = function () {
+                counts.decoded++;
+                return image.apply(this);
+            };
+            Plot.prototype.paint = function () {
+                const begun = performance.now(), done = paint.call(this);
+                times.push(performance.now() - begun);
+                return done;
+            };
+            for (let step = 0; step < 30; step++) { map.plot.pan(-1, -1); await new Promise(requestAnimationFrame); }
+            Object.assign(Plot.prototype, { paint });
+            Object.assign(OffscreenCanvas.prototype, { transferToImageBitmap: image });
+            delete source.tile;
+            times.sort((a, b) => a - b);
+            return { ...counts, median: times[times.length >> 1], frames: times.length };
+        }"""
+    )
+    assert (found["asked"], found["decoded"]) == (0, 0)
+    assert found["frames"] >= 25
+    assert found["median"] < 16
+
+
+def test_what_was_overtaken_is_not_asked_for(long):
+    """While the source is slow, at most four tiles are on their way; of what was passed by, no more than had begun is
+    asked for.
+    """
+    chart, _ = long
+    chart.view.choose(**BEGIN)
+    found = chart.tab.evaluate(
+        """async () => {
+            const tile = source.tile, asked = [];
+            let flying = 0, most = 0;
+            tiles.codes.clear(); tiles.pictures.clear();
+            source.tile = async function (...given) {
+                asked.push(given.slice(4).join());
+                most = Math.max(most, ++flying);
+                await new Promise((done) => setTimeout(done, 60));
+                flying--;
+                return tile.apply(this, given);
+            };
+            const last = [];
+            for (let step = 0; step < 12; step++) {
+                last.push(choose({ view: { row: 50 * step, column: 50 * step, span: 40 } }));
+                await new Promise((done) => setTimeout(done, 5));
+            }
+            await last.at(-1);
+            delete source.tile;
+            return { asked: asked.length, most };
+        }"""
+    )
+    assert found["most"] <= 4
+    assert found["asked"] <= 10
+    chart.view.settled()

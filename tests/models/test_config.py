@@ -1,0 +1,92 @@
+"""What a model refuses: a config that cannot work, and a call that does not fit."""
+
+import pytest
+import torch
+
+from regard import Refused
+from regard.models import (
+    ClassifierConfig,
+    Config,
+    LanguageModel,
+    SequenceClassifier,
+    TranslationConfig,
+    VisionConfig,
+    VisionTransformer,
+)
+from regard.models.config import TextConfig
+from regard.models.encoder import Encoder
+
+SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 32}
+
+
+def drawn(*shape, vocabulary=40, seed=1):
+    return torch.randint(vocabulary, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def reasons(call) -> list[str]:
+    with pytest.raises(Refused) as caught:
+        call()
+    return [reason.what for reason in caught.value.reasons]
+
+
+@pytest.mark.parametrize(
+    "make, expected",
+    [
+        (
+            lambda: Config(vocabulary=0, d_model=2.5, heads=4, norm="batch", dropout=1, bias=1, window=0),
+            [
+                "d_model is not a whole number",
+                "no such norm",
+                "bias is neither true nor false",
+                "dropout is out of range",
+                "vocabulary is too small",
+                "window is too small",
+            ],
+        ),
+        (
+            lambda: Config(vocabulary=9, d_model=30, heads=4, kv_heads=3, softcap=-1.0),
+            ["softcap is out of range", "heads do not divide d_model", "kv_heads do not divide heads"],
+        ),
+        (lambda: Config(vocabulary=9, d_model=12, heads=4), ["rotary positions turn pairs of numbers"]),
+        (lambda: Config.from_dict({"vocab": 9}), ["no such part of the configuration", "vocabulary is missing"]),
+        (lambda: Config.from_dict([9]), ["not a configuration"]),
+        (lambda: ClassifierConfig(vocabulary=9, classes=1, pooling="max"), ["classes is too small", "no such pooling"]),
+        (lambda: VisionConfig(height=8, width=9, patch=4, classes=2), ["patch do not divide width"]),
+        (lambda: TranslationConfig(vocabulary=9, encoder_layers=0), ["encoder_layers is too small"]),
+    ],
+)
+def test_a_config_that_cannot_work_is_refused(make, expected):
+    """All reasons at once, before there is a weight."""
+    assert reasons(make) == expected
+
+
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        (lambda: LanguageModel(Config(**SMALL))(torch.zeros(3)), ["these are no tokens"]),
+        (
+            lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), cache=[], positions=torch.arange(3)),
+            ["the cache is of another model", "the cache knows where its tokens stand"],
+        ),
+        (lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), rows=[2]), ["rows without a cache"]),
+        (
+            lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), memory=torch.zeros(1, 2, 24)),
+            ["there is nothing that attends to a memory"],
+        ),
+        (
+            lambda: Encoder(TextConfig(**SMALL))(drawn(2, 3), lengths=[3, 0]),
+            ["lengths do not say how long the texts are"],
+        ),
+        (
+            lambda: SequenceClassifier(ClassifierConfig(**SMALL, classes=2)).packed(drawn(5), [3, 1]),
+            ["lengths and tokens differ"],
+        ),
+        (
+            lambda: VisionTransformer(VisionConfig(height=8, width=8, patch=4, classes=2))(torch.zeros(1, 1, 8, 8)),
+            ["the images do not fit the model"],
+        ),
+    ],
+)
+def test_a_call_that_does_not_fit_is_refused(call, expected):
+    """All reasons at once, in the words of the model."""
+    assert reasons(call) == expected

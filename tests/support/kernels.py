@@ -1,0 +1,70 @@
+"""What tests of compiled kernels share: arrays, memory between forbidden pages, kernels as written, fresh processes."""
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+
+from regard.engines.jit import engine
+from regard.engines.jit.code.emit import signature
+from regard.engines.jit.code.target import Target
+from regard.engines.jit.kernels import forward
+from regard.engines.jit.tiling import Tiling
+from regard.language.problem import Problem
+
+
+def arrays(Q=70, K=141, D=33, E=17, H=4, G=2, B=2, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+class Guarded:
+    """Memory between two pages that may not be touched: an array at its very end, or at its very start."""
+
+    def __init__(self, size: int):
+        page = mmap.PAGESIZE
+        self.room = max(page, -(-size // page) * page)
+        self.map = mmap.mmap(-1, self.room + 2 * page)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        for start in (self.address, self.address + page + self.room):
+            assert libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(page), 0) == 0
+
+    def place(self, array: np.ndarray, at_end: bool) -> np.ndarray:
+        offset = mmap.PAGESIZE + (self.room - array.nbytes if at_end else 0)
+        placed = np.frombuffer(self.map, array.dtype, array.size, offset).reshape(array.shape)
+        placed[...] = array
+        return placed
+
+
+def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
+    return Guarded(array.nbytes).place(array, at_end)
+
+
+def fresh(script: str, **environment) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, **environment},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout
+
+
+# ---- vector units ----------------------------------------------------------------------------------------------------
+
+
+def written(target: Target, rows: int, rules: dict):
+    problem = Problem.of(*arrays(), **rules)
+    spec = engine.specify(problem, Tiling(rows, target.lanes(4), rows, False), False, (True,) * 4)
+    _, constants, tables = signature(*engine.rules(problem))
+    return forward.write(spec, target, problem.mask, problem.score, constants, tables)

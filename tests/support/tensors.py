@@ -1,0 +1,32 @@
+"""Tensors, and the law on them: what the tests of graphics cards share."""
+
+import numpy as np
+import torch
+
+from regard.common.arrays import as_tensor
+from regard.engines.reference import attention as reference
+from regard.language.problem import Problem
+
+
+def tensors(case):
+    """The arguments of a case with q, k, v and sinks as tensors."""
+    named = {
+        name: value for name, value in case.kwargs.items() if name in ("q", "k", "v", "sinks") and value is not None
+    }
+    return case.kwargs | {name: as_tensor(np.array(value)) for name, value in named.items()}
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def qkv(H=4, G=2, Q=150, K=150, D=16, E=16, B=2, dtype=torch.float32):
+    return (
+        normal(B, H, Q, D, seed=1, dtype=dtype),
+        normal(B, G, K, D, seed=2, dtype=dtype),
+        normal(B, G, K, E, seed=3, dtype=dtype),
+    )
+
+
+def law(q, k, v, **asked):
+    return reference.forward(Problem.of(q, k, v, gradients=True, **asked))
