@@ -34,11 +34,10 @@ test: $(VENV)/.stamp-test ## lint, check types, run every test
 	@$(BIN)/python -m tests.support.chromium
 	$(PYTEST)
 
-# What says first that something broke: the laws, the language, the engines. REGARD_TARGET=avx2 make quick tests another
-# set of instructions.
-QUICK ?= tests/test_tiny.py tests/test_laws.py tests/test_facts.py tests/common tests/language tests/engines tests/api
+# What says first that something broke. The first time takes two minutes, because kernels are compiled.
+QUICK ?= tests/test_*.py tests/common tests/language tests/engines/test_*.py tests/engines/jit/test_engine.py
 
-quick: $(VENV)/.stamp-test ## the tests of a minute: make quick QUICK=tests/lens
+quick: $(VENV)/.stamp-test ## what a minute can test: make quick QUICK=tests/lens, REGARD_TARGET=avx2 make quick
 	$(PYTEST) -m "not browser and not slow and not sweep" $(QUICK)
 
 sweep: $(VENV)/.stamp-test ## the tests that take longer than CI has
