@@ -12,7 +12,7 @@ PYTHON ?= $(shell for candidate in python3 python3.11 python3.12 python3.13 pyth
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help look test fuzz format bench clean
+.PHONY: help look test quick sweep fuzz format bench clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -24,11 +24,24 @@ look: export REGARD_TEXT = $(value TEXT)
 look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT="…"
 	@$(BIN)/regard look -- "$$REGARD_TEXT"
 
+# The workers of pytest share the cores: waiting threads must not spin.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto
+
 test: $(VENV)/.stamp-test ## lint, check types, run every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto # the workers share the cores: waiting threads must not spin
+	@$(BIN)/python -m tests.support.chromium
+	$(PYTEST)
+
+# What says first that something broke. The first time takes two minutes, because kernels are compiled.
+QUICK ?= tests/test_*.py tests/common tests/language tests/engines/test_*.py tests/engines/jit/test_engine.py
+
+quick: $(VENV)/.stamp-test ## what a minute can test: make quick QUICK=tests/lens, REGARD_TARGET=avx2 make quick
+	$(PYTEST) -m "not browser and not slow and not sweep" $(QUICK)
+
+sweep: $(VENV)/.stamp-test ## the tests that take longer than CI has
+	$(PYTEST) -m sweep
 
 format: $(VENV)/.stamp-test ## put the code into its usual form
 	$(BIN)/ruff check --fix .

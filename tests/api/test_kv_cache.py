@@ -131,6 +131,7 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestModel.pytestmark = pytest.mark.slow
 
 
 # ---- positions -------------------------------------------------------------------------------------------------------

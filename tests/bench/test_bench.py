@@ -79,9 +79,10 @@ def test_flex_attention_computes_the_case(kind):
     assert (truth := Truth(inputs)).error(form.read(form.run())) < truth.tolerance
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_flex_attention_compiles():
-    """The form that is timed is the compiled one."""
+    """The form that is timed is the compiled one. A C++ compiler takes half a minute for it."""
     need("flex")
     inputs = inputs_of("window")
     (form,) = ENGINES["flex"].forms(inputs)

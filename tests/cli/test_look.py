@@ -294,6 +294,7 @@ def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(tmp_path):
     assert '"check": "weights"' in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_foreign_names_do_not_act_on_the_terminal(tmp_path):
     """Names of a foreign run, and words of a foreign model's configuration, are shown as signs, whether it is shown or
     refused.

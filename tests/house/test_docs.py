@@ -37,6 +37,7 @@ def blocks(path: Path, language: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_the_code_of_a_document_runs(path, tmp_path, monkeypatch):
     """Every Python block runs, in order, in one namespace; what stands behind >>> prints what is shown."""

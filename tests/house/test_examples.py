@@ -18,6 +18,7 @@ def example(name: str):
     return module
 
 
+@pytest.mark.slow
 def test_attention_recalls_and_states_do_not(monkeypatch, capsys):
     """With eight pairs and a hundred steps attention answers nearly every key; a GRU and an LSTM of its size few."""
     recall = example("recall")
@@ -29,6 +30,7 @@ def test_attention_recalls_and_states_do_not(monkeypatch, capsys):
     assert "attention" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_digits_are_read(capsys):
     """A tenth of the steps already reads far more digits than a guess; pictures are shifted, not turned or lost."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")

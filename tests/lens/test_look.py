@@ -248,6 +248,7 @@ def test_the_default_model_needs_no_torch():
     assert not {"torch", "transformers", default_model.PACKAGE} & set(loaded)
 
 
+@pytest.mark.slow
 @with_minilm
 def test_a_text_longer_than_the_default_model_takes():
     """512 tokens are read; 513 are one too many, and the sentence says so."""

@@ -364,6 +364,7 @@ def test_windows_stand_one_after_the_other(implementation):
         assert run.axes[call.keys].tokens[17] == "1:1"
 
 
+@pytest.mark.slow
 def test_texts_that_see_pictures():
     """A model that reads a picture beside its text has both axes, and attention from the words to the patches."""
     torch.manual_seed(0)

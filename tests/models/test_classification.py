@@ -59,6 +59,7 @@ def folder(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_and_tells_how_well(folder):
     """One word decides, so nearly all held-out rows are right; the baseline, the figures per class and the matrix stand
     beside it.
@@ -87,6 +88,7 @@ def test_a_classifier_learns_and_tells_how_well(folder):
     assert torch.allclose(alone, found[:5], atol=1e-5)  # neighbours in the batch change nothing
 
 
+@pytest.mark.slow
 def test_a_classifier_is_asked(folder, capsys, monkeypatch):
     """A text, lines of standard input, the rows of a table; with the labels named, a table is judged."""
     monkeypatch.chdir(folder)

@@ -68,6 +68,7 @@ def test_half_a_run_and_the_other_half_are_the_whole(rhyme, tmp_path):
     assert [line["step"] for line in log(tmp_path / "halves")] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
     """kill -9 at any moment, twice: the run that is taken up again ends with the bits and the log of one that was left
     alone.
@@ -96,6 +97,7 @@ def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
     assert log(tmp_path / "whole") == log(tmp_path / "killed")
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(rhyme, tmp_path):
     """The step is finished, the checkpoint written, and the last lines hold the command that goes on."""
     process = subprocess.Popen(

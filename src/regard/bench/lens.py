@@ -131,17 +131,17 @@ def a_page(pace: Pace, progress: Callable[[str], None], shrink: int) -> list[Fig
         Figure("page", float(len(made.encode())), "bytes", note),
         Figure("its making", spent, "s", "from a recorded run"),
         *browser.measure(made),
-        *a_first_look(progress),
+        *a_first_look(progress, shrink),
     ]
 
 
-def a_first_look(progress: Callable[[str], None]) -> list[Figure]:
+def a_first_look(progress: Callable[[str], None], shrink: int) -> list[Figure]:
     """The command on one sentence, from its start to its end, in processes of their own."""
     progress("lens: regard look, one sentence")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
         spent = []
-        for _ in range(5):
+        for _ in range(max(1, 5 // shrink)):
             begin = time.perf_counter()
             ran = subprocess.run(
                 [sys.executable, "-m", "regard", "look", SENTENCE, "--out", str(file)], capture_output=True, check=False

@@ -146,6 +146,7 @@ def test_gradients_are_those_of_the_law(rule, dtype):
     assert [part.dtype for part in found[:3]] == [dtype] * 3
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(problems(dtypes=DTYPES, rows=150, depth=40), st.booleans())
 def test_random_problems(case, with_lse):

@@ -100,6 +100,7 @@ def judge(kwargs) -> None:
     np.testing.assert_allclose(lse[seen], exact_lse[seen], rtol=200 * eps, atol=200 * eps)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(case=problems(dtypes=DTYPES))
 def test_jit_agrees_with_the_law(case):

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.engines.jit.code.target import limited
+from regard.engines.jit.code.target import ISAS, host, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference.statistics import statistics as law
 from regard.language import analysis as readings
 from regard.language.measures import Asked, Mass, asked, edges
 from tests.support.engines import DTYPES
 from tests.support.kernels import arrays, fresh, guarded
-from tests.support.machine import each_isa, narrower_isas
+from tests.support.machine import narrower_isas, on
 from tests.support.strategies import Dims, masks, problems
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -162,6 +162,7 @@ def questions(draw, **sizes):
     return case, draw(st.lists(st.sampled_from(of), min_size=1, unique=True)) if draw(st.booleans()) else of
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(question=questions(dtypes=DTYPES))
 def test_statistics_agree_with_the_law(question):
@@ -206,10 +207,16 @@ def test_the_columns_of_a_coarse_map():
     judge({"q": q, "k": k}, ["received", *(rg.pooled(3, width, name=f"by{width}") for width in (1, 2, 4))])
 
 
-@each_isa
+@pytest.mark.parametrize(
+    ("isa", "Q", "K", "D"),
+    [  # in a sweep, every shape on every instruction set
+        on(isa, *shape, sweep=isa != host().isa and shape != (70, 141, 33))
+        for isa in ISAS
+        for shape in ((1, 1, 1), (70, 141, 33), (64, 128, 64), (17, 300, 16))
+    ],
+)
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
-@pytest.mark.parametrize(("Q", "K", "D"), [(1, 1, 1), (70, 141, 33), (64, 128, 64), (17, 300, 16)])
 def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
     """q, k, sinks and tables lie against a page that cannot be read; a stray access would end the process."""
     q, k = (guarded(array.astype(dtype), at_end) for array in arrays(Q, K, D)[:2])
@@ -319,6 +326,7 @@ def test_law_11_rows_in_chunks(rules, chunk):
 # ---- size ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_memory_grows_with_rows_only():
     """Everything about 100,000 causal rows: at most 32 MB beyond the answers, where the matrix would be 40 GB."""
     script = """

@@ -166,6 +166,7 @@ def test_several_python_threads_may_call_at_once():
 # ---- torch -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_torch_lends_its_threads():
     """Where torch has threads running they do the work: the same bits as with one thread; in a child they are not
     there.
@@ -221,6 +222,7 @@ def test_a_team_does_every_task_once(workers):
 # ---- interrupts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_interrupted_call_leaves_the_next_one_alone():
     """Ctrl-C ends a call with KeyboardInterrupt, and what is computed afterwards is right."""
     script = """
@@ -259,6 +261,7 @@ def test_an_interrupted_call_leaves_the_next_one_alone():
     assert busy == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_ends_a_long_call_soon(workers, before):
@@ -329,6 +332,7 @@ def test_a_forked_child_computes():
     assert fresh(script) == "0"
 
 
+@pytest.mark.slow
 def test_a_fork_while_another_thread_computes():
     """Children forked in the middle of calls, compilations and plans of other threads compute, compile and plan."""
     script = """
@@ -365,6 +369,7 @@ def test_a_fork_while_another_thread_computes():
 # ---- the end of the process ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
 @pytest.mark.parametrize("moment", ["asleep", "awake", "working", "forked"])
 def test_the_process_ends_whatever_workers_do(moment, before):

@@ -225,6 +225,7 @@ def test_beam_search(name):
     assert torch.equal(*found) and found[0].shape[1] >= 8
 
 
+@pytest.mark.slow
 def test_a_compiled_model():
     """torch.compile of a model runs attention between its graphs, padding and all, and gives what the model gives."""
     model, inputs = built("llama", layers=1), batch()

@@ -162,6 +162,7 @@ WHOLE = [
 ]  # "as torch's" is compiled in tests/torch/layers/test_multi_head.py
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make, call", [(LAYERS | MORE)[name] for name in WHOLE], ids=WHOLE)
 def test_torch_compiles_it_whole(make, call):
     """torch.compile(fullgraph=True) gives the same output and gradients, also for a copy that was never called

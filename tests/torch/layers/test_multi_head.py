@@ -174,6 +174,7 @@ def test_what_is_hidden_does_not_reach(floats):
     assert all(map(torch.equal, mine(query, key, value, key_padding_mask=padding), clean))
 
 
+@pytest.mark.slow
 def test_torch_compiles_it_with_masks():
     """torch.compile(fullgraph=True) with masks of both kinds at once: the same output, weights and gradients."""
     _, mine = pair(batch_first=True, add_zero_attn=True)
