@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 from ..common.call_hooks import watched
 from ..engines import dispatch
@@ -12,8 +12,19 @@ __all__ = ["attention", "attention_weights", "attention_with_lse"]
 
 
 def attention(
-    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
-):
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+    engine: str = "auto",
+) -> Any:
     """Exact attention: each query row's weighted mean of the values it may see.
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
@@ -50,8 +61,19 @@ def attention(
 
 
 def attention_with_lse(
-    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
-):
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+    engine: str = "auto",
+) -> tuple[Any, Any]:
     """Attention and, per row, the logarithm of its denominator.
 
     lse = ln(Σ exp(score) over the allowed keys + Σ exp(sinks)); −inf for a row that may attend nothing and has no sink.
@@ -68,19 +90,19 @@ def attention_with_lse(
 
 
 def attention_weights(
-    q,
-    k,
+    q: Any,
+    k: Any,
     *,
-    mask=None,
-    score=None,
-    scale=None,
-    query_start=None,
-    sinks=None,
-    dropout=0.0,
-    seed=None,
-    rows=None,
-    keys=None,
-):
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+    rows: Any = None,
+    keys: Any = None,
+) -> Any:
     """The exact weights of a chosen rectangle of the attention matrix, without the rest.
 
     weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -16,22 +16,22 @@ __all__ = ["attention_backward", "fitted", "learned"]
 
 
 def attention_backward(
-    dout,
-    q,
-    k,
-    v,
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
     *,
-    out=None,
-    lse=None,
-    dlse=None,
-    mask=None,
-    score=None,
-    scale=None,
-    query_start=None,
-    sinks=None,
-    dropout=0.0,
-    seed=None,
-    engine="auto",
+    out: Any = None,
+    lse: Any = None,
+    dlse: Any = None,
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+    engine: str = "auto",
 ) -> Gradients:
     """The gradients of attention, without the matrix: exact, in a fixed order of sums, in memory that grows with the
     rows.

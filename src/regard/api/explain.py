@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, SupportsFloat, SupportsIndex
 
 from ..engines import dispatch
 from ..engines.cost import Cost, cost
@@ -71,7 +72,18 @@ class Explanation:
 
 
 def explain(
-    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+    engine: str = "auto",
 ) -> Explanation:
     """What `attention` with the same arguments would do: its plan, its engine and why, tiles, FLOPs and bytes; nothing
     is computed.

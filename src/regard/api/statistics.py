@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, SupportsFloat
 
 from ..common.errors import did_you_mean
 from ..engines import dispatch
@@ -55,7 +55,16 @@ def _shown(answer) -> str:
 
 
 def attention_stats(
-    q, k, *, of, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"
+    q: Any,
+    k: Any,
+    *,
+    of: Any,
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    engine: str = "auto",
 ) -> Statistics:
     """Exact statistics of the attention weights, in memory that grows with the rows and not with the matrix.
 

@@ -4,7 +4,7 @@ autocast.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 import torch
 
@@ -19,7 +19,18 @@ __all__ = ["attention", "attention_with_lse"]
 
 
 def attention(
-    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+    engine: str = "auto",
 ) -> torch.Tensor:
     """Exact attention of tensors: `regard.attention`, as an operator that torch can compile, transform and cast.
 
@@ -46,7 +57,18 @@ def attention(
 
 
 def attention_with_lse(
-    q, k, v, *, mask=None, score=None, scale=None, query_start=None, sinks=None, dropout=0.0, seed=None, engine="auto"
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    score: Any = None,
+    scale: SupportsFloat | None = None,
+    query_start: Any = None,
+    sinks: Any = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+    engine: str = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`attention`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), both with gradients.
 

@@ -5,6 +5,7 @@ there.
 from __future__ import annotations
 
 import math
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -235,7 +236,17 @@ class KVCache:
 
     # ---- attending ---------------------------------------------------------------------------------------------------
 
-    def attend(self, q, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+    def attend(
+        self,
+        q: Any,
+        *,
+        mask: Any = None,
+        score: Any = None,
+        scale: SupportsFloat | None = None,
+        query_start: Any = None,
+        sinks: Any = None,
+        engine: str = "auto",
+    ) -> Any:
         """Attention of the newest rows, or of others, to the keys of their own sequences.
 
         q (…, H, Q, D), the axes before the heads being the B sequences -> out (…, H, Q, E). Without query_start, the
@@ -248,7 +259,17 @@ class KVCache:
         """
         return self._attended(q, Arguments(mask, score, scale, query_start, sinks), engine)[0]
 
-    def attend_with_lse(self, q, *, mask=None, score=None, scale=None, query_start=None, sinks=None, engine="auto"):
+    def attend_with_lse(
+        self,
+        q: Any,
+        *,
+        mask: Any = None,
+        score: Any = None,
+        scale: SupportsFloat | None = None,
+        query_start: Any = None,
+        sinks: Any = None,
+        engine: str = "auto",
+    ) -> tuple[Any, Any]:
         """`attend`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), to merge with other
         keys.
         """

