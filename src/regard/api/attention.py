@@ -30,9 +30,8 @@ def attention(
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
 
     q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E), NumPy arrays or torch tensors, H a multiple of G -> out (…, H, Q,
-    E) in
-    their dtype: float32, float64, float16 or bfloat16 (torch's, or ml_dtypes'). Sums and lse are float32, for float64
-    float64.
+    E) in their dtype: float32, float64, float16 or bfloat16 (torch's, or ml_dtypes'). Sums and lse are float32, for
+    float64 float64.
     mask: an expression, a callable mask(b, h, q, kv), or booleans that broadcast to (B, H, Q, K); true means "may
     attend".
     score: an expression, a callable score(s, b, h, q, kv), or floats that are added to the logits.

@@ -108,8 +108,9 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
     batch first.
 
     The sequence is the first tensor of the shape (1, positions, …). A function of q, k, v (1, heads, positions, depth)
-    is asked about
-    their positions. Refused: no tensor, no input of one entry, and q and k of different lengths.
+    is asked about their positions.
+
+    Refused: no tensor, no input of one entry, and q and k of different lengths.
     """
     import torch
 

@@ -33,8 +33,7 @@ class Case:
     pattern: full, causal, window, documents or prefix. reach: the window, the prefix, or the mean length of a document.
     twist: what becomes of the scores, softcap or alibi. dtype: float32, float16 or bfloat16.
     task: forward; gradients (forward and backward); decode (a forward that reading keys and values limits); statistics
-    (of the
-    weights: entropy, distance, what each key receives, and a map of CELLS × CELLS).
+    (of the weights: entropy, distance, what each key receives, and a map of CELLS × CELLS).
     """
 
     kind: str

@@ -21,10 +21,10 @@ class Cost:
     """What a call computes and touches, over all batch entries and heads.
 
     visited: pairs of query and key in the tiles that the plan visits. allowed: pairs that the mask allows; where
-    `exact` is
-    False, an upper bound. matrix: all Q · K pairs. flops, useful: floating-point operations of the two matrix products,
-    2 · (D + E) per visited and per allowed pair. exponentials: one per visited pair. read, written: bytes of q, k, v
-    and of the output, each counted once. extra: bytes of the plan and of lse, which no array of the caller holds.
+    `exact` is False, an upper bound. matrix: all Q · K pairs. flops, useful: floating-point operations of the two
+    matrix products, 2 · (D + E) per visited and per allowed pair. exponentials: one per visited pair. read, written:
+    bytes of q, k, v and of the output, each counted once. extra: bytes of the plan and of lse, which no array of the
+    caller holds.
     weights: bytes that the whole matrix of weights would take, and that are never needed.
     """
 

@@ -3,9 +3,8 @@
 An `Interval` holds two float64 arrays, one entry per tile, and whether NaN is possible. Endpoints are computed by the
 operations that compute the values, so rounding (which is monotone) keeps them sound; integers beyond 2**53, where
 float64 stops being exact, become unbounded, and arithmetic on those may wrap around 64 bits (see `wrapped`). Truth is
-an
-interval too: [1, 1] always, [0, 0] never, [0, 1] unknown.
-An interval may be wider than the truth. That costs speed, never correctness.
+an interval too: [1, 1] always, [0, 0] never, [0, 1] unknown. An interval may be wider than the truth. That costs speed,
+never correctness.
 """
 
 from __future__ import annotations

@@ -193,9 +193,8 @@ class TextConfig(BlockConfig):
     """What reads tokens: what `BlockConfig` says, and tokens.
 
     vocabulary: how many tokens there are. context: how many it sees in training; "learned" positions end there, the
-    others go
-    on. window: a row sees so many tokens, itself included; None is all. positions: "rotary", "learned", "alibi",
-    "sinusoidal" or "none". rotary_base: the base of the angles.
+    others go on. window: a row sees so many tokens, itself included; None is all. positions: "rotary", "learned",
+    "alibi", "sinusoidal" or "none". rotary_base: the base of the angles.
 
     >>> TextConfig(vocabulary=256, d_model=10, heads=3, positions="rotor")
     Traceback (most recent call last):

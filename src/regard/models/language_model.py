@@ -62,10 +62,9 @@ class LanguageModel(nn.Module):
         """The rows (B, n, d_model) of which `head` makes logits.
 
         cache: what `cache` made; the tokens then follow those that it has seen, and rows (B,) says how many of them
-        each sequence
-        takes where they differ: what follows is padding. mask: a rule beside the model's own, such as rg.documents(…)
-        for packed documents. positions (n,) or (B, n): where the tokens stand. memory, memory_mask: as for
-        `blocks.Block`.
+        each sequence takes where they differ: what follows is padding. mask: a rule beside the model's own, such as
+        rg.documents(…) for packed documents. positions (n,) or (B, n): where the tokens stand. memory, memory_mask: as
+        for `blocks.Block`.
         """
         self._check(tokens, cache, rows, positions)
         places = standing(tokens, cache, rows) if positions is None else positions

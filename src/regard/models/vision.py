@@ -18,8 +18,7 @@ __all__ = ["VisionConfig", "VisionTransformer", "patches"]
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig(BlockConfig):
     """What `BlockConfig` says, and pictures. height, width: of a picture; patch: side of a square patch; channels: of a
-    pixel;
-    classes: labels, at least 2.
+    pixel; classes: labels, at least 2.
 
     >>> VisionConfig(height=8, width=8, patch=2, channels=1, classes=10).patches
     16

@@ -26,9 +26,8 @@ class Change(NamedTuple):
     """What an append does to the pages, worked out before anything is done.
 
     dropped, copied, fresh: (sequence, column) of the table for pages given back, pages to copy because others hold them
-    too, and
-    pages to take. freed: the pages that nobody holds once the dropped are given back. wanted: how many are taken,
-    copies included.
+    too, and pages to take. freed: the pages that nobody holds once the dropped are given back. wanted: how many are
+    taken, copies included.
     """
 
     dropped: tuple[np.ndarray, np.ndarray]

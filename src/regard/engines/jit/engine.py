@@ -72,9 +72,8 @@ class Recipe(NamedTuple):
     """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
 
     block: the argument block, in which addresses are filled in; behind its slots the counters, of tasks taken and of
-    the pieces of keys
-    left of each tile. room: numbers of working memory for pieces. plan, start: what the block's other addresses point
-    to.
+    the pieces of keys left of each tile. room: numbers of working memory for pieces. plan, start: what the block's
+    other addresses point to.
     """
 
     ready: Prepared

@@ -2,8 +2,7 @@
 it.
 
 Read it for the formula, not for speed: it builds the whole matrix, row by column, and says each step once. Names end in
-the
-axes of the array: B batch, H query heads, Q query rows, K key rows, D score depth, E value depth.
+the axes of the array: B batch, H query heads, Q query rows, K key rows, D score depth, E value depth.
 
     >>> import numpy as np
     >>> from regard.language.problem import Problem

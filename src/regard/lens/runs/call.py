@@ -66,8 +66,8 @@ class Call:
     Q) · mask, score: rules over head, query, key, or None · scale: of q·k · start: the key position at which row 0
     stands · sinks (H, S) or None · engine: what computed the call in the model
     given (H, Q, K): weights that were handed over as they are, without q and k; a mask then says what they should keep
-    to v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, where they were
-    kept
+    to
+    v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, where they were kept
     rows: figures of every row, (H, Q) each, by name (`ROWS`) · received (H, K): what each key receives
     notes: what else is known, as plain JSON: the module's own scale, softcap, window, groups, dtype, seconds
     """

@@ -4,8 +4,7 @@ asked for.
     share    = mean over a cell's rows of Σ p over its keys        largest  = the largest p of the cell
 
 Small parts come from `Call.weights`, in float64; large ones stream through the compiled engine, which knows every
-denominator
-already: p = exp(score − lse). Nothing that the mask rules out is visited.
+denominator already: p = exp(score − lse). Nothing that the mask rules out is visited.
 """
 
 from __future__ import annotations

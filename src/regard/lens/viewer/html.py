@@ -40,8 +40,8 @@ def page(
     """The run as one self-contained HTML page.
 
     other: a second run with as many heads over axes of the same sizes, to compare with · findings: of an audit, as JSON
-    · start: what
-    is shown first: {"call", "head", "query"} · served: leave the numbers out; the page asks the server that sent it.
+    · start: what is shown first: {"call", "head", "query"} · served: leave the numbers out; the page asks the server
+    that sent it.
     Refused: more than 60 million weights unless served; calls without figures; a place that is not there; runs that
     cannot be compared.
 

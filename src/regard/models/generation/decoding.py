@@ -22,9 +22,8 @@ def generate(model, prompts, *, tokens: int, **how: Any) -> list[list[int]]:
 
     prompts: sequences of tokens, of any lengths; what is shorter is not padded in the caches. tokens: at most so many
     new ones for each. greedy, temperature, top_k, top_p, min_p: see `Sampling`. stop, decode: see `Stops`; the tokens
-    that complete a
-    stop are the last. seed: prompt i draws from a generator of its own, seeded with seed + i, so that its tokens do not
-    depend on the other prompts; None takes a seed from torch's generator.
+    that complete a stop are the last. seed: prompt i draws from a generator of its own, seeded with seed + i, so that
+    its tokens do not depend on the other prompts; None takes a seed from torch's generator.
 
     Refused, with all reasons at once: prompts that the model cannot read, more tokens than learned positions, dropout.
 

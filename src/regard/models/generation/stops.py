@@ -13,8 +13,7 @@ class Stops:
     """Says whether a text that grows has come to its end.
 
     stop: sequences of tokens, and words. A word may begin inside one token and end inside another: it is looked for in
-    the
-    decoded text. decode: tokens -> text, which words need.
+    the decoded text. decode: tokens -> text, which words need.
 
     Refused, with all reasons at once: nothing to wait for, words without decode, what is neither tokens nor a word.
 

@@ -3,8 +3,7 @@
 An architecture matches if its outputs, the gradients of all its parameters and the tokens that it generates are those
 of its own (eager) attention: against the same model in float64, regard may err at most four times as far as eager does
 in float32, on these weights or on weights that lie one unit in the last place beside them. A row counts only where
-attention is
-seen to matter: with a scale that is off by half, the outputs must leave that budget.
+attention is seen to matter: with a scale that is off by half, the outputs must leave that budget.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
     out = concat over h of softmax(Q_h K_hᵀ / √D + masks) V_h, times W_oᵀ + b_o;  Q = query W_qᵀ + b_q, K and V likewise
 
     The constructor, the parameters and their first values are torch's own, and state dicts load both ways. Masks have
-    torch's
-    polarity: true means "may not attend", floats are added. attn_mask may also be a rule of regard, such as
+    torch's polarity: true means "may not attend", floats are added. attn_mask may also be a rule of regard, such as
     rg.window(256), where true means "may attend". docs/layers.md lists where the numbers differ from torch's, and why.
 
     Refused, with all reasons at once: sizes that do not fit; with the call, shapes and masks that do not fit.

@@ -61,8 +61,9 @@ class TransformerXL(torch.nn.Module):
     s_ij = [(q_i + u)·k_j + (q_i + w)·W_r r(i − j)] / √D,   r(p) = [sin(p θ_f) …, cos(p θ_f) …],   θ_f = 10000^(−2f/R)
 
     heads (H); head_dim (D, by default d_model / H); relative_dim (R, by default d_model, as in the paper): the width of
-    r;
-    score: the rule for s_ij; dropout: of the weights, in training. Parameters: q, k, v, r, o (projections, r being
+    r; score: the rule for s_ij; dropout: of the weights, in training.
+
+    Parameters: q, k, v, r, o (projections, r being
     W_r), content_bias and position_bias (H, D: u and w).
 
     The second term is no table of distances, for it depends on the query. It is a product nevertheless: with a = W_rᵀ

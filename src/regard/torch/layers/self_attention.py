@@ -17,8 +17,7 @@ class SelfAttention(torch.nn.Module):
     out = W_o softmax(Q Kᵀ / √d_k where mask) V,  Q = W_q x, K = W_k x, V = W_v x
 
     d_model: width of the rows. d_k (by default d_model): of queries and keys. d_v (by default d_k): of values. bias: of
-    all four
-    projections. dropout: of the weights, in training.
+    all four projections. dropout: of the weights, in training.
 
     Parameters: q (d_k, d_model), k (d_k, d_model), v (d_v, d_model), o (d_model, d_v).
 

@@ -17,8 +17,7 @@ class Buckets(Position):
     logarithmically.
 
     heads (H); buckets: how many, for both directions together; max_distance: from here on all distances share the last
-    one;
-    bidirectional: whether keys after the query have buckets of their own (T5's encoder), or none (its decoder).
+    one; bidirectional: whether keys after the query have buckets of their own (T5's encoder), or none (its decoder).
 
     weight (buckets, H), at first 0, is shaped as T5's `relative_attention_bias.weight`. T5 does not scale its logits:
     call attention with scale=1, or multiply the weights of q by √D. No row of scores is ever built, and the gradient of

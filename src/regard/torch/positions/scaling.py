@@ -123,8 +123,7 @@ class YaRN(Scaling):
 
     A pair that turns more than beta_fast times within trained_length keeps θ, one that turns fewer than beta_slow times
     gets θ / factor. magnitude = attention_factor, by default 0.1 · ln(factor) + 1; with mscale and mscale_all_dim the
-    ratio of
-    the two. truncate: whether the ends of the ramp are whole numbers.
+    ratio of the two. truncate: whether the ends of the ramp are whole numbers.
     """
 
     factor: float

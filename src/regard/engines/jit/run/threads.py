@@ -2,8 +2,8 @@
 
 Where torch has threads running (OpenMP), they do the work: they look out for it anyway, and threads of our own would
 take turns with them on the same cores. Elsewhere workers wait in machine code (pool.py) from the first need on. They
-are daemon threads that never
-return to Python: they hold no lock, and end with the process. A forked child has neither, and starts its own workers.
+are daemon threads that never return to Python: they hold no lock, and end with the process. A forked child has neither,
+and starts its own workers.
 """
 
 from __future__ import annotations

@@ -108,8 +108,7 @@ class Running:
 
     def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None, pairs: bool) -> None:
         """Scores become p in place, and l grows by them; then dropout falls. mark: a removed key's p is -0, which adds
-        nothing but
-        can be told. pairs: rows 2j and 2j + 1 become row j of words, each p rounded to bfloat16.
+        nothing but can be told. pairs: rows 2j and 2j + 1 become row j of words, each p rounded to bfloat16.
         """
         code, step = self.code, 2 if pairs else 1
         shifts = [self._get("shift", number) for number in range(self.vectors)]
