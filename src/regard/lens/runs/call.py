@@ -61,13 +61,14 @@ class Overview:
 class Call:
     """One attention call of one batch entry.
 
-    name: the path of the layer that made it · layer: its number · queries, keys: names of the axes along rows and
-    columns; "queries" are rows that stand on the key axis without being all of it q (H, Q, D) · k (G, K, D) · lse (H,
-    Q) · mask, score: rules over head, query, key, or None · scale: of q·k · start: the key position at which row 0
-    stands · sinks (H, S) or None · engine: what computed the call in the model
+    name: the path of the layer that made it · layer: its number
+    queries, keys: names of the axes along rows and columns; "queries" are rows that stand on the key axis without being
+    all of it
+    q (H, Q, D) · k (G, K, D) · lse (H, Q) · mask, score: rules over head, query, key, or None · scale: of q·k
+    start: the key position at which row 0 stands · sinks (H, S) or None · engine: what computed the call in the model
     given (H, Q, K): weights that were handed over as they are, without q and k; a mask then says what they should keep
     to
-    v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, where they were kept
+    v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, if they were kept
     rows: figures of every row, (H, Q) each, by name (`ROWS`) · received (H, K): what each key receives
     notes: what else is known, as plain JSON: the module's own scale, softcap, window, groups, dtype, seconds
     """
