@@ -9,6 +9,7 @@ import torch
 import regard as rg
 from regard.audits import checks as audit_checks
 from regard.audits.finding import Skipped
+from tests.support import import_graph
 from tests.support.runs import CAUSAL, alarms, call_of, checks, run_of, softmax
 
 
@@ -141,3 +142,14 @@ def test_eight_bits_are_no_fault(arrays):
     call = call_of(*(part.astype(np.float32) for part in (q, k, v, out)))
 
     assert alarms(checks(run_of(replace(call, q=q, k=k, v=v, out=out)), None, ["output", "scale"])) == []
+
+
+def test_the_catalogue_of_mistakes_knows_no_recording():
+    """Known mistakes change rules, so that they can be tried on any attention, not only on a recorded one."""
+    files = import_graph.modules()
+    room = "regard.audits.run_checks"
+    found = {each.module for each in import_graph.imports(f"{room}.known_mistakes", files)}
+
+    assert f"{room}.weighing" in found
+    assert {each for each in found if not each.startswith("regard.language.")} == {f"{room}.weighing"}
+    assert list(import_graph.imports(f"{room}.weighing", files)) == []

@@ -19,6 +19,7 @@ from regard.bench.engines import ENGINES, Form
 from regard.cli.bench import bench
 from regard.common.errors import Refused
 from regard.engines import peak
+from regard.engines.jit.code.target import host, limited, offered
 from regard.language.analysis import evaluate
 from regard.lens.viewer.html import page
 from tests.support.browser import example
@@ -213,10 +214,13 @@ def test_engines_take_turns():
     assert turns.seconds([turns.Burst(1, 3.0, 1.0), turns.Burst(1, 1.0, 1.0), turns.Burst(1, 2.0, 1.0)]) == 2.0
 
 
-def test_peak_loops_compute():
+@pytest.mark.parametrize("isa", offered())
+def test_peak_loops_compute(isa):
     """The multiply-adds and the reads that are counted are carried out: their results say so."""
-    fma, read, dot, _ = peak.loops()
-    lanes, chains = peak.shape()
+    with limited(isa):
+        target = host()
+    fma, read, dot, _ = peak.loops(target)
+    lanes, chains = peak.shape(target)
     ones = np.ones(64 * 8 * lanes, np.float32)
 
     assert fma(100) == chains + 1  # every chain has converged to 1, and the first is added twice
@@ -234,7 +238,7 @@ def test_peak_is_a_limit(monkeypatch):
     assert 1 < found.one < 1000
     assert found.all > 1
     assert found.read > 0.1
-    assert math.isnan(found.dot) == (peak.loops()[2] is None)
+    assert math.isnan(found.dot) == (peak.loops(host())[2] is None)
 
 
 def test_names_are_chosen_by_kind_or_pattern():
@@ -280,7 +284,9 @@ def test_the_command_prints_and_saves(tmp_path, monkeypatch, capsys):
     assert all(result["status"] == "timed" and result["ratio"] is None for result in found["results"])
     assert [result["rate"] > 0 for result in found["results"]] == [True, True]
     assert found["machine"]["cores"] == found["peak"]["threads"]
-    assert "of peak" in capsys.readouterr().out
+    assert found["machine"]["target"].split()[0] == host().isa
+    told = capsys.readouterr().out
+    assert "of peak" in told and f"target: {host().isa}" in told
     with pytest.raises(Refused, match="no such folder"):
         bench(save=tmp_path / "nowhere" / "bench.json")
 

@@ -10,7 +10,7 @@ import pytest
 
 import regard as rg
 from regard.common.arrays import as_tensor, is_float, read_array
-from regard.common.dtypes import FLOATS, LISTED, real_of, row_of, torch_dtypes, torch_real, torch_row
+from regard.common.dtypes import FLOATS, LISTED, real_of, row_of, torch_dtypes, torch_real
 from regard.engines.jit.code.emit import TABLE_TYPES
 from regard.engines.jit.code.formats import NARROW, Format, stored
 from regard.engines.jit.code.target import host
@@ -98,7 +98,7 @@ def test_a_row_is_what_numpy_and_torch_say(row):
     torch = pytest.importorskip("torch", reason="half of the table is about torch")
     assert (row.numpy.name, row.numpy.itemsize * 8) == (row.name, row.bits)
     assert row.roundoff == float(ml_dtypes.finfo(row.numpy).eps) / 2 == torch.finfo(row.torch).eps / 2
-    assert row_of(row.numpy) is torch_row(row.torch) is row and row.torch in torch_dtypes()
+    assert row_of(row.numpy) is row and row.torch in torch_dtypes()
     assert is_float(row.numpy) and FLOATS[row.sums].sums == row.sums and FLOATS[row.sums].bits >= row.bits
     assert real_of(row.numpy) == FLOATS[row.sums].numpy and torch_real(row.torch) is FLOATS[row.sums].torch
 

@@ -52,7 +52,10 @@ def test_every_file_says_what_it_is():
 
 def test_nothing_takes_many_positions():
     """Functions take at most six arguments by position, but where torch or typer say how they are called."""
-    assert import_graph.long_signatures() == []
+    found = import_graph.long_signatures()
+
+    # It stands in for torch.nn.MultiheadAttention, argument by argument.
+    assert [each for each in found if not each.startswith("regard.torch.layers.multi_head: ")] == []
 
 
 def test_meta_a_bad_import_is_named(tmp_path):

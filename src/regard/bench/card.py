@@ -32,6 +32,7 @@ from ..engines.gpu.block_mask import block_mask
 from ..engines.gpu.choose import ENGINES
 from ..engines.gpu.flex import rules
 from ..engines.reference import attention as reference
+from ..language.analysis import evaluate
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, query, table
 from ..language.masks import causal, documents, lengths, prefix, strided, window
@@ -106,8 +107,7 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
                     if gpu.why_not(call, engine, whole) or (not whole and not gpu.why_not(call, engine, True)):
                         continue
                     line: dict[str, Any] = {"problem": name, "dtype": dtype, "engine": engine}
-                    q, k, v = given
-                    found = gpu.attend(q, k, v, Arguments(**on_card), engine, lse=whole)
+                    found = gpu.attend(given[0], given[1], given[2], Arguments(**on_card), engine, lse=whole)
                     if whole:
                         expected = wanted
                         line["lse"] = _error(found[1], lse)
@@ -255,8 +255,6 @@ def _both_ways(run: Callable, tensors: list[torch.Tensor]) -> tuple[torch.Tensor
 
 
 def _dense(mask: Expr, n: int) -> np.ndarray:
-    from ..language.analysis import evaluate
-
     place = np.arange(n)
     return np.broadcast_to(evaluate(mask, {"batch": 0, "head": 0, "query": place[:, None], "key": place}), (n, n))
 

@@ -50,9 +50,8 @@ def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> lis
     found = measured(q, k, np.arange(tokens) == 0, **rules)
     extra = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    call = Call(
-        "attention", 0, "text", "text", found["lse"], q, k, **rules, rows=found["rows"], received=found["received"]
-    )
+    kept = {name: found[name] for name in ("lse", "rows", "received")}
+    call = Call("attention", 0, "text", "text", q=q, k=k, **kept, **rules)
     check(call)
     whole = f"{tokens:,} tokens, one causal head of depth {DEPTH}"
     spans = take_turns(

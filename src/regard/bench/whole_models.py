@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..language.masks import causal
 from .interleave import Pace, seconds, take_turns
 
 __all__ = ["TASKS", "Timed", "measure", "missing"]
@@ -69,7 +70,6 @@ def overhead(pace: Pace) -> float:
     """
     import torch
 
-    from ..language.masks import causal
     from ..torch import attention
 
     q, mask = torch.zeros(1, 1, 1, 8), causal()

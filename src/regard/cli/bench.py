@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ..common.errors import refuse
+
 __all__ = ["bench"]
 
 
@@ -38,7 +40,6 @@ def bench(
     from rich.console import Console
 
     from ..bench.run import run
-    from ..common.errors import refuse
 
     if save and not save.parent.is_dir():
         raise refuse(

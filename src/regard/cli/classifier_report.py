@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..models.training.report import Report
@@ -64,8 +65,6 @@ def _mistakes(report: Report, most: int = 10) -> Table:
 
 def _plain(name: str) -> str:
     """A name as it is: brackets in it are no markup."""
-    from rich.markup import escape
-
     return escape(name if len(name) <= 24 else name[:23] + "…")
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..common.errors import refuse
+from .progress import bar, interruptible, needs
 from .train import option
 
 __all__ = ["classify"]
@@ -21,6 +22,7 @@ def classify(
             help="A table (.csv, .tsv, .jsonl); with --model also a text, or - for lines.", show_default=False
         ),
     ],
+    *,
     text: Annotated[str | None, option("The column of the texts.", "found")] = None,
     label: Annotated[str | None, option("The column of the labels.", "found")] = None,
     test: Annotated[Path | None, option("A table to judge by.", "a fifth of the first")] = None,
@@ -45,7 +47,6 @@ def classify(
     wishes = {
         name: value for name, value in given.items() if name not in ("source", "text", "label", "test", "out", "model")
     }
-    from .progress import needs
 
     if model is not None:
         learns = [f"--{name.replace('_', '-')}" for name in given if name in {"test", "out", *wishes} - {"device"}]
@@ -72,7 +73,6 @@ def _learn(
 
     from ..models.data import tables
     from ..models.training import checkpoint
-    from .progress import bar, interruptible
 
     console = Console(highlight=False, soft_wrap=True)
     checkpoint.check_free(out, "classify", "choose another with --out")

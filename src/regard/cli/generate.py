@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..common.errors import refuse
+from .progress import needs
 
 __all__ = ["generate"]
 
@@ -19,6 +20,7 @@ def generate(
         str | None,
         typer.Argument(help="The text to go on from; - reads it from standard input.", show_default="a new text"),
     ] = None,
+    *,
     tokens: Annotated[int, typer.Option(help="At most so many new tokens.")] = 200,
     n: Annotated[int, typer.Option("-n", "--batch", help="So many continuations of the prompt.")] = 1,
     temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,
@@ -40,9 +42,8 @@ def generate(
     given = _prompt(prompt)
     if n < 1:
         raise refuse("generate", "no continuations", given=f"-n {n}", expected="1 or more", fix="raise it")
-    from .progress import needs
-
     needs("generate", "torch", "safetensors")
+
     from ..models import stream
     from ..models.data.vocabulary import Decoder
     from ..models.training import checkpoint

@@ -42,6 +42,7 @@ def look(
             "Or the folder of a recorded run.",
         ),
     ] = None,
+    *,
     out: Annotated[Path | None, typer.Option(help="Where the page is written.", show_default=str(PAGE))] = None,
     save: Annotated[
         Path | None, typer.Option(help="Record the run into this folder, call by call.", show_default=False)
@@ -149,7 +150,7 @@ def look(
             tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."),
         )
         return
-    page = _page(run, other, findings, start, out, save or given.run, tell)
+    page = _page(run, other, findings, start, out=out, folder=save or given.run, tell=tell)
     if open_page and page:
         import webbrowser
 
@@ -173,7 +174,7 @@ def _tell_findings(console, found: Audit) -> None:
         console.print(Text(f"The audit has {notes} note{'s' * (notes > 1)} on the page.", "dim"))
 
 
-def _page(run, other, findings, start: dict[str, int], out: Path | None, folder: Path | None, tell) -> Path | None:
+def _page(run, other, findings, start: dict[str, int], *, out: Path | None, folder: Path | None, tell) -> Path | None:
     """Writes the page -> where it is; None for a run that is too long for one, and says how to serve it."""
     from ..lens.storage.byte_sizes import shown
     from ..lens.viewer import page

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..common.errors import refuse
+
 __all__ = ["models"]
 
 
@@ -25,7 +27,6 @@ def models(
     import transformers
     from rich.console import Console
 
-    from ..common.errors import refuse
     from ..torch.hf import architectures
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):

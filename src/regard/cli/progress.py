@@ -1,4 +1,4 @@
-"""What commands that train share: a bar that tells how it goes, and a Ctrl-C that waits for the end of a step."""
+"""What commands that train share: a progress bar, Ctrl-C that waits for the end of a step, the libraries they need."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .progress import bar, interruptible, needs
+
 __all__ = ["train"]
 
 
@@ -20,6 +22,7 @@ def train(
         list[str] | None,
         typer.Argument(help="Texts in UTF-8: files, folders, or patterns in quotes.", show_default=False),
     ] = None,
+    *,
     out: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("run"),
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the folder, exactly where it was saved.")
@@ -56,8 +59,6 @@ def train(
     }
 
     from rich.console import Console  # here and below: what is heavy loads after the arguments are known
-
-    from .progress import bar, interruptible, needs
 
     needs("train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
     console = Console(highlight=False, soft_wrap=True)

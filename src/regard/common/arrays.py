@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import row_of, torch_row
+from .dtypes import FLOATS, row_of
 from .errors import first_line, refuse
 
 __all__ = [
@@ -56,12 +56,16 @@ def read_array(array, where: str) -> np.ndarray:
 def _of_tensor(tensor) -> np.ndarray:
     if not tensor.is_cpu and elsewhere(tensor) and not tensor.dtype.is_floating_point:
         tensor = tensor.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
-    row = torch_row(tensor.dtype)
-    if row is not None and row.added:
-        import torch
+    added = _added().get(tensor.dtype)
+    return tensor.numpy() if added is None else tensor.view(added[0]).numpy().view(added[1])
 
-        return tensor.view(getattr(torch, f"int{row.bits}")).numpy().view(row.numpy)
-    return tensor.numpy()
+
+@functools.cache
+def _added() -> dict[Any, tuple[Any, np.dtype]]:
+    """torch's dtypes that NumPy has from another package: integers of the same width in torch, and NumPy's dtype."""
+    import torch
+
+    return {row.torch: (getattr(torch, f"int{row.bits}"), row.numpy) for row in FLOATS.values() if row.added}
 
 
 def outline(array, where: str) -> np.ndarray:
@@ -123,8 +127,8 @@ def as_tensor(array: np.ndarray):
     """The array as a torch tensor that shares its memory."""
     import torch
 
-    row = row_of(array.dtype)
-    if row is not None and row.added:
+    row = row_of(array.dtype) if array.dtype.isbuiltin == 2 else None  # 2: it is from another package
+    if row is not None:
         return torch.from_numpy(array.view(f"i{row.itemsize}")).view(row.torch)
     return torch.from_numpy(array)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FLOATS", "LISTED", "Float", "real_of", "row_of", "torch_dtypes", "torch_real", "torch_row"]
+__all__ = ["FLOATS", "LISTED", "Float", "real_of", "row_of", "torch_dtypes", "torch_real"]
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,11 @@ def torch_dtypes() -> tuple[Any, ...]:
     return tuple(row.torch for row in FLOATS.values())
 
 
-@functools.cache
-def _torch_rows() -> dict[Any, Float]:
-    return {row.torch: row for row in FLOATS.values()}
-
-
-def torch_row(dtype: Any) -> Float | None:
-    """The row of a torch dtype; None for what attention does not take."""
-    return _torch_rows().get(dtype)
-
-
 def torch_real(dtype: Any) -> Any:
     """What sums are made in for tensors of a torch dtype; float32 for those that attention does not take."""
-    return FLOATS[_torch_rows().get(dtype, FLOATS["float32"]).sums].torch
+    return _torch_reals().get(dtype, FLOATS["float32"].torch)
+
+
+@functools.cache
+def _torch_reals() -> dict[Any, Any]:
+    return {row.torch: FLOATS[row.sums].torch for row in FLOATS.values()}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,8 @@ def measure(memory: bool = True) -> Peak:
     """
     lanes, chains = shape(host())
     threads = count()
-    fma, _, dot, _ = loops(host())
+    found = loops(host())
+    fma, dot = found.fma, found.dot
     flops = 2.0 * lanes * chains * STEPS
 
     def best(loop: Callable[..., float], threads: int) -> float:
@@ -72,7 +73,7 @@ def measure(memory: bool = True) -> Peak:
 
 def reading(threads: int, lanes: int) -> float:
     """Bytes per second that all threads together read from memory."""
-    read = loops(host())[1]
+    read = loops(host()).read
     data = np.ones(BYTES // 4, np.float32)
     share = len(data) // threads // (8 * lanes) * (8 * lanes)
     parts = [data[share * n : share * (n + 1)] for n in range(threads)]
@@ -108,11 +109,20 @@ def shape(target: Target) -> tuple[int, int]:
     return target.lanes(4), 24 if many else 12
 
 
-@cache
-def loops(target: Target) -> tuple[Callable[..., float], Callable[..., float], Callable[..., float] | None, Any]:
+class Loops(NamedTuple):
     """The loops as functions, fma(steps), read(address, floats) and, where there is an instruction for it, dot(steps);
     and what keeps their code alive.
     """
+
+    fma: Callable[..., float]
+    read: Callable[..., float]
+    dot: Callable[..., float] | None
+    owner: Any
+
+
+@cache
+def loops(target: Target) -> Loops:
+    """The loops, compiled for the target."""
     from llvmlite import binding
 
     binding.initialize_native_target()
@@ -123,7 +133,7 @@ def loops(target: Target) -> tuple[Callable[..., float], Callable[..., float], C
     fma = steps(engine.get_function_address("fma"))
     dot = steps(engine.get_function_address("dot")) if target.tile.pairs else None
     read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("read"))
-    return fma, read, dot, engine
+    return Loops(fma, read, dot, engine)
 
 
 def machine(target: Target):

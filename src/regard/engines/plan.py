@@ -209,6 +209,17 @@ class Grid(NamedTuple):
         return self.units.bit_length() + 1
 
 
+class Stretches(NamedTuple):
+    """Neighbouring units of one tile that are of one kind, in order: the tile, over all groups; the first unit; one
+    past the last, perhaps past the edge; and whether they are mixed (1) or full (0).
+    """
+
+    tile: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    mixed: np.ndarray
+
+
 def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None, ahead: int = 0) -> Plan:
     """The plan of a problem in tiles of `rows` query rows by `keys` keys.
 
@@ -270,10 +281,11 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
     tiles = -(-Q // rows)
     batch, head = np.divmod(np.arange(batches * heads), heads)
     end = end[batch] if B else np.zeros(len(batch), np.int64)
-    tile, first, last, mixed = (np.zeros(0, np.int64),) * 4
+    found = Stretches(*(np.zeros(0, np.int64),) * 4)
     if mask is None:
         tile = np.flatnonzero(np.repeat(end, tiles))
-        first, last, mixed = np.zeros_like(tile), -(-np.repeat(end, tiles)[tile] // keys), np.zeros_like(tile)
+        nothing, units = np.zeros_like(tile), -(-np.repeat(end, tiles)[tile] // keys)
+        found = Stretches(tile=tile, first=nothing, last=units, mixed=nothing)
     elif H and Q and end.any():
         floats = {"batch": batch, "head": head, "start": start[batch], "end": end}
         grid = Grid(
@@ -290,18 +302,19 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
                 expected=f"at most {(1 << 63) >> (grid.shift + 7):,} tiles of rows, over all that differ",
                 fix="split the call by batch entries, heads or rows",
             )
-        tile, first, last, mixed = _merged(grid, _descend(grid))
+        found = _merged(grid, _descend(grid))
+    tile = found.tile
     offsets = np.zeros(batches * heads * tiles + 1, np.int64)
     np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
     runs = np.empty((len(tile), 3), np.int32)
     # The last unit may reach beyond the end, and then beyond 32 bits: it is cut off before it is stored.
-    last = np.minimum(last * keys, end[tile // tiles] if len(end) > 1 else end)
-    runs[:, 0], runs[:, 1], runs[:, 2] = first * keys, last, mixed
+    last = np.minimum(found.last * keys, end[tile // tiles] if len(end) > 1 else end)
+    runs[:, 0], runs[:, 1], runs[:, 2] = found.first * keys, last, found.mixed
     work = np.concatenate([[0], np.cumsum(runs[:, 1] - runs[:, 0], dtype=np.int64)])[offsets]
     order = np.argsort(-np.diff(work).reshape(batches * heads, tiles), axis=1, kind="stable").astype(np.int32)
     for array in (offsets, runs, order):
         array.flags.writeable = False  # the plan is shared by every call that asks the same
-    return Plan(rows, keys, per_batch, per_head, offsets, runs, order, dims)
+    return Plan(rows, keys, per_batch, per_head, offsets=offsets, runs=runs, order=order, dims=dims)
 
 
 def _descend(grid: Grid) -> np.ndarray:
@@ -369,10 +382,8 @@ def _entries(grid: Grid, boxes: Boxes, chosen, high: int, wide: int, mixed: int)
     return np.repeat(place << 7 | (wide.bit_length() - 1) << 1 | mixed, count) + (within << (grid.shift + 7))
 
 
-def _merged(grid: Grid, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The entries in order, neighbours of one kind joined: tile, first unit, last unit (past the edge, perhaps),
-    mixed.
-    """
+def _merged(grid: Grid, entries: np.ndarray) -> Stretches:
+    """The entries in order, neighbours of one kind joined."""
     entries = np.sort(entries)
     place, mixed = entries >> 7, entries & 1
     end = place + (1 << (entries >> 1 & 63))
@@ -380,4 +391,5 @@ def _merged(grid: Grid, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     begins[1:] = (place[1:] != end[:-1]) | (mixed[1:] != mixed[:-1])
     place, end, mixed = place[begins], end[np.roll(begins, -1)], mixed[begins]
     tile = place >> grid.shift
-    return tile, place - (tile << grid.shift), end - (tile << grid.shift), mixed
+    before = tile << grid.shift
+    return Stretches(tile=tile, first=place - before, last=end - before, mixed=mixed)

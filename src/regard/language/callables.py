@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..common.errors import Refused, did_you_mean, refuse
-from . import expr
+from . import expr, masks, scores
 from .expr import Expr, Table, table
 
 __all__ = ["as_mask", "as_score"]
@@ -30,9 +30,7 @@ def as_mask(rule) -> Expr | None:
     elif callable(rule):
         found = _called(rule, "mask", (expr.batch, expr.head, expr.query, expr.key))
     else:
-        from .masks import dense
-
-        found = dense(rule)
+        found = masks.dense(rule)
     if found is not None and found.kind != "bool":
         raise refuse(
             "mask",
@@ -61,9 +59,7 @@ def as_score(rule) -> Expr | None:
     elif callable(rule):
         found = _called(rule, "score", (expr.score, expr.batch, expr.head, expr.query, expr.key))
     else:
-        from .scores import bias
-
-        found = bias(rule)
+        found = scores.bias(rule)
     if found is not None and found.kind == "bool":
         raise refuse(
             "score",
@@ -79,8 +75,6 @@ def _word(rule, what: str) -> Expr:
     """True and False as rules; a name is not a rule."""
     if not isinstance(rule, str):
         return expr.lift(bool(rule))
-    from . import masks, scores
-
     known = (masks if what == "mask" else scores).__all__
     raise refuse(
         what,

@@ -1,14 +1,19 @@
 """Small models that train on the user's own text, pictures and tables.
 
+Begin with language_model.py: a decoder of GPT or Llama in one file. It is made of a Config, an embedding and blocks;
+the other models are put together from the same parts.
+
 config           what a model is made of, as data
+embedding        tokens and their positions as vectors
 blocks           attention, feed-forward and norms, stacked
-language_model   GPT and Llama
-generation       writing text: how tokens are chosen, when to stop
+language_model   GPT and Llama: the next token
+encoder          vectors of a whole text, read in both directions
+classifier       a text to a label: an encoder and a linear layer
 encoder_decoder  one text to another
-classifier       a text to a label
 vision           a picture to a label
-data             the user's own text and tables, vocabularies, batches
-training         the loop, runs, checkpoints, reports
+data/            the user's own text and tables, vocabularies, batches
+training/        the loop, a run in a folder, checkpoints, classification, reports
+generation/      writing text: how the next token is chosen, and when to stop
 """
 
 from __future__ import annotations

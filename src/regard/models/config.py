@@ -199,7 +199,7 @@ class TextConfig(BlockConfig):
 
     >>> TextConfig(vocabulary=256, d_model=10, heads=3, positions="rotor")
     Traceback (most recent call last):
-    regard.common.errors.Refused: TextConfig: heads do not divide d_model
+    regard.Refused: TextConfig: heads do not divide d_model
       given     d_model=10, heads=3
       expected  d_model to be a multiple of heads
       to mend   heads=2 fits

@@ -3,7 +3,6 @@ engine.
 """
 
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from torch._dynamo.testing import CompileCounter
 import regard as rg
 from regard.api import torch_operator as autograd
 from regard.bench import card
-from regard.engines import gpu
+from regard.engines import dispatch, gpu
 from regard.engines.gpu import flex, sdpa
 from regard.engines.gpu.block_mask import SIZE, block_mask
 from regard.engines.gpu.lowering import LOWERED, lower, whole_of
@@ -361,8 +360,7 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     """attention, lse, weights and statistics of tensors elsewhere are computed here; shapes and gradients are the
     caller's.
     """
-    for room in ("attention", "statistics", "explain"):
-        monkeypatch.setattr(sys.modules[f"regard.api.{room}"], "elsewhere", lambda _: True)
+    monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
     asked = {"mask": rg.window(9), "score": rg.alibi(4)}
     out, lse = rg.attention_with_lse(q, k, v, **asked)
@@ -373,6 +371,7 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     np.testing.assert_allclose(lse.detach(), wanted_lse[0], rtol=1e-5, atol=1e-5)
     assert torch.autograd.grad(out.sum(), v)[0].shape == v.shape
     assert weights.shape == (4, 40)
+    assert rg.attention_weights(q.detach()[0], k.detach()[0], rows=9, keys=3).shape == ()
     assert found.entropy.shape == (4, 40)
     assert not isinstance(out, np.ndarray)
     assert (
@@ -386,10 +385,11 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
         rg.attention_stats(q.detach(), k.detach(), of="entropy", engine="jit")
 
 
-def test_the_operator_goes_back_on_a_device():
+def test_the_operator_goes_back_on_a_device(monkeypatch):
     """Inside an operator torch's autograd is off; the way back on a card, which uses it, gives the gradients of the law
     all the same.
     """
+    monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
     score = rg.alibi(slope)

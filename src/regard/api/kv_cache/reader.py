@@ -119,7 +119,8 @@ class Reader:
         problem, held = ready.problem, self.held
         q = q.reshape(problem.q.shape)
         if ready.decoder is not None:
-            return ready.decoder(q, self.k.array, self.v.array, held.table, start, held.lengths, problem.sinks)
+            k, v = self.k.array, self.v.array
+            return ready.decoder(q, k, v, table=held.table, start=start, ends=held.lengths, sinks=problem.sinks)
         return solve(self._gathered(problem, q, start), ready.engine)
 
     def _problem(self, q, start, ahead: int, asked: Arguments, reasons: list[Reason]) -> Problem:

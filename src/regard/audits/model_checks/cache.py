@@ -67,7 +67,7 @@ def position_offset(subject: Subject) -> Iterator[Result]:
             if not gap(subject, found, _one_pass(subject, text, shift)).open:
                 yield _offset(between, n, shift, f"while it generates {way}")
                 return
-        told = "position_ids" in subject.takes
+        takes_positions = "position_ids" in subject.takes
         yield Finding(
             check="position-offset",
             severity="fault",
@@ -78,7 +78,7 @@ def position_offset(subject: Subject) -> Iterator[Result]:
                 if not left
                 else "positions count the padding, or its mask is lost while decoding"
             )
-            if told
+            if takes_positions
             else "forward takes no position_ids, so that positions count the padding"
             if left
             else "generation prepares other inputs",

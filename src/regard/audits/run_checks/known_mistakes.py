@@ -67,13 +67,13 @@ class Mistake:
         )
 
 
-def mistakes(told: Rules) -> Iterator[Mistake]:
+def mistakes(rules: Rules) -> Iterator[Mistake]:
     """The usual mistakes, the simplest first; only those that would make a difference to this call."""
-    yield from _dropped(told)
-    yield from _scales(told)
-    yield from _masks(told)
-    yield from _heads(told)
-    yield from _softmax(told)
+    yield from _dropped(rules)
+    yield from _scales(rules)
+    yield from _masks(rules)
+    yield from _heads(rules)
+    yield from _softmax(rules)
 
 
 def capped(score: Expr | None) -> bool:
@@ -81,28 +81,28 @@ def capped(score: Expr | None) -> bool:
     return score is not None and any(isinstance(node, Op) and node.name == "tanh" for node in walk(score))
 
 
-def _dropped(told: Rules) -> Iterator[Mistake]:
-    if told.score is not None:
-        name = "softcap" if capped(told.score) else "bias"
+def _dropped(rules: Rules) -> Iterator[Mistake]:
+    if rules.score is not None:
+        name = "softcap" if capped(rules.score) else "bias"
         yield Mistake(
             (name,),
             f"scores without the {name}",
             f"the implementation takes no {name}, or drops the argument",
             f"use an implementation that takes it, or apply the {name} to the scores before the mask",
-            replace(told, score=None),
+            replace(rules, score=None),
         )
-    if told.sinks is not None:
+    if rules.sinks is not None:
         yield Mistake(
             ("sinks",),
             "a softmax without its sinks",
             "the implementation drops the sinks",
             "add the sinks to the denominator: out · exp(lse − logaddexp(lse, sink))",
-            replace(told, sinks=None),
+            replace(rules, sinks=None),
         )
 
 
-def _scales(told: Rules) -> Iterator[Mistake]:
-    s, D = told.scale, told.depth
+def _scales(rules: Rules) -> Iterator[Mistake]:
+    s, D = rules.scale, rules.depth
     known = [
         (1.0, "no scale", "the scale was left out"),
         (
@@ -118,29 +118,29 @@ def _scales(told: Rules) -> Iterator[Mistake]:
     ]
     for value, does, cause in known:
         if not math.isclose(value, s, rel_tol=1e-6):
-            yield scaled(told, value, does, cause)
+            yield scaled(rules, value, does, cause)
 
 
-def scaled(told: Rules, value: float, does: str, cause: str) -> Mistake:
+def scaled(rules: Rules, value: float, does: str, cause: str) -> Mistake:
     """The call with another scale."""
     return Mistake(
         ("scale",),
-        f"{does}: {value:.6g} where {told.scale:.6g} was asked",
+        f"{does}: {value:.6g} where {rules.scale:.6g} was asked",
         cause,
-        f"multiply q·k by {told.scale:.6g}, once",
-        replace(told, scale=value),
+        f"multiply q·k by {rules.scale:.6g}, once",
+        replace(rules, scale=value),
     )
 
 
-def _masks(told: Rules) -> Iterator[Mistake]:
-    K, Q = told.keys, told.queries
-    if told.mask is None:
+def _masks(rules: Rules) -> Iterator[Mistake]:
+    K, Q = rules.keys, rules.queries
+    if rules.mask is None:
         yield Mistake(
             ("mask",),
             "a causal mask where none was asked",
             "the implementation is causal by default",
             "say is_causal=False",
-            replace(told, mask=causal()),
+            replace(rules, mask=causal()),
         )
         return
     one = "a bound is off by one: < where ≤ belongs, or a diagonal counted from 1"
@@ -150,76 +150,76 @@ def _masks(told: Rules) -> Iterator[Mistake]:
         "no mask at all",
         "the mask is dropped, or is_causal is overridden",
         "pass the mask on to the kernel",
-        replace(told, mask=None),
+        replace(rules, mask=None),
     )
     for start, words in ((0, "top left: row 0 at key 0"), (K - Q, "bottom right: the last row at the last key")):
-        for kind, rule in (("the mask", told.mask), ("a causal mask", causal())):
-            if start != told.start:
+        for kind, rule in (("the mask", rules.mask), ("a causal mask", causal())):
+            if start != rules.start:
                 yield Mistake(
                     ("alignment",),
                     f"{kind} aligned {words}",
                     f"{Q} rows over {K} keys have two ends, and the implementation begins at the other one",
-                    f"row 0 stands at position {told.start}: shift the mask by it",
-                    replace(told, start=start, mask=rule),
+                    f"row 0 stands at position {rules.start}: shift the mask by it",
+                    replace(rules, start=start, mask=rule),
                 )
     yield Mistake(
         ("mask",),
         "a causal mask alone",
         "is_causal overrides the mask that was given",
         "merge causality into the mask, and pass one of them",
-        replace(told, mask=causal()),
+        replace(rules, mask=causal()),
     )
     yield Mistake(
         ("mask",),
         "a mask without causality",
         "is_causal was not passed on",
         "merge causality into the mask",
-        replace(told, mask=told.mask | ~causal()),
+        replace(rules, mask=rules.mask | ~causal()),
     )
     yield Mistake(
         ("mask",),
         "a mask of which only the hidden keys are kept",
         "padding is masked, and nothing else",
         "merge padding and the rest of the mask with &",
-        replace(told, weigh=_weigh(lambda allowed: np.broadcast_to(allowed.any(-2, keepdims=True), allowed.shape))),
+        replace(rules, weigh=_weigh(lambda allowed: np.broadcast_to(allowed.any(-2, keepdims=True), allowed.shape))),
     )
-    for does, rule in _off_by_one(told.mask, K):
-        yield Mistake(("mask",), f"a mask off by one: {does}", one, fit, replace(told, mask=rule))
+    for does, rule in _off_by_one(rules.mask, K):
+        yield Mistake(("mask",), f"a mask off by one: {does}", one, fit, replace(rules, mask=rule))
     yield Mistake(
-        ("mask",), "a causal mask without the row itself", one, fit, replace(told, mask=told.mask & (key < query))
+        ("mask",), "a causal mask without the row itself", one, fit, replace(rules, mask=rules.mask & (key < query))
     )
     yield Mistake(
         ("mask",),
         "the inverted mask",
         "true means 'hidden' to the caller and 'may attend' to the kernel, or the other way",
         "invert it: ~mask",
-        replace(told, mask=~told.mask),
+        replace(rules, mask=~rules.mask),
     )
     yield Mistake(
         ("mask",),
         "a mask added as numbers 0 and 1",
         "booleans are added to the scores",
         "turn them into 0 and −infinity, or use where(mask, scores, −infinity)",
-        replace(told, weigh=_added),
+        replace(rules, weigh=_added),
     )
     yield Mistake(
         ("mask",),
         "scores that the mask sets to 0",
         "scores are multiplied by the mask before the softmax",
         "use where(mask, scores, −infinity)",
-        replace(told, weigh=_multiplied),
+        replace(rules, weigh=_multiplied),
     )
     yield Mistake(
         ("mask",),
         "a mask that comes after the softmax",
         "weights are set to 0 when they are already normalised",
         "mask the scores before the softmax",
-        replace(told, weigh=_late),
+        replace(rules, weigh=_late),
     )
 
 
-def _heads(told: Rules) -> Iterator[Mistake]:
-    H, G = told.heads, told.groups
+def _heads(rules: Rules) -> Iterator[Mistake]:
+    H, G = rules.heads, rules.groups
     if 1 < G < H:
         tiled = np.arange(H) % G
         cause, mend = (
@@ -231,7 +231,7 @@ def _heads(told: Rules) -> Iterator[Mistake]:
             f"query head h over key head h mod {G} where h // {H // G} was asked",
             cause,
             mend,
-            replace(told, key_heads=told.key_heads[tiled], value_heads=told.value_heads[tiled]),
+            replace(rules, key_heads=rules.key_heads[tiled], value_heads=rules.value_heads[tiled]),
         )
     if G > 1:
         for what, heads in (("k", "key_heads"), ("v", "value_heads")):
@@ -240,18 +240,18 @@ def _heads(told: Rules) -> Iterator[Mistake]:
                 f"{what} of the next head",
                 "heads are counted from another start",
                 "count heads from 0",
-                replace(told, **{heads: np.roll(getattr(told, heads), -1)}),
+                replace(rules, **{heads: np.roll(getattr(rules, heads), -1)}),
             )
 
 
-def _softmax(told: Rules) -> Iterator[Mistake]:
+def _softmax(rules: Rules) -> Iterator[Mistake]:
     # Seen only in texts so short that all rows are read.
     yield Mistake(
         ("softmax",),
         "a softmax over the queries",
         "the softmax runs along the wrong axis",
         "softmax over the last axis, the keys",
-        replace(told, weigh=_over_queries),
+        replace(rules, weigh=_over_queries),
     )
 
 

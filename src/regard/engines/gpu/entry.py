@@ -46,7 +46,7 @@ def weights(q, k, asked: Arguments, rows, keys) -> torch.Tensor:
     parts = picked(rows, keys, call.problem.dims)
     some = [torch.from_numpy(np.ascontiguousarray(np.atleast_1d(part))).to(q.device) for part in parts]
     found = weights_of(call, *some).to(q.dtype)
-    return found.reshape(*call.problem.lead, *parts[0].shape, *parts[1].shape)
+    return found.reshape((*call.problem.lead, *parts[0].shape, *parts[1].shape))
 
 
 @torch.no_grad()

@@ -96,7 +96,7 @@ class Decoder:
         """Whether threads and instructions are those that it was prepared for."""
         return self.home == (threads.count(), host())
 
-    def __call__(self, q, k, v, table, start, ends, sinks) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, q, k, v, *, table, start, ends, sinks) -> tuple[np.ndarray, np.ndarray]:
         """(out (B, H, Q, E), lse (B, H, Q)) of one step.
 
         q (B, H, Q, D) · k (pages, G, page, D) · v (pages, G, page, E) · table (B, columns) int32, the page of each

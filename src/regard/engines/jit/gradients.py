@@ -62,7 +62,7 @@ _recipes: Memo[Recipe] = Memo(64)
 def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
     """What a forward pass would have saved, from its results alone: each weight is exp(score - lse)."""
     lse = np.ascontiguousarray(lse, problem.real)
-    top = lse / problem.real.type(factors(problem)[2])  # in units of the kernel's scores
+    top = lse / problem.real.type(factors(problem).unit)  # in units of the kernel's scores
     return Saved(out, np.stack([lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real)]))
 
 
@@ -161,8 +161,8 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
         "Q": Q,
         "K": K,
         "scale": float(problem.scale),
-        "score_factor": factors(problem)[0],
-        "exponent": factors(problem)[1],
+        "score_factor": factors(problem).score,
+        "exponent": factors(problem).exponent,
         "start": problem.query_start,
         "offsets": seen.offsets,
         "runs": seen.runs,

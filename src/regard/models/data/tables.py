@@ -57,7 +57,7 @@ def read(
             where, "an empty table", given=f"{path} holds no rows", expected="a row for each text", fix="check the file"
         )
     names = list(dict.fromkeys(name for _, fields in rows for name in fields))
-    chosen = _choose(rows, names, text, label, labelled, path, where)
+    chosen = _choose(rows, names, text=text, label=label, labelled=labelled, path=path, where=where)
     faults: list[Reason] = []
     for what, name in (("text", chosen[0]), ("label", chosen[1])):
         empty = [line for line, fields in rows if name is not None and not fields.get(name, "").strip()]
@@ -225,7 +225,14 @@ def _is_header(first: list[str], rest: list[list[str]], text: str | None, label:
 
 
 def _choose(
-    rows: Sequence[Row], names: list[str], text, label, labelled: bool, path: Path, where: str
+    rows: Sequence[Row],
+    names: list[str],
+    *,
+    text: str | None,
+    label: str | None,
+    labelled: bool,
+    path: Path,
+    where: str,
 ) -> tuple[str, str | None]:
     """The columns of the texts and the labels."""
     missing = [

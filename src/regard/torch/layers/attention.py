@@ -71,16 +71,16 @@ class Attention(Placed):
         check.need(
             head_dim is not None or self.d_model % self.heads == 0,
             "heads do not divide d_model",
-            f"d_model={d_model}, heads={heads}",
-            "d_model to be a multiple of heads",
-            "say head_dim=…",
+            given=f"d_model={d_model}, heads={heads}",
+            expected="d_model to be a multiple of heads",
+            fix="say head_dim=…",
         )
         check.need(
             self.heads % self.kv_heads == 0,
             "kv_heads do not divide heads",
-            f"heads={heads}, kv_heads={kv_heads}",
-            "heads to be a multiple of kv_heads",
-            "kv_heads=1 fits every number of heads",
+            given=f"heads={heads}, kv_heads={kv_heads}",
+            expected="heads to be a multiple of kv_heads",
+            fix="kv_heads=1 fits every number of heads",
         )
         self.place(check, positions, score)
         self.q = torch.nn.Linear(self.d_model, self.heads * self.head_dim, bias)
@@ -127,31 +127,31 @@ class Attention(Placed):
             check.need(
                 self.memory_dim == self.d_model,
                 "there is no memory",
-                "memory=None",
-                f"(B, m, {self.memory_dim}), for which the keys and values were made",
-                "pass memory=…",
+                given="memory=None",
+                expected=f"(B, m, {self.memory_dim}), for which the keys and values were made",
+                fix="pass memory=…",
             )
         elif isinstance(memory, torch.Tensor):
             check.need(
                 memory.ndim == 3 and memory.shape[-1] == self.memory_dim,
                 "the memory does not fit the layer",
-                f"{tuple(memory.shape)}",
-                f"(B, m, {self.memory_dim})",
-                "the layout is (batch, rows, memory_dim)",
+                given=f"{tuple(memory.shape)}",
+                expected=f"(B, m, {self.memory_dim})",
+                fix="the layout is (batch, rows, memory_dim)",
             )
         check.need(
             memory is None or cache is None,
             "a memory is not appended to a cache",
-            "both memory and cache",
-            "one of them",
-            "to keep the keys of a memory, pass memory=layer.remember(memory)",
+            given="both memory and cache",
+            expected="one of them",
+            fix="to keep the keys of a memory, pass memory=layer.remember(memory)",
         )
         check.need(
             memory is None or self.positions is None,
             "positions do not reach from rows to a memory",
-            f"a memory, and positions={type(self.positions).__name__}",
-            "a layer without positions",
-            "make the cross-attention layer with positions=None",
+            given=f"a memory, and positions={type(self.positions).__name__}",
+            expected="a layer without positions",
+            fix="make the cross-attention layer with positions=None",
         )
         check.done()
 

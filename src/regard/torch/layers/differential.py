@@ -61,16 +61,16 @@ class DifferentialAttention(Placed):
         check.need(
             head_dim is not None or self.d_model % (2 * self.heads) == 0,
             "heads do not divide d_model into halves",
-            f"d_model={d_model}, heads={heads}",
-            "d_model to be a multiple of 2 · heads",
-            "say head_dim=…",
+            given=f"d_model={d_model}, heads={heads}",
+            expected="d_model to be a multiple of 2 · heads",
+            fix="say head_dim=…",
         )
         check.need(
             self.heads % self.kv_heads == 0,
             "kv_heads do not divide heads",
-            f"heads={heads}, kv_heads={kv_heads}",
-            "heads to be a multiple of kv_heads",
-            "kv_heads=1 fits every number of heads",
+            given=f"heads={heads}, kv_heads={kv_heads}",
+            expected="heads to be a multiple of kv_heads",
+            fix="kv_heads=1 fits every number of heads",
         )
         self.place(check, positions)
         D = self.head_dim

@@ -78,16 +78,16 @@ class LatentAttention(Placed):
         check.need(
             positions is not None or self.rope_dim % 2 == 0,
             "rope_dim does not fall into pairs",
-            f"rope_dim={rope_dim}",
-            "an even number",
-            "choose an even one, or give another kind of positions=",
+            given=f"rope_dim={rope_dim}",
+            expected="an even number",
+            fix="choose an even one, or give another kind of positions=",
         )
         check.need(
             scale is None or (isinstance(scale, int | float) and math.isfinite(scale)),
             "scale is not a number",
-            f"{scale!r}",
-            "a finite number",
-            "leave it out for 1/√(head_dim + rope_dim)",
+            given=f"{scale!r}",
+            expected="a finite number",
+            fix="leave it out for 1/√(head_dim + rope_dim)",
         )
         usual = positions is None and self.rope_dim % 2 == 0
         self.place(check, Rotary(self.rope_dim, interleaved=True) if usual else positions)

@@ -54,9 +54,9 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             width % heads == 0,
             "num_heads do not divide embed_dim",
-            f"embed_dim={embed_dim}, num_heads={num_heads}",
-            "embed_dim to be a multiple of num_heads",
-            "change one of them",
+            given=f"embed_dim={embed_dim}, num_heads={num_heads}",
+            expected="embed_dim to be a multiple of num_heads",
+            fix="change one of them",
         )
         for name, size in (("kdim", kdim), ("vdim", vdim)):
             if size is not None:
@@ -64,7 +64,17 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.rate("dropout", dropout)
         check.done()
         super().__init__(
-            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+            embed_dim,
+            num_heads,
+            dropout=dropout,
+            bias=bias,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            kdim=kdim,
+            vdim=vdim,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
         )
         self.attend = attention
 
@@ -79,13 +89,13 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         made = cls(
             theirs.embed_dim,
             theirs.num_heads,
-            theirs.dropout,
-            theirs.in_proj_bias is not None,
-            theirs.bias_k is not None,
-            theirs.add_zero_attn,
-            theirs.kdim,
-            theirs.vdim,
-            theirs.batch_first,
+            dropout=theirs.dropout,
+            bias=theirs.in_proj_bias is not None,
+            add_bias_kv=theirs.bias_k is not None,
+            add_zero_attn=theirs.add_zero_attn,
+            kdim=theirs.kdim,
+            vdim=theirs.vdim,
+            batch_first=theirs.batch_first,
             device="meta",
         )
         for name, parameter in theirs._parameters.items():
@@ -120,7 +130,14 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         """
         if query.is_nested:
             return self._nested(
-                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+                query,
+                key,
+                value,
+                key_padding_mask,
+                need_weights=need_weights,
+                attn_mask=attn_mask,
+                average_attn_weights=average_attn_weights,
+                is_causal=is_causal,
             )
         self._check(query, key, value, key_padding_mask, attn_mask)
         batched = query.ndim == 3
@@ -182,9 +199,9 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             query.ndim == key.ndim == value.ndim and query.ndim in (2, 3),
             "the arguments differ in axes, or have too many",
-            shown,
-            layout,
-            "add or drop the batch axis of all three",
+            given=shown,
+            expected=layout,
+            fix="add or drop the batch axis of all three",
         )
         for name, rows, width in (
             ("query", query, self.embed_dim),
@@ -194,25 +211,25 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             check.need(
                 rows.shape[-1] == width,
                 f"{name} has another width than the layer",
-                shown,
-                f"{width} on the last axis of {name}",
-                "check the last axis; the layer was made with embed_dim, kdim, vdim",
+                given=shown,
+                expected=f"{width} on the last axis of {name}",
+                fix="check the last axis; the layer was made with embed_dim, kdim, vdim",
             )
         check.done()
         check.need(
             key.shape[:-1] == value.shape[:-1],
             "key and value differ in rows or batch",
-            shown,
-            "one value for each key",
-            layout,
+            given=shown,
+            expected="one value for each key",
+            fix=layout,
         )
         N = query.shape[first] if query.ndim == 3 else 1
         check.need(
             query.ndim == 2 or key.shape[first] == N,
             "query and key differ in batch",
-            shown,
-            f"N = {N}",
-            f"batch_first={self.batch_first}: the layout is {layout}",
+            given=shown,
+            expected=f"N = {N}",
+            fix=f"batch_first={self.batch_first}: the layout is {layout}",
         )
         L, S = (rows.shape[-2 if self.batch_first else 0] for rows in (query, key))
         for name, given, shapes in (
@@ -224,40 +241,46 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             check.need(
                 given.dtype == torch.bool or given.is_floating_point(),
                 f"{name} is of no known kind",
-                f"{given.dtype}",
-                "booleans (true means may not attend) or floats (added)",
-                f"{name}.bool()",
+                given=f"{given.dtype}",
+                expected="booleans (true means may not attend) or floats (added)",
+                fix=f"{name}.bool()",
             )
             check.need(
                 tuple(given.shape) in shapes,
                 f"{name} does not fit",
-                f"{tuple(given.shape)}",
-                " or ".join(map(str, shapes)),
-                f"L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
+                given=f"{tuple(given.shape)}",
+                expected=" or ".join(map(str, shapes)),
+                fix=f"L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
             )
         check.done()
 
-    def _nested(self, query, key, value, padding, need_weights, mask, average, is_causal):
-        """Rows of different numbers, as torch's encoder hands them on: padded, and cut again."""
+    def _nested(self, query, key, value, padding, **rest):
+        """Rows of different numbers, as torch's encoder hands them on: padded, and cut again. rest: as in `forward`."""
         check = Checks("MultiHeadAttention")
         check.need(
             query is key is value,
             "nested rows attend other rows",
-            "query, key and value that are not one tensor",
-            "self-attention",
-            "pass padded tensors and a key_padding_mask",
+            given="query, key and value that are not one tensor",
+            expected="self-attention",
+            fix="pass padded tensors and a key_padding_mask",
         )
-        check.need(padding is None, "nested rows have no padding", "a key_padding_mask", "none", "leave it out")
+        check.need(
+            padding is None,
+            "nested rows have no padding",
+            given="a key_padding_mask",
+            expected="none",
+            fix="leave it out",
+        )
         check.need(
             self.batch_first,
             "nested rows lie batch first",
-            "batch_first=False",
-            "batch_first=True",
-            "make the layer so",
+            given="batch_first=False",
+            expected="batch_first=True",
+            fix="make the layer so",
         )
         check.done()
         rows = query.to_padded_tensor(0.0)
         lengths = torch.tensor([len(part) for part in query.unbind()], device=rows.device)
         padding = torch.arange(rows.shape[1], device=rows.device) >= lengths[:, None]
-        out, shares = self(rows, rows, rows, padding, need_weights, mask, average, is_causal)
+        out, shares = self(rows, rows, rows, padding, **rest)
         return torch._nested_tensor_from_mask(out, ~padding), shares

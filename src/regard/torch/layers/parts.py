@@ -39,16 +39,16 @@ class Checks:
         self.need(
             holds,
             f"{name} is not a share of the weights",
-            f"{name}={value!r}",
-            "a number from 0 to below 1",
-            "leave it out for no dropout",
+            given=f"{name}={value!r}",
+            expected="a number from 0 to below 1",
+            fix="leave it out for no dropout",
         )
         return float(value) if holds else 0.0
 
-    def need(self, holds: bool, what: str, given: str, expected: str, mend: str) -> None:
+    def need(self, holds: bool, what: str, *, given: str, expected: str, fix: str) -> None:
         """A reason, unless it holds."""
         if not holds:
-            self.reasons.append(Reason(what, given=given, expected=expected, fix=mend))
+            self.reasons.append(Reason(what, given=given, expected=expected, fix=fix))
 
     def done(self) -> None:
         """Refuse, if there is a reason."""

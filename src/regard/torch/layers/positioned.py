@@ -31,25 +31,25 @@ class Placed(torch.nn.Module):
         check.need(
             positions is None or isinstance(positions, Position),
             "positions is no kind of position",
-            f"{positions!r}",
-            "a module from regard.torch.positions",
-            "the places themselves go to the call: layer(x, positions=…)",
+            given=f"{positions!r}",
+            expected="a module from regard.torch.positions",
+            fix="the places themselves go to the call: layer(x, positions=…)",
         )
         check.need(
             score is None or isinstance(score, Expr),
             "score is no expression",
-            f"{score!r}",
-            "a rule such as rg.softcap(50)",
-            "learned numbers are added by a Position",
+            given=f"{score!r}",
+            expected="a rule such as rg.softcap(50)",
+            fix="learned numbers are added by a Position",
         )
         read = tables_of(score) if isinstance(score, Expr) else {}
         learned = [name for name, table in read.items() if getattr(table.source, "requires_grad", False)]
         check.need(
             not learned,
             "the score reads a parameter that the layer would not own",
-            ", ".join(learned),
-            "numbers that are not learned",
-            "make it a Position: its parameters are saved and copied with the layer",
+            given=", ".join(learned),
+            expected="numbers that are not learned",
+            fix="make it a Position: its parameters are saved and copied with the layer",
         )
         check.done()
         self.positions, self.score = positions, score
@@ -83,23 +83,23 @@ class Placed(torch.nn.Module):
         check.need(
             x.ndim == 3 and x.shape[-1] == d_model,
             "x does not fit the layer",
-            f"{tuple(x.shape)}",
-            f"(B, n, {d_model})",
-            "the layout is (batch, rows, d_model)",
+            given=f"{tuple(x.shape)}",
+            expected=f"(B, n, {d_model})",
+            fix="the layout is (batch, rows, d_model)",
         )
         check.need(
             positions is None or self.positions is not None,
             "the layer has no use for positions",
-            "positions of rows, and a layer without a kind of position",
-            "positions=None",
-            "make the layer with positions=Rotary(…), or another kind",
+            given="positions of rows, and a layer without a kind of position",
+            expected="positions=None",
+            fix="make the layer with positions=Rotary(…), or another kind",
         )
         check.need(
             cache is None or not (self.training and dropout),
             "dropout over a cache",
-            "a layer in training, with dropout",
-            "a layer that writes, not one that trains",
-            "call layer.eval()",
+            given="a layer in training, with dropout",
+            expected="a layer that writes, not one that trains",
+            fix="call layer.eval()",
         )
 
     def _build(self) -> None:

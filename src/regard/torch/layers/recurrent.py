@@ -39,9 +39,9 @@ class SegmentMemory:
         check.need(
             self.rows.shape[::2] == x.shape[::2],
             "another batch than the one that is remembered",
-            f"x {tuple(x.shape)}",
-            f"({self.rows.shape[0]}, n, {self.rows.shape[2]})",
-            "start with a new SegmentMemory",
+            given=f"x {tuple(x.shape)}",
+            expected=f"({self.rows.shape[0]}, n, {self.rows.shape[2]})",
+            fix="start with a new SegmentMemory",
         )
         check.done()
         return torch.cat((self.rows.to(x.dtype), x), dim=1)
@@ -106,23 +106,23 @@ class TransformerXL(torch.nn.Module):
         check.need(
             head_dim is not None or self.d_model % self.heads == 0,
             "heads do not divide d_model",
-            f"d_model={d_model}, heads={heads}",
-            "d_model to be a multiple of heads",
-            "say head_dim=…",
+            given=f"d_model={d_model}, heads={heads}",
+            expected="d_model to be a multiple of heads",
+            fix="say head_dim=…",
         )
         check.need(
             self.relative_dim % 2 == 0,
             "sines and cosines come in pairs",
-            f"relative_dim={self.relative_dim}",
-            "an even number",
-            "choose another relative_dim",
+            given=f"relative_dim={self.relative_dim}",
+            expected="an even number",
+            fix="choose another relative_dim",
         )
         check.need(
             score is None or isinstance(score, Expr),
             "score is no expression",
-            f"{score!r}",
-            "a rule such as rg.softcap(50)",
-            "leave it out for none",
+            given=f"{score!r}",
+            expected="a rule such as rg.softcap(50)",
+            fix="leave it out for none",
         )
         check.done()
         width = self.heads * self.head_dim
@@ -148,23 +148,23 @@ class TransformerXL(torch.nn.Module):
         check.need(
             x.ndim == 3 and x.shape[-1] == self.d_model,
             "x does not fit the layer",
-            f"{tuple(x.shape)}",
-            f"(B, n, {self.d_model})",
-            "the layout is (batch, rows, d_model)",
+            given=f"{tuple(x.shape)}",
+            expected=f"(B, n, {self.d_model})",
+            fix="the layout is (batch, rows, d_model)",
         )
         check.need(
             positions is None,
             "the layer has no use for positions",
-            f"positions={positions!r}",
-            "positions=None",
-            "leave them out: it counts distances between rows itself",
+            given=f"positions={positions!r}",
+            expected="positions=None",
+            fix="leave them out: it counts distances between rows itself",
         )
         check.need(
             cache is None or isinstance(cache, SegmentMemory),
             "not what this layer remembers",
-            f"cache={cache!r}",
-            "a SegmentMemory",
-            "pass cache=SegmentMemory(length)",
+            given=f"cache={cache!r}",
+            expected="a SegmentMemory",
+            fix="pass cache=SegmentMemory(length)",
         )
         check.done()
         source = x if cache is None else cache.before(x)

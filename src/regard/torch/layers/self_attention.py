@@ -70,9 +70,9 @@ class SelfAttention(torch.nn.Module):
         check.need(
             x.ndim == 3 and x.shape[-1] == self.d_model,
             "x does not fit the layer",
-            f"{tuple(x.shape)}",
-            f"(batch, n, {self.d_model})",
-            "the layout is (batch, rows, d_model)",
+            given=f"{tuple(x.shape)}",
+            expected=f"(batch, n, {self.d_model})",
+            fix="the layout is (batch, rows, d_model)",
         )
         check.done()
         batch, n, _ = x.shape
@@ -80,25 +80,25 @@ class SelfAttention(torch.nn.Module):
             check.need(
                 mask.dtype == torch.bool,
                 "the mask is of no known kind",
-                f"{mask.dtype}",
-                "booleans: true means may attend",
-                "mask.bool(), or mask == 0 where true hides",
+                given=f"{mask.dtype}",
+                expected="booleans: true means may attend",
+                fix="mask.bool(), or mask == 0 where true hides",
             )
             fits = 2 <= mask.ndim <= 3 and all(own in (1, size) for own, size in zip(mask.shape[::-1], (n, n, batch)))
             check.need(
                 fits,
                 "the mask does not fit",
-                f"{tuple(mask.shape)}",
-                f"(batch, 1, n) or (batch, n, n): {(batch, n, n)}",
-                "padding (batch, n) becomes padding[:, None]",
+                given=f"{tuple(mask.shape)}",
+                expected=f"(batch, 1, n) or (batch, n, n): {(batch, n, n)}",
+                fix="padding (batch, n) becomes padding[:, None]",
             )
         else:
             check.need(
                 mask is None or isinstance(mask, Expr),
                 "the mask is of no known kind",
-                f"{type(mask).__name__}",
-                "a tensor of booleans, or a rule such as rg.causal()",
-                "torch.as_tensor(mask)",
+                given=f"{type(mask).__name__}",
+                expected="a tensor of booleans, or a rule such as rg.causal()",
+                fix="torch.as_tensor(mask)",
             )
         check.done()
 

@@ -18,14 +18,13 @@ from ...engines.cpu import TILE
 from ...engines.dispatch import choose
 from ...engines.plan import plan
 from ...language.added_masks import hides, range_of
+from ...language.checks.arguments import Arguments
 from ...language.expr import Expr
 from ...language.masks import causal, lengths, window
 from ...language.problem import Problem
 from .observed_call import CACHE, FLEX, HF, REGARD, SDPA, ObservedCall
 
 __all__ = ["describe", "engine_of", "outline_of", "problem_of"]
-
-RULES = ("mask", "score", "scale", "query_start", "sinks", "dropout", "seed")
 
 
 def describe(call: ObservedCall) -> None:
@@ -74,7 +73,7 @@ def _problem(call: ObservedCall, read: Callable) -> Problem:
 
 
 def _of_regard(call: ObservedCall) -> dict[str, Any]:
-    return {name: _on_cpu(value) for name, value in call.given.items() if name in RULES}
+    return {name: _on_cpu(value) for name, value in call.given.items() if name in Arguments._fields}
 
 
 def _of_sdpa(call: ObservedCall) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from .observed_call import CACHE, FLEX, HF, REGARD, SDPA, WRITTEN_OUT, ObservedC
 __all__ = ["Observer", "arguments", "clock", "left_alone", "module_of"]
 
 ARGUMENTS = {
-    REGARD: ("q", "k", "v", "mask", "score", "scale", "query_start", "sinks", "dropout", "seed", "engine", "wanted"),
-    CACHE: ("cache", "q", "mask", "score", "scale", "query_start", "sinks", "engine"),
+    REGARD: ("q", "k", "v", "asked", "engine"),
+    CACHE: ("cache", "q", "asked", "engine"),
     HF: ("module", "q", "k", "v", "attention_mask"),
     SDPA: ("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
     FLEX: ("q", "k", "v", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers", "mask_buffers"),
@@ -236,8 +236,11 @@ def clock(given) -> float:
 
 
 def _named(kind: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name; those that regard's own functions pass on as one, one by one."""
     given = dict(zip(ARGUMENTS[kind], args)) | kwargs
-    return {WORDS.get(name, name): value for name, value in given.items()}
+    asked = given.pop("asked", None)
+    rules = {} if asked is None else asked._asdict()
+    return {WORDS.get(name, name): value for name, value in given.items()} | rules
 
 
 def _is_flex(function) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...common.errors import Reason, Refused, refuse
+from .config import read_config
 from .position import Position, fitting
 from .scaling import Scaling
 
@@ -165,6 +166,4 @@ class Rotary(Position):
         >>> Rotary.from_config(config)
         Rotary(depth=16, base=500000, interleaved=False)
         """
-        from .config import read_config
-
         return cls(interleaved=interleaved, **read_config(config, layer_type))

@@ -8,7 +8,7 @@ of a float64), then per table its address and (size, stride in bytes) of each ax
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -41,7 +41,7 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     """
     B, H, Q, _ = problem.q.shape
     G, K = problem.k.shape[1:3]
-    score_factor, exponent, unit = factors(problem)
+    scaled = factors(problem)
     slots: dict[str, Any] = dict.fromkeys(FIXED, 0)
     slots |= {
         "heads": H,
@@ -49,9 +49,9 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
         "rows": Q,
         "Q": Q,
         "K": K,
-        "score_factor": score_factor,
-        "exponent": exponent,
-        "unit": unit,
+        "score_factor": scaled.score,
+        "exponent": scaled.exponent,
+        "unit": scaled.unit,
         "start": problem.query_start,
         "offsets": plan.offsets,
         "runs": plan.runs if len(plan.runs) else NO_RUNS,
@@ -89,14 +89,22 @@ def plain(problem: Problem) -> bool:
     return problem.score is None and problem.scale > 1e-30
 
 
-def factors(problem: Problem) -> tuple[float, float, float]:
-    """Where the scale is applied: to a dot product before a score expression, or in 2**(exponent · (s - m)); and the
-    natural logarithm that a unit of s stands for.
-
-    The dot product of unscaled rows is rounded once less than that of scaled rows.
+class Factors(NamedTuple):
+    """Where the scale is applied: `score` times a dot product is what a score expression takes; a weight is
+    2**(exponent · (s - m)); and a unit of s stands for the natural logarithm `unit`.
     """
+
+    score: float
+    exponent: float
+    unit: float
+
+
+def factors(problem: Problem) -> Factors:
+    """The factors of a problem. The dot product of unscaled rows is rounded once less than that of scaled rows."""
     scale = problem.scale
-    return (1.0, scale * LOG2E, scale) if plain(problem) else (scale, LOG2E, 1.0)
+    if plain(problem):
+        return Factors(score=1.0, exponent=scale * LOG2E, unit=scale)
+    return Factors(score=scale, exponent=LOG2E, unit=1.0)
 
 
 def slot(value) -> int:

@@ -16,10 +16,21 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from ....common.caching import lock
-from . import disk
+from . import disk, special
 from .target import Target
 
-__all__ = ["Kernel", "assembly", "compiled", "initialize", "sources"]
+__all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "sources"]
+
+# Functions of the C library that machine code may call, besides those of special.py: how threads wait (run/pool.py).
+SYSTEM = (
+    "clock_gettime",
+    "pthread_cond_broadcast",
+    "pthread_cond_timedwait",
+    "pthread_cond_wait",
+    "pthread_mutex_lock",
+    "pthread_mutex_unlock",
+    "syscall",
+)
 
 _lock = lock()
 _kernels: dict[str, Kernel] = {}
@@ -44,11 +55,8 @@ def initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
-    from ..run import pool
-    from . import special
-
     library = ctypes.CDLL(None)
-    for name in (*pool.LIBRARY, *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY)):
+    for name in (*SYSTEM, *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY)):
         if hasattr(library, name):  # `syscall` is missing where nobody calls it
             llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 

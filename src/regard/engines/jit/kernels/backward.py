@@ -19,6 +19,7 @@ work, and `queries` turns dQ into the caller's rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from llvmlite import ir
 
@@ -132,6 +133,16 @@ def write(spec: Specification, target: Target, expressions: Expressions) -> ir.M
     return module
 
 
+class RowTile(NamedTuple):
+    """Rows of queries: their batch entry and head, the pair of them as a number, the first row, and how many."""
+
+    b: ir.Value
+    h: ir.Value
+    pair: ir.Value
+    first: ir.Value
+    count: ir.Value
+
+
 class _Backward:
     """The loop nest, from the outside in."""
 
@@ -186,15 +197,13 @@ class _Backward:
         """The address of what belongs to a number, in an array of `count` elements each."""
         return self.code.at(self.arg.address(name), self.code.mul(number, self.code.index(count * self.size)))
 
-    def _tile(self, number):
-        """A task of rows: its batch entry and head, the pair of them as a number, its first row and how many rows it
-        has.
-        """
+    def _tile(self, number) -> RowTile:
+        """The tile of rows that a task is."""
         code, arg = self.code, self.arg
         pair, tile = code.sdiv(number, arg["tiles"]), code.srem(number, arg["tiles"])
         first = code.mul(tile, code.index(self.spec.rows))
         count = code.smaller_int(code.sub(arg["Q"], first), code.index(self.spec.rows))
-        return code.sdiv(pair, arg["H"]), code.srem(pair, arg["H"]), pair, first, count
+        return RowTile(code.sdiv(pair, arg["H"]), code.srem(pair, arg["H"]), pair, first, count)
 
     # phases -----------------------------------------------------------------------------------------------------------
 
@@ -234,10 +243,11 @@ class _Backward:
     def queries(self, number) -> None:
         """A tile of dQᵀ becomes rows of dq."""
         spec = self.spec
-        b, h, _, first, count = self._tile(number)
+        tile = self._tile(number)
         work = Matrix(self._place("work", number, self.D * spec.rows), spec.rows * self.size)
         self.staging.transpose(work, self.room["dk"], self.D, spec.rows)
-        self.staging.store("dq", self._row("dq", b, h, first), self.room["dk"], count, spec.D, self.scale)
+        at = self._row("dq", tile.b, tile.h, tile.first)
+        self.staging.store("dq", at, self.room["dk"], tile.count, spec.D, self.scale)
 
     def keys(self, number) -> None:
         """A tile of keys, and all tiles of queries that visit it."""

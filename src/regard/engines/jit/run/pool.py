@@ -5,10 +5,9 @@ kernel.
     job       one call of a kernel        kernel · arguments · scratch · stride · helpers · left · entered · pending
 
 A caller posts its job to mailboxes that are empty, works itself, takes the job back from workers that have not come
-yet, and waits
-for those that have: a worker that wakes late delays nobody. Callers share the mailboxes without a lock; who finds none
-empty works alone. A worker looks at its mailbox for a moment (SPIN), then sleeps in the kernel of the system; neither
-needs the interpreter.
+yet, and waits for those that have: a worker that wakes late delays nobody. Callers share the mailboxes without a lock;
+who finds none empty works alone. A worker looks at its mailbox for a moment (SPIN), then sleeps in the kernel of the
+system; neither needs the interpreter. Functions of the C library that are called here stand in `build.SYSTEM`.
 
 A caller returns to Python every SLICE, so that signals are handled, and is called again until nothing is left.
 """
@@ -24,7 +23,7 @@ from llvmlite import ir
 
 from ..code.ir import I32, I64, PTR, Code
 
-__all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "LIBRARY", "MAILBOX", "SLEEPS", "sleep_here", "write"]
+__all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "MAILBOX", "SLEEPS", "sleep_here", "write"]
 
 SPIN = 50_000  # ns that a worker looks out for the next job: as long as Python takes between two small calls
 PATIENCE = 20_000  # ns that a caller looks out for the last worker before it sleeps
@@ -49,8 +48,6 @@ SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # the number of futex
 
 class Futex:
     """Linux: the system itself compares and sleeps."""
-
-    needs = ("syscall", "clock_gettime")
 
     def __init__(self, code: Code, bell):
         self.code = code
@@ -78,15 +75,6 @@ class Futex:
 
 class Condition:
     """Elsewhere: one POSIX mutex and one condition for all, at the bell."""
-
-    needs = (
-        "pthread_mutex_lock",
-        "pthread_mutex_unlock",
-        "pthread_cond_wait",
-        "pthread_cond_timedwait",
-        "pthread_cond_broadcast",
-        "clock_gettime",
-    )
 
     def __init__(self, code: Code, bell):
         self.code = code
@@ -119,7 +107,6 @@ class Condition:
 
 
 SLEEPS: dict[str, type] = {"futex": Futex, "condition": Condition}
-LIBRARY = tuple(sorted({*Futex.needs, *Condition.needs}))  # of the C library
 
 
 def sleep_here() -> str:

@@ -46,16 +46,16 @@ class ApproximateAttention(torch.nn.Module):
         check.need(
             head_dim is not None or self.d_model % self.heads == 0,
             "heads do not divide d_model",
-            f"d_model={d_model}, heads={heads}",
-            "d_model to be a multiple of heads",
-            "say head_dim=…",
+            given=f"d_model={d_model}, heads={heads}",
+            expected="d_model to be a multiple of heads",
+            fix="say head_dim=…",
         )
         check.need(
             self.heads % self.kv_heads == 0,
             "kv_heads do not divide heads",
-            f"heads={heads}, kv_heads={kv_heads}",
-            "heads to be a multiple of kv_heads",
-            "kv_heads=1 fits every number of heads",
+            given=f"heads={heads}, kv_heads={kv_heads}",
+            expected="heads to be a multiple of kv_heads",
+            fix="kv_heads=1 fits every number of heads",
         )
         check.done()
         self.q = torch.nn.Linear(self.d_model, self.heads * self.head_dim, bias)
@@ -77,23 +77,23 @@ class ApproximateAttention(torch.nn.Module):
         check.need(
             positions is None,
             "the layer has no use for positions",
-            f"positions={positions!r}",
-            "positions=None",
-            "tell the rows where they stand before the first layer: Sinusoidal or Learned",
+            given=f"positions={positions!r}",
+            expected="positions=None",
+            fix="tell the rows where they stand before the first layer: Sinusoidal or Learned",
         )
         check.need(
             cache is None or (self.keeps is not None and isinstance(cache, self.keeps)),
             "not what this layer keeps",
-            f"cache={cache!r}",
-            f"a {self.keeps.__name__}" if self.keeps else "cache=None",
-            self.keeps_instead,
+            given=f"cache={cache!r}",
+            expected=f"a {self.keeps.__name__}" if self.keeps else "cache=None",
+            fix=self.keeps_instead,
         )
         check.need(
             memory is None or cache is None,
             "a memory is not appended to a cache",
-            "both memory and cache",
-            "one of them",
-            "leave the cache to the rows' own attention",
+            given="both memory and cache",
+            expected="one of them",
+            fix="leave the cache to the rows' own attention",
         )
         check.done()
         return self.o(join_heads(self.mixed(q, k, v, mask, cache)))
@@ -119,17 +119,17 @@ class ApproximateAttention(torch.nn.Module):
         check.need(
             x.ndim == 3 and x.shape[-1] == self.d_model,
             "x does not fit the layer",
-            f"{tuple(x.shape)}",
-            f"(B, n, {self.d_model})",
-            "the layout is (batch, rows, d_model)",
+            given=f"{tuple(x.shape)}",
+            expected=f"(B, n, {self.d_model})",
+            fix="the layout is (batch, rows, d_model)",
         )
         name = "x" if memory is None else "the memory"
         check.need(
             source.ndim == 3 and source.shape[-1] == self.memory_dim,
             f"{name} does not fit the keys and values",
-            f"{tuple(source.shape)}",
-            f"(B, m, {self.memory_dim})",
-            "pass what they were made for as memory=…",
+            given=f"{tuple(source.shape)}",
+            expected=f"(B, m, {self.memory_dim})",
+            fix="pass what they were made for as memory=…",
         )
         check.done()
         return split_heads(self.q(x), self.heads), *(

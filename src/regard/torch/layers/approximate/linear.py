@@ -131,9 +131,9 @@ class LinearAttention(ApproximateAttention):
         check.need(
             not parts.causal or q.shape[2] == k.shape[2],
             "causal rows over a memory",
-            f"{q.shape[2]} rows, {k.shape[2]} keys",
-            "one key for each row",
-            "leave the mask out: a memory is seen by all rows",
+            given=f"{q.shape[2]} rows, {k.shape[2]} keys",
+            expected="one key for each row",
+            fix="leave the mask out: a memory is seen by all rows",
         )
         check.done()
         q, (k, v) = self.query_features(q), parts.hide(self.key_features(k), v)

@@ -60,16 +60,16 @@ class Linformer(ApproximateAttention):
         check.need(
             not parts.causal,
             "Linformer cannot be causal",
-            "a causal mask",
-            "rows that may see all keys",
-            "use LinearAttention or Performer: each row of A k mixes keys of every place, later ones too",
+            given="a causal mask",
+            expected="rows that may see all keys",
+            fix="use LinearAttention or Performer: each row of A k mixes keys of every place, later ones too",
         )
         check.need(
             k.shape[2] <= self.length,
             "longer than the projections",
-            f"{k.shape[2]} keys",
-            f"at most {self.length}",
-            "make the layer with a larger length, or cut the text",
+            given=f"{k.shape[2]} keys",
+            expected=f"at most {self.length}",
+            fix="make the layer with a larger length, or cut the text",
         )
         check.done()
         k, v = parts.hide(k, v)

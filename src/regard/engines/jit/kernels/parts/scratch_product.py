@@ -96,17 +96,8 @@ class Multiplier:
                     for part in (out, b)
                 )
                 with code.loop(*rows, high) as row:
-                    tile = partial(
-                        self._tile,
-                        out_at,
-                        a,
-                        b_at,
-                        row=row.index,
-                        high=high,
-                        some=some,
-                        turned=turned,
-                        marked=marked,
-                    )
+                    shape = {"row": row.index, "high": high, "some": some}
+                    tile = partial(self._tile, out_at, a, b_at, **shape, turned=turned, marked=marked)
                     if chain is None:
                         tile(terms=terms, anew=anew)
                     else:
