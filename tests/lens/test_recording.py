@@ -11,7 +11,7 @@ import regard as rg
 from regard.lens.look import look
 from regard.torch.hf import attention as hf
 from regard.torch.hf.tiny_models import inputs, tiny_model
-from tests.support.hf_models import MODELS
+from tests.support.hf_models import MODELS, sharpened
 
 ALL = MODELS | {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
@@ -39,11 +39,8 @@ OWN = ("bloom", "gptj")  # these attend in code of their own
 def built(name: str, implementation: str):
     hf.register()
     torch.manual_seed(0)
-    model = ALL[name]().eval()
+    model = sharpened(ALL[name]().eval())
     model.config._experts_implementation = "eager"  # the fast one knows no float64
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(4 if weight.ndim > 1 else 1)  # so that attention is far from even
     if name not in OWN:
         model.set_attn_implementation(implementation)
     return model

@@ -1,5 +1,6 @@
 """Tiny models of transformers, one of each kind that is recorded."""
 
+import torch
 import transformers as T
 
 TEXT = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -20,3 +21,12 @@ MODELS = {
         T.BartConfig(vocab_size=64, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
                      decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64)),
 }  # fmt: skip
+
+
+def sharpened(model):
+    """The model with weights large enough that attention is far from even."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.mul_(4)
+    return model

@@ -11,7 +11,7 @@ from transformers import masking_utils
 from regard import Refused
 from regard.torch.hf import attention as hf
 from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
-from tests.support.hf_models import GROUPED, TEXT
+from tests.support.hf_models import GROUPED, TEXT, sharpened
 
 T.logging.set_verbosity_error()
 
@@ -97,12 +97,7 @@ def _registered():
 def built(name: str):
     """The tiny model with weights large enough that attention matters."""
     torch.manual_seed(0)
-    model = MODELS[name]().eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.ndim > 1:
-                weight.mul_(4)
-    return model
+    return sharpened(MODELS[name]().eval())
 
 
 def on(model, implementation: str):

@@ -6,7 +6,7 @@ import transformers as T
 
 from regard.torch.hf import attention as hf
 from regard.torch.hf.architectures import Doubled
-from tests.support.hf_models import GROUPED
+from tests.support.hf_models import GROUPED, sharpened
 
 T.logging.set_verbosity_error()
 
@@ -57,11 +57,7 @@ def _registered():
 def built(name: str, **more):
     """The tiny model, on regard, with weights large enough that attention matters."""
     torch.manual_seed(0)
-    model = MODELS[name](**more)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.ndim > 1:
-                weight.mul_(4)
+    model = sharpened(MODELS[name](**more))
     model.set_attn_implementation("regard")
     if hasattr(model.config, "num_local_experts"):
         model.set_experts_implementation("eager")  # the fast one knows no float64
