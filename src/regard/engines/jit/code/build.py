@@ -65,8 +65,8 @@ def sources() -> list[Path]:
     """Every file that can decide what code a specification becomes, or how a call fills the kernel's argument block."""
     jit = Path(__file__).parent.parent
     regard = jit.parent.parent
-    rooms = (regard / name for name in ("common", "language", "engines"))
-    return sorted([*jit.rglob("*.py"), *(file for room in rooms for file in room.glob("*.py"))])
+    whole = (jit, regard / "common", regard / "language")
+    return sorted([*(regard / "engines").glob("*.py"), *(file for room in whole for file in room.rglob("*.py"))])
 
 
 @functools.cache
