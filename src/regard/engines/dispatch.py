@@ -39,9 +39,12 @@ def _home(q) -> Any:
     return entry
 
 
-def attend(q, k, v, asked: Arguments, engine="auto", **how) -> tuple[Any, ...]:
+def attend(
+    q, k, v, asked: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+) -> tuple[Any, ...]:
     """(out,) or (out, lse) of one call, as `cpu.attend` describes it."""
-    return _home(q).attend(q, k, v, asked, engine, **how)
+    attend = _home(q).attend
+    return attend(q, k, v, asked, engine, lse=lse, out=out, where=where, differentiate=differentiate)
 
 
 def weights(q, k, asked: Arguments, rows, keys):

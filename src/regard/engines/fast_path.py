@@ -36,6 +36,9 @@ class Kind(NamedTuple):
 
 _kinds: Memo[Kind] = Memo(64)
 
+# Types of arguments that may take the fast path; made once, because they are looked at in every call.
+RULE, NUMBER, WHOLE = (Expr, NoneType), (float, int, NoneType), (int, NoneType)
+
 
 def attend(q, k, v, asked: Arguments, engine, *, lse=False, out=None) -> tuple | None:
     """(out,) or (out, lse) of a call without sinks, dropout and gradients; None if it has to take the long way.
@@ -46,10 +49,10 @@ def attend(q, k, v, asked: Arguments, engine, *, lse=False, out=None) -> tuple |
     looks = _looks(arrays)
     if looks is None or type(engine) is not str or engine not in ("auto", "jit"):
         return None
-    mask, score, scale, query_start, *_ = asked
-    if type(scale) not in (float, int, NoneType) or type(query_start) not in (int, NoneType):
+    mask, score, scale, query_start = asked[:4]
+    if type(scale) not in NUMBER or type(query_start) not in WHOLE:
         return None
-    if not all(isinstance(rule, Expr | None) for rule in (mask, score)):
+    if not (isinstance(mask, RULE) and isinstance(score, RULE)):
         return None
     from . import jit
 

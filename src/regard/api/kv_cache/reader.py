@@ -70,8 +70,9 @@ class Reader:
             return None
         if q.shape != ready.shape or q.dtype != ready.dtype or q.strides[-1] != ready.step:
             return None
-        pairs = zip((*ready.asked, ready.engine), (*asked, engine), strict=True)
-        same = all(old is new or (type(new) in (float, str) and old == new) for old, new in pairs)
+        old, new = ready.asked, asked
+        same = old.mask is new.mask and old.score is new.score and old.sinks is new.sinks and ready.engine == engine
+        same = same and (old.scale is new.scale or (type(new.scale) is float and old.scale == new.scale))
         return ready if same and (ready.decoder is None or ready.decoder.at_home()) else None
 
     def prepare(self, q, start, asked: Arguments, engine, reasons: list[Reason]) -> Ready:
