@@ -3,6 +3,7 @@ function.
 """
 
 import ast
+import functools
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,10 +32,16 @@ def modules(root: Path = SOURCE) -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file, read once."""
+    return ast.parse(path.read_text())
+
+
 def imports(name: str, files: dict[str, Path]) -> Iterator[Import]:
     """The modules of the package that a module imports."""
     path = files[name]
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     functions = [
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     ]
