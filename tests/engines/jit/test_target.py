@@ -14,10 +14,9 @@ import regard as rg
 from regard.engines import peak
 from regard.engines.jit.code import target as machine
 from regard.engines.jit.code.target import ISAS, host, limited, offered
-from tests.support.machine import each_width
+from tests.support.machine import each_width, names_x86_registers
 
 X86 = platform.machine() in ("x86_64", "AMD64")
-names_x86_registers = pytest.mark.skipif(not X86, reason="names registers of x86-64")
 
 
 def process(code: str, given: str | None, *arguments: str, **environment: str):

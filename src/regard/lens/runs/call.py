@@ -66,8 +66,7 @@ class Call:
     all of it
     q (H, Q, D) · k (G, K, D) · lse (H, Q) · mask, score: rules over head, query, key, or None · scale: of q·k
     start: the key position at which row 0 stands · sinks (H, S) or None · engine: what computed the call in the model
-    given (H, Q, K): weights that were handed over as they are, without q and k; a mask then says what they should keep
-    to
+    given (H, Q, K): weights handed over as they are, without q and k; a mask then says which of them should be 0
     v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, if they were kept
     rows: figures of every row, (H, Q) each, by name (`ROWS`) · received (H, K): what each key receives
     notes: what else is known, as plain JSON: the module's own scale, softcap, window, groups, dtype, seconds
