@@ -1,4 +1,4 @@
-"""How far approximate attentions are from softmax attention: the table of docs/approximate.md.
+"""How far approximate attentions are from softmax attention: the table of docs/how-to/approximate.md.
 
 Each layer gets the same random projections, and its heads are compared with exact attention over the same queries, keys
 and values. How sharp the attention is (the spread of its logits) decides everything, so there is a column for each.

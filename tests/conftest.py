@@ -1,7 +1,7 @@
 """What all tests share: how hypothesis draws, which marks there are, and that nothing is left out in silence.
 
 The tests lie as the house does: tests/language tests src/regard/language, and so on. At the top are three files to
-begin with: test_tiny (everything in one breath), test_laws (the laws of docs/laws.md, by name) and test_facts; and
+begin with: test_tiny (everything in one breath), test_laws (the laws of docs/reference/laws.md, by name) and test_facts; and
 fuzz.py, which is no test but `make fuzz`. house/ tests the source and the documents as such; support/ holds helpers.
 
 Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`, takes more than about five seconds ·

@@ -476,7 +476,7 @@ def test_attention_over_8_bits_is_attention_over_what_they_hold():
 
 @pytest.mark.parametrize("sharpness", [1, 3])
 def test_the_price_of_8_bits(sharpness):
-    """Keeping rows in 8 bits costs a few times the error of keeping them in bfloat16, as docs/decoding.md says: about
+    """Keeping rows in 8 bits costs a few times the error of keeping them in bfloat16, as docs/how-to/decoding.md says: about
     one percent.
     """
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16

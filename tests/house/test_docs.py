@@ -15,7 +15,7 @@ import regard
 from regard.language.operators import OPERATORS
 from tests import ROOT
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = [
     info.name for info in pkgutil.walk_packages(regard.__path__, "regard.") if not info.name.endswith("__main__")
 ]
@@ -38,7 +38,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_code_of_a_document_runs(path, tmp_path, monkeypatch):
     """Every Python block runs, in order, in one namespace; what stands behind >>> prints what is shown."""
     monkeypatch.chdir(tmp_path)
@@ -72,7 +72,7 @@ def test_the_examples_of_a_module_run(name):
 
 
 def test_the_table_of_operators_is_the_table_of_operators():
-    """docs/language.md lists every operator as operators.py has it."""
+    """docs/reference/language.md lists every operator as operators.py has it."""
     kinds = {"n": "number", "b": "condition", "x": "any"}
     rows = ["| written | takes | gives | slope | cost |", "|---|---|---|---|---|"]
     for row in OPERATORS.values():
@@ -85,19 +85,19 @@ def test_the_table_of_operators_is_the_table_of_operators():
             f"| `{written}` | {', '.join(kinds[letter] for letter in row.takes)} | {gives} | {slope} | {row.cost} |"
         )
 
-    assert "\n".join(rows) in (ROOT / "docs" / "language.md").read_text()
+    assert "\n".join(rows) in (ROOT / "docs" / "reference" / "language.md").read_text()
 
 
 def test_every_public_name_is_in_the_language():
-    """docs/language.md or the README names everything that `import regard` offers."""
+    """docs/reference/language.md or the README names everything that `import regard` offers."""
     told = "\n".join(path.read_text() for path in DOCUMENTS)
 
     assert [name for name in regard.__all__ if not re.search(rf"\b{name}\b", told)] == []
 
 
 def test_every_law_names_tests_that_exist():
-    """docs/laws.md points at tests by name, and each is there."""
-    text = (ROOT / "docs" / "laws.md").read_text()
+    """docs/reference/laws.md points at tests by name, and each is there."""
+    text = (ROOT / "docs" / "reference" / "laws.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", text)) - {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     defined = {
         node.name
@@ -118,8 +118,8 @@ def test_links_lead_somewhere():
 
 
 def test_the_page_on_architecture_names_every_room():
-    """docs/architecture.md shows every room of the package, and every folder and file in the rooms that compute."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    """docs/explanation/architecture.md shows every room of the package, and every folder and file in the rooms that compute."""
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     package = ROOT / "src" / "regard"
     rooms = {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
     parts = {path.stem for room in ("language", "engines", "api") for path in (package / room).iterdir()}

@@ -1,4 +1,4 @@
-"""How far a call walks through the house: `python -m tests.house.walks` prints the table of docs/architecture.md.
+"""How far a call walks through the house: `python -m tests.house.walks` prints the table of docs/explanation/architecture.md.
 
 A walk is the sequence of files in which the interpreter is while regard works: stays counts the changes of file, calls
 and returns alike; climbs counts those among them that lead to a room on a higher floor.

@@ -61,5 +61,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`choose one of …`, led by the closest spelling where there is one; a long list is not written out."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
-    listed = f"choose one of {', '.join(map(repr, known))}" if len(known) <= 12 else "docs/language.md lists them all"
+    listed = f"choose one of {', '.join(map(repr, known))}" if len(known) <= 12 else "docs/reference/language.md lists them all"
     return f"did you mean {close[0]!r}? {listed}" if close else listed

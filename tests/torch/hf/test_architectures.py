@@ -11,7 +11,7 @@ from tests import ROOT
 
 T.logging.set_verbosity_error()
 
-DOCS = ROOT / "docs" / "transformers.md"
+DOCS = ROOT / "docs" / "reference" / "architectures.md"
 REFUSED = {
     "bloom": "does its attention itself",
     "git": "computes with its mask",

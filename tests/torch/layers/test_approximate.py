@@ -371,11 +371,11 @@ def test_what_cannot_be_is_refused_in_three_beats(call, told):
 
 
 def test_the_table_of_the_documents_is_what_the_example_prints():
-    """docs/approximate.md has the rows of examples/approximate.py, and its figures but for what another machine
+    """docs/how-to/approximate.md has the rows of examples/approximate.py, and its figures but for what another machine
     rounds.
     """
     made = runpy.run_path(str(ROOT / "examples" / "approximate.py"))["table"]()
-    text = (ROOT / "docs" / "approximate.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "approximate.md").read_text()
     kept = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")][2:]
 
     assert [row[:2] for row in kept] == [row[:2] for row in made]

@@ -21,7 +21,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
 
     The constructor, the parameters and their first values are torch's own, and state dicts load both ways. Masks have
     torch's polarity: true means "may not attend", floats are added. attn_mask may also be a rule of regard, such as
-    rg.window(256), where true means "may attend". docs/layers.md lists where the numbers differ from torch's, and why.
+    rg.window(256), where true means "may attend". docs/how-to/layers.md lists where the numbers differ from torch's, and why.
 
     Refused, with all reasons at once: sizes that do not fit; with the call, shapes and masks that do not fit.
 

@@ -174,7 +174,7 @@ const walk = {
     const call = callNow();
     const head = this.heads[number];
     const open = this.all || number === this.at;
-    const law = each.law && element("span", each.law, { className: "walk-law soft", title: "The laws of meaning: docs/laws.md" });
+    const law = each.law && element("span", each.law, { className: "walk-law soft", title: "The laws of meaning: docs/reference/laws.md" });
     head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", each.formula(w, call)),
       element("span", each.shape(w) || "", { className: "soft walk-shape" }), law);
     head.setAttribute("aria-expanded", open);
