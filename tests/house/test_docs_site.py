@@ -1,0 +1,136 @@
+"""The documentation site builds in strict mode without network; its links, search and public names are complete."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import pytest
+
+from tests import ROOT
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "WARNING" not in done.stderr, done.stderr[-4000:]
+    return folder
+
+
+class Page(HTMLParser):
+    """The ids, links and loaded files of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids.update(found[name] for name in ("id", "name") if found.get(name))
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if tag in ("script", "img", "iframe", "source") and found.get("src"):
+            self.loads.append(found["src"])
+        if tag == "link" and found.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.loads.append(found["href"])
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    """Every page of the site, parsed."""
+    return {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
+
+
+def test_every_link_of_the_site_leads_somewhere(pages):
+    """Links between pages name a file that exists, and an anchor that it has."""
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            target, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", link):
+                continue
+            other = (path.parent / unquote(target)).resolve() if target else path
+            if not other.is_file() or (anchor and other.suffix == ".html" and unquote(anchor) not in pages[other].ids):
+                broken.append(f"{path.name}: {link}")
+
+    assert len(pages) > 30 and broken == []
+
+
+def test_the_site_loads_nothing_from_the_network(site, pages):
+    """Scripts, styles, fonts and images are files of the site."""
+    assert [load for page in pages.values() for load in page.loads if re.match(r"(https?:)?//", load)] == []
+    assert [path for path in site.rglob("*.css") if re.search(r"url\(['\"]?https?:|@import", path.read_text())] == []
+
+
+def test_every_public_name_is_on_the_site(pages):
+    """The reference has an entry for every public name, with an example."""
+    from tests.house.test_public_docstrings import PUBLIC
+
+    ids = set().union(*(page.ids for page in pages.values()))
+    missing = [
+        name
+        for name in PUBLIC
+        if not {name, name.replace("regard.", "regard.lens.", 1), name.replace("regard.", "regard.audits.", 1)} & ids
+    ]
+
+    assert missing == []
+
+
+def test_every_command_is_on_the_site(site):
+    """The page of the command line has every command and option, as typer knows them."""
+    import typer
+
+    from regard.cli import app
+
+    text = (site / "reference" / "cli.html").read_text(encoding="utf-8")
+    group = typer.main.get_command(app)
+
+    for name, command in group.commands.items():
+        assert f'id="regard-{name}"' in text
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.name != "help":
+                assert f"<code>{parameter.opts[0]}</code>" in text, (name, parameter.opts)
+
+
+def test_search_finds_public_names(site):
+    """The search index holds the reference."""
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    titles = {re.sub(r"<[^>]+>|[^\w.]", "", entry["title"]) for entry in index["docs"]}
+
+    for name in ("attention", "KVCache", "Rotary", "audit", "profile"):
+        assert any(title.endswith(name) for title in titles), name
+
+
+@pytest.mark.browser
+def test_the_site_in_a_browser(site, chromium):
+    """Search works from disk, without a server; on a phone no page is wider than the screen; both color schemes apply."""
+    page = chromium.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("sliding window")
+    page.wait_for_selector(".md-search-result__item")
+    assert "window" in page.inner_text(".md-search-result__list").lower()
+    page.close()
+
+    backgrounds = set()
+    for scheme in ("light", "dark"):
+        phone = chromium.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+        for name in ("index.html", "reference/language.html", "reference/api/attention.html", "how-to/gpu.html"):
+            phone.goto((site / name).as_uri())
+            assert phone.evaluate("document.documentElement.scrollWidth") <= 390, name
+        backgrounds.add(phone.evaluate("getComputedStyle(document.body).backgroundColor"))
+        phone.close()
+    assert len(backgrounds) == 2

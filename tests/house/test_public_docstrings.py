@@ -1,0 +1,68 @@
+"""Every public name is documented in the form that tools render: sentence, arguments, result, errors, an example."""
+
+import importlib
+import inspect
+import re
+
+import pytest
+
+import regard
+
+torch = pytest.importorskip("torch")
+PACKAGES = ["regard", "regard.torch", "regard.torch.layers", "regard.torch.positions", "regard.torch.hf", "regard.models",
+            "regard.lens", "regard.audits"]  # fmt: skip
+SYMBOLS = {"batch", "head", "query", "key", "score"}  # the five symbols are objects; docs/reference/language.md lists them
+
+
+def public() -> dict[str, object]:
+    """Every public name, and what it names; packages and symbols apart."""
+    found = {}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not inspect.ismodule(value) and name not in SYMBOLS:
+                found.setdefault(id(value), (f"{package}.{name}", value))
+    return dict(found.values())
+
+
+PUBLIC = public() if regard else {}
+
+
+def sections(docstring: str) -> dict[str, str]:
+    """The sections of a Google docstring, by heading."""
+    parts = re.split(r"^(Args|Attributes|Returns|Yields|Raises|Source|Examples):\n", inspect.cleandoc(docstring), flags=re.M)
+    return dict(zip(["Summary", *parts[1::2]], [parts[0], *parts[2::2]], strict=True))
+
+
+def parameters(value) -> dict[str, inspect.Parameter]:
+    """The parameters that a caller passes."""
+    function = value.__init__ if isinstance(value, type) else value
+    return {name: each for name, each in inspect.signature(function).parameters.items() if name != "self"}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_public_name_is_documented(name):
+    """A sentence, every parameter under Args, Returns for functions, an example that test_docs runs."""
+    value = PUBLIC[name]
+    found = sections(value.__doc__ or "")
+    first = found["Summary"].strip().split("\n\n")[0].replace("\n", " ")
+    named = {each.lstrip("*") for line in re.findall(r"^    ([\w*, ]+)(?: \(.*?\))?:", found.get("Args", "") + "\n"
+             + found.get("Attributes", ""), re.M) for each in line.split(", ")}  # fmt: skip
+
+    assert first.endswith((".", ".)")), f"the first sentence: {first!r}"
+    assert ">>>" in found.get("Examples", ""), "an example"
+    if not (isinstance(value, type) and issubclass(value, BaseException)):
+        assert sorted(set(parameters(value)) - named) == [], "every parameter is described"
+    if inspect.isfunction(value):
+        assert found.get("Returns") or found.get("Yields"), "what it returns"
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_public_name_is_typed(name):
+    """Every parameter and result has a type."""
+    value = PUBLIC[name]
+    for each in parameters(value).values():
+        assert each.annotation is not inspect.Parameter.empty, f"the type of {each.name}"
+    if inspect.isfunction(value):
+        assert inspect.signature(value).return_annotation is not inspect.Signature.empty, "the type of the result"
