@@ -6,6 +6,7 @@ take longer than a small kernel.
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import NoneType
 from typing import Any, NamedTuple
@@ -54,8 +55,7 @@ def attend(q, k, v, asked: Arguments, engine, *, lse=False, out=None) -> tuple |
         return None
     if not (isinstance(mask, RULE) and isinstance(score, RULE)):
         return None
-    from . import jit
-
+    jit = _jit()
     rest = (looks, scale, query_start, engine, jit.threads.count(), jit.host())
     kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, asked, engine, out))
     if kind.recipe is None:
@@ -89,14 +89,21 @@ def _looks(arrays) -> tuple | None:
     return tuple([(array.shape, array.stride(), array.dtype) for array in arrays])
 
 
+@functools.cache
+def _jit():
+    """The compiled engine, loaded by the first call; an import statement would look for it in every call."""
+    from . import jit
+
+    return jit
+
+
 def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
 
 def _kind(q, k, v, asked: Arguments, engine: str, out) -> Kind:
     """The checks of a call, and its recipe. Where the checks had to copy an array, each call takes the long way."""
-    from ..engines import jit
-
+    jit = _jit()
     problem = Problem.of(q, k, v, **asked._asdict(), gradients=True)
     B, H, Q, _ = problem.q.shape
     E = problem.v.shape[3]

@@ -115,7 +115,7 @@ class Decoder:
         top = address(sums)
         block[SUMS : SUMS + 3] = top, top + sums.strides[0], top + 2 * sums.strides[0]
         block[LEFT], block[COLUMNS] = address(counters) + 8, table.shape[1]
-        block[KEYS] = ends.max()  # the table may end there: nothing further is asked for
+        block[KEYS] = np.maximum.reduce(ends)  # the table may end there: nothing further is asked for
         if sinks is not None:
             sinks = np.ascontiguousarray(sinks, self.real)
             block[PLACE["sinks"]] = address(sinks)
