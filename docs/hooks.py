@@ -26,10 +26,11 @@ def on_page_markdown(markdown, page, **_):
 
 
 def _included(name: str, folder: Path) -> str:
-    """A file of the repository's root, its links made relative to the page that includes it."""
+    """A file outside docs/, its links made relative to the page that includes it."""
+    path = ROOT / name
     return LINK.sub(
-        lambda found: f"[{found[1]}]({os.path.relpath(ROOT / found[2], folder)}{found[3] or ''})",
-        (ROOT / name).read_text(encoding="utf-8"),
+        lambda found: f"[{found[1]}]({os.path.relpath(path.parent / found[2], folder)}{found[3] or ''})",
+        path.read_text(encoding="utf-8"),
     )
 
 
@@ -50,35 +51,30 @@ def commands() -> str:
 
 
 def _command(name, command) -> str:
-    parameters = [parameter for parameter in command.params if parameter.name != "help"]
-    arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
-    options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
-    usage = " ".join([f"regard {name}", "[OPTIONS]", *(_placeholder(argument) for argument in arguments)])
-    parts = [f"## regard {name}", f"```text\n{usage}\n```", command.help]
-    if arguments:
-        rows = [f"| `{_placeholder(argument)}` | {_cell(argument.help)} |" for argument in arguments]
-        parts.append("\n".join(["| argument | |", "|---|---|", *rows]))
-    if options:
-        rows = [f"| {_spelling(option)} | {_cell(option.help)} | {_default(option)} |" for option in options]
-        parts.append("\n".join(["| option | | default |", "|---|---|---|", *rows]))
+    context = command.make_context(name, [], resilient_parsing=True)
+    parts = [f"## regard {name}", f"```text\nregard {name} {' '.join(command.collect_usage_pieces(context))}\n```"]
+    parts.append(command.help)
+    for kind in ("argument", "option"):
+        rows = [
+            _row(parameter.get_help_record(context), kind)
+            for parameter in command.params
+            if parameter.param_type_name == kind and parameter.name != "help"
+        ]
+        if rows:
+            parts.append("\n".join([f"| {kind} | | default |", "|---|---|---|", *rows]))
     return "\n\n".join(parts)
 
 
-def _placeholder(argument) -> str:
-    shown = argument.metavar or argument.name.upper()
-    return f"{shown if argument.required else f'[{shown}]'}{'...' if argument.nargs == -1 else ''}"
-
-
-def _spelling(option) -> str:
-    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
-    return names if option.is_flag else f"{names} `{option.metavar or option.type.name.upper()}`"
-
-
-def _default(option) -> str:
-    default = option.show_default if isinstance(option.show_default, str) else option.default
-    if option.is_flag or callable(default) or default in (None, (), [], ""):
-        return ""
-    return f"`{default}`"
+def _row(record, kind: str) -> str:
+    """One line of a table, from what `--help` shows."""
+    written, text = record
+    default = re.search(r"\s*\[(?:default: \(?(.*?)\)?(?:; )?)?([^\[\]]*[<>]=?[^\[\]]*)?\]$", text)
+    if default:
+        text = text[: default.start()] + (f" ({default[2]})" if default[2] else "")
+    name, _, placeholder = written.rpartition(" <") if kind == "option" else (written.split(" <")[0], "", "")
+    names = ", ".join(f"`{each}`" for each in (name or written).split(", "))
+    shown = f" `{placeholder.rstrip('>').upper()}`" if placeholder else ""
+    return f"| {names}{shown} | {_cell(text)} | {_cell(default[1]) if default else ''} |"
 
 
 def _cell(text) -> str:
