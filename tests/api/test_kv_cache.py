@@ -367,7 +367,7 @@ def test_a_store_of_fixed_size():
 KVCache.append: the store is full
   given     1 pages wanted, 0 free
   expected  at most the 4 pages of 128 positions that it was made with
-  to mend   drop a sequence, or make the cache with more pages=, or without for one that grows"""
+  fix       drop a sequence, or make the cache with more pages=, or without for one that grows"""
     )
     assert cache.lengths.tolist() == [130, 100, 1]
     same_bits(cache.keys(0), k[0])

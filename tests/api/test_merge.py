@@ -15,11 +15,11 @@ APART = """\
 merge: the parts differ in shape
   given     (2, 2, 4), (2, 3, 4)
   expected  the same rows of the same heads
-  to mend   repeat what is shared: np.broadcast_to(out, …)
+  fix       repeat what is shared: np.broadcast_to(out, …)
 merge: the parts differ in dtype or kind
   given     out an array of float32, lse an array of float32; out an array of float64, lse an array of float32
   expected  the same for all parts
-  to mend   convert them first"""
+  fix       convert them first"""
 EPS = float(np.finfo(np.float32).eps)
 
 

@@ -315,7 +315,7 @@ REFUSALS = [
 attention_stats: no such measure
   given     'entrpy'
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
-  to mend   did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', \
+  fix       did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', \
 'range', 'mass', 'top', 'pooled'""",
     ),
     (
@@ -324,7 +324,7 @@ attention_stats: no such measure
 attention_stats: no such measure
   given     7
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
-  to mend   choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', \
+  fix       choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', \
 'pooled'""",
     ),
     (
@@ -333,7 +333,7 @@ attention_stats: no such measure
 attention_stats: top needs arguments
   given     'top'
   expected  regard.top(…)
-  to mend   write regard.top(5)""",
+  fix       write regard.top(5)""",
     ),
     (
         [],
@@ -341,7 +341,7 @@ attention_stats: top needs arguments
 attention_stats: nothing is asked
   given     of=[]
   expected  at least one measure
-  to mend   choose from lse, maximum, entropy, distance, received, counts, range, mass, top, pooled""",
+  fix       choose from lse, maximum, entropy, distance, received, counts, range, mass, top, pooled""",
     ),
     (
         ["entropy", "lse", "entropy"],
@@ -349,7 +349,7 @@ attention_stats: nothing is asked
 attention_stats: two measures are called 'entropy'
   given     entropy, lse, entropy
   expected  one name for each
-  to mend   ask for it once""",
+  fix       ask for it once""",
     ),
     (
         [rg.mass(rg.key < 1), rg.mass(rg.key < 2)],
@@ -357,7 +357,7 @@ attention_stats: two measures are called 'entropy'
 attention_stats: two measures are called 'mass'
   given     mass, mass
   expected  one name for each
-  to mend   name them: mass(…, name='another')""",
+  fix       name them: mass(…, name='another')""",
     ),
     (
         [rg.pooled(20, 30)],
@@ -365,7 +365,7 @@ attention_stats: two measures are called 'mass'
 attention_stats: pooled has more cells than the matrix
   given     20 × 30
   expected  at most Q × K = 19 × 37
-  to mend   pooled(19, 30)""",
+  fix       pooled(19, 30)""",
     ),
     (
         [rg.mass(rg.key + 1, name="later")],
@@ -373,7 +373,7 @@ attention_stats: pooled has more cells than the matrix
 attention_stats: later: a mask must be a condition
   given     `key + 1`, which is int
   expected  true where a query may attend
-  to mend   compare it with something, or pass it as score=""",
+  fix       compare it with something, or pass it as score=""",
     ),
 ]
 

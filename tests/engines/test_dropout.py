@@ -355,7 +355,7 @@ def test_refusals(arguments, what, given, expected, mend):
     """A rate needs a seed; both are numbers that can be meant."""
     with pytest.raises(rg.Refused) as caught:
         rg.attention(*arrays(), **arguments)
-    assert str(caught.value) == f"attention: {what}\n  given     {given}\n  expected  {expected}\n  to mend   {mend}"
+    assert str(caught.value) == f"attention: {what}\n  given     {given}\n  expected  {expected}\n  fix       {mend}"
 
 
 def test_both_reasons_at_once():

@@ -378,7 +378,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("changed", "words"), REFUSED, ids=[f"{words[0]}, {words[1]}" for _, words in REFUSED])
 def test_refusals(changed, words):
-    """What is wrong, what was given, what is expected and how to mend it, word for word, and nothing else."""
+    """What is wrong, what was given, what is expected and how to fix it, word for word, and nothing else."""
     with pytest.raises(rg.Refused) as caught:
         Problem.of(**{"q": q, "k": k, "v": v} | changed)
 

@@ -552,7 +552,7 @@ def odd(kind, **more):
 
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
-    """Given, expected, to mend; nothing is guessed."""
+    """Given, expected, fix; nothing is guessed."""
     with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
         call()
     assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)

@@ -1,4 +1,4 @@
-"""How a refusal is worded: what was given, what was expected, how to mend it."""
+"""How a refusal is worded: what was given, what was expected, how to fix it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reason:
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  to mend   {self.fix}"
+        return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  fix       {self.fix}"
 
     @property
     def mend(self) -> str:
