@@ -196,7 +196,7 @@ def test_rows_that_are_not_the_newest_say_where_they_stand():
                 q[number], k[number, :, :length], v[number, :, :length], mask=rg.causal(), query_start=int(own)
             )
             same_bits(found[number], alone)
-    with pytest.raises(Refused, match="q does not hold the newest rows"):
+    with pytest.raises(Refused, match="q does not have the rows of the last append"):
         cache.attend(q)
 
 
@@ -234,9 +234,9 @@ def test_tensors_in_and_out(name):
         assert isinstance(found, torch.Tensor) and found.dtype == dtype
         same_bits(found.float().numpy(), rg.attention(q, k, v, mask=rg.causal())[:, :, part].float().numpy())
     grown, asked = k[:, :, :1].clone().requires_grad_(), q[:, :, :1].clone().requires_grad_()
-    with pytest.raises(Refused, match="k wants gradients"):
+    with pytest.raises(Refused, match="k requires gradients"):
         cache.append(grown, v[:, :, :1])
-    with pytest.raises(Refused, match="q wants gradients"):
+    with pytest.raises(Refused, match="q requires gradients"):
         cache.attend(asked)
     with torch.no_grad():
         cache.append(grown, v[:, :, :1])
@@ -365,9 +365,9 @@ def test_a_store_of_fixed_size():
         str(caught.value)
         == """\
 KVCache.append: the store is full
-  given     1 pages wanted, 0 free
+  given     1 pages needed, 0 free
   expected  at most the 4 pages of 128 positions that it was made with
-  fix       drop a sequence, or make the cache with more pages=, or without for one that grows"""
+  fix       drop a sequence, or create the cache with more pages=, or with pages=None to let it grow"""
     )
     assert cache.lengths.tolist() == [130, 100, 1]
     same_bits(cache.keys(0), k[0])

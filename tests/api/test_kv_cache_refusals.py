@@ -34,23 +34,23 @@ KVCache: window is too small
   given     0
   expected  1 or more
   fix       check the number
-KVCache: the cache cannot keep this dtype
+KVCache: this dtype is not supported
   given     dtype='int8'
   expected  one of float32, float16, bfloat16, float64
-  fix       leave it out for float32
-KVCache: no such storage
+  fix       omit it for float32
+KVCache: unknown storage
   given     storage='int4'
   expected  None, or 'int8'
-  fix       leave it out to keep rows as they come"""),
+  fix       omit it to store rows unchanged"""),
     (lambda: cached().append(normal(3, H, 2, D + 1), normal(2, G, 2, E, dtype=np.float64)), """\
 KVCache.append: k and the cache differ in sequences
   given     k (3, 4, 2, 9)
   expected  B = 2 before the heads
-  fix       give rows for every sequence; rows= says which of them are padding
+  fix       pass rows for every sequence; rows= marks the padding
 KVCache.append: k and the cache differ in heads
   given     k (3, 4, 2, 9)
   expected  G = 2 on axis -3
-  fix       the cache keeps key heads, not query heads
+  fix       pass the key/value heads, not the query heads
 KVCache.append: k and the cache differ in depth
   given     k (3, 4, 2, 9)
   expected  8 on the last axis
@@ -58,21 +58,21 @@ KVCache.append: k and the cache differ in depth
 KVCache.append: v has another dtype than the cache
   given     float64
   expected  float32
-  fix       convert it, or make the cache with dtype='float64'"""),
+  fix       convert it, or create the cache with dtype='float64'"""),
     (lambda: cached().append(normal(2, G, 2, D), normal(2, G, 3, E), rows=[1, 4]), """\
 KVCache.append: k and v differ in rows
   given     2 and 3
   expected  one value row per key row
   fix       check axis -2
-KVCache.append: rows does not say how many rows to take
+KVCache.append: rows must be one row count per sequence
   given     [1, 4]
   expected  integers from 0 to 2, one per sequence (2)
-  fix       leave it out to take all rows"""),
+  fix       omit it to append all rows"""),
     (lambda: cached().attend(normal(3, 5, 300, D + 1), scale=np.nan), """\
 KVCache.attend: q and the cache differ in sequences
   given     q (3, 5, 300, 9)
   expected  B = 2 before the heads
-  fix       give rows for every sequence
+  fix       pass rows for every sequence
 KVCache.attend: q and k differ in depth
   given     q (3, 5, 300, 9), k (3, 2, 300, 8), v (3, 2, 300, 4)
   expected  D = 9 for both
@@ -82,13 +82,13 @@ KVCache.attend: key heads do not divide query heads
   expected  H to be a multiple of G
   fix       repeat k and v to 5 heads, or check that axis -3 is heads: the layout is (batch, heads, rows, depth)"""),
     (lambda: cached().attend(normal(2, H, 1, D), score=rg.causal()), """\
-KVCache.attend: q does not hold the newest rows
+KVCache.attend: q does not have the rows of the last append
   given     1 rows
   expected  the 300 rows appended last
-  fix       append their keys first, or say where they stand: query_start=…
+  fix       append their keys first, or pass their positions: query_start=…
 KVCache.attend: a score must be a number
   given     `key <= query`, which is a condition
-  expected  a rule that gives the new logit
+  expected  a rule that computes the new logit
   fix       pass it as mask="""),
     (lambda: cached().drop([0, 2]), """\
 KVCache: no such sequence
@@ -118,10 +118,10 @@ def test_a_row_whose_keys_were_given_back_is_refused():
     assert (
         str(caught.value)
         == """\
-KVCache.attend: a row would see keys that were given back
+KVCache.attend: a row attends to keys that were released
   given     sequence 1: a window from position 255
   expected  positions from 256
-  fix       attend rows before more is appended"""
+  fix       attend these rows before appending more"""
     )
 
 

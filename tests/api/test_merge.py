@@ -15,7 +15,7 @@ APART = """\
 merge: the parts differ in shape
   given     (2, 2, 4), (2, 3, 4)
   expected  the same rows of the same heads
-  fix       repeat what is shared: np.broadcast_to(out, …)
+  fix       broadcast the shared parts: np.broadcast_to(out, …)
 merge: the parts differ in dtype or kind
   given     out an array of float32, lse an array of float32; out an array of float64, lse an array of float32
   expected  the same for all parts

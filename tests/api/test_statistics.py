@@ -302,9 +302,9 @@ def test_answers_by_attribute_name_and_measure():
     assert found.first is found["first"] is found[first]
     assert list(found) == ["entropy", "first"] and len(found) == 2
     assert repr(found) == "Statistics(entropy: [2, 2, 19], first: [2, 2, 19])"
-    with pytest.raises(AttributeError, match="'entropie' was not asked: did you mean 'entropy'"):
+    with pytest.raises(AttributeError, match="'entropie' was not requested: did you mean 'entropy'"):
         found.entropie  # noqa: B018
-    with pytest.raises(KeyError, match="'lse' was not asked"):
+    with pytest.raises(KeyError, match="'lse' was not requested"):
         found["lse"]
 
 
@@ -338,7 +338,7 @@ attention_stats: top needs arguments
     (
         [],
         """\
-attention_stats: nothing is asked
+attention_stats: no measure was requested
   given     of=[]
   expected  at least one measure
   fix       choose from lse, maximum, entropy, distance, received, counts, range, mass, top, pooled""",
@@ -349,7 +349,7 @@ attention_stats: nothing is asked
 attention_stats: two measures are called 'entropy'
   given     entropy, lse, entropy
   expected  one name for each
-  fix       ask for it once""",
+  fix       request it once""",
     ),
     (
         [rg.mass(rg.key < 1), rg.mass(rg.key < 2)],
@@ -400,13 +400,13 @@ def test_all_reasons_at_once():
     [
         (
             lambda: rg.top(0),
-            "top: count is not a number of them\n  given     count=0\n  expected  a whole number, 1 … 1024",
+            "top: count is not a valid count\n  given     count=0\n  expected  a whole number, 1 … 1024",
         ),
-        (lambda: rg.top(True), "top: count is not a number of them\n  given     count=True"),
-        (lambda: rg.pooled(2, 1.5), "pooled: columns is not a number of them\n  given     columns=1.5"),
+        (lambda: rg.top(True), "top: count is not a valid count\n  given     count=True"),
+        (lambda: rg.pooled(2, 1.5), "pooled: columns is not a valid count\n  given     columns=1.5"),
         (
             lambda: rg.mass(rg.key < 4, name="first tokens"),
-            "mass: a measure's name is not a name\n  given     name='first tokens'",
+            "mass: a measure's name is not an identifier\n  given     name='first tokens'",
         ),
     ],
 )

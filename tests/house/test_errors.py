@@ -64,7 +64,7 @@ expression: an array cannot be indexed by an expression directly
   fix       wrap it: table(array)[…]"""),
     (lambda: float(score), """\
 expression: a rule over positions is not one number
-  given     a function of one number, on `score`
+  given     a function of one number, called on `score`
   expected  a function that builds expressions
   fix       use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)"""),
     (lambda: key & query, """\
@@ -103,30 +103,30 @@ table: the array cannot be read
   expected  booleans, integers up to int64, or floats up to float64, and at least one element
   fix       convert it with .astype(…), or leave out a table that has no element"""),
     (lambda: rg.documents(), """\
-documents: one description is needed
+documents: either ids or lengths is required
   given     neither
   expected  ids=… or lengths=…
-  fix       give one of them"""),
+  fix       pass one of them"""),
     (lambda: rg.dense(np.ones((3, 1), bool)), """\
-mask: one column does not tell where its rows stand
+mask: an array with one column needs query_start
   given     shape (3, 1)
   expected  query_start=…, the position of row 0
-  fix       query_start=0 if row i stands at position i"""),
+  fix       query_start=0 if row i is at position i"""),
     (lambda: rg.dense(np.ones((3, 3))), """\
 mask: not an array of conditions
   given     float64 [3, 3]
   expected  booleans with one to four axes: …, heads, rows, keys
   fix       compare it first (array != 0), or pass numbers that are added to scores as score="""),
     (lambda: rg.relative(np.zeros(4)), """\
-relative: a relative table has a middle
+relative: the last axis must have odd length 2R + 1
   given     4 distances
   expected  an odd number: -R … R
-  fix       give 2R + 1 entries"""),
+  fix       pass 2R + 1 entries"""),
     (lambda: rg.softcap(0), """\
-softcap: the cap is not a limit
+softcap: the cap is not a positive finite number
   given     0
   expected  a finite number above 0
-  fix       leave softcap out for no limit"""),
+  fix       omit softcap for no limit"""),
 ]  # fmt: skip
 
 

@@ -158,12 +158,12 @@ REFUSED = [
     (lambda: rg.blocks(PATTERN, 0), "blocks: the size is too small"),
     (lambda: rg.blocks(PATTERN, 2.5), "blocks: the size is not a whole number"),
     (lambda: rg.blocks(PATTERN, "a"), "blocks: the size is not a whole number"),
-    (lambda: rg.blocks(PATTERN, (1, 2, 3)), "blocks: a block has two sides"),
+    (lambda: rg.blocks(PATTERN, (1, 2, 3)), "blocks: size must be an int or (queries, keys)"),
     (lambda: rg.dense([[True], [True, False]]), "the array cannot be read"),
-    (lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)), "a masked array's own mask would be ignored"),
+    (lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)), "the mask of a masked array would be ignored"),
     (lambda: rg.blocks(np.ones((2, 2)), 4), "pattern: not an array of conditions"),
     (lambda: rg.dense(np.ones((1, 1, 1, 2, 2), bool)), "booleans with one to four axes"),
-    (lambda: rg.dense(np.ones((4, 1), bool)), "one column does not tell where its rows stand"),
+    (lambda: rg.dense(np.ones((4, 1), bool)), "an array with one column needs query_start"),
     (lambda: rg.prefix("4"), "prefix: the number is not a whole number"),
 ]
 

@@ -118,7 +118,7 @@ REFUSED = [
     (
         {"q": q.astype(np.int64)},
         (
-            "q has a dtype that attention does not take",
+            "q has an unsupported dtype",
             "int64 (2, 4, 3, 16)",
             "float32, float64, float16 or bfloat16",
             "convert it: q.astype(np.float32)",
@@ -127,7 +127,7 @@ REFUSED = [
     (
         {"k": k.astype(">f4")},
         (
-            "k has a dtype that attention does not take",
+            "k has an unsupported dtype",
             ">f4 (2, 2, 8, 16)",
             "float32, float64, float16 or bfloat16",
             "convert it: k.astype(np.float32)",
@@ -152,7 +152,7 @@ REFUSED = [
     ),
     (
         {"v": zeros(B, G, K, 0)},
-        ("an array has no depth", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}"),
+        ("an array has depth 0", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}"),
     ),
     (
         {"v": zeros(B, G, 9, E)},
@@ -190,7 +190,7 @@ REFUSED = [
             "query_start is not a position",
             "2.5",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
     (
@@ -199,7 +199,7 @@ REFUSED = [
             "query_start is not a position",
             "2147483648",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
     (
@@ -208,24 +208,24 @@ REFUSED = [
             "query_start is not a position",
             "[1, 2, 3]",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
-    ({"scale": float("nan")}, ("scale is not a number", "nan", "a finite number", "leave it out for 1/√D")),
-    ({"scale": "0.5"}, ("scale is not a number", "'0.5'", "a finite number", "leave it out for 1/√D")),
-    ({"scale": True}, ("scale is not a number", "True", "a finite number", "leave it out for 1/√D")),
+    ({"scale": float("nan")}, ("scale is not a number", "nan", "a finite number", "omit it for 1/√D")),
+    ({"scale": "0.5"}, ("scale is not a number", "'0.5'", "a finite number", "omit it for 1/√D")),
+    ({"scale": True}, ("scale is not a number", "True", "a finite number", "omit it for 1/√D")),
     (
         {"scale": 10**400},
-        ("scale is not a number", repr(10**400)[:80] + " …", "a finite number", "leave it out for 1/√D"),
+        ("scale is not a number", repr(10**400)[:80] + " …", "a finite number", "omit it for 1/√D"),
     ),
-    ({"scale": 1e39}, ("scale is beyond float32", "1e+39", "at most 3.4e+38", "leave it out for 1/√D")),
+    ({"scale": 1e39}, ("scale is beyond float32", "1e+39", "at most 3.4e+38", "omit it for 1/√D")),
     (
         {"query_start": [[1], [1, 2]]},
         (
             "query_start is not a position",
             "[[1], [1, 2]]",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
     (
@@ -234,7 +234,7 @@ REFUSED = [
             "sinks do not fit the heads",
             "object ()",
             "floats (4,) or (4, n)",
-            "give one logit per query head, or several",
+            "pass one logit per query head, or several",
         ),
     ),
     (
@@ -251,7 +251,7 @@ REFUSED = [
         (
             "a score must be a number",
             "`True`, which is a condition",
-            "a rule that gives the new logit",
+            "a rule that computes the new logit",
             "pass it as mask=",
         ),
     ),
@@ -261,7 +261,7 @@ REFUSED = [
             "the document table covers 7 of 40 keys",
             "`document[key]` of [7]",
             "40 entries or more along that axis",
-            "extend the array, or repeat its last entry in words: clip(key, 0, 6)",
+            "extend the array, or repeat its last entry explicitly: clip(key, 0, 6)",
         ),
     ),
     (
@@ -288,17 +288,17 @@ REFUSED = [
             "the bias table covers 7 of 8 keys",
             "`bias[key]` of [7]",
             "8 entries or more along that axis",
-            "extend the array, or repeat its last entry in words: clip(key, 0, 6)",
+            "extend the array, or repeat its last entry explicitly: clip(key, 0, 6)",
         ),
     ),
-    ({"scale": "big"}, ("scale is not a number", "'big'", "a finite number", "leave it out for 1/√D")),
+    ({"scale": "big"}, ("scale is not a number", "'big'", "a finite number", "omit it for 1/√D")),
     (
         {"sinks": zeros(3)},
         (
             "sinks do not fit the heads",
             "float32 (3)",
             "floats (4,) or (4, n)",
-            "give one logit per query head, or several",
+            "pass one logit per query head, or several",
         ),
     ),
     (
@@ -307,7 +307,7 @@ REFUSED = [
             "sinks do not fit the heads",
             "int64 (4)",
             "floats (4,) or (4, n)",
-            "give one logit per query head, or several",
+            "pass one logit per query head, or several",
         ),
     ),
     (
@@ -360,7 +360,7 @@ REFUSED = [
         (
             "a score must be a number",
             "`key <= query`, which is a condition",
-            "a rule that gives the new logit",
+            "a rule that computes the new logit",
             "pass it as mask=",
         ),
     ),
@@ -415,7 +415,7 @@ def test_tensors_that_cannot_be_read_are_refused():
         Problem.of(*tensors)
 
     assert [(reason.what, reason.given) for reason in caught.value.reasons] == [
-        ("q wants gradients", "q.requires_grad is True"),
+        ("q requires gradients", "q.requires_grad is True"),
         ("k cannot be read", "torch.float8_e4m3fn on cpu"),
         ("v cannot be read", "torch.float32 on meta"),
     ]
@@ -509,13 +509,13 @@ def test_gradients_are_not_lost_in_silence():
         Problem.of(q, k, v, **call)
 
     assert [reason.what for reason in caught.value.reasons] == [
-        "scale wants gradients",
-        "sinks wants gradients",
-        "table 'table' wants gradients",
+        "scale requires gradients",
+        "sinks requires gradients",
+        "table 'table' requires gradients",
     ]
     with torch.no_grad():
         assert Problem.of(q, k, v, **call).scale == 0.5
-    with pytest.raises(rg.Refused, match="a number wants gradients"):
+    with pytest.raises(rg.Refused, match="a number requires gradients"):
         Problem.of(q, k, v, score=score * scale)
 
 

@@ -74,7 +74,7 @@ def attention_backward(
     if (out is None) != (lse is None):
         reasons.append(
             Reason(
-                "half of a forward pass",
+                "only one of out and lse",
                 given="out alone" if lse is None else "lse alone",
                 expected="both out and lse, or neither",
                 fix="take both from attention_with_lse, or leave both out",

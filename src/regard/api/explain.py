@@ -42,7 +42,7 @@ class Explanation:
         dropped = (
             ""
             if asked.dropout is None
-            else f"; then {asked.dropout.rate:g} of the weights fall out (seed {asked.dropout.seed})"
+            else f"; then {asked.dropout.rate:g} of the weights are dropped (seed {asked.dropout.seed})"
         )
         sinks = "" if asked.sinks is None else f", {asked.sinks.shape[1]} in the denominator besides (sinks)"
         whole = " (it visits the whole matrix; the plan is what the compiled engine would visit)" if self.whole else ""

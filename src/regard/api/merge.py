@@ -80,7 +80,7 @@ def _check(parts: list) -> None:
                     "there are no parts",
                     given="an empty list",
                     expected="one or more pairs (out, lse)",
-                    fix="merge what attention_with_lse gave",
+                    fix="pass results of attention_with_lse",
                 )
             ],
         )
@@ -94,7 +94,7 @@ def _check(parts: list) -> None:
                     f"part {number} is not a pair of arrays",
                     given=type(part).__name__,
                     expected="(out, lse)",
-                    fix="merge what attention_with_lse gave",
+                    fix="pass results of attention_with_lse",
                 )
             )
             continue
@@ -106,7 +106,7 @@ def _check(parts: list) -> None:
                     f"part {number} is not made of floats",
                     given=f"out {out.dtype}, lse {lse.dtype}",
                     expected="floats",
-                    fix="merge what attention_with_lse gave",
+                    fix="pass results of attention_with_lse",
                 )
             )
         if tuple(out.shape[:-1]) != tuple(lse.shape) or not out.shape:
@@ -115,7 +115,7 @@ def _check(parts: list) -> None:
                     f"part {number}: lse does not fit out",
                     given=f"out {tuple(out.shape)}, lse {tuple(lse.shape)}",
                     expected=f"lse {tuple(out.shape[:-1])}: one number per row",
-                    fix="pass both as they came",
+                    fix="pass both results unchanged",
                 )
             )
     shapes = {tuple(part[0].shape) for part in parts} if not reasons else set()
@@ -125,7 +125,7 @@ def _check(parts: list) -> None:
                 "the parts differ in shape",
                 given=", ".join(map(str, sorted(shapes))),
                 expected="the same rows of the same heads",
-                fix="repeat what is shared: np.broadcast_to(out, …)",
+                fix="broadcast the shared parts: np.broadcast_to(out, …)",
             )
         )
     if len(kinds) > 1:

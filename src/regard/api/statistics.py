@@ -44,7 +44,7 @@ class Statistics:
 
 
 def _unknown(name: str, answers: dict[str, Any]) -> str:
-    return f"{name!r} was not asked: {did_you_mean(name, answers)}"
+    return f"{name!r} was not requested: {did_you_mean(name, answers)}"
 
 
 def _shown(answer) -> str:

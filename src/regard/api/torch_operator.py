@@ -173,7 +173,7 @@ class _Once(torch.autograd.Function):
     def backward(ctx, *_):
         raise refuse(
             "attention",
-            "a second derivative",
+            "second derivatives are not supported",
             given="the gradient of a gradient of attention",
             expected="first derivatives",
             fix="differentiate once (create_graph=False), or use torch's own attention for this step",

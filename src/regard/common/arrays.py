@@ -32,10 +32,10 @@ def read_array(array, where: str) -> np.ndarray:
     if isinstance(array, np.ma.MaskedArray):
         raise refuse(
             where,
-            "a masked array's own mask would be ignored",
+            "the mask of a masked array would be ignored",
             given=f"{type(array).__name__} {list(array.shape)}",
             expected="a plain array",
-            fix="fill it with array.filled(…), and pass what is hidden as mask=",
+            fix="fill it with array.filled(…), and pass its mask as mask=",
         )
     try:
         return _of_tensor(array.detach()) if is_tensor(array) else np.asarray(array)
@@ -48,7 +48,7 @@ def read_array(array, where: str) -> np.ndarray:
             where,
             "the array cannot be read",
             given=first_line(error),
-            expected="numbers in CPU memory that NumPy knows",
+            expected="numbers in CPU memory, of a NumPy dtype",
             fix="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length",
         ) from error
 

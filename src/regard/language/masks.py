@@ -81,10 +81,10 @@ def documents(ids=None, *, lengths=None) -> Expr:
     if (ids is None) == (lengths is None):
         raise refuse(
             "documents",
-            "one description is needed",
+            "either ids or lengths is required",
             given="both ids and lengths" if ids is not None else "neither",
             expected="ids=… or lengths=…",
-            fix="give one of them",
+            fix="pass one of them",
         )
     if ids is None:
         counts = _integers(lengths, "documents", (1,))
@@ -178,10 +178,10 @@ def blocks(pattern, size: int | tuple[int, int]) -> Expr:
     if len(sizes) != 2:
         raise refuse(
             "blocks",
-            "a block has two sides",
+            "size must be an int or (queries, keys)",
             given=f"size={size!r}",
             expected="one number, or (queries, keys)",
-            fix="give both sides",
+            fix="pass both sizes",
         )
     per_query, per_key = (count(part, "blocks", "the size", least=1) for part in sizes)
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
@@ -205,10 +205,10 @@ def rows_and_keys(array: np.ndarray, name: str, query_start: int | None) -> tupl
     if query_start is None and keys == 1 < rows:
         raise refuse(
             name,
-            "one column does not tell where its rows stand",
+            "an array with one column needs query_start",
             given=f"shape {array.shape}",
             expected="query_start=…, the position of row 0",
-            fix="query_start=0 if row i stands at position i",
+            fix="query_start=0 if row i is at position i",
         )
     start = (keys - rows if rows > 1 else 0) if query_start is None else whole(query_start, name, "query_start")
     return query - start if start else query, key

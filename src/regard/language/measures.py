@@ -172,7 +172,7 @@ def _name(where: str, name) -> str:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise refuse(
             where,
-            "a measure's name is not a name",
+            "a measure's name is not an identifier",
             given=f"name={name!r}",
             expected="a Python identifier, such as 'first_tokens'",
             fix="choose another",
@@ -184,10 +184,10 @@ def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
         raise refuse(
             where,
-            f"{name} is not a number of them",
+            f"{name} is not a valid count",
             given=f"{name}={value!r}",
             expected=f"a whole number, 1 … {most}",
-            fix="give an integer",
+            fix="pass an integer",
         )
     return int(value)
 
@@ -231,7 +231,7 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
     if not listed:
         reasons.append(
             Reason(
-                "nothing is asked",
+                "no measure was requested",
                 given=f"of={of!r}",
                 expected="at least one measure",
                 fix=f"choose from {', '.join(known)}",
@@ -270,7 +270,7 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
                 f"two measures are called {name!r}",
                 given=", ".join(names),
                 expected="one name for each",
-                fix="ask for it once" if kind in PLAIN else f"name them: {kind}(…, name='another')",
+                fix="request it once" if kind in PLAIN else f"name them: {kind}(…, name='another')",
             )
         )
     return tuple(found)

@@ -140,7 +140,7 @@ class Problem:
             if device_of(held.source) not in ("cpu", device):
                 reasons.append(
                     Reason(
-                        f"table {name!r} lies on another device",
+                        f"table {name!r} is on a different device",
                         given=device_of(held.source),
                         expected=f"{device}, or the CPU",
                         fix="move it to the device of q: tensor.to(q.device)",

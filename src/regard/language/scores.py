@@ -26,10 +26,10 @@ def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
     if limit.kind == "bool" or (isinstance(limit, Const) and not 0 < limit.value < math.inf):
         raise refuse(
             "softcap",
-            "the cap is not a limit",
+            "the cap is not a positive finite number",
             given=f"{cap!r}",
             expected="a finite number above 0",
-            fix="leave softcap out for no limit",
+            fix="omit softcap for no limit",
         )
     return limit * tanh(score / limit)
 
@@ -85,10 +85,10 @@ def relative(array, score: Expr = the_score) -> Expr:
     if size % 2 == 0:
         raise refuse(
             "relative",
-            "a relative table has a middle",
+            "the last axis must have odd length 2R + 1",
             given=f"{size} distances",
             expected="an odd number: -R … R",
-            fix="give 2R + 1 entries",
+            fix="pass 2R + 1 entries",
         )
     reach = size // 2
     index = key - query + reach  # reads clamp
@@ -116,10 +116,10 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: int = 128) -> Ex
     if bidirectional and total % 2:
         raise refuse(
             "t5_buckets",
-            "both directions share the buckets",
+            "an odd number of buckets cannot be split",
             given=f"{total} buckets",
             expected="an even number",
-            fix="give one row per bucket, half of them for keys after the query",
+            fix="pass one row per bucket, half of them for keys after the query",
         )
     max_distance = count(max_distance, "t5_buckets", "max_distance")
     if max_distance >= LIMIT:
@@ -135,7 +135,7 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: int = 128) -> Ex
     if not 1 <= exact < max_distance:
         raise refuse(
             "t5_buckets",
-            "the buckets do not reach",
+            "there are too few buckets",
             given=f"{total} buckets, max_distance={max_distance}",
             expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
             fix="check the table: (buckets, heads)",

@@ -38,10 +38,10 @@ def _kind_of(wanted) -> str | None:
     if any(narrow in name for narrow in ("int8", "int16", "uint")):
         raise refuse(
             "expression",
-            "a number of so few bits would wrap around",
+            "integers of fewer than 32 bits would overflow",
             given=repr(wanted),
             expected="int32 or int64",
-            fix="leave the conversion out, or write x % 256 if wrapping is meant",
+            fix="omit the conversion, or write x % 256 for wrapping",
         )
     for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
         if any(sign in name for sign in signs):
@@ -53,7 +53,7 @@ def _kind_of(wanted) -> str | None:
         "not a dtype",
         given=repr(wanted),
         expected="a dtype of NumPy or torch, or a device",
-        fix="write it out: np.float32, torch.int64 …",
+        fix="name the dtype: np.float32, torch.int64 …",
     )
 
 
@@ -71,10 +71,10 @@ def _made(value):
         if shape not in ((), []):
             raise refuse(
                 "expression",
-                "an array cannot be made inside a rule",
+                "an array cannot be created inside a rule",
                 given=f"shape {shape}",
                 expected="a single number: shape ()",
-                fix="make the array outside and read it with table(array)",
+                fix="create the array outside and read it with table(array)",
             )
         kind = _kind_of(dtype) or x.kind
         return lift({"bool": bool, "int": int, "float": float}[kind](value))
@@ -131,7 +131,7 @@ def _gelu(x, approximate="none") -> Expr:
             "no such gelu",
             given=f"approximate={approximate!r}",
             expected="'none' or 'tanh'",
-            fix="leave it out for the exact one",
+            fix="omit it for the exact gelu",
         )
     x = lift(x)
     if approximate == "tanh":

@@ -76,19 +76,19 @@ class KVCache:
         if kept is None:
             reasons.append(
                 Reason(
-                    "the cache cannot keep this dtype",
+                    "this dtype is not supported",
                     given=f"dtype={dtype!r}",
                     expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
-                    fix="leave it out for float32",
+                    fix="omit it for float32",
                 )
             )
         if storage not in (None, "int8"):
             reasons.append(
                 Reason(
-                    "no such storage",
+                    "unknown storage",
                     given=f"storage={storage!r}",
                     expected="None, or 'int8'",
-                    fix="leave it out to keep rows as they come",
+                    fix="omit it to store rows unchanged",
                 )
             )
         if reasons or kept is None:
@@ -209,7 +209,7 @@ class KVCache:
                 "a sequence is too long",
                 given=f"{longest} positions",
                 expected="fewer than 2**31 positions",
-                fix="begin a new sequence",
+                fix="start a new sequence",
             )
         change = held.change(taken, np.zeros_like(taken) if unseen is None else unseen)
         known = len(held.holders)
@@ -218,9 +218,9 @@ class KVCache:
             raise refuse(
                 "KVCache.append",
                 "the store is full",
-                given=f"{change.wanted} pages wanted, {change.wanted - missing} free",
-                expected=f"at most the {self.pages} pages of {PAGE} positions that it was made with",
-                fix="drop a sequence, or make the cache with more pages=, or without for one that grows",
+                given=f"{change.wanted} pages needed, {change.wanted - missing} free",
+                expected=f"at most the {self.pages} pages of {PAGE} positions that were allocated",
+                fix="drop a sequence, or create the cache with more pages=, or with pages=None to let it grow",
             )
         if missing > 0:
             self._grow(max(known + missing, 2 * known))
@@ -306,7 +306,7 @@ class KVCache:
                     "q and the cache differ in sequences",
                     given=f"q ({', '.join(map(str, shape))})",
                     expected=f"B = {B} before the heads",
-                    fix="give rows for every sequence",
+                    fix="pass rows for every sequence",
                 )
             )
             return None
@@ -314,10 +314,10 @@ class KVCache:
             if self._newest != Q:
                 reasons.append(
                     Reason(
-                        "q does not hold the newest rows",
+                        "q does not have the rows of the last append",
                         given=f"{Q} rows",
                         expected=f"the {self._newest} rows appended last",
-                        fix="append their keys first, or say where they stand: query_start=…",
+                        fix="append their keys first, or pass their positions: query_start=…",
                     )
                 )
             return self._start
@@ -331,10 +331,10 @@ class KVCache:
             first = int(gone[0])
             reasons.append(
                 Reason(
-                    "a row would see keys that were given back",
+                    "a row attends to keys that were released",
                     given=f"sequence {first}: a window from position {reach[first]}",
                     expected=f"positions from {self._held.first[first] * PAGE}",
-                    fix="attend rows before more is appended",
+                    fix="attend these rows before appending more",
                 )
             )
         return start

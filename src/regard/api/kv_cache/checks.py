@@ -21,7 +21,7 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
             Reason(
                 f"{name} wants gradients",
                 given=f"{name}.requires_grad is True",
-                expected="numbers to keep, without gradients",
+                expected="a tensor that does not require gradients",
                 fix=f"pass {name}.detach()",
             )
         )
@@ -40,7 +40,7 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
                 f"{name} has another dtype than the cache",
                 given=f"{array.dtype}",
                 expected=f"{dtype}",
-                fix=f"convert it, or make the cache with dtype={str(array.dtype)!r}",
+                fix=f"convert it, or create the cache with dtype={str(array.dtype)!r}",
             )
         )
     if array.ndim < 2:
@@ -60,7 +60,7 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
                 f"{name} and the cache differ in sequences",
                 given=shown,
                 expected=f"B = {B} before the heads",
-                fix="give rows for every sequence; rows= says which of them are padding",
+                fix="pass rows for every sequence; rows= marks the padding",
             )
         )
     if heads != G:
@@ -69,7 +69,7 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
                 f"{name} and the cache differ in heads",
                 given=shown,
                 expected=f"G = {G} on axis -3",
-                fix="the cache keeps key heads, not query heads",
+                fix="pass the key/value heads, not the query heads",
             )
         )
     if array.shape[-1] != depth:
@@ -90,10 +90,10 @@ def rows_taken(rows, B: int, width: int, reasons: list[Reason]) -> np.ndarray:
     if given.shape != (B,) or (given.dtype.kind not in "iu" and B) or np.any((given < 0) | (given > width)):
         reasons.append(
             Reason(
-                "rows does not say how many rows to take",
+                "rows must be one row count per sequence",
                 given=f"{rows!r}",
                 expected=f"integers from 0 to {width}, one per sequence ({B})",
-                fix="leave it out to take all rows",
+                fix="omit it to append all rows",
             )
         )
         return np.zeros(B, np.int64)

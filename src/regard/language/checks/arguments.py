@@ -65,7 +65,7 @@ def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nd
                 "query_start is not a position",
                 given=f"{value!r}",
                 expected=f"an integer, or one per batch entry ({B})",
-                fix="leave it out to align the last query with the last key",
+                fix="omit it to align the last query with the last key",
             )
         )
         return np.zeros(B, np.int64)
@@ -87,7 +87,7 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     if not math.isfinite(number):
         reasons.append(
             Reason(
-                "scale is not a number", given=_shortly(value), expected="a finite number", fix="leave it out for 1/√D"
+                "scale is not a number", given=_shortly(value), expected="a finite number", fix="omit it for 1/√D"
             )
         )
     elif abs(number) > float(np.finfo(np.float32).max):
@@ -96,7 +96,7 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
                 "scale is beyond float32",
                 given=_shortly(value),
                 expected=f"at most {np.finfo(np.float32).max:.3g}",
-                fix="leave it out for 1/√D",
+                fix="omit it for 1/√D",
             )
         )
     return number
@@ -117,7 +117,7 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
                 "sinks do not fit the heads",
                 given=f"{array.dtype} {shape_text(array)}",
                 expected=f"floats ({H},) or ({H}, n)",
-                fix="give one logit per query head, or several",
+                fix="pass one logit per query head, or several",
             )
         )
         return None
@@ -133,20 +133,20 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
     if not 0 <= share < 1:
         reasons.append(
             Reason(
-                "dropout is not a share of the weights",
+                "dropout is not a rate",
                 given=_shortly(rate),
                 expected="a number from 0 to below 1",
-                fix="leave it out for no dropout",
+                fix="omit it for no dropout",
             )
         )
     whole = _small(0 if seed is None else seed)
     if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
         reasons.append(
             Reason(
-                "seed is not a seed",
+                "seed is not valid",
                 given=_shortly(seed),
-                expected="an integer, 0 … 2**64 - 1",
-                fix="give seed=0, and another in every step",
+                expected="an integer in [0, 2**64)",
+                fix="pass seed=0, and a different seed in every training step",
             )
         )
     elif seed is None and share > 0:
@@ -154,8 +154,8 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
             Reason(
                 "dropout needs a seed",
                 given=f"dropout={rate!r}, seed=None",
-                expected="a seed: it alone decides what falls out",
-                fix="give seed=…, another in every training step",
+                expected="a seed, which determines the dropped weights",
+                fix="pass seed=…, a different one in every training step",
             )
         )
     elif share > 0:
@@ -208,10 +208,10 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
             if (now.kind, now.array.ndim) != (held.kind, held.array.ndim):
                 reasons.append(
                     Reason(
-                        f"the {held.name} table became another kind of array",
+                        f"the {held.name} table changed its dtype kind or number of axes",
                         given=f"{now.array.dtype} {shape_text(now.array)}",
                         expected=f"{held.array.ndim} axes of {held.kind}",
-                        fix="build the rule anew",
+                        fix="build the rule again",
                     )
                 )
             else:
@@ -251,7 +251,7 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reaso
                         f"{name} covers {size} of {wanted} {entries}",
                         given=given,
                         expected=f"{wanted} entries or more along that axis",
-                        fix=f"extend the array, or repeat its last entry in words: clip({part!r}, 0, {size - 1})",
+                        fix=f"extend the array, or repeat its last entry explicitly: clip({part!r}, 0, {size - 1})",
                     )
                 )
 

@@ -47,7 +47,7 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     if row_of(array.dtype) is None:
         reasons.append(
             Reason(
-                f"{name} has a dtype that attention does not take",
+                f"{name} has an unsupported dtype",
                 given=f"{array.dtype} {shape_text(array)}",
                 expected=LISTED,
                 fix=f"convert it: {name}.astype(np.float32)",
@@ -78,7 +78,7 @@ def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
             Reason(
                 f"{name} wants gradients",
                 given=f"{name}.requires_grad is True",
-                expected="a tensor without: there is no gradient for it here",
+                expected="a tensor that does not require gradients, because this call computes none",
                 fix="wrap the call in torch.no_grad(), or pass tensor.detach()",
             )
         )
@@ -138,7 +138,7 @@ def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], wi
     if D == 0 or v[-1] == 0:
         reasons.append(
             Reason(
-                "an array has no depth",
+                "an array has depth 0",
                 given=shown,
                 expected="a last axis of at least 1",
                 fix=f"check the last axis; {layout}",

@@ -111,7 +111,7 @@ class Syntax:
         raise refuse(
             "expression",
             "a rule over positions is not one number",
-            given=f"a function of one number, on `{self}`",
+            given=f"a function of one number, called on `{self}`",
             expected="a function that builds expressions",
             fix="use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)",
         )
@@ -145,7 +145,7 @@ def spelled(name: str, args, kwargs):
         known = [spelling for spelling in SPELLINGS if not spelling.startswith("_")]
         raise refuse(
             "expression",
-            f"{name} cannot stand in an expression",
+            f"{name} cannot be used in an expression",
             given=f"{name}({', '.join(map(str, args))})",
             expected="a function of the language",
             fix=did_you_mean(name, known),
