@@ -55,7 +55,7 @@ KVCache.append: k and the cache differ in depth
   given     k (3, 4, 2, 9)
   expected  8 on the last axis
   fix       check the last axis
-KVCache.append: v has another dtype than the cache
+KVCache.append: v and the cache differ in dtype
   given     float64
   expected  float32
   fix       convert it, or create the cache with dtype='float64'"""),

@@ -165,7 +165,7 @@ def test_wrong_parts_are_refused_with_all_reasons():
     assert [reason.what for reason in caught.value.reasons] == [
         "part 1 is not a pair of arrays",
         "part 2: lse does not fit out",
-        "part 3 is not made of floats",
+        "part 3 is not floating-point",
         "the parts differ in dtype or kind",
     ]
     with pytest.raises(Refused) as caught:

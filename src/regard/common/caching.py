@@ -16,8 +16,8 @@ T = TypeVar("T")
 def lock() -> threading.RLock:
     """A re-entrant lock, because signal handlers and the garbage collector may run any code while it is held.
 
-    A fork acquires all of these locks, the newest first. Packages import downwards, so the newest belongs to the highest
-    layer, and locks are acquired in the same order as in calls. In the child no other thread can hold one.
+    A fork acquires all of these locks, the newest first. Packages import downwards, so the newest belongs to the
+    highest layer, and locks are acquired in the same order as in calls. In the child no other thread can hold one.
     """
     made = threading.RLock()
     if hasattr(os, "register_at_fork"):
@@ -28,9 +28,9 @@ def lock() -> threading.RLock:
 class Memo(Generic[T]):
     """A cache of the last `kept` results, keyed by rules (expressions) and the other values they depend on.
 
-    Results of rules that read arrays which may still change are not cached. Rules that read frozen arrays are referenced
-    weakly, so that the arrays can be freed. Rules without arrays are referenced strongly, because every call creates a
-    new `causal()`.
+    Results of rules that read arrays which may still change are not cached. Rules that read frozen arrays are
+    referenced weakly, so that the arrays can be freed. Rules without arrays are referenced strongly, because every call
+    creates a new `causal()`.
     """
 
     def __init__(self, kept: int):

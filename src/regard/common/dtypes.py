@@ -20,8 +20,8 @@ __all__ = ["FLOATS", "LISTED", "Float", "real_of", "row_of", "torch_dtypes", "to
 class Float:
     """A dtype; its name is the same in NumPy and torch.
 
-    bits: of a number in memory. digits: of its significand, with the leading one, so that the relative rounding error is
-    at most 2**-digits. sums: the dtype of sums and of lse, equal or wider. stored: its name in safetensors files.
+    bits: of a number in memory. digits: of its significand, with the leading one, so that the relative rounding error
+    is at most 2**-digits. sums: the dtype of sums and of lse, equal or wider. stored: its name in safetensors files.
     package: which package defines it for NumPy.
     """
 

@@ -1,4 +1,4 @@
-"""The number of heads and the attention settings that a module of torch or transformers declares, read without torch."""
+"""The heads and the attention settings that a module of torch or transformers declares, read without torch."""
 
 from __future__ import annotations
 

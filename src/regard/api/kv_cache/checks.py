@@ -1,4 +1,4 @@
-"""Checks of what a cache is given to keep."""
+"""Checks of the arguments of a cache."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...common.arrays import read_array
 from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused
 
-__all__ = ["known_dtype", "new_rows", "rows_taken", "wants_gradients"]
+__all__ = ["known_dtype", "new_rows", "requires_gradients", "rows_taken"]
 
 
 def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list[Reason]) -> np.ndarray | None:
     """k or v of an append as (B, G, new, depth) for a cache of this (B, G, depth), or None with reasons added."""
     B, G, depth = shape
-    if wants_gradients(value):
+    if requires_gradients(value):
         reasons.append(
             Reason(
                 f"{name} wants gradients",
@@ -37,7 +37,7 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
     if array.dtype != dtype:
         reasons.append(
             Reason(
-                f"{name} has another dtype than the cache",
+                f"{name} and the cache differ in dtype",
                 given=f"{array.dtype}",
                 expected=f"{dtype}",
                 fix=f"convert it, or create the cache with dtype={str(array.dtype)!r}",
@@ -100,7 +100,8 @@ def rows_taken(rows, B: int, width: int, reasons: list[Reason]) -> np.ndarray:
     return given.astype(np.int64)
 
 
-def wants_gradients(value) -> bool:
+def requires_gradients(value) -> bool:
+    """Whether this is a tensor that requires gradients, and gradients are enabled."""
     if not getattr(value, "requires_grad", False):
         return False
     import torch
@@ -109,7 +110,7 @@ def wants_gradients(value) -> bool:
 
 
 def known_dtype(value) -> np.dtype | None:
-    """The dtype as NumPy has it, under its own name, torch's or NumPy's; None if the cache cannot keep it."""
+    """NumPy's dtype for a name or a dtype of NumPy or torch; None if the cache does not support it."""
     name = value.__name__ if isinstance(value, type) else str(value).removeprefix("torch.")
     row = FLOATS.get(name)
     return None if row is None else row.numpy
