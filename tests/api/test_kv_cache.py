@@ -364,7 +364,7 @@ def test_a_store_of_fixed_size():
     assert (
         str(caught.value)
         == """\
-KVCache.append: the store is full
+KVCache.append: the storage is full
   given     1 pages needed, 0 free
   expected  at most the 4 pages of 128 positions that it was made with
   fix       drop a sequence, or create the cache with more pages=, or with pages=None to let it grow"""

@@ -100,6 +100,75 @@ def rows_taken(rows, B: int, width: int, reasons: list[Reason]) -> np.ndarray:
     return given.astype(np.int64)
 
 
+def first_positions(
+    shape: tuple[int, ...],
+    query_start,
+    held: Pages,
+    window: int | None,
+    last: tuple[np.ndarray, int],
+    reasons: list[Reason],
+):
+    """The positions of the first rows of a q of this shape; reasons why it does not fit the cache are appended.
+
+    last: the position of the first row of the last append in each sequence, and how many rows it had.
+    """
+    if len(shape) < 2:
+        return None  # rejected with all other problems
+    B, Q = len(held.lengths), shape[-2]
+    if math.prod(shape[:-3]) != B:
+        reasons.append(
+            Reason(
+                "q and the cache differ in sequences",
+                given=f"q ({', '.join(map(str, shape))})",
+                expected=f"B = {B} before the heads",
+                fix="pass rows for every sequence",
+            )
+        )
+        return None
+    if query_start is None:
+        if last[1] != Q:
+            reasons.append(
+                Reason(
+                    "q does not have the rows of the last append",
+                    given=f"{Q} rows",
+                    expected=f"the {last[1]} rows appended last",
+                    fix="append their keys first, or pass their positions: query_start=…",
+                )
+            )
+        return last[0]
+    given = read_array(query_start, "query_start")
+    if given.dtype.kind not in "iu" or given.shape not in ((), (B,)):
+        return given  # rejected with all other problems
+    start = np.broadcast_to(given, (B,)).astype(np.int64)
+    reach = start if window is None else np.maximum(start - window + 1, 0)
+    gone = np.flatnonzero(reach < held.first * PAGE)
+    if len(gone):
+        first = int(gone[0])
+        reasons.append(
+            Reason(
+                "a row attends to keys that were released",
+                given=f"sequence {first}: a window from position {reach[first]}",
+                expected=f"positions from {held.first[first] * PAGE}",
+                fix="attend these rows before appending more",
+            )
+        )
+    return start
+
+
+def checked_sequences(chosen, B: int) -> np.ndarray:
+    """Numbers of sequences, counted from 0."""
+    given = np.atleast_1d(read_array(chosen, "sequences"))
+    if given.ndim > 1 or (given.dtype.kind not in "iu" and given.size) or np.any((given < -B) | (given >= B)):
+        raise refuse(
+            "KVCache",
+            "no such sequence",
+            given=f"{chosen!r}",
+            expected=f"numbers from 0 to {B - 1}" if B else "none: the cache is empty",
+            fix="count from 0, or from the end with negative numbers",
+        )
+    return given.astype(np.int64) % max(B, 1)
+
+
 def requires_gradients(value) -> bool:
     """Whether this is a tensor that requires gradients, and gradients are enabled."""
     if not getattr(value, "requires_grad", False):
