@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -271,8 +270,8 @@ class KVCache:
     ) -> ArrayT:
         """Attention of rows to the keys of their own sequences.
 
-        A row attends to every key of its sequence that mask and window allow. Pass mask=rg.causal() if several rows were
-        appended.
+        A row attends to every key of its sequence that mask and window allow. Pass mask=rg.causal() if several rows
+        were appended.
 
         Args:
             q: (…, H, Q, D) queries; the axes before the heads are the B sequences.

@@ -8,9 +8,35 @@ import numpy as np
 
 from ...common.arrays import read_array
 from ...common.dtypes import FLOATS
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, refuse
+from .pages import PAGE, Pages
 
-__all__ = ["known_dtype", "new_rows", "requires_gradients", "rows_taken"]
+__all__ = ["checked_append", "checked_sequences", "first_positions", "known_dtype", "requires_gradients"]
+
+
+def checked_append(k, v, rows, sizes: tuple[int, int, int, int], dtype):
+    """The arguments of an append to a cache of these sizes (B, G, D, E): k and v as (B, G, new, depth), and the number
+    of rows that each sequence takes, or None.
+    """
+    reasons: list[Reason] = []
+    B, G, D, E = sizes
+    new_k = new_rows("k", k, (B, G, D), dtype, reasons)
+    new_v = new_rows("v", v, (B, G, E), dtype, reasons)
+    if new_k is not None and new_v is not None and new_k.shape[2] != new_v.shape[2]:
+        reasons.append(
+            Reason(
+                "k and v differ in rows",
+                given=f"{new_k.shape[2]} and {new_v.shape[2]}",
+                expected="one value row per key row",
+                fix="check axis -2",
+            )
+        )
+    if new_k is None or new_v is None:
+        raise Refused("KVCache.append", reasons)
+    taken = None if rows is None else rows_taken(rows, B, new_k.shape[2], reasons)
+    if reasons:
+        raise Refused("KVCache.append", reasons)
+    return new_k, new_v, taken
 
 
 def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list[Reason]) -> np.ndarray | None:

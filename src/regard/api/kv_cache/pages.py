@@ -74,7 +74,7 @@ class Pages:
                 yield sequence, page, slice(low - begin, high - begin), slice(low - first, high - first)
 
     def fit(self, most: int, unseen: np.ndarray | None) -> bool:
-        """Whether this many rows fit into the last pages, and no page can be released: nearly every step of decoding."""
+        """Whether this many rows fit into the last pages and no page can be released, as in most steps of decoding."""
         if self.shared or most > PAGE or not len(self.lengths):
             return False
         # The row that was written last; the last row of a page for an empty sequence, as for a full page.
@@ -82,7 +82,7 @@ class Pages:
         return bool(begun.max() + most < PAGE and (unseen is None or (unseen // PAGE <= self.first).all()))
 
     def change(self, rows: np.ndarray, unseen: np.ndarray) -> Change:
-        """The changes for appending `rows` (B,) positions, if no later row attends to a position below `unseen` (B,)."""
+        """The changes for appending `rows` (B,) positions; no later row attends to a position below `unseen` (B,)."""
         dropped = _columns(self.first, np.minimum(np.maximum(unseen // PAGE, self.first), self.columns))
         fresh = _columns(self.columns, -(-(self.lengths + rows) // PAGE))
         freed, _ = self._left_by(self.table[dropped])
@@ -147,7 +147,7 @@ class Pages:
         self.choice += 1
 
     def select(self, sequences: np.ndarray) -> None:
-        """Replaces the sequences by the given ones, in that order; a repeated one becomes two that share their pages."""
+        """Replaces the sequences by the given ones, in that order; repeated ones share their pages."""
         self.table, self.lengths, self.first = (part[sequences] for part in (self.table, self.lengths, self.first))
         held = self.table[_columns(self.first, self.columns)]
         self.holders = np.bincount(held, minlength=len(self.holders)).astype(np.int32)

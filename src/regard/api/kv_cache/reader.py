@@ -125,7 +125,7 @@ class Reader:
         return solve(self._gathered(problem, q, start), ready.engine)
 
     def _problem(self, q, start, ahead: int, arguments: Arguments, reasons: list[Reason]) -> Problem:
-        """The problem of rows and keys that may advance by `ahead`; keys and values are stand-ins of the right shape."""
+        """The problem of rows and keys that may advance by `ahead`; keys and values are stand-ins of that shape."""
         K = int(self.held.lengths.max(initial=0)) + ahead
         lead = tuple(q.shape[:-3])
         k, v = (

@@ -13,7 +13,7 @@ __all__ = ["Rows", "Rows8"]
 
 
 class Rows:
-    """Rows in their own dtype: a row takes depth · itemsize bytes. in_place: whether kernels read the storage itself."""
+    """Rows in their own dtype: a row takes depth · itemsize bytes. in_place: whether kernels read this storage."""
 
     in_place = True
 
