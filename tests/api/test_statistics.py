@@ -312,7 +312,7 @@ REFUSALS = [
     (
         ["entrpy"],
         """\
-attention_stats: no such measure
+attention_stats: unknown measure
   given     'entrpy'
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
   fix       did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', \
@@ -321,7 +321,7 @@ attention_stats: no such measure
     (
         [7],
         """\
-attention_stats: no such measure
+attention_stats: unknown measure
   given     7
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
   fix       choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', \
@@ -392,7 +392,7 @@ def test_all_reasons_at_once():
     with pytest.raises(rg.Refused) as refused:
         rg.attention_stats(q, k[..., :3], of=["entropy", "masss", "pooled"])
     told = [reason.what for reason in refused.value.reasons]
-    assert told == ["no such measure", "pooled needs arguments", "q and k differ in depth"]
+    assert told == ["unknown measure", "pooled needs arguments", "q and k differ in depth"]
 
 
 @pytest.mark.parametrize(

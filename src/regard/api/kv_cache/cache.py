@@ -13,7 +13,7 @@ from ...common.errors import Reason, Refused, refuse
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ...language.masks import LIMIT, count
+from ...language.checks.numbers import LIMIT, count
 from .checks import checked_append, checked_sequences, first_positions, known_dtype, requires_gradients
 from .pages import PAGE, Pages
 from .reader import Reader, traced

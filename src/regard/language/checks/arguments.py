@@ -1,4 +1,4 @@
-"""The arguments of a call besides its arrays: what they are together, and every check of each of them."""
+"""The arguments of a call besides its arrays, with all checks of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ...common.errors import Reason, Refused, refuse
 from ..dropout import Dropout
 from ..expr import Expr, Read, Var, batch, head, key, query, walk
 from ..expr import table as as_table
-from ..masks import LIMIT, dense
+from ..masks import dense
 from ..scores import bias
 from .arrays import shape_text
+from .numbers import LIMIT
 
 __all__ = [
     "Arguments",
@@ -31,7 +32,7 @@ __all__ = [
 
 
 class Arguments(NamedTuple):
-    """What a call of attention is given besides q, k and v, unchecked: see `regard.attention` for each of them."""
+    """The unchecked arguments of a call besides q, k and v, as in `regard.attention`."""
 
     mask: Any = None
     score: Any = None
@@ -43,7 +44,7 @@ class Arguments(NamedTuple):
 
 
 def _small(value) -> np.ndarray:
-    """A short argument as an array; what NumPy cannot read becomes an object, which no check lets pass."""
+    """A short argument as an array; what NumPy cannot read becomes an object, which every check rejects."""
     try:
         return read_array(value, "argument")
     except Refused:
@@ -51,7 +52,7 @@ def _small(value) -> np.ndarray:
 
 
 def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
-    """Where row 0 stands on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
+    """The position of row 0 on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
     if value is None:
         return _last_rows(B, K - Q)
     array = _small(value)
@@ -125,12 +126,12 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
 
 
 def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
-    """The pairs that fall out; None where nothing does. A rate of 0 needs no seed."""
+    """The dropout of the call, or None. A rate of 0 needs no seed."""
     if seed is None and type(rate) is float and rate == 0:
         return None
     given = _small(rate)
-    share = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
-    if not 0 <= share < 1:
+    number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
+    if not 0 <= number < 1:
         reasons.append(
             Reason(
                 "dropout is not a rate",
@@ -149,7 +150,7 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
                 fix="pass seed=0, and a different seed in every training step",
             )
         )
-    elif seed is None and share > 0:
+    elif seed is None and number > 0:
         reasons.append(
             Reason(
                 "dropout needs a seed",
@@ -158,13 +159,13 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
                 fix="pass seed=…, a different one in every training step",
             )
         )
-    elif share > 0:
-        return Dropout(share, int(whole))
+    elif number > 0:
+        return Dropout(number, int(whole))
     return None
 
 
 def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
-    """A mask or score as an expression; a bare array is laid over rows and keys, so its shape is checked here."""
+    """A mask or score as an expression; a bare array broadcasts over rows and keys, so its shape is checked here."""
     try:
         if value is None or isinstance(value, Expr | str | bool | np.bool_) or callable(value):
             return read(value)
@@ -179,7 +180,7 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
                 )
             )
             return None
-        if 0 in given:  # there is no pair of a row and a key to speak of
+        if 0 in given:  # there are no pairs
             return None
         if len(set(start.tolist())) > 1:
             reasons.append(
@@ -199,7 +200,7 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
 
 
 def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
-    """Tables stay with their tensors, which may have been given other memory since: tensor.data = …, module.to(…)."""
+    """Updates tables whose tensors have new memory since the rule was built: tensor.data = …, module.to(…)."""
     for held in {held for rule in rules for held in rule.tables}:
         for source in held.sources:
             if not source.is_cpu or source.data_ptr() == address(held.array):
@@ -219,9 +220,7 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
 
 
 def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
-    """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and
-    meant.
-    """
+    """Appends a reason for every read at a plain position that is outside its table; clamping is for computed indices."""
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
     exact, least = (
@@ -257,13 +256,13 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reaso
 
 
 def picked(rows, keys, dims: dict[str, int]) -> list[np.ndarray]:
-    """Chosen rows and keys of the matrix as positions, counted from 0; None is all of them."""
+    """Selected rows and keys of the matrix as positions, counted from 0; None is all of them."""
     found = []
     for name, chosen, size in (("rows", rows, dims["Q"]), ("keys", keys, dims["K"])):
         try:
             part = np.arange(size)[slice(None) if chosen is None else chosen]
-            if part.ndim > 1:  # what a truth value or nested lists would give
-                raise IndexError("it gives more than one axis")
+            if part.ndim > 1:  # the result of a boolean or nested lists
+                raise IndexError("it has more than one axis")
         except (IndexError, TypeError, ValueError) as error:
             raise refuse(
                 "attention_weights",
