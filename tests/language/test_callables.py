@@ -328,7 +328,7 @@ REFUSED = [
     (lambda b, h, q, kv: np.fmin(kv, 3) == 0, "fmin cannot be used in an expression"),
     (lambda b, h, q, kv: kv.to(torch.uint8) == 0, "would wrap around"),
     (lambda b, h, q, kv: kv.to(torch.int16) == 0, "would wrap around"),
-    (lambda b, h, q, kv: kv >> q > 0, "a shift moves an integer by a constant"),
+    (lambda b, h, q, kv: kv >> q > 0, "a shift needs an integer and a constant"),
     (lambda b, h, q, kv: kv.item() > 3, "a rule over positions is not one number"),
     (lambda b, h, q, kv: kv.new_ones(3), "an array cannot be created inside a rule"),
     (lambda b, h, q, kv: torch.div(kv, 2, rounding_mode="trunc") > 0, "for division toward zero: trunc(x / y)"),

@@ -220,7 +220,7 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
 
 
 def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
-    """Appends a reason for every read at a plain position that is outside its table; clamping is for computed indices."""
+    """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped."""
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
     exact, least = (
