@@ -171,5 +171,5 @@ def test_wrong_parts_are_refused_with_all_reasons():
     with pytest.raises(Refused) as caught:
         rg.merge([(out, lse), (out[:, :2], lse[:, :2]), (out.astype(np.float64), lse)])
     assert str(caught.value) == APART
-    with pytest.raises(Refused, match="there are no parts"):
+    with pytest.raises(Refused, match="parts is empty"):
         rg.merge([])

@@ -32,7 +32,7 @@ def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]:
         out (…, H, Q, E) and lse (…, H, Q) in the types and dtypes of the parts.
 
     Raises:
-        Refused: there are no parts, or they differ in shape, dtype or kind of array. Every problem is listed.
+        Refused: `parts` is empty, or its pairs differ in shape, dtype or kind of array. Every problem is listed.
 
     Source:
         Milakov and Gimelshein 2018 (softmax of parts); Dao et al. 2023 (decoding over parts of the keys).
@@ -86,7 +86,7 @@ def _check(parts: list) -> None:
             "merge",
             [
                 Reason(
-                    "there are no parts",
+                    "parts is empty",
                     given="an empty list",
                     expected="one or more pairs (out, lse)",
                     fix="pass results of attention_with_lse",

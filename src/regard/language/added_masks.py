@@ -17,11 +17,11 @@ S depends on what the caller knows about the scores:
 infinity          masks from −∞. For attention with arbitrary added numbers, as in torch's own layers: a row in which
                   −10⁹ is added to every score has weights there, and must have the same weights here.
 
-Consequences. Attention omits masked keys, so a row in which every key is masked gives 0 (law 5), whereas adding a finite
-number to every score gives the weights of the original scores, or equal weights if the scores are lost in rounding.
-Therefore attention adds every number above its limit, −10⁹ in float32 included. Analysis calls `hidden_beside`: in a row
-in which all numbers are below the limit none of them masks a key, because softmax is invariant to a constant that is
-added to all scores.
+Consequences. Attention omits masked keys, so a row in which every key is masked gives 0 (law 5), whereas adding a
+finite number to every score gives the weights of the original scores, or equal weights if the scores are lost in
+rounding. Therefore attention adds every number above its limit, −10⁹ in float32 included. Analysis calls
+`hidden_beside`: in a row in which all numbers are below the limit none of them masks a key, because softmax is
+invariant to a constant that is added to all scores.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ ORDINARY = 4940.0  # scores of models are smaller than this by magnitude
 
 
 def hides(added: Any, scores: float) -> Any:
-    """Whether each added number masks its key, next to a key to which nothing is added; `added` is an array, a tensor or
-    a number.
+    """Whether each added number masks its key, next to a key to which nothing is added.
+
+    added: an array, a tensor or a number.
 
     scores: an upper bound of the magnitude of the scores.
 

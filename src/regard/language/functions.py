@@ -126,8 +126,8 @@ def clip(x: Number, lo: Number | None = None, hi: Number | None = None) -> Expr:
 
     Args:
         x: an expression or a number.
-        lo: the lower limit; None is no limit.
-        hi: the upper limit; None is no limit.
+        lo: the lower limit; None means no limit.
+        hi: the upper limit; None means no limit.
 
     Returns:
         A float expression, or an integer one if all arguments are integers.

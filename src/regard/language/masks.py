@@ -66,8 +66,8 @@ def window(left: SupportsIndex | Expr | None, right: SupportsIndex | Expr | None
     transformers equals `left`.
 
     Args:
-        left: the number of keys up to and including the query's position; None is no limit.
-        right: the number of keys after it; None is no limit.
+        left: the number of keys up to and including the query's position; None means no limit.
+        right: the number of keys after it; None means no limit.
 
     Returns:
         A condition.
@@ -161,9 +161,9 @@ def lengths(
     """Padding on the right: the number of real keys, of real queries, or both.
 
     Args:
-        keys: one integer or (B,); keys at this position and later are masked. None is no padding.
-        queries: one integer or (B,); rows at this position and later are fully masked, so their output is 0. None is no
-            padding.
+        keys: one integer or (B,); keys at this position and later are masked. None means no padding.
+        queries: one integer or (B,); rows at this position and later are fully masked, so their output is 0. None means
+            no padding.
 
     Returns:
         A condition.

@@ -29,7 +29,7 @@ from .tree.syntax import METHODS, SPELLINGS
 
 
 def _kind_of(target) -> str | None:
-    """The kind of a dtype of Python, NumPy or torch; None for a device and for flags, which do not change the number."""
+    """The kind of a dtype of Python, NumPy or torch; None for devices and flags, which do not change the number."""
     if isinstance(target, Expr):
         return target.kind
     name = str(target if isinstance(target, type) else getattr(target, "dtype", target))

@@ -45,7 +45,7 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
     if requires_gradients(value):
         reasons.append(
             Reason(
-                f"{name} wants gradients",
+                f"{name} requires gradients",
                 given=f"{name}.requires_grad is True",
                 expected="a tensor that does not require gradients",
                 fix=f"pass {name}.detach()",

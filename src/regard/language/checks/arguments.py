@@ -180,7 +180,7 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
                 )
             )
             return None
-        if 0 in given:  # there are no pairs
+        if 0 in given:  # no pairs
             return None
         if len(set(start.tolist())) > 1:
             reasons.append(

@@ -76,7 +76,7 @@ def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
     if torch.is_grad_enabled():
         reasons.append(
             Reason(
-                f"{name} wants gradients",
+                f"{name} requires gradients",
                 given=f"{name}.requires_grad is True",
                 expected="a tensor that does not require gradients, because this call computes none",
                 fix="wrap the call in torch.no_grad(), or pass tensor.detach()",

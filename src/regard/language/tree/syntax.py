@@ -48,7 +48,7 @@ def shifted(name: str) -> Callable[[Syntax, Any], Any]:
 
 
 class Syntax:
-    """The operators, protocols and methods of an expression; a subclass implements `apply` for operators of the table."""
+    """The operators, protocols and methods of an expression; a subclass implements `apply` for every operator."""
 
     __slots__ = ()
     kind: str
