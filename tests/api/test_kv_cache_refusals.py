@@ -22,7 +22,7 @@ KVCache: heads is too small
   given     0
   expected  1 or more
   fix       check the number
-KVCache: depth is not a whole number
+KVCache: depth is not an integer
   given     2.5
   expected  an integer
   fix       round it with int(…)

@@ -400,7 +400,7 @@ def test_all_reasons_at_once():
     [
         (
             lambda: rg.top(0),
-            "top: count is not a valid count\n  given     count=0\n  expected  a whole number, 1 … 1024",
+            "top: count is not a valid count\n  given     count=0\n  expected  an integer, 1 … 1024",
         ),
         (lambda: rg.top(True), "top: count is not a valid count\n  given     count=True"),
         (lambda: rg.pooled(2, 1.5), "pooled: columns is not a valid count\n  given     columns=1.5"),

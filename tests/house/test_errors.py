@@ -83,7 +83,7 @@ expression: not a number
   expected  an expression, a number, or a truth value
   fix       to read an array, wrap and index it: table(array)[query, key]"""),
     (lambda: key < 2**63, """\
-expression: a whole number has more than 64 bits
+expression: an integer has more than 64 bits
   given     9223372036854775808
   expected  -2**63 … 2**63 - 1
   fix       write it as a float"""),
@@ -96,7 +96,7 @@ table: wrong number of indices
 table: an index is not an integer
   given     <table t: float64 [2]>[score]
   expected  integer expressions
-  fix       use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition"""),
+  fix       use // for integer division, to_int(x) to truncate, where(condition, 1, 0) for a condition"""),
     (lambda: table(np.zeros(0)), """\
 table: the array cannot be read
   given     float64 [0]

@@ -98,10 +98,10 @@ REFUSED = [
     (lambda: rg.softcap(np.ones(3)), "not a number"),
     (lambda: rg.alibi(0), "the number of heads is too small"),
     (lambda: rg.alibi(-3), "the number of heads is negative"),
-    (lambda: rg.alibi_slopes(2.5), "the number of heads is not a whole number"),
+    (lambda: rg.alibi_slopes(2.5), "the number of heads is not an integer"),
     (
         lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=True, max_distance="a"),
-        "max_distance is not a whole number",
+        "max_distance is not an integer",
     ),
     (lambda: rg.t5_buckets(np.ones((32, 1)), bidirectional=True, max_distance=10**12), "fewer than 2**31 positions"),
     (lambda: rg.t5_buckets(np.ones((33, 1)), bidirectional=True), "an odd number of buckets cannot be split"),

@@ -81,5 +81,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`choose one of …`, preceded by the closest spelling if there is one; a long list is not written out."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
-    listed = f"choose one of {', '.join(map(repr, known))}" if len(known) <= 12 else "docs/reference/language.md lists them all"
+    short = f"choose one of {', '.join(map(repr, known))}"
+    listed = short if len(known) <= 12 else "docs/reference/language.md lists them all"
     return f"did you mean {close[0]!r}? {listed}" if close else listed

@@ -102,7 +102,7 @@ class Const(Expr):
         if kind == "int" and not -(2**63) <= value < 2**63:
             raise refuse(
                 "expression",
-                "a whole number has more than 64 bits",
+                "an integer has more than 64 bits",
                 given=f"{value}",
                 expected="-2**63 … 2**63 - 1",
                 fix="write it as a float",
@@ -258,7 +258,7 @@ class Read(Expr):
                 "an index is not an integer",
                 given=f"{Partial(table, index)}",
                 expected="integer expressions",
-                fix="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
+                fix="use // for integer division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
             )
         return share(cls, (), table, *lifted, table=table, index=lifted, kind=table.kind)
 

@@ -230,7 +230,7 @@ def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
             where,
             f"{name} is not a valid count",
             given=f"{name}={value!r}",
-            expected=f"a whole number, 1 … {most}",
+            expected=f"an integer, 1 … {most}",
             fix="pass an integer",
         )
     return int(value)

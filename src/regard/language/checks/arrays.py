@@ -100,7 +100,7 @@ def four_axes(array: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
     B = math.prod(batch)
     if math.prod(array.shape[:-3]) == B:
         return array.reshape(B, *inner)
-    if math.prod(array.shape[:-3]) == 1:  # one entry for the whole batch stays a view
+    if math.prod(array.shape[:-3]) == 1:  # one entry for the entire batch is a view
         return np.broadcast_to(array.reshape(1, *inner), (B, *inner))
     return np.broadcast_to(array, (*batch, *inner)).reshape(B, *inner)
 

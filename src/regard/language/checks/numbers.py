@@ -24,7 +24,7 @@ def whole(value, where: str, what: str) -> int:
     except (TypeError, ValueError, RuntimeError) as error:
         raise refuse(
             where,
-            f"{what} is not a whole number",
+            f"{what} is not an integer",
             given=f"{value!r}",
             expected="an integer",
             fix="round it with int(…)",

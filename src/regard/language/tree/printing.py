@@ -36,7 +36,7 @@ def rank(node: Any) -> int:
 
 
 def _parts(node: Any, names: dict[int, str]) -> list[Any]:
-    """The text of a node: strings, and nodes between them. It compares class names, because `expr` imports this file."""
+    """The text of a node: strings, and nodes between them. Class names are compared, as `expr` imports this file."""
     match type(node).__name__:
         case "Const":
             return [repr(node.value) if np.isfinite(node.value) else f"float('{node.value}')"]
