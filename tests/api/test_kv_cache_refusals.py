@@ -107,7 +107,7 @@ def test_wording(build, words):
 
 
 def test_a_row_whose_keys_were_given_back_is_refused():
-    """A ring does not pretend: a row whose window reaches back too far is refused; one whose window is held is not."""
+    """A row whose window begins before the stored positions is rejected; any other is computed."""
     cache = cached(window=10)
     cache.append(normal(2, G, 1, D), normal(2, G, 1, E))
     assert cache.held(0) == range(256, 301)

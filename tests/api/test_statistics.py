@@ -49,7 +49,7 @@ def test_lse_is_that_of_attention(engine, rules):
 @engines
 @rules
 def test_maximum_is_the_largest_weight_and_its_key(engine, rules):
-    """The weight is the row's maximum, and it stands at the key."""
+    """The weight is the row's maximum, and it is at that key."""
     q, k = pair()
     p = matrix(q, k, **rules)
     weight, key = rg.attention_stats(q, k, of=["maximum"], engine=engine, **rules).maximum
@@ -227,7 +227,7 @@ def test_a_row_that_attends_a_nan(engine):
 
 @engines
 def test_masked_nans_do_not_leak(engine):
-    """Keys that nobody attends may hold anything: not a bit changes."""
+    """Keys that every row masks may contain anything: the result is bit-identical."""
     q, k = pair()
     poisoned = k.copy()
     poisoned[:, :, 30:] = np.nan
@@ -295,7 +295,7 @@ def test_tensors_give_tensors():
 
 
 def test_answers_by_attribute_name_and_measure():
-    """An answer is found in three ways; one that was not asked says so."""
+    """An answer is found in three ways; one that was not requested raises."""
     q, k = pair()
     first = rg.mass(rg.key < 4, name="first")
     found = rg.attention_stats(q, k, of=["entropy", first])
@@ -380,19 +380,19 @@ attention_stats: later: a mask must be a condition
 
 @pytest.mark.parametrize(("of", "message"), REFUSALS)
 def test_refusals(of, message):
-    """What cannot be asked is refused in three beats."""
+    """Invalid requests raise `Refused` with these messages."""
     with pytest.raises(rg.Refused) as refused:
         rg.attention_stats(*pair(), of=of)
     assert str(refused.value) == message
 
 
 def test_all_reasons_at_once():
-    """A wrong measure and a wrong array are told together."""
+    """A wrong measure and a wrong array are reported together."""
     q, k = pair()
     with pytest.raises(rg.Refused) as refused:
         rg.attention_stats(q, k[..., :3], of=["entropy", "masss", "pooled"])
-    told = [reason.what for reason in refused.value.reasons]
-    assert told == ["unknown measure", "pooled needs arguments", "q and k differ in depth"]
+    what = [reason.what for reason in refused.value.reasons]
+    assert what == ["unknown measure", "pooled needs arguments", "q and k differ in depth"]
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_all_reasons_at_once():
     ],
 )
 def test_measures_check_their_arguments(build, message):
-    """A measure that cannot be meant is refused where it is written."""
+    """An invalid measure raises when it is created."""
     with pytest.raises(rg.Refused) as refused:
         build()
     assert str(refused.value).startswith(message)

@@ -36,7 +36,7 @@ def test_a_refusal_survives_pickling():
 
 
 def test_a_refusal_is_a_value_error():
-    """Callers who know nothing of regard can still catch it."""
+    """It can be caught without importing regard."""
     assert issubclass(rg.Refused, ValueError)
 
 
@@ -146,7 +146,7 @@ def test_an_unknown_function_is_answered_with_a_known_one():
 
 
 def test_iteration_is_a_type_error():
-    """Unpacking asks for an iterator, and Python expects TypeError for that."""
+    """Unpacking requests an iterator, for which Python expects TypeError."""
     with pytest.raises(TypeError, match=r"one number per position and cannot be iterated: key"):
         tuple(key)
 

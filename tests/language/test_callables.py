@@ -340,7 +340,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("rule", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_cannot_be_traced_is_refused(rule, words):
-    """A rule outside the language is refused with what to write instead, never misread."""
+    """A rule outside the language raises `Refused` with a replacement, and is never misread."""
     with pytest.raises(rg.Refused) as caught:
         as_mask(rule)
 

@@ -111,7 +111,7 @@ CASTS = [
 
 @pytest.mark.parametrize(("wanted", "kind"), CASTS, ids=[repr(wanted) for wanted, _ in CASTS])
 def test_casts(wanted, kind):
-    """to, type and astype convert to the dtype in anybody's spelling; a device leaves the number as it is."""
+    """to, type and astype convert to a dtype of any library; a device does not change the number."""
     assert key.to(wanted).kind == key.astype(wanted).kind == kind
 
 

@@ -107,7 +107,7 @@ def test_masks_keep_their_own_copy_of_descriptions():
 
 
 def test_a_dense_mask_is_a_view():
-    """A boolean array is read where it lies: no copy of what may be large."""
+    """A boolean array is read in place, without a copy."""
     from regard.language.expr import tables_of
 
     (shown,) = tables_of(rg.dense(DENSE)).values()
@@ -170,7 +170,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("build", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_is_not_a_mask_is_refused(build, words):
-    """A description that cannot be meant is refused, in words."""
+    """Invalid arguments raise `Refused` with these messages."""
     with pytest.raises(rg.Refused) as caught:
         build()
 

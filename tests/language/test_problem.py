@@ -1,4 +1,4 @@
-"""Problem: every check of the arguments, all reasons at once, the words pinned."""
+"""Problem: every check of the arguments, with the exact messages."""
 
 import numpy as np
 import pytest
@@ -58,14 +58,14 @@ def test_defaults():
 
 
 def test_rules_that_change_nothing_vanish():
-    """A mask that is always true and a score that is the logit itself are no rule."""
+    """A mask that is always true and a score that is the logit itself count as no rule."""
     problem = Problem.of(q, k, v, mask=rg.everything(), score=lambda s, b, h, q, kv: s)
 
     assert problem.mask is None and problem.score is None
 
 
 def test_bare_arrays_follow_query_start():
-    """Row i of a bare array is row i of the call, wherever the rows stand."""
+    """Row i of a bare array is row i of the call, whatever the positions of the rows."""
     allowed = np.ones((Q, K), bool)
 
     assert repr(Problem.of(q, k, v, mask=allowed).mask) == "mask[query - 5, key]"
@@ -81,12 +81,12 @@ def test_sinks_are_one_or_several_per_head():
 
 
 def test_weights_need_no_values():
-    """Asked about weights only, the values count as one column of zeros."""
+    """For weights only, the values count as one column of zeros."""
     assert Problem.of(q, k, None).v.shape == (B, G, K, 1)
 
 
 def test_torch_tensors_are_read_in_place():
-    """A CPU tensor is a view; one that wants gradients is taken under no_grad only."""
+    """A CPU tensor is a view; one that requires gradients is accepted under no_grad only."""
     torch = pytest.importorskip("torch")
     tensors = [torch.from_numpy(array) for array in (q, k, v)]
 
@@ -387,7 +387,7 @@ def test_refusals(changed, words):
 
 
 def test_all_reasons_at_once():
-    """A call with five mistakes is told about five."""
+    """A call with five mistakes lists five reasons."""
     with pytest.raises(rg.Refused) as caught:
         Problem.of(
             q, k, v, mask=query, score=key <= query, scale="x", query_start="y", sinks=zeros(3), where="attention"
@@ -500,7 +500,7 @@ def test_arguments_of_the_calls():
 
 
 def test_gradients_are_not_lost_in_silence():
-    """A table, a sink or a scale that wants a gradient is refused under autograd, because it would get none."""
+    """A table, a sink or a scale that requires gradients is rejected under autograd, because it would get none."""
     torch = pytest.importorskip("torch")
     bias, sinks = torch.zeros(K, requires_grad=True), torch.zeros(H, requires_grad=True)
     scale = torch.tensor(0.5, requires_grad=True)
@@ -520,6 +520,6 @@ def test_gradients_are_not_lost_in_silence():
 
 
 def test_frozen():
-    """A problem is what was asked; it does not change afterwards."""
+    """A problem is immutable."""
     with pytest.raises(AttributeError):
         Problem.of(q, k, v).scale = 2.0

@@ -119,7 +119,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("build", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_is_not_a_score_is_refused(build, words):
-    """A description that cannot be meant is refused, in words."""
+    """Invalid arguments raise `Refused` with these messages."""
     with pytest.raises(rg.Refused) as caught:
         build()
 
