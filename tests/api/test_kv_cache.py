@@ -476,8 +476,8 @@ def test_attention_over_8_bits_is_attention_over_what_they_hold():
 
 @pytest.mark.parametrize("sharpness", [1, 3])
 def test_the_price_of_8_bits(sharpness):
-    """Keeping rows in 8 bits costs a few times the error of keeping them in bfloat16, as docs/how-to/decoding.md says: about
-    one percent.
+    """The error of 8-bit rows is a few times that of bfloat16 rows, about one percent, as docs/how-to/decoding.md says.
+    """
     """
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     k, v, q = normal(1, 2, 1000, 64, seed=1), normal(1, 2, 1000, 64, seed=2), sharpness * normal(1, 8, 16, 64, seed=3)
