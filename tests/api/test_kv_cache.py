@@ -476,9 +476,7 @@ def test_attention_over_8_bits_is_attention_over_what_they_hold():
 
 @pytest.mark.parametrize("sharpness", [1, 3])
 def test_the_price_of_8_bits(sharpness):
-    """The error of 8-bit rows is a few times that of bfloat16 rows, about one percent, as docs/how-to/decoding.md says.
-    """
-    """
+    """The error of 8-bit rows is a few times that of bfloat16, about one percent, as docs/how-to/decoding.md says."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     k, v, q = normal(1, 2, 1000, 64, seed=1), normal(1, 2, 1000, 64, seed=2), sharpness * normal(1, 8, 16, 64, seed=3)
     truth = rg.attention(*(array.astype(np.float64) for array in (q, k, v)), engine="reference")
