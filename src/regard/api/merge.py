@@ -46,16 +46,16 @@ def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]:
         >>> bool(np.allclose(out, rg.attention(q, k, v)))
         True
     """
-    parts = list(parts)
-    _check(parts)
-    out, lse = parts[0]
+    pairs: list[Any] = list(parts)
+    _check(pairs)
+    out, lse = pairs[0]
     if is_tensor(out):
         import torch
 
-        found = _merged(torch, [tuple(array.to(torch.float64) for array in part) for part in parts])
+        found = _merged(torch, [tuple(array.to(torch.float64) for array in pair) for pair in pairs])
         return found[0].to(out.dtype), found[1].to(lse.dtype)
     with np.errstate(all="ignore"):
-        found = _merged(np, [tuple(np.asarray(array).astype(np.float64) for array in part) for part in parts])
+        found = _merged(np, [tuple(np.asarray(array).astype(np.float64) for array in pair) for pair in pairs])
         return found[0].astype(np.asarray(out).dtype), found[1].astype(np.asarray(lse).dtype)
 
 

@@ -199,21 +199,20 @@ def table(array: ArrayLike | Table, name: str = "table") -> Table:
     if isinstance(array, Table):
         return array
     with _lock:
-        known = _tables.get(id(array))
-        if known is not None and known.source is array and elsewhere(array) and known.array.shape == tuple(array.shape):
+        source: Any = array
+        known = _tables.get(id(source))
+        if known is not None and known.source is not source:
+            known = None
+        if known is not None and elsewhere(source) and known.array.shape == tuple(source.shape):
             return known  # the GPU engine copies what is needed in each call
-        numbers = readable(array)
+        numbers = readable(source)
         # A tensor may have new memory since then: t.data = …
-        if (
-            known is not None
-            and known.source is array
-            and known.array.__array_interface__ == numbers.__array_interface__
-        ):
+        if known is not None and known.array.__array_interface__ == numbers.__array_interface__:
             return known
-        made = Table(array, numbers, name)
+        made = Table(source, numbers, name)
         # A list is copied, so the next call reads it again.
-        if isinstance(array, np.ndarray) or hasattr(array, "detach"):
-            _tables[id(array)] = made
+        if isinstance(source, np.ndarray) or hasattr(source, "detach"):
+            _tables[id(source)] = made
         return made
 
 

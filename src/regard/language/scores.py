@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -74,10 +74,10 @@ def alibi_slopes(heads: SupportsIndex) -> np.ndarray:
         >>> rg.alibi_slopes(4).tolist()
         [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    heads = count(heads, "alibi_slopes", "the number of heads", least=1)
-    closest = 1 << (heads.bit_length() - 1)
+    n = count(heads, "alibi_slopes", "the number of heads", least=1)
+    closest = 1 << (n.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / closest) for i in range(closest)]
-    slopes += [2.0 ** (-4.0 * (i + 1) / closest) for i in range(0, 2 * (heads - closest), 2)]
+    slopes += [2.0 ** (-4.0 * (i + 1) / closest) for i in range(0, 2 * (n - closest), 2)]
     return np.array(slopes, np.float32)
 
 
@@ -102,8 +102,9 @@ def alibi(slopes: SupportsIndex | ArrayLike, score: Expr = the_score) -> Expr:
         >>> rg.alibi(8)
         score - slope[head] * abs(query - key)
     """
-    counted = outline(slopes, "alibi").ndim == 0
-    shown = _numbers(frozen_table(alibi_slopes(slopes), "slope") if counted else slopes, "slope", (1,))
+    given: Any = slopes
+    counted = outline(given, "alibi").ndim == 0
+    shown = _numbers(frozen_table(alibi_slopes(given), "slope") if counted else given, "slope", (1,))
     return score - shown[head] * abs(query - key)
 
 
@@ -236,28 +237,28 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: SupportsIndex = 
             expected="an even number",
             fix="pass one row per bucket, half of them for keys after the query",
         )
-    max_distance = count(max_distance, "t5_buckets", "max_distance")
-    if max_distance >= LIMIT:
+    reach = count(max_distance, "t5_buckets", "max_distance")
+    if reach >= LIMIT:
         raise refuse(
             "t5_buckets",
             "max_distance is too large",
-            given=f"{max_distance}",
+            given=f"{reach}",
             expected="fewer than 2**31 positions",
             fix="check the number",
         )
     buckets = total // 2 if bidirectional else total
     exact = buckets // 2
-    if not 1 <= exact < max_distance:
+    if not 1 <= exact < reach:
         raise refuse(
             "t5_buckets",
             "there are too few buckets",
-            given=f"{total} buckets, max_distance={max_distance}",
+            given=f"{total} buckets, max_distance={reach}",
             expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
             fix="check the table: (buckets, heads)",
         )
-    distance = np.arange(max_distance + 1)
+    distance = np.arange(reach + 1)
     with np.errstate(divide="ignore"):
-        growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(max_distance / exact))
+        growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(reach / exact))
     far = np.minimum(exact + np.maximum(growth * np.float32(buckets - exact), 0).astype(np.int64), buckets - 1)
     bucket = frozen_table(np.where(distance < exact, distance, far), "bucket")
     # A distance of 0 or less reads bucket 0, because indices are clamped.

@@ -381,10 +381,10 @@ class KVCache:
     def _sequences(self, chosen) -> np.ndarray:
         return checked_sequences(chosen, len(self))
 
-    def _sequence(self, number: int) -> int:
+    def _sequence(self, number: SupportsIndex) -> int:
         return int(self._sequences(number)[0])
 
-    def _rows_of(self, store: Rows, sequence: int) -> np.ndarray:
+    def _rows_of(self, store: Rows, sequence: SupportsIndex) -> np.ndarray:
         number, held = self._sequence(sequence), self.held(sequence)
         found = store.read(self._held.table[number, held.start // PAGE : -(-held.stop // PAGE)]).swapaxes(0, 1)
         G, columns, _, depth = found.shape
