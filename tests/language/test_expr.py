@@ -51,9 +51,7 @@ def build_trees():
     def applied(children):
         def build(name, *args):
             row = OPERATORS[name]
-            taken = [
-                x if code != "b" or x.kind == "bool" else x > 0 for code, x in zip(row.takes, args, strict=False)
-            ]
+            taken = [x if code != "b" or x.kind == "bool" else x > 0 for code, x in zip(row.takes, args, strict=False)]
             divisor_is_zero = name in ("floordiv", "mod") and isinstance(taken[1], Const) and taken[1].value == 0
             if name == "where":
                 return rg.where(*taken)  # of two conditions it is none

@@ -108,9 +108,7 @@ def alibi(slopes: SupportsIndex | ArrayLike, score: Expr = the_score) -> Expr:
     return score - shown[head] * abs(query - key)
 
 
-def bias(
-    array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None
-) -> Expr:
+def bias(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
     """An additive bias: score + array.
 
     Args:
@@ -132,9 +130,7 @@ def bias(
     return score + _by_position(array, "bias", query_start)
 
 
-def gate(
-    array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None
-) -> Expr:
+def gate(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
     """A multiplicative gate: score · array.
 
     Args:

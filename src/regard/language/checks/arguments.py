@@ -87,9 +87,7 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
         reasons.append(
-            Reason(
-                "scale is not a number", given=_shortly(value), expected="a finite number", fix="omit it for 1/√D"
-            )
+            Reason("scale is not a number", given=_shortly(value), expected="a finite number", fix="omit it for 1/√D")
         )
     elif abs(number) > float(np.finfo(np.float32).max):
         reasons.append(
