@@ -82,7 +82,7 @@ def attention_backward(
         >>> gradients.v.sum(), gradients.tables[rg.table(slope)].shape
         (np.float32(9.0), (1,))
     """
-    problem = Problem.of(
+    problem: Problem = Problem.of(
         q,
         k,
         v,
@@ -95,7 +95,7 @@ def attention_backward(
         seed=seed,
         where="attention_backward",
     )
-    B, H, Q, E = *problem.q.shape[:3], problem.v.shape[3]
+    B, H, Q, E = (problem.dims[name] for name in "BHQE")
     reasons: list[Reason] = []
     if (out is None) != (lse is None):
         reasons.append(

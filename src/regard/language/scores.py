@@ -261,7 +261,7 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: SupportsIndex = 
     return bucket[abs(query - key)] + where(key > query, buckets, 0) if bidirectional else bucket[query - key]
 
 
-def _by_position(array, name: str, query_start: int | None) -> Expr:
+def _by_position(array, name: str, query_start: SupportsIndex | None) -> Expr:
     if isinstance(array, Expr) or outline(array, name).ndim == 0:
         return lift(array)
     shown = _numbers(array, name, (1, 2, 3, 4))

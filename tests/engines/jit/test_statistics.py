@@ -95,7 +95,8 @@ def judge(kwargs, of) -> None:
     """The answers are as exact as the input allows, and counts and keys are right."""
     kwargs = {name: value for name, value in kwargs.items() if name != "v"}
     found = rg.attention_stats(**kwargs, of=of, engine="jit")
-    question = checked_request(kwargs["q"], kwargs["k"], of, **{name: kwargs[name] for name in kwargs if name not in ("q", "k")})
+    rest = {name: kwargs[name] for name in kwargs if name not in ("q", "k")}
+    question = checked_request(kwargs["q"], kwargs["k"], of, **rest)
     exact, plain = law(question), usual(question)
     eps = 8 * np.finfo(question.problem.real).eps
     shaken = []
