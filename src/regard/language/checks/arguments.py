@@ -134,7 +134,7 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
             Reason(
                 "dropout is not a rate",
                 given=_shortly(rate),
-                expected="a number from 0 to below 1",
+                expected="a number in [0, 1)",
                 fix="omit it for no dropout",
             )
         )
