@@ -1,9 +1,10 @@
-"""regard: self-attention that is exact, fast and visible.
+"""Exact self-attention for NumPy arrays and torch tensors, with CPU kernels that are compiled for each mask and score.
 
->>> import numpy as np, regard as rg
->>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 128, 64), dtype=np.float32)
->>> rg.attention(q, k, v, mask=rg.causal() & rg.window(64)).shape
-(8, 128, 64)
+Examples:
+    >>> import numpy as np, regard as rg
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 128, 64), dtype=np.float32)
+    >>> rg.attention(q, k, v, mask=rg.causal() & rg.window(64)).shape
+    (8, 128, 64)
 """
 
 import importlib
@@ -68,8 +69,8 @@ from .api.statistics import Statistics, attention_stats
 
 __version__ = "0.1.0"
 
-# What needs a whole room is loaded by the first who asks for it.
-ROOMS = {"Run": "lens", "audit": "audits", "heatmap": "lens", "look": "lens"}
+# Names that are loaded on first use, with the package that defines them.
+LAZY = {"Run": "lens", "audit": "audits", "heatmap": "lens", "look": "lens"}
 
 __all__ = [
     "Explanation",
@@ -148,9 +149,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name not in ROOMS:
+    if name not in LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{ROOMS[name]}", __name__), name)
+    return getattr(importlib.import_module(f".{LAZY[name]}", __name__), name)
 
 
 belong(__name__)

@@ -1,6 +1,6 @@
-"""Module paths of version 0.1, and where each module is now: an import of an old path gives the new module.
+"""Module paths of version 0.1 and the current path of each: importing an old path returns the current module.
 
-Pickles and programs that name an old path keep working. A path that is in the table stands for what lies below it, too.
+Pickles and programs with old paths continue to work. A path in the table also covers the modules below it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ MOVED = dict(line.split() for line in TABLE.strip().splitlines())
 
 
 def new_name(path: str) -> str | None:
-    """The name of a module today; None if it is what it always was."""
+    """The current name of a module; None if it has not changed."""
     old, below = path.removeprefix("regard."), ""
     while old:
         if old in MOVED:
@@ -187,15 +187,15 @@ class OldNames(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module):
-        # The import system has just described the module by its old name.
+        # The import system has just set the spec to one with the old name.
         module.__spec__, described = module.__spec__.loader_state, module.__spec__
         parent, _, name = described.name.rpartition(".")
         if callable(getattr(sys.modules[parent], name, None)):
-            sys.modules[parent].__class__ = Keeping
+            sys.modules[parent].__class__ = FunctionsFirst
 
 
-class Keeping(ModuleType):
-    """A package whose functions stay when a module of the same name is imported: `regard.attention` is a function."""
+class FunctionsFirst(ModuleType):
+    """A package in which importing a module does not replace a function of its name, such as `regard.attention`."""
 
     def __setattr__(self, name, value):
         if not (isinstance(value, ModuleType) and callable(self.__dict__.get(name))):
@@ -203,6 +203,6 @@ class Keeping(ModuleType):
 
 
 def install() -> None:
-    """From now on, imports of old paths are answered."""
+    """Installs the finder of old paths."""
     if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
         sys.meta_path.insert(0, OldNames())

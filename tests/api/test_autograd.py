@@ -90,7 +90,7 @@ def test_a_tensor_that_changed_is_noticed():
 
 
 def test_views_and_any_strides():
-    """Projections lie as (B, rows, heads, depth) and dout is often an expanded scalar: gradients are the same."""
+    """Projections are (B, rows, heads, depth) in memory and dout is often an expanded scalar: same gradients."""
     q, k, v = tensors()
     laid = [part.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for part in (q, k, v)]
     rg.attention(q, k, v).sum().backward()
@@ -100,26 +100,26 @@ def test_views_and_any_strides():
 
 
 def test_a_second_derivative_is_refused():
-    """create_graph=True gives first derivatives; differentiating those is refused, and says what to do."""
+    """create_graph=True gives first derivatives; differentiating those raises `Refused`."""
     q, k, v = tensors()
     (first,) = torch.autograd.grad(rg.attention(q, k, v).square().sum(), q, create_graph=True)
     with pytest.raises(rg.Refused) as caught:
         first.sum().backward()
 
     (reason,) = caught.value.reasons
-    assert reason.what == "a second derivative"
+    assert reason.what == "second derivatives are not supported"
     assert reason.mend == "differentiate once (create_graph=False), or use torch's own attention for this step"
 
 
 def test_what_has_no_gradient_is_refused():
-    """A scale that wants a gradient, a mask that reads one, an engine without a backward pass: refused, not
-    forgotten.
+    """A scale or a mask that requires gradients, or an engine without a backward pass, is rejected, not
+    ignored.
     """
     q, k, v = tensors()
     limit = torch.ones(K, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(rg.Refused, match="scale wants gradients"):
+    with pytest.raises(rg.Refused, match="scale requires gradients"):
         rg.attention(q, k, v, scale=torch.tensor(0.5, requires_grad=True))
-    with pytest.raises(rg.Refused, match="table 'limit' wants gradients"):
+    with pytest.raises(rg.Refused, match="table 'limit' requires gradients"):
         rg.attention(q, k, v, mask=rg.table(limit, "limit")[rg.key] > 0)
     with pytest.raises(rg.Refused, match="engine 'sdpa' has no backward pass"):
         rg.attention(q, k, v, engine="sdpa")

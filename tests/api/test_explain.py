@@ -59,7 +59,7 @@ def test_the_engine_is_the_one_that_would_run():
 
 
 def test_positions():
-    """Where the rows stand is said, per batch entry too."""
+    """The text has the positions of the rows, per batch entry too."""
     q, k = np.zeros((2, 1, 3, 4), np.float32), np.zeros((2, 1, 10, 4), np.float32)
     assert "row 0 at position 7" in str(explain(q, k, k))
     assert "row 0 at position 2 … 5, by batch entry" in str(explain(q, k, k, mask=rg.causal(), query_start=[5, 2]))

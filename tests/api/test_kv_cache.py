@@ -151,7 +151,7 @@ RULES = {
 @pytest.mark.parametrize("chunk", [1, 7, 128, 150])
 @pytest.mark.parametrize("name", RULES)
 def test_law_11_chunks_over_a_cache(engine, name, chunk):
-    """The strong form over a cache: token by token, or in chunks, gives the bits of the whole prefill."""
+    """The strong form over a cache: token by token, or in chunks, is bit-identical to one prefill."""
     q, k, v = normal(2, H, 300, D, seed=1), normal(2, G, 300, D, seed=2), normal(2, G, 300, E, seed=3)
     whole = rg.attention_with_lse(q, k, v, engine=engine, **RULES[name])
     cache = rg.KVCache(G, D, E, batch=2)
@@ -196,7 +196,7 @@ def test_rows_that_are_not_the_newest_say_where_they_stand():
                 q[number], k[number, :, :length], v[number, :, :length], mask=rg.causal(), query_start=int(own)
             )
             same_bits(found[number], alone)
-    with pytest.raises(Refused, match="q does not hold the newest rows"):
+    with pytest.raises(Refused, match="q does not have the rows of the last append"):
         cache.attend(q)
 
 
@@ -219,8 +219,8 @@ def test_axes_before_the_heads_are_the_sequences():
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_tensors_in_and_out(name):
-    """Tensors are kept as arrays are, and a tensor of queries gives a tensor; what wants gradients is refused, unless
-    nobody asks.
+    """Tensors are stored as arrays are, and queries as a tensor give a tensor; requires_grad is rejected, unless
+    gradients are disabled.
     """
     torch = pytest.importorskip("torch")
     dtype = getattr(torch, name)
@@ -233,18 +233,18 @@ def test_tensors_in_and_out(name):
         found = cache.attend(q[:, :, part], mask=rg.causal())
         assert isinstance(found, torch.Tensor) and found.dtype == dtype
         same_bits(found.float().numpy(), rg.attention(q, k, v, mask=rg.causal())[:, :, part].float().numpy())
-    grown, asked = k[:, :, :1].clone().requires_grad_(), q[:, :, :1].clone().requires_grad_()
-    with pytest.raises(Refused, match="k wants gradients"):
+    grown, queries = k[:, :, :1].clone().requires_grad_(), q[:, :, :1].clone().requires_grad_()
+    with pytest.raises(Refused, match="k requires gradients"):
         cache.append(grown, v[:, :, :1])
-    with pytest.raises(Refused, match="q wants gradients"):
-        cache.attend(asked)
+    with pytest.raises(Refused, match="q requires gradients"):
+        cache.attend(queries)
     with torch.no_grad():
         cache.append(grown, v[:, :, :1])
-        assert not cache.attend(asked).requires_grad
+        assert not cache.attend(queries).requires_grad
 
 
 def test_many_keys_in_pieces():
-    """Thousands of keys, which the compiled engine sums in pieces: sequences of other lengths each give the bits of
+    """Thousands of keys, which the compiled engine sums in pieces: sequences of other lengths are each bit-identical to
     their own call.
     """
     k, v, q = normal(3, G, 5000, D, seed=1), normal(3, G, 5000, E, seed=2), normal(3, H, 80, D, seed=3)
@@ -271,7 +271,7 @@ def one_row(cache, q, **rules):
 
 
 def test_what_changed_since_the_last_step_is_seen():
-    """A step asks anew: of arrays that were changed in place, of callables whose variables were, and of other rules."""
+    """A step is prepared again after arrays or variables of callables have changed, and for other rules."""
     k, v, q = normal(1, G, 40, D, seed=1), normal(1, G, 40, E, seed=2), normal(1, H, 1, D, seed=3)
     cache = rg.KVCache(G, D, E)
     cache.append(k[:, :, :20], v[:, :, :20])
@@ -305,7 +305,7 @@ def test_limits_hold_for_a_step_too():
 
 
 def test_the_block_table_is_read_to_its_end_and_no_further():
-    """A step prepared for positions to come reads no entry of a page that nobody holds yet: behind the table is a
+    """A step prepared for positions to come reads no entry of an unallocated page: behind the table is a
     forbidden page.
     """
     k, v, q = normal(1, G, 382, D, seed=1), normal(1, G, 382, E, seed=2), normal(1, H, 1, D, seed=3)
@@ -352,7 +352,7 @@ def test_beams_share_what_they_have_in_common():
 
 
 def test_a_store_of_fixed_size():
-    """A full store refuses and stays as it was; pages given back by one sequence serve another; nothing is ever
+    """A full store raises and does not change; pages released by one sequence serve another; nothing is ever
     moved.
     """
     cache = rg.KVCache(G, D, E, batch=3, pages=4)
@@ -364,10 +364,10 @@ def test_a_store_of_fixed_size():
     assert (
         str(caught.value)
         == """\
-KVCache.append: the store is full
-  given     1 pages wanted, 0 free
+KVCache.append: the storage is full
+  given     1 pages needed, 0 free
   expected  at most the 4 pages of 128 positions that it was made with
-  to mend   drop a sequence, or make the cache with more pages=, or without for one that grows"""
+  fix       drop a sequence, or create the cache with more pages=, or with pages=None to let it grow"""
     )
     assert cache.lengths.tolist() == [130, 100, 1]
     same_bits(cache.keys(0), k[0])
@@ -476,9 +476,7 @@ def test_attention_over_8_bits_is_attention_over_what_they_hold():
 
 @pytest.mark.parametrize("sharpness", [1, 3])
 def test_the_price_of_8_bits(sharpness):
-    """Keeping rows in 8 bits costs a few times the error of keeping them in bfloat16, as docs/how-to/decoding.md says: about
-    one percent.
-    """
+    """The error of 8-bit rows is a few times that of bfloat16, about one percent, as docs/how-to/decoding.md says."""
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     k, v, q = normal(1, 2, 1000, 64, seed=1), normal(1, 2, 1000, 64, seed=2), sharpness * normal(1, 8, 16, 64, seed=3)
     truth = rg.attention(*(array.astype(np.float64) for array in (q, k, v)), engine="reference")

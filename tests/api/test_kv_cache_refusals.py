@@ -21,80 +21,80 @@ WORDS = [
 KVCache: heads is too small
   given     0
   expected  1 or more
-  to mend   check the number
-KVCache: depth is not a whole number
+  fix       check the number
+KVCache: depth is not an integer
   given     2.5
   expected  an integer
-  to mend   round it with int(…)
+  fix       round it with int(…)
 KVCache: batch is negative
   given     -1
   expected  0 or more
-  to mend   check the number
+  fix       check the number
 KVCache: window is too small
   given     0
   expected  1 or more
-  to mend   check the number
-KVCache: the cache cannot keep this dtype
+  fix       check the number
+KVCache: this dtype is not supported
   given     dtype='int8'
   expected  one of float32, float16, bfloat16, float64
-  to mend   leave it out for float32
-KVCache: no such storage
+  fix       omit it for float32
+KVCache: unknown storage
   given     storage='int4'
   expected  None, or 'int8'
-  to mend   leave it out to keep rows as they come"""),
+  fix       omit it to store rows unchanged"""),
     (lambda: cached().append(normal(3, H, 2, D + 1), normal(2, G, 2, E, dtype=np.float64)), """\
 KVCache.append: k and the cache differ in sequences
   given     k (3, 4, 2, 9)
   expected  B = 2 before the heads
-  to mend   give rows for every sequence; rows= says which of them are padding
+  fix       pass rows for every sequence; rows= marks the padding
 KVCache.append: k and the cache differ in heads
   given     k (3, 4, 2, 9)
   expected  G = 2 on axis -3
-  to mend   the cache keeps key heads, not query heads
+  fix       pass the key/value heads, not the query heads
 KVCache.append: k and the cache differ in depth
   given     k (3, 4, 2, 9)
   expected  8 on the last axis
-  to mend   check the last axis
-KVCache.append: v has another dtype than the cache
+  fix       check the last axis
+KVCache.append: v and the cache differ in dtype
   given     float64
   expected  float32
-  to mend   convert it, or make the cache with dtype='float64'"""),
+  fix       convert it, or create the cache with dtype='float64'"""),
     (lambda: cached().append(normal(2, G, 2, D), normal(2, G, 3, E), rows=[1, 4]), """\
 KVCache.append: k and v differ in rows
   given     2 and 3
   expected  one value row per key row
-  to mend   check axis -2
-KVCache.append: rows does not say how many rows to take
+  fix       check axis -2
+KVCache.append: rows must be one row count per sequence
   given     [1, 4]
   expected  integers from 0 to 2, one per sequence (2)
-  to mend   leave it out to take all rows"""),
+  fix       omit it to append all rows"""),
     (lambda: cached().attend(normal(3, 5, 300, D + 1), scale=np.nan), """\
 KVCache.attend: q and the cache differ in sequences
   given     q (3, 5, 300, 9)
   expected  B = 2 before the heads
-  to mend   give rows for every sequence
+  fix       pass rows for every sequence
 KVCache.attend: q and k differ in depth
   given     q (3, 5, 300, 9), k (3, 2, 300, 8), v (3, 2, 300, 4)
   expected  D = 9 for both
-  to mend   check the last axis; the layout is (batch, heads, rows, depth)
+  fix       check the last axis; the layout is (batch, heads, rows, depth)
 KVCache.attend: key heads do not divide query heads
   given     q (3, 5, 300, 9), k (3, 2, 300, 8), v (3, 2, 300, 4): H=5, G=2
   expected  H to be a multiple of G
-  to mend   repeat k and v to 5 heads, or check that axis -3 is heads: the layout is (batch, heads, rows, depth)"""),
+  fix       repeat k and v to 5 heads, or check that axis -3 is heads: the layout is (batch, heads, rows, depth)"""),
     (lambda: cached().attend(normal(2, H, 1, D), score=rg.causal()), """\
-KVCache.attend: q does not hold the newest rows
+KVCache.attend: q does not have the rows of the last append
   given     1 rows
   expected  the 300 rows appended last
-  to mend   append their keys first, or say where they stand: query_start=…
+  fix       append their keys first, or pass their positions: query_start=…
 KVCache.attend: a score must be a number
   given     `key <= query`, which is a condition
-  expected  a rule that gives the new logit
-  to mend   pass it as mask="""),
+  expected  a rule that computes the new logit
+  fix       pass it as mask="""),
     (lambda: cached().drop([0, 2]), """\
 KVCache: no such sequence
   given     [0, 2]
   expected  numbers from 0 to 1
-  to mend   count from 0, or from the end with negative numbers"""),
+  fix       count from 0, or from the end with negative numbers"""),
 ]  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_wording(build, words):
 
 
 def test_a_row_whose_keys_were_given_back_is_refused():
-    """A ring does not pretend: a row whose window reaches back too far is refused; one whose window is held is not."""
+    """A row whose window begins before the stored positions is rejected; any other is computed."""
     cache = cached(window=10)
     cache.append(normal(2, G, 1, D), normal(2, G, 1, E))
     assert cache.held(0) == range(256, 301)
@@ -118,10 +118,10 @@ def test_a_row_whose_keys_were_given_back_is_refused():
     assert (
         str(caught.value)
         == """\
-KVCache.attend: a row would see keys that were given back
+KVCache.attend: a row attends to keys that were released
   given     sequence 1: a window from position 255
   expected  positions from 256
-  to mend   attend rows before more is appended"""
+  fix       attend these rows before appending more"""
     )
 
 

@@ -15,11 +15,11 @@ APART = """\
 merge: the parts differ in shape
   given     (2, 2, 4), (2, 3, 4)
   expected  the same rows of the same heads
-  to mend   repeat what is shared: np.broadcast_to(out, …)
+  fix       broadcast the shared parts: np.broadcast_to(out, …)
 merge: the parts differ in dtype or kind
   given     out an array of float32, lse an array of float32; out an array of float64, lse an array of float32
   expected  the same for all parts
-  to mend   convert them first"""
+  fix       convert them first"""
 EPS = float(np.finfo(np.float32).eps)
 
 
@@ -165,11 +165,11 @@ def test_wrong_parts_are_refused_with_all_reasons():
     assert [reason.what for reason in caught.value.reasons] == [
         "part 1 is not a pair of arrays",
         "part 2: lse does not fit out",
-        "part 3 is not made of floats",
+        "part 3 is not floating-point",
         "the parts differ in dtype or kind",
     ]
     with pytest.raises(Refused) as caught:
         rg.merge([(out, lse), (out[:, :2], lse[:, :2]), (out.astype(np.float64), lse)])
     assert str(caught.value) == APART
-    with pytest.raises(Refused, match="there are no parts"):
+    with pytest.raises(Refused, match="parts is empty"):
         rg.merge([])

@@ -49,7 +49,7 @@ def test_lse_is_that_of_attention(engine, rules):
 @engines
 @rules
 def test_maximum_is_the_largest_weight_and_its_key(engine, rules):
-    """The weight is the row's maximum, and it stands at the key."""
+    """The weight is the row's maximum, and it is at that key."""
     q, k = pair()
     p = matrix(q, k, **rules)
     weight, key = rg.attention_stats(q, k, of=["maximum"], engine=engine, **rules).maximum
@@ -227,7 +227,7 @@ def test_a_row_that_attends_a_nan(engine):
 
 @engines
 def test_masked_nans_do_not_leak(engine):
-    """Keys that nobody attends may hold anything: not a bit changes."""
+    """Keys that every row masks may contain anything: the result is bit-identical."""
     q, k = pair()
     poisoned = k.copy()
     poisoned[:, :, 30:] = np.nan
@@ -295,16 +295,16 @@ def test_tensors_give_tensors():
 
 
 def test_answers_by_attribute_name_and_measure():
-    """An answer is found in three ways; one that was not asked says so."""
+    """An answer is found in three ways; one that was not requested raises."""
     q, k = pair()
     first = rg.mass(rg.key < 4, name="first")
     found = rg.attention_stats(q, k, of=["entropy", first])
     assert found.first is found["first"] is found[first]
     assert list(found) == ["entropy", "first"] and len(found) == 2
     assert repr(found) == "Statistics(entropy: [2, 2, 19], first: [2, 2, 19])"
-    with pytest.raises(AttributeError, match="'entropie' was not asked: did you mean 'entropy'"):
+    with pytest.raises(AttributeError, match="'entropie' was not requested: did you mean 'entropy'"):
         found.entropie  # noqa: B018
-    with pytest.raises(KeyError, match="'lse' was not asked"):
+    with pytest.raises(KeyError, match="'lse' was not requested"):
         found["lse"]
 
 
@@ -312,19 +312,19 @@ REFUSALS = [
     (
         ["entrpy"],
         """\
-attention_stats: no such measure
+attention_stats: unknown measure
   given     'entrpy'
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
-  to mend   did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', \
+  fix       did you mean 'entropy'? choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', \
 'range', 'mass', 'top', 'pooled'""",
     ),
     (
         [7],
         """\
-attention_stats: no such measure
+attention_stats: unknown measure
   given     7
   expected  one of lse, maximum, entropy, distance, received, counts, range, mass, top, pooled
-  to mend   choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', \
+  fix       choose one of 'lse', 'maximum', 'entropy', 'distance', 'received', 'counts', 'range', 'mass', 'top', \
 'pooled'""",
     ),
     (
@@ -333,15 +333,15 @@ attention_stats: no such measure
 attention_stats: top needs arguments
   given     'top'
   expected  regard.top(…)
-  to mend   write regard.top(5)""",
+  fix       write regard.top(5)""",
     ),
     (
         [],
         """\
-attention_stats: nothing is asked
+attention_stats: no measure was requested
   given     of=[]
   expected  at least one measure
-  to mend   choose from lse, maximum, entropy, distance, received, counts, range, mass, top, pooled""",
+  fix       choose from lse, maximum, entropy, distance, received, counts, range, mass, top, pooled""",
     ),
     (
         ["entropy", "lse", "entropy"],
@@ -349,7 +349,7 @@ attention_stats: nothing is asked
 attention_stats: two measures are called 'entropy'
   given     entropy, lse, entropy
   expected  one name for each
-  to mend   ask for it once""",
+  fix       request it once""",
     ),
     (
         [rg.mass(rg.key < 1), rg.mass(rg.key < 2)],
@@ -357,7 +357,7 @@ attention_stats: two measures are called 'entropy'
 attention_stats: two measures are called 'mass'
   given     mass, mass
   expected  one name for each
-  to mend   name them: mass(…, name='another')""",
+  fix       name them: mass(…, name='another')""",
     ),
     (
         [rg.pooled(20, 30)],
@@ -365,7 +365,7 @@ attention_stats: two measures are called 'mass'
 attention_stats: pooled has more cells than the matrix
   given     20 × 30
   expected  at most Q × K = 19 × 37
-  to mend   pooled(19, 30)""",
+  fix       pooled(19, 30)""",
     ),
     (
         [rg.mass(rg.key + 1, name="later")],
@@ -373,26 +373,26 @@ attention_stats: pooled has more cells than the matrix
 attention_stats: later: a mask must be a condition
   given     `key + 1`, which is int
   expected  true where a query may attend
-  to mend   compare it with something, or pass it as score=""",
+  fix       compare it with something, or pass it as score=""",
     ),
 ]
 
 
 @pytest.mark.parametrize(("of", "message"), REFUSALS)
 def test_refusals(of, message):
-    """What cannot be asked is refused in three beats."""
+    """Invalid requests raise `Refused` with these messages."""
     with pytest.raises(rg.Refused) as refused:
         rg.attention_stats(*pair(), of=of)
     assert str(refused.value) == message
 
 
 def test_all_reasons_at_once():
-    """A wrong measure and a wrong array are told together."""
+    """A wrong measure and a wrong array are reported together."""
     q, k = pair()
     with pytest.raises(rg.Refused) as refused:
         rg.attention_stats(q, k[..., :3], of=["entropy", "masss", "pooled"])
-    told = [reason.what for reason in refused.value.reasons]
-    assert told == ["no such measure", "pooled needs arguments", "q and k differ in depth"]
+    what = [reason.what for reason in refused.value.reasons]
+    assert what == ["unknown measure", "pooled needs arguments", "q and k differ in depth"]
 
 
 @pytest.mark.parametrize(
@@ -400,18 +400,18 @@ def test_all_reasons_at_once():
     [
         (
             lambda: rg.top(0),
-            "top: count is not a number of them\n  given     count=0\n  expected  a whole number, 1 … 1024",
+            "top: count is not a valid count\n  given     count=0\n  expected  an integer, 1 … 1024",
         ),
-        (lambda: rg.top(True), "top: count is not a number of them\n  given     count=True"),
-        (lambda: rg.pooled(2, 1.5), "pooled: columns is not a number of them\n  given     columns=1.5"),
+        (lambda: rg.top(True), "top: count is not a valid count\n  given     count=True"),
+        (lambda: rg.pooled(2, 1.5), "pooled: columns is not a valid count\n  given     columns=1.5"),
         (
             lambda: rg.mass(rg.key < 4, name="first tokens"),
-            "mass: a measure's name is not a name\n  given     name='first tokens'",
+            "mass: a measure's name is not an identifier\n  given     name='first tokens'",
         ),
     ],
 )
 def test_measures_check_their_arguments(build, message):
-    """A measure that cannot be meant is refused where it is written."""
+    """An invalid measure raises when it is created."""
     with pytest.raises(rg.Refused) as refused:
         build()
     assert str(refused.value).startswith(message)

@@ -1,4 +1,4 @@
-"""Attention as an operator of torch: what torch's own tools ask of one, they find."""
+"""Attention as an operator of torch, checked with torch's own tools."""
 
 import copy
 import pickle
@@ -43,14 +43,14 @@ PROGRAMS = {
     "learned bias": lambda q, k, v: rt.attention(q, k, v, score=BIAS),
     "dropout": lambda q, k, v: rt.attention(q, k, v, dropout=0.5, seed=3),
     "seed in a tensor": lambda q, k, v: rt.attention(q, k, v, dropout=0.5, seed=torch.tensor(3)),
-    "rows that stand elsewhere": lambda q, k, v: rt.attention(q, k, v, mask=rg.causal(), query_start=1),
+    "rows at other positions": lambda q, k, v: rt.attention(q, k, v, mask=rg.causal(), query_start=1),
     "lse": lambda q, k, v: rt.attention_with_lse(q, k, v, mask=LOCAL)[1],
 }
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_compiled_whole(program):
-    """torch.compile takes the call into one graph, and gives the bits of the eager call, forward and backward."""
+    """torch.compile captures the call in one graph, bit-identical to the eager call, forward and backward."""
     eager = learn(program, tensors())
     torch._dynamo.reset()
     compiled = learn(torch.compile(program, fullgraph=True, backend="aot_eager"), tensors())
@@ -140,7 +140,7 @@ def test_vmap():
 
 
 def test_autocast():
-    """Under autocast attention runs in the dtype that torch's own would run in; float64 stays as it is."""
+    """Under autocast attention runs in the dtype that torch's own would run in; float64 is not cast."""
     q, k, v = tensors()
     with torch.autocast("cpu", torch.bfloat16):
         found = rt.attention(q, k, v)
@@ -184,9 +184,9 @@ def test_a_name_is_the_same_in_every_process():
     import sys
 
     code = "import regard as rg; print((rg.causal() & rg.window(4)).digest, rg.alibi(8).digest)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert told.stdout.split() == [LOCAL.digest, rg.alibi(8).digest]
+    assert process.stdout.split() == [LOCAL.digest, rg.alibi(8).digest]
 
 
 def test_what_the_mask_reads_gets_no_slope():
@@ -252,7 +252,7 @@ def test_in_workers_of_a_data_loader(start):
 
 
 def test_a_parameter_that_was_given_other_memory():
-    """A rule over a tensor whose numbers lie elsewhere since, as after module.to(…), reads the new ones, compiled or
+    """A rule over a tensor with new memory, as after module.to(…), reads the new ones, compiled or
     not.
     """
     q, k, v = (part.detach() for part in tensors())

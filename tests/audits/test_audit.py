@@ -160,7 +160,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("call, what, given", REFUSED, ids=range(len(REFUSED)))
 def test_what_makes_no_sense_is_refused(call, what, given):
-    """Every refusal says what was given, what is expected and how to mend it."""
+    """Every refusal says what was given, what is expected and how to fix it."""
     with pytest.raises(rg.Refused) as refused:
         call()
 
@@ -207,7 +207,7 @@ def test_notes_count_where_they_are_asked_to():
 
     assert runner.invoke(app, ["audit", "--checks", "sink"]).exit_code == 0
     strict = runner.invoke(app, ["audit", "--checks", "sink", "--strict"])
-    assert strict.exit_code == 1 and "to mend" in strict.output
+    assert strict.exit_code == 1 and "  fix  " in strict.output
 
 
 def test_the_command_refuses_in_sentences(capsys, monkeypatch):

@@ -10,7 +10,7 @@ from regard.language.expr import frozen_table, tables_of
 
 
 def test_arrays_go_when_their_rule_goes():
-    """After a call, the tables of a mask and a score that nobody holds any more are freed: plan and kernel forget
+    """After a call, the tables of an unreferenced mask and score are freed: plan and kernel forget
     them.
     """
     q = np.ones((2, 100, 8), np.float32)

@@ -22,12 +22,12 @@ rows = pytest.mark.parametrize("row", FLOATS.values(), ids=FLOATS)
 
 # ---- one table -------------------------------------------------------------------------------------------------------
 
-# What else names a 16-bit dtype, and why that is no list of what attention takes.
+# What else names a 16-bit dtype, and why that is not a list of the dtypes of attention.
 NAMES = {
     "common/dtypes.py": "the table",
     "engines/jit/code/formats.py": "the kernels of each format: how it is widened and rounded",
     "engines/peak.py": "the dot-product instruction is for bfloat16",
-    "lens/viewer/embed.py": "the page reads its pictures as float16, whatever the model computed with",
+    "lens/viewer/embed.py": "the page reads its heat maps as float16, whatever the model computed with",
     "lens/recording/tensor_layout.py": "torch dtypes that NumPy has, integers among them",
     "lens/recording/rules/handwritten.py": "the names of torch's methods, half() and bfloat16() among them",
     "audits/run_checks/numbers.py": "a check of what float16 alone cannot hold",
@@ -67,7 +67,7 @@ def named(text: str) -> set[str]:
 
 
 def test_nothing_else_lists_the_dtypes():
-    """A new dtype is a row and its kernels: no other file names the narrow ones, but for a reason."""
+    """A new dtype is a row and its kernels: no other file names the narrow ones without a reason."""
     naming = {
         path.relative_to(SOURCES).as_posix(): found
         for path in SOURCES.rglob("*.py")
@@ -116,7 +116,7 @@ def test_what_is_no_row():
 def test_other_floats_are_refused(name):
     """As arrays, sinks and tables, in words; NumPy counts one of them among its own kinds."""
     q, wide = np.ones((2, 4), getattr(ml_dtypes, name)), np.ones((2, 4), np.float32)
-    with pytest.raises(rg.Refused, match="q has a dtype that attention does not take"):
+    with pytest.raises(rg.Refused, match="q has an unsupported dtype"):
         rg.attention(q, q, q)
     with pytest.raises(rg.Refused, match="sinks do not fit the heads"):
         rg.attention(wide, wide, wide, sinks=np.ones(1, q.dtype))

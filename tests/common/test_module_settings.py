@@ -21,7 +21,7 @@ NOTHING = {
 
 
 class Uneven:
-    """A configuration whose layers differ refuses to be asked for one number."""
+    """A configuration whose layers differ raises for a single number."""
 
     def __init__(self):
         self.sliding_window = 5
@@ -43,7 +43,7 @@ class Windowed:
 
 @pytest.mark.parametrize("layer", [None, object(), SimpleNamespace(config=None), SimpleNamespace(config={"scale": 2})])
 def test_what_says_nothing_has_no_settings(layer):
-    """No layer, no configuration, or one that is no object with attributes."""
+    """No layer, no configuration, or one that is not an object with attributes."""
     assert vars(layer_settings(layer)) == NOTHING
     assert number_of_heads(layer) is None
 
@@ -85,7 +85,7 @@ def test_settings_of_a_layer_and_of_its_configuration(layer, found):
 
 
 def test_heads_and_settings_that_may_not_be_asked_for():
-    """The layer's own number of heads comes before that of its configuration; a refusal is no answer."""
+    """The layer's own number of heads comes before that of its configuration; an attribute that raises is ignored."""
     assert number_of_heads(SimpleNamespace(num_heads="4", nhead=2, config=SimpleNamespace(n_head=8))) == 2
     assert number_of_heads(SimpleNamespace(config=SimpleNamespace(num_attention_heads=8))) == 8
     assert number_of_heads(SimpleNamespace(config=Uneven())) is None

@@ -326,8 +326,8 @@ def test_law_9_a_masked_value_stays_out_of_the_compiled_engine():
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
-SHARE = "dropout is not a share of the weights", "a number from 0 to below 1", "leave it out for no dropout"
-SEED = "seed is not a seed", "an integer, 0 … 2**64 - 1", "give seed=0, and another in every step"
+SHARE = "dropout is not a rate", "a number in [0, 1)", "omit it for no dropout"
+SEED = "seed is not valid", "an integer in [0, 2**64)", "pass seed=0, and a different seed in every training step"
 
 
 @pytest.mark.parametrize(
@@ -337,8 +337,8 @@ SEED = "seed is not a seed", "an integer, 0 … 2**64 - 1", "give seed=0, and an
             {"dropout": 0.1},
             "dropout needs a seed",
             "dropout=0.1, seed=None",
-            "a seed: it alone decides what falls out",
-            "give seed=…, another in every training step",
+            "a seed, which determines the dropped weights",
+            "pass seed=…, a different one in every training step",
         ),
         *(
             ({"dropout": rate, "seed": 1}, SHARE[0], repr(rate), *SHARE[1:])
@@ -355,7 +355,7 @@ def test_refusals(arguments, what, given, expected, mend):
     """A rate needs a seed; both are numbers that can be meant."""
     with pytest.raises(rg.Refused) as caught:
         rg.attention(*arrays(), **arguments)
-    assert str(caught.value) == f"attention: {what}\n  given     {given}\n  expected  {expected}\n  to mend   {mend}"
+    assert str(caught.value) == f"attention: {what}\n  given     {given}\n  expected  {expected}\n  fix       {mend}"
 
 
 def test_both_reasons_at_once():
@@ -375,5 +375,5 @@ def test_sdpa_refuses():
 def test_explain_says_what_falls_out():
     """The rate and the seed are in the explanation and in the problem's own words."""
     found = rg.explain(*arrays(), dropout=0.125, seed=77)
-    assert "then 0.125 of the weights fall out (seed 77)" in str(found)
+    assert "then 0.125 of the weights are dropped (seed 77)" in str(found)
     assert "dropout: 0.125, seed: 77" in repr(found.problem)

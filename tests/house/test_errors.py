@@ -1,4 +1,4 @@
-"""How a refusal reads: what was given, what was expected, how to mend it; the words are pinned."""
+"""How a refusal reads: what was given, what was expected, how to fix it; the words are pinned."""
 
 import pickle
 
@@ -11,10 +11,10 @@ from regard.language.expr import key, query, score, table
 
 
 def test_three_beats():
-    """A refusal names the call and the fault, then given, expected and to mend, one line each."""
+    """A refusal names the call and the fault, then given, expected and fix, one line each."""
     refused = refuse("attention", "the sky is green", given="green", expected="blue", fix="look up")
 
-    assert str(refused) == ("attention: the sky is green\n  given     green\n  expected  blue\n  to mend   look up")
+    assert str(refused) == ("attention: the sky is green\n  given     green\n  expected  blue\n  fix       look up")
 
 
 def test_all_reasons_at_once():
@@ -36,7 +36,7 @@ def test_a_refusal_survives_pickling():
 
 
 def test_a_refusal_is_a_value_error():
-    """Callers who know nothing of regard can still catch it."""
+    """It can be caught without importing regard."""
     assert issubclass(rg.Refused, ValueError)
 
 
@@ -51,82 +51,82 @@ WORDS = [
 expression: a rule over positions has no truth value
   given     `if`, `and`, `or`, `not` or a chained comparison on `key <= query`
   expected  the operators that build expressions
-  to mend   use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if"""),
+  fix       use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if"""),
     (lambda: 0 <= key <= query, """\
 expression: a rule over positions has no truth value
   given     `if`, `and`, `or`, `not` or a chained comparison on `key >= 0`
   expected  the operators that build expressions
-  to mend   use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if"""),
+  fix       use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if"""),
     (lambda: [1, 2, 3][key], """\
 expression: an array cannot be indexed by an expression directly
   given     array[key]
   expected  an array that regard can read inside the kernel
-  to mend   wrap it: table(array)[…]"""),
+  fix       wrap it: table(array)[…]"""),
     (lambda: float(score), """\
 expression: a rule over positions is not one number
-  given     a function of one number, on `score`
+  given     a function of one number, called on `score`
   expected  a function that builds expressions
-  to mend   use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)"""),
+  fix       use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)"""),
     (lambda: key & query, """\
 expression: `&` needs conditions
   given     `key`, which is int
   expected  a condition, such as key <= query
-  to mend   compare it with something, or put parentheses around comparisons: (a < b) & (c < d)"""),
+  fix       compare it with something, or put parentheses around comparisons: (a < b) & (c < d)"""),
     (lambda: key // 0, """\
 expression: division by zero
   given     key // 0
   expected  a divisor other than 0
-  to mend   check the constant"""),
+  fix       check the constant"""),
     (lambda: key < np.zeros(3), """\
 expression: not a number
   given     ndarray of shape (3,)
   expected  an expression, a number, or a truth value
-  to mend   to read an array, wrap and index it: table(array)[query, key]"""),
+  fix       to read an array, wrap and index it: table(array)[query, key]"""),
     (lambda: key < 2**63, """\
-expression: a whole number has more than 64 bits
+expression: an integer has more than 64 bits
   given     9223372036854775808
   expected  -2**63 … 2**63 - 1
-  to mend   write it as a float"""),
+  fix       write it as a float"""),
     (lambda: table(np.zeros((2, 2)), "t")[1, 2, 3], """\
 table: wrong number of indices
   given     <table t: float64 [2, 2]>[1, 2, 3]
   expected  2 indices
-  to mend   give one index per axis (slices are not supported)"""),
+  fix       give one index per axis (slices are not supported)"""),
     (lambda: table(np.zeros(2), "t")[score], """\
 table: an index is not an integer
   given     <table t: float64 [2]>[score]
   expected  integer expressions
-  to mend   use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition"""),
+  fix       use // for integer division, to_int(x) to truncate, where(condition, 1, 0) for a condition"""),
     (lambda: table(np.zeros(0)), """\
 table: the array cannot be read
   given     float64 [0]
   expected  booleans, integers up to int64, or floats up to float64, and at least one element
-  to mend   convert it with .astype(…), or leave out a table that has no element"""),
+  fix       convert it with .astype(…), or leave out a table that has no element"""),
     (lambda: rg.documents(), """\
-documents: one description is needed
+documents: either ids or lengths is required
   given     neither
   expected  ids=… or lengths=…
-  to mend   give one of them"""),
+  fix       pass one of them"""),
     (lambda: rg.dense(np.ones((3, 1), bool)), """\
-mask: one column does not tell where its rows stand
+mask: an array with one column needs query_start
   given     shape (3, 1)
   expected  query_start=…, the position of row 0
-  to mend   query_start=0 if row i stands at position i"""),
+  fix       query_start=0 if row i is at position i"""),
     (lambda: rg.dense(np.ones((3, 3))), """\
 mask: not an array of conditions
   given     float64 [3, 3]
   expected  booleans with one to four axes: …, heads, rows, keys
-  to mend   compare it first (array != 0), or pass numbers that are added to scores as score="""),
+  fix       compare it first (array != 0), or pass numbers that are added to scores as score="""),
     (lambda: rg.relative(np.zeros(4)), """\
-relative: a relative table has a middle
+relative: the last axis must have odd length 2R + 1
   given     4 distances
   expected  an odd number: -R … R
-  to mend   give 2R + 1 entries"""),
+  fix       pass 2R + 1 entries"""),
     (lambda: rg.softcap(0), """\
-softcap: the cap is not a limit
+softcap: the cap is not a positive finite number
   given     0
   expected  a finite number above 0
-  to mend   leave softcap out for no limit"""),
+  fix       omit softcap for no limit"""),
 ]  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def test_an_unknown_function_is_answered_with_a_known_one():
 
 
 def test_iteration_is_a_type_error():
-    """Unpacking asks for an iterator, and Python expects TypeError for that."""
+    """Unpacking requests an iterator, for which Python expects TypeError."""
     with pytest.raises(TypeError, match=r"one number per position and cannot be iterated: key"):
         tuple(key)
 

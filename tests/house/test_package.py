@@ -17,6 +17,9 @@ import regard as rg
 q = np.ones((2, 3, 4), np.float32)
 rg.attention(q, q, q, mask=rg.causal() & (rg.key > 2), scale=np.float32(0.5), dropout=0.5, seed=np.int64(3))
 rg.attention(q, q, q, scale="x")
+out: np.ndarray = rg.attention(q, q, q, mask=lambda b, h, q, kv: q >= kv, score=q[:, :, :3], sinks=[0.0, 1.0])
+rg.attention_weights(q, q, mask=np.tri(3, dtype=bool), query_start=np.zeros(1, np.int64), rows=slice(2), keys=[0, 1])
+out, lse = rg.merge([rg.attention_with_lse(q, q, q, engine="reference")])
 """
 
 USE = """

@@ -1,4 +1,4 @@
-"""When a number that is added to scores is a mask: one rule, its bounds in every dtype, and the rooms that ask it."""
+"""When a number that is added to scores is a mask: one rule, its bounds in every dtype, and its users."""
 
 import math
 

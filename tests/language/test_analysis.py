@@ -109,12 +109,12 @@ def test_verdicts_are_sound(q0, qn, k0, kn, data):
 
 
 def difference(x, y, **ends):
-    """Bounds of x - y over one tile, told by where the verdict on x - y against a number turns."""
+    """Bounds of x - y over one tile, from where the comparison of x - y with a number changes."""
     return [number for number in range(-50, 50) if bounds(x - y >= number, tile(**ends)).lo >= 1]
 
 
 def test_terms_on_both_sides_cancel():
-    """Sums of integers are compared as sums of coefficient · term, so what stands on both sides is no uncertainty."""
+    """Sums of integers are compared as sums of coefficient · term, so terms of both sides cancel."""
     ends = {"query": (0, 900), "key": (5, 7)}
     assert max(difference(3 * query - (key - 2) - query + 5, 2 * query, **ends)) == 0
     assert max(difference((query // 2) * 4 - 1, 4 * (query // 2) - key, **ends)) == 4
@@ -179,7 +179,7 @@ def test_derivatives_of_the_score(expression, leaf, text):
 
 
 def test_derivatives_of_tables():
-    """Every float read is a leaf of its own; a leaf that stands in several places gets the sum; integers get
+    """Every float read is a leaf of its own; a leaf that occurs several times gets the sum; integers get
     nothing.
     """
     slope, bias = table(np.array([2.0, 3.0]), "slope"), table(np.zeros(4), "bias")
@@ -200,7 +200,7 @@ def test_conditions_carry_no_derivative():
 
 
 ROOT = rg.sqrt(score)
-STEEP = {  # a rule, where its score is looked at, and its slope there
+STEEP = {  # a rule, the score at which it is evaluated, and its slope there
     "chosen": (rg.where(score > 0, ROOT, 0.0), 0.0, 0.0),
     "chosen, below": (rg.where(score > 0, ROOT, 0.0), -1.0, 0.0),
     "chosen, inside": (rg.where(score > 0, ROOT, 0.0), 4.0, 0.25),

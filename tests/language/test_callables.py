@@ -325,12 +325,12 @@ REFUSED = [
     (lambda b, h, q, kv: kv.shape[0] > 3, "expressions have no 'shape'"),
     (lambda b, h, q, kv: SimpleNamespace(held=np.arange(9)).held[kv] > 3, "index captured arrays with table(array)[…]"),
     (lambda b, h, q, kv: math.sqrt(kv) < 3, "use regard.tanh, regard.exp"),
-    (lambda b, h, q, kv: np.fmin(kv, 3) == 0, "fmin cannot stand in an expression"),
+    (lambda b, h, q, kv: np.fmin(kv, 3) == 0, "fmin cannot be used in an expression"),
     (lambda b, h, q, kv: kv.to(torch.uint8) == 0, "would wrap around"),
     (lambda b, h, q, kv: kv.to(torch.int16) == 0, "would wrap around"),
-    (lambda b, h, q, kv: kv >> q > 0, "a shift moves an integer by a constant"),
+    (lambda b, h, q, kv: kv >> q > 0, "a shift needs an integer and a constant"),
     (lambda b, h, q, kv: kv.item() > 3, "a rule over positions is not one number"),
-    (lambda b, h, q, kv: kv.new_ones(3), "an array cannot be made inside a rule"),
+    (lambda b, h, q, kv: kv.new_ones(3), "an array cannot be created inside a rule"),
     (lambda b, h, q, kv: torch.div(kv, 2, rounding_mode="trunc") > 0, "for division toward zero: trunc(x / y)"),
     (lambda b, h, q, kv: kv.to("f4") > 0, "not a dtype"),
     (lambda b, h, q, kv: kv > 1 / 0, "ZeroDivisionError while it ran on symbols: division by zero"),
@@ -340,7 +340,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("rule", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_cannot_be_traced_is_refused(rule, words):
-    """A rule outside the language is refused with what to write instead, never misread."""
+    """A rule outside the language raises `Refused` with a replacement, and is never misread."""
     with pytest.raises(rg.Refused) as caught:
         as_mask(rule)
 

@@ -51,9 +51,7 @@ def build_trees():
     def applied(children):
         def build(name, *args):
             row = OPERATORS[name]
-            taken = [
-                x if letter != "b" or x.kind == "bool" else x > 0 for letter, x in zip(row.takes, args, strict=False)
-            ]
+            taken = [x if code != "b" or x.kind == "bool" else x > 0 for code, x in zip(row.takes, args, strict=False)]
             divisor_is_zero = name in ("floordiv", "mod") and isinstance(taken[1], Const) and taken[1].value == 0
             if name == "where":
                 return rg.where(*taken)  # of two conditions it is none
@@ -183,7 +181,7 @@ def test_frozen():
 
 
 def test_the_store_forgets():
-    """Nodes that nobody holds are collected, so building expressions in a loop costs no memory."""
+    """Unreferenced nodes are collected, so building expressions in a loop costs no memory."""
     from regard.language.tree import interning as nodes
 
     gc.collect()
@@ -213,7 +211,7 @@ def test_threads_share_nodes():
 
 
 def test_a_table_is_a_view():
-    """A table reads the array's own memory; the same array gives the same table; a list is read anew."""
+    """A table reads the array's own memory; the same array gives the same table; a list is read again."""
     array, numbers = np.arange(4), [1, 2, 3]
     held = table(array)
     array[1] = 9
@@ -225,7 +223,7 @@ def test_a_table_is_a_view():
 
 
 def test_a_table_of_a_tensor_shares_its_memory():
-    """A torch tensor is read where it lies."""
+    """A torch tensor is read in place."""
     torch = pytest.importorskip("torch")
     tensor = torch.arange(4)
     held = table(tensor)
@@ -239,7 +237,7 @@ def test_a_table_of_a_tensor_shares_its_memory():
 
 
 def test_a_frozen_table_stays_frozen():
-    """Only a copy of regard's own counts as frozen, also after pickling; somebody's read-only array may have a view
+    """Only a copy that regard owns counts as frozen, also after pickling; a user's read-only array may have a view
     that writes.
     """
     array = np.arange(4)
@@ -266,7 +264,7 @@ def test_a_view_that_writes_is_seen():
     np.testing.assert_allclose(rg.attention(q, k, v, mask=mask), 1)
 
 
-def test_a_tensor_that_moves_is_read_anew():
+def test_a_tensor_that_moves_is_read_again():
     """A tensor that was given other memory is a new table, and one that was not is the same."""
     torch = pytest.importorskip("torch")
     tensor = torch.arange(4)

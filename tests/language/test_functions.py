@@ -111,7 +111,7 @@ CASTS = [
 
 @pytest.mark.parametrize(("wanted", "kind"), CASTS, ids=[repr(wanted) for wanted, _ in CASTS])
 def test_casts(wanted, kind):
-    """to, type and astype convert to the dtype in anybody's spelling; a device leaves the number as it is."""
+    """to, type and astype convert to a dtype of any library; a device does not change the number."""
     assert key.to(wanted).kind == key.astype(wanted).kind == kind
 
 
@@ -142,7 +142,7 @@ def test_numpy_spellings():
 
 def test_numpy_reductions_are_refused():
     """A sum over an axis is not a rule over positions."""
-    with pytest.raises(rg.Refused, match="sum cannot stand in an expression"):
+    with pytest.raises(rg.Refused, match="sum cannot be used in an expression"):
         np.sum(score)
     with pytest.raises(TypeError, match="out"):
         np.add(score, 1, out=np.zeros(()))

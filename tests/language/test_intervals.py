@@ -44,13 +44,13 @@ def members(random, x: Interval, kind: str, samples: int) -> np.ndarray:
 @pytest.mark.parametrize("numbers", ["n", "i"], ids=["floats", "integers"])
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_no_value_leaves_its_bounds(name, numbers):
-    """For every operator: the value at any members of the intervals lies in the bounds, and NaN only where they say
+    """For every operator: the value at any members of the intervals is within the bounds, and NaN only where they allow
     so.
     """
     row = OPERATORS[name]
     for seed in range(20):
         random = np.random.default_rng(seed)
-        kinds = [numbers if letter in "nx" else "b" for letter in row.takes]
+        kinds = [numbers if code in "nx" else "b" for code in row.takes]
         tiles = [intervals(random, kind, 300) for kind in kinds]
         with np.errstate(all="ignore"):
             found = row.bounds(*tiles)

@@ -107,7 +107,7 @@ def test_masks_keep_their_own_copy_of_descriptions():
 
 
 def test_a_dense_mask_is_a_view():
-    """A boolean array is read where it lies: no copy of what may be large."""
+    """A boolean array is read in place, without a copy."""
     from regard.language.expr import tables_of
 
     (shown,) = tables_of(rg.dense(DENSE)).values()
@@ -145,32 +145,32 @@ REFUSED = [
     (lambda: rg.global_tokens([-1]), "global_tokens: a position is negative"),
     (lambda: rg.global_tokens(-1), "global_tokens: the number of tokens is negative"),
     (lambda: rg.global_tokens([2**62]), "positions below 2**31"),
-    (lambda: rg.global_tokens(True), "the number of tokens is not a whole number"),
+    (lambda: rg.global_tokens(True), "the number of tokens is not an integer"),
     (lambda: rg.documents(lengths=[10**11]), "fewer than 2**31 positions"),
     (lambda: rg.documents([[0, 1], [0]]), "documents: the array cannot be read"),
     (lambda: rg.prefix(-1), "prefix: the number is negative"),
     (lambda: rg.prefix([3, -1]), "prefix: a number is negative"),
     (lambda: rg.lengths([3, -1]), "keys: a number is negative"),
-    (lambda: rg.lengths(queries=2.5), "queries: the number is not a whole number"),
-    (lambda: rg.window(float("nan")), "window: left is not a whole number"),
+    (lambda: rg.lengths(queries=2.5), "queries: the number is not an integer"),
+    (lambda: rg.window(float("nan")), "window: left is not an integer"),
     (lambda: rg.window(4, -1), "window: right is negative"),
     (lambda: rg.dilated(0), "expression: division by zero"),
     (lambda: rg.blocks(PATTERN, 0), "blocks: the size is too small"),
-    (lambda: rg.blocks(PATTERN, 2.5), "blocks: the size is not a whole number"),
-    (lambda: rg.blocks(PATTERN, "a"), "blocks: the size is not a whole number"),
-    (lambda: rg.blocks(PATTERN, (1, 2, 3)), "blocks: a block has two sides"),
+    (lambda: rg.blocks(PATTERN, 2.5), "blocks: the size is not an integer"),
+    (lambda: rg.blocks(PATTERN, "a"), "blocks: the size is not an integer"),
+    (lambda: rg.blocks(PATTERN, (1, 2, 3)), "blocks: size must be an int or (queries, keys)"),
     (lambda: rg.dense([[True], [True, False]]), "the array cannot be read"),
-    (lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)), "a masked array's own mask would be ignored"),
+    (lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)), "the mask of a masked array would be ignored"),
     (lambda: rg.blocks(np.ones((2, 2)), 4), "pattern: not an array of conditions"),
     (lambda: rg.dense(np.ones((1, 1, 1, 2, 2), bool)), "booleans with one to four axes"),
-    (lambda: rg.dense(np.ones((4, 1), bool)), "one column does not tell where its rows stand"),
-    (lambda: rg.prefix("4"), "prefix: the number is not a whole number"),
+    (lambda: rg.dense(np.ones((4, 1), bool)), "an array with one column needs query_start"),
+    (lambda: rg.prefix("4"), "prefix: the number is not an integer"),
 ]
 
 
 @pytest.mark.parametrize(("build", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_is_not_a_mask_is_refused(build, words):
-    """A description that cannot be meant is refused, in words."""
+    """Invalid arguments raise `Refused` with these messages."""
     with pytest.raises(rg.Refused) as caught:
         build()
 

@@ -26,8 +26,8 @@ samples = st.one_of(
 
 
 def arguments(row, columns):
-    """One read per argument of the row, so that any numbers can stand there, as a condition where one is asked for."""
-    tables = [table(column > 0 if letter == "b" else column) for letter, column in zip(row.takes, columns, strict=True)]
+    """One read per argument of the row, so that any numbers can be used, as a condition where one is required."""
+    tables = [table(column > 0 if code == "b" else column) for code, column in zip(row.takes, columns, strict=True)]
     return Op(row.name, *(held[rg.key] for held in tables))
 
 
@@ -74,8 +74,8 @@ def test_every_interval_of_special_numbers(name):
     ends = np.array(SPECIAL if row.takes != "b" else [0.0, 1.0])
     conditions = np.array([0.0, 1.0])
     tiles, points, inside = [], [], []
-    for axis, letter in enumerate(row.takes):
-        members = conditions if letter == "b" else ends
+    for axis, code in enumerate(row.takes):
+        members = conditions if code == "b" else ends
         lo, hi = (side.ravel() for side in np.meshgrid(members, members))
         lo, hi = lo[lo <= hi], hi[lo <= hi]
         tiles.append(np.reshape([lo, hi], (2, *np.roll([-1] + [1] * (len(row.takes) - 1), axis))))
@@ -102,7 +102,7 @@ def test_the_derivative_is_the_slope(name):
     point = np.array([0.37, 1.83, -0.59])[-len(row.takes) :] if row.takes != "n" else np.array([0.37])
     if name == "pow":
         point = np.array([1.83, 0.37])
-    tables = [table(np.array([x > 0 if letter == "b" else x])) for letter, x in zip(row.takes, point, strict=True)]
+    tables = [table(np.array([x > 0 if code == "b" else x])) for code, x in zip(row.takes, point, strict=True)]
     expression = Op(name, *(held[0] for held in tables))
     flat = row.derivative is None
 
@@ -110,8 +110,8 @@ def test_the_derivative_is_the_slope(name):
         assert flat
         return
     slopes = adjoints(expression)
-    for held, letter in zip(tables, row.takes, strict=True):
-        if letter == "b":
+    for held, code in zip(tables, row.takes, strict=True):
+        if code == "b":
             continue
         middle, step = held.array[0], 1e-6
         ends = []
@@ -129,7 +129,7 @@ def test_the_text_builds_the_expression_again(name):
     row = OPERATORS[name]
     condition, number = rg.key <= rg.query, score + 1
     for x, c in ((number, condition), (lift(2.0), lift(True))):
-        expression = Op(name, *(c if letter == "b" else x for letter in row.takes))
+        expression = Op(name, *(c if code == "b" else x for code in row.takes))
 
         assert lift(eval(repr(expression), NAMES | tables_of(expression))) is expression
 
@@ -138,8 +138,8 @@ def test_the_text_builds_the_expression_again(name):
 def test_kinds(name):
     """Integers stay integers where the row promotes, and conditions are what comparisons and logic give."""
     row = OPERATORS[name]
-    integer = Op(name, *(rg.key > 0 if letter == "b" else rg.key for letter in row.takes))
-    real = Op(name, *(rg.key > 0 if letter == "b" else score for letter in row.takes))
+    integer = Op(name, *(rg.key > 0 if code == "b" else rg.key for code in row.takes))
+    real = Op(name, *(rg.key > 0 if code == "b" else score for code in row.takes))
 
     assert (integer.kind, real.kind) == (("int", "float") if row.gives == "promote" else (row.gives, row.gives))
 

@@ -1,4 +1,4 @@
-"""Problem: every check of the arguments, all reasons at once, the words pinned."""
+"""Problem: every check of the arguments, with the exact messages."""
 
 import numpy as np
 import pytest
@@ -58,14 +58,14 @@ def test_defaults():
 
 
 def test_rules_that_change_nothing_vanish():
-    """A mask that is always true and a score that is the logit itself are no rule."""
+    """A mask that is always true and a score that is the logit itself count as no rule."""
     problem = Problem.of(q, k, v, mask=rg.everything(), score=lambda s, b, h, q, kv: s)
 
     assert problem.mask is None and problem.score is None
 
 
 def test_bare_arrays_follow_query_start():
-    """Row i of a bare array is row i of the call, wherever the rows stand."""
+    """Row i of a bare array is row i of the call, whatever the positions of the rows."""
     allowed = np.ones((Q, K), bool)
 
     assert repr(Problem.of(q, k, v, mask=allowed).mask) == "mask[query - 5, key]"
@@ -81,12 +81,12 @@ def test_sinks_are_one_or_several_per_head():
 
 
 def test_weights_need_no_values():
-    """Asked about weights only, the values count as one column of zeros."""
+    """For weights only, the values count as one column of zeros."""
     assert Problem.of(q, k, None).v.shape == (B, G, K, 1)
 
 
 def test_torch_tensors_are_read_in_place():
-    """A CPU tensor is a view; one that wants gradients is taken under no_grad only."""
+    """A CPU tensor is a view; one that requires gradients is accepted under no_grad only."""
     torch = pytest.importorskip("torch")
     tensors = [torch.from_numpy(array) for array in (q, k, v)]
 
@@ -118,7 +118,7 @@ REFUSED = [
     (
         {"q": q.astype(np.int64)},
         (
-            "q has a dtype that attention does not take",
+            "q has an unsupported dtype",
             "int64 (2, 4, 3, 16)",
             "float32, float64, float16 or bfloat16",
             "convert it: q.astype(np.float32)",
@@ -127,7 +127,7 @@ REFUSED = [
     (
         {"k": k.astype(">f4")},
         (
-            "k has a dtype that attention does not take",
+            "k has an unsupported dtype",
             ">f4 (2, 2, 8, 16)",
             "float32, float64, float16 or bfloat16",
             "convert it: k.astype(np.float32)",
@@ -152,7 +152,7 @@ REFUSED = [
     ),
     (
         {"v": zeros(B, G, K, 0)},
-        ("an array has no depth", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}"),
+        ("an array has depth 0", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}"),
     ),
     (
         {"v": zeros(B, G, 9, E)},
@@ -190,7 +190,7 @@ REFUSED = [
             "query_start is not a position",
             "2.5",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
     (
@@ -199,7 +199,7 @@ REFUSED = [
             "query_start is not a position",
             "2147483648",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
     (
@@ -208,24 +208,24 @@ REFUSED = [
             "query_start is not a position",
             "[1, 2, 3]",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
-    ({"scale": float("nan")}, ("scale is not a number", "nan", "a finite number", "leave it out for 1/√D")),
-    ({"scale": "0.5"}, ("scale is not a number", "'0.5'", "a finite number", "leave it out for 1/√D")),
-    ({"scale": True}, ("scale is not a number", "True", "a finite number", "leave it out for 1/√D")),
+    ({"scale": float("nan")}, ("scale is not a number", "nan", "a finite number", "omit it for 1/√D")),
+    ({"scale": "0.5"}, ("scale is not a number", "'0.5'", "a finite number", "omit it for 1/√D")),
+    ({"scale": True}, ("scale is not a number", "True", "a finite number", "omit it for 1/√D")),
     (
         {"scale": 10**400},
-        ("scale is not a number", repr(10**400)[:80] + " …", "a finite number", "leave it out for 1/√D"),
+        ("scale is not a number", repr(10**400)[:80] + " …", "a finite number", "omit it for 1/√D"),
     ),
-    ({"scale": 1e39}, ("scale is beyond float32", "1e+39", "at most 3.4e+38", "leave it out for 1/√D")),
+    ({"scale": 1e39}, ("scale is beyond float32", "1e+39", "at most 3.4e+38", "omit it for 1/√D")),
     (
         {"query_start": [[1], [1, 2]]},
         (
             "query_start is not a position",
             "[[1], [1, 2]]",
             "an integer, or one per batch entry (2)",
-            "leave it out to align the last query with the last key",
+            "omit it to align the last query with the last key",
         ),
     ),
     (
@@ -234,7 +234,7 @@ REFUSED = [
             "sinks do not fit the heads",
             "object ()",
             "floats (4,) or (4, n)",
-            "give one logit per query head, or several",
+            "pass one logit per query head, or several",
         ),
     ),
     (
@@ -251,7 +251,7 @@ REFUSED = [
         (
             "a score must be a number",
             "`True`, which is a condition",
-            "a rule that gives the new logit",
+            "a rule that computes the new logit",
             "pass it as mask=",
         ),
     ),
@@ -261,7 +261,7 @@ REFUSED = [
             "the document table covers 7 of 40 keys",
             "`document[key]` of [7]",
             "40 entries or more along that axis",
-            "extend the array, or repeat its last entry in words: clip(key, 0, 6)",
+            "extend the array, or repeat its last entry explicitly: clip(key, 0, 6)",
         ),
     ),
     (
@@ -288,17 +288,17 @@ REFUSED = [
             "the bias table covers 7 of 8 keys",
             "`bias[key]` of [7]",
             "8 entries or more along that axis",
-            "extend the array, or repeat its last entry in words: clip(key, 0, 6)",
+            "extend the array, or repeat its last entry explicitly: clip(key, 0, 6)",
         ),
     ),
-    ({"scale": "big"}, ("scale is not a number", "'big'", "a finite number", "leave it out for 1/√D")),
+    ({"scale": "big"}, ("scale is not a number", "'big'", "a finite number", "omit it for 1/√D")),
     (
         {"sinks": zeros(3)},
         (
             "sinks do not fit the heads",
             "float32 (3)",
             "floats (4,) or (4, n)",
-            "give one logit per query head, or several",
+            "pass one logit per query head, or several",
         ),
     ),
     (
@@ -307,7 +307,7 @@ REFUSED = [
             "sinks do not fit the heads",
             "int64 (4)",
             "floats (4,) or (4, n)",
-            "give one logit per query head, or several",
+            "pass one logit per query head, or several",
         ),
     ),
     (
@@ -360,7 +360,7 @@ REFUSED = [
         (
             "a score must be a number",
             "`key <= query`, which is a condition",
-            "a rule that gives the new logit",
+            "a rule that computes the new logit",
             "pass it as mask=",
         ),
     ),
@@ -378,7 +378,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("changed", "words"), REFUSED, ids=[f"{words[0]}, {words[1]}" for _, words in REFUSED])
 def test_refusals(changed, words):
-    """What is wrong, what was given, what is expected and how to mend it, word for word, and nothing else."""
+    """What is wrong, what was given, what is expected and how to fix it, word for word, and nothing else."""
     with pytest.raises(rg.Refused) as caught:
         Problem.of(**{"q": q, "k": k, "v": v} | changed)
 
@@ -387,7 +387,7 @@ def test_refusals(changed, words):
 
 
 def test_all_reasons_at_once():
-    """A call with five mistakes is told about five."""
+    """A call with five mistakes lists five reasons."""
     with pytest.raises(rg.Refused) as caught:
         Problem.of(
             q, k, v, mask=query, score=key <= query, scale="x", query_start="y", sinks=zeros(3), where="attention"
@@ -415,7 +415,7 @@ def test_tensors_that_cannot_be_read_are_refused():
         Problem.of(*tensors)
 
     assert [(reason.what, reason.given) for reason in caught.value.reasons] == [
-        ("q wants gradients", "q.requires_grad is True"),
+        ("q requires gradients", "q.requires_grad is True"),
         ("k cannot be read", "torch.float8_e4m3fn on cpu"),
         ("v cannot be read", "torch.float32 on meta"),
     ]
@@ -500,7 +500,7 @@ def test_arguments_of_the_calls():
 
 
 def test_gradients_are_not_lost_in_silence():
-    """A table, a sink or a scale that wants a gradient is refused under autograd, because it would get none."""
+    """A table, a sink or a scale that requires gradients is rejected under autograd, because it would get none."""
     torch = pytest.importorskip("torch")
     bias, sinks = torch.zeros(K, requires_grad=True), torch.zeros(H, requires_grad=True)
     scale = torch.tensor(0.5, requires_grad=True)
@@ -509,17 +509,17 @@ def test_gradients_are_not_lost_in_silence():
         Problem.of(q, k, v, **call)
 
     assert [reason.what for reason in caught.value.reasons] == [
-        "scale wants gradients",
-        "sinks wants gradients",
-        "table 'table' wants gradients",
+        "scale requires gradients",
+        "sinks requires gradients",
+        "table 'table' requires gradients",
     ]
     with torch.no_grad():
         assert Problem.of(q, k, v, **call).scale == 0.5
-    with pytest.raises(rg.Refused, match="a number wants gradients"):
+    with pytest.raises(rg.Refused, match="a number requires gradients"):
         Problem.of(q, k, v, score=score * scale)
 
 
 def test_frozen():
-    """A problem is what was asked; it does not change afterwards."""
+    """A problem is immutable."""
     with pytest.raises(AttributeError):
         Problem.of(q, k, v).scale = 2.0

@@ -335,7 +335,7 @@ def test_what_cannot_be_written_is_refused():
     assert reasons(lambda: generate(made, [[1]], tokens=-1, greedy=True, temperature=0.5, seed=1.5)) == [
         "greedy leaves nothing to chance",
         "tokens is negative",
-        "seed is not a whole number",
+        "seed is not an integer",
     ]
 
 

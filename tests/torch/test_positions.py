@@ -522,8 +522,8 @@ REFUSED = {
     "below 0": (lambda: Learned(4, 8).embed(torch.zeros(1, 1, 8), torch.tensor([-1])), "never learned"),
     "nothing": (lambda: Learned(0, 8), "nothing to learn"),
     "no width": (lambda: Sinusoidal(0), "d_model is too small"),
-    "odd buckets": (lambda: Buckets(4, 7), "both directions share the buckets"),
-    "few buckets": (lambda: Buckets(4, 2), "the buckets do not reach"),
+    "odd buckets": (lambda: Buckets(4, 7), "an odd number of buckets cannot be split"),
+    "few buckets": (lambda: Buckets(4, 2), "there are too few buckets"),
     "reach": (lambda: Relative(4, -1), "reach is negative"),
     "no heads": (lambda: ALiBi(0), "the number of heads"),
     "kind": (
@@ -552,7 +552,7 @@ def odd(kind, **more):
 
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
-    """Given, expected, to mend; nothing is guessed."""
+    """Given, expected, fix; nothing is guessed."""
     with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
         call()
     assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)

@@ -1,130 +1,179 @@
-"""The functions people call: attention, with lse, and chosen weights."""
+"""Attention, attention with lse, and selected weights."""
 
 from __future__ import annotations
 
 from typing import Any, SupportsFloat, SupportsIndex
 
 from ..common.call_hooks import watched
+from ..common.types import ArrayLike, ArrayT, Engine, Index
 from ..engines import dispatch
+from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 
 __all__ = ["attention", "attention_weights", "attention_with_lse"]
 
 
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
     *,
-    mask: Any = None,
-    score: Any = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: Any = None,
-    sinks: Any = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
-    engine: str = "auto",
-) -> Any:
-    """Exact attention: each query row's weighted mean of the values it may see.
+    engine: Engine = "auto",
+) -> ArrayT:
+    """Exact attention: for each query row, the weighted mean of the values that it may attend to.
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
 
-    q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E), NumPy arrays or torch tensors, H a multiple of G -> out (…, H, Q,
-    E) in their dtype: float32, float64, float16 or bfloat16 (torch's, or ml_dtypes'). Sums and lse are float32, for
-    float64 float64.
-    mask: an expression, a callable mask(b, h, q, kv), or booleans that broadcast to (B, H, Q, K); true means "may
-    attend".
-    score: an expression, a callable score(s, b, h, q, kv), or floats that are added to the logits.
-    scale: of q·k, by default 1/√D. query_start: the position of the first row on the key axis, by default K - Q.
-    sinks: extra logits in the denominator, (H,) or (H, n). engine: "auto", "jit", "reference" or "sdpa"; for tensors
-    on a graphics card "auto", "sdpa", "flex" or "tiles".
-    dropout: the share of weights that fall out, the others growing by 1 / (1 - dropout); seed alone decides which (0 …
-    2**64 - 1).
+    Memory grows with Q, not with Q·K. A fully masked row gives 0. Tensors that require gradients get them: q, k, v,
+    sinks, and the arrays that the score reads. Second derivatives are not supported.
 
-    Tensors that want gradients get them: q, k, v, sinks, and what the score reads (once: a second derivative is
-    refused).
+    Args:
+        q: (…, H, Q, D) queries, a NumPy array or a torch tensor: float32, float64, float16 or bfloat16 (of torch or
+            ml_dtypes).
+        k: (…, G, K, D) keys in the dtype of `q`; H is a multiple of G (grouped-query attention).
+        v: (…, G, K, E) values in the dtype of `q`.
+        mask: which keys a row may attend to: an expression, a callable mask(b, h, q, kv), or booleans that broadcast to
+            (B, H, Q, K), where true means "may attend". None allows every key.
+        score: changes the logits: an expression, a callable score(s, b, h, q, kv), or floats that broadcast to
+            (B, H, Q, K) and are added. None leaves them unchanged.
+        scale: the factor of q·k, by default 1/√D.
+        query_start: the position of the first row on the key axis, one integer or (B,); by default K - Q, which aligns
+            the last row with the last key.
+        sinks: extra logits in the denominator, (H,) or (H, n). None adds nothing.
+        dropout: the rate in [0, 1) at which weights are dropped; the others are multiplied by 1 / (1 - dropout).
+        seed: an integer in [0, 2**64), required with dropout. The dropout mask is a deterministic function of the seed
+            and the positions.
+        engine: "auto", "jit", "reference" or "sdpa"; for tensors on a GPU "auto", "sdpa", "flex" or "tiles".
 
-    Refused, with all reasons at once: shapes that do not fit, dtypes that are no floats, rules of the wrong kind. A row
-    that may attend nothing gives 0.
+    Returns:
+        (…, H, Q, E) in the type and dtype of `q`. Sums are float32, for float64 inputs float64.
 
-    Source: Vaswani et al. 2017 (the formula); Dao et al. 2022 (computed in tiles, so that memory grows with Q, not
-    Q·K).
+    Raises:
+        Refused: shapes do not fit, a dtype is not supported, a mask or score is not a rule of the right kind, or the
+            engine does not support the call. Every problem is listed.
 
-    >>> import numpy as np, regard as rg
-    >>> q = k = v = np.eye(3, dtype=np.float32)
-    >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
-    [1.0, 0.0, 0.0]
+    Source:
+        Vaswani et al. 2017 (the equation); Dao et al. 2022 (computation in tiles).
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = v = np.eye(3, dtype=np.float32)
+        >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
+        [1.0, 0.0, 0.0]
     """
-    asked = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    return _call(q, k, v, asked, engine)[0]
+    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    return _call(q, k, v, arguments, engine)[0]
 
 
 def attention_with_lse(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
     *,
-    mask: Any = None,
-    score: Any = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: Any = None,
-    sinks: Any = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
-    engine: str = "auto",
-) -> tuple[Any, Any]:
-    """Attention and, per row, the logarithm of its denominator.
+    engine: Engine = "auto",
+) -> tuple[ArrayT, ArrayT]:
+    """Attention, and the log-sum-exp of each row.
 
-    lse = ln(Σ exp(score) over the allowed keys + Σ exp(sinks)); −inf for a row that may attend nothing and has no sink.
+    lse = ln(Σ exp(score) over the allowed keys + Σ exp(sinks)), and the weights are exp(score - lse).
 
-    Arguments as for `attention` -> (out (…, H, Q, E), lse (…, H, Q)). lse is in nats; weights are exp(score - lse).
+    Args:
+        q: (…, H, Q, D) queries, as for `attention`.
+        k: (…, G, K, D) keys.
+        v: (…, G, K, E) values.
+        mask: which keys a row may attend to, as for `attention`.
+        score: changes the logits, as for `attention`.
+        scale: the factor of q·k, by default 1/√D.
+        query_start: the position of the first row on the key axis, by default K - Q.
+        sinks: extra logits in the denominator, (H,) or (H, n).
+        dropout: the rate at which weights are dropped; lse does not depend on it.
+        seed: an integer in [0, 2**64), required with dropout.
+        engine: as for `attention`.
 
-    >>> import numpy as np, regard as rg
-    >>> out, lse = rg.attention_with_lse(*np.zeros((3, 4, 8), np.float32))
-    >>> bool(np.allclose(lse, np.log(4)))
-    True
+    Returns:
+        out (…, H, Q, E) in the dtype of `q`, and lse (…, H, Q) in nats: float32, for float64 inputs float64. The lse of
+        a fully masked row without sinks is −inf.
+
+    Raises:
+        Refused: as for `attention`.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> out, lse = rg.attention_with_lse(*np.zeros((3, 4, 8), np.float32))
+        >>> bool(np.allclose(lse, np.log(4)))
+        True
     """
-    asked = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    return _call(q, k, v, asked, engine, lse=True)
+    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    return _call(q, k, v, arguments, engine, lse=True)
 
 
 def attention_weights(
-    q: Any,
-    k: Any,
+    q: ArrayT,
+    k: ArrayT,
     *,
-    mask: Any = None,
-    score: Any = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: Any = None,
-    sinks: Any = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
-    rows: Any = None,
-    keys: Any = None,
-) -> Any:
-    """The exact weights of a chosen rectangle of the attention matrix, without the rest.
+    rows: Index | None = None,
+    keys: Index | None = None,
+) -> ArrayT:
+    """The exact attention weights of selected rows and keys, without the rest of the matrix.
 
-    weights[i, j] = exp(score(i, j) - lse(i)); each row of the whole matrix sums to 1 (less with sinks; 0 if it may see
-    nothing; on average 1 with dropout).
+    weights[i, j] = exp(score(i, j) - lse(i)). A row of the full matrix sums to 1; with sinks to less than 1, with
+    dropout to 1 on average, and to 0 if it is fully masked. Memory grows with the selected rows and keys.
 
-    q (…, H, Q, D) · k (…, G, K, D) -> (…, H, rows, keys) in q's dtype. rows, keys: anything that indexes an axis
-    (slice, list, boolean array; an integer drops its axis); None is all. Memory grows with the chosen rows and keys.
+    Args:
+        q: (…, H, Q, D) queries, as for `attention`.
+        k: (…, G, K, D) keys.
+        mask: which keys a row may attend to, as for `attention`.
+        score: changes the logits, as for `attention`.
+        scale: the factor of q·k, by default 1/√D.
+        query_start: the position of the first row on the key axis, by default K - Q.
+        sinks: extra logits in the denominator, (H,) or (H, n).
+        dropout: the rate at which weights are dropped.
+        seed: an integer in [0, 2**64), required with dropout.
+        rows: any index of one axis: a slice, a list, booleans, or an integer, which drops the axis. None is all rows.
+        keys: the same for the keys.
 
-    >>> import numpy as np, regard as rg
-    >>> q = k = np.zeros((100_000, 8), np.float32)
-    >>> round(float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0)), 6)
-    0.1
+    Returns:
+        (…, H, rows, keys) in the type and dtype of `q`.
+
+    Raises:
+        Refused: as for `attention`, or rows or keys outside the matrix.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = np.zeros((100_000, 8), np.float32)
+        >>> round(float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0)), 6)
+        0.1
     """
     return dispatch.weights(q, k, Arguments(mask, score, scale, query_start, sinks, dropout, seed), rows, keys)
 
 
 @watched("regard.attention")
-def _call(q, k, v, asked: Arguments, engine, *, lse=False) -> tuple[Any, ...]:
-    return dispatch.attend(q, k, v, asked, engine, lse=lse, differentiate=_differentiate)
+def _call(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:
+    return dispatch.attend(q, k, v, arguments, engine, lse=lse, differentiate=_differentiate)
 
 
 def _differentiate(*call) -> tuple[Any, Any]:
-    """The call as an operator of torch, which then knows its gradients."""
+    """The call as an operator of torch, which registers it with autograd."""
     from . import torch_operator
 
     return torch_operator.attend(*call)

@@ -1,4 +1,4 @@
-"""Gradients for whoever works with arrays: the backward pass of one call, in the shapes and dtypes of its arguments."""
+"""Gradients for callers that use arrays: the backward pass of one call, in the shapes and dtypes of its arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 
 from ..common.arrays import as_tensor, is_tensor, read_array
 from ..common.errors import Reason, Refused
+from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch as engines
+from ..language.callables import Mask, Score
 from ..language.expr import Table, tables_of
 from ..language.problem import Gradients, Problem
 
@@ -16,47 +18,71 @@ __all__ = ["attention_backward", "fitted", "learned"]
 
 
 def attention_backward(
-    dout: Any,
-    q: Any,
-    k: Any,
-    v: Any,
+    dout: ArrayT,
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
     *,
-    out: Any = None,
-    lse: Any = None,
-    dlse: Any = None,
-    mask: Any = None,
-    score: Any = None,
+    out: ArrayT | None = None,
+    lse: ArrayT | None = None,
+    dlse: ArrayT | None = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: Any = None,
-    sinks: Any = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
-    engine: str = "auto",
-) -> Gradients:
-    """The gradients of attention, without the matrix: exact, in a fixed order of sums, in memory that grows with the
-    rows.
+    engine: Engine = "auto",
+) -> Gradients[ArrayT]:
+    """The gradients of attention, without the matrix.
 
     dS = P ∘ (dP - δ + dlse), dP = dout vᵀ, δ = Σ dout · out;   dq = scale · dS k,  dk = scale · dSᵀ q,  dv = Pᵀ dout
 
-    dout (…, H, Q, E): the gradient of `attention`'s output; dlse (…, H, Q): that of lse, or None for 0. out and lse:
-    what `attention_with_lse` gave for the same arguments; without them the forward pass is computed once more. All else
-    as for `attention` -> (q, k, v, tables, sinks), each in the shape and dtype of what was given. tables: for every
-    array of floats that the score reads, by `rg.table(array)`; an array that is read twice gets the sum. Constants of
-    regard's own, such as `alibi(8)` reads, have no entry. A masked pair passes nothing on, not even NaN; a row that may
-    attend nothing gets zeros.
+    The result is exact and deterministic, and memory grows with the rows. A masked pair contributes nothing, not even
+    NaN; a fully masked row gets zeros. With torch tensors that require gradients, call `attention` and `backward()`
+    instead.
 
-    Refused: out without lse or lse without out, shapes and dtypes other than those of the forward pass, engine="sdpa".
+    Args:
+        dout: (…, H, Q, E) the gradient of the output of `attention`.
+        q: (…, H, Q, D) queries, as for `attention`.
+        k: (…, G, K, D) keys.
+        v: (…, G, K, E) values.
+        out: (…, H, Q, E) the output of `attention_with_lse` with the same arguments. None computes the forward pass
+            again.
+        lse: (…, H, Q) the lse of the same call, together with `out`.
+        dlse: (…, H, Q) the gradient of lse; None is 0.
+        mask: which keys a row may attend to, as for `attention`.
+        score: changes the logits, as for `attention`.
+        scale: the factor of q·k, by default 1/√D.
+        query_start: the position of the first row on the key axis, by default K - Q.
+        sinks: extra logits in the denominator, (H,) or (H, n).
+        dropout: the rate of the forward pass.
+        seed: the seed of the forward pass.
+        engine: "auto", "jit" or "reference".
 
-    Source: Dao et al. 2022 (recomputed in tiles); Baydin et al. 2018 (derivatives of the score by reverse mode).
+    Returns:
+        A named tuple (q, k, v, tables, sinks); each gradient has the shape and dtype of its argument. `tables` maps
+        `rg.table(array)` to the gradient of every float array that the score reads; constants that regard creates, such
+        as the slopes of `alibi(8)`, have no entry. `sinks` is None without sinks.
 
-    >>> import numpy as np, regard as rg
-    >>> q = k = v = np.eye(3, dtype=np.float32)
-    >>> slope = np.ones(1, np.float32)
-    >>> found = attention_backward(np.ones((3, 3), np.float32), q, k, v, mask=rg.causal(), score=rg.alibi(slope))
-    >>> found.v.sum(), found.tables[rg.table(slope)].shape
-    (np.float32(9.0), (1,))
+    Raises:
+        Refused: as for `attention`; also only one of out and lse, arrays that do not fit the forward pass, or
+            engine="sdpa".
+
+    Source:
+        Dao et al. 2022 (recomputation in tiles); Baydin et al. 2018 (reverse-mode derivatives of the score).
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = v = np.eye(3, dtype=np.float32)
+        >>> slope = np.ones(1, np.float32)
+        >>> dout = np.ones((3, 3), np.float32)
+        >>> gradients = rg.attention_backward(dout, q, k, v, mask=rg.causal(), score=rg.alibi(slope))
+        >>> gradients.v.sum(), gradients.tables[rg.table(slope)].shape
+        (np.float32(9.0), (1,))
     """
-    problem = Problem.of(
+    problem: Problem = Problem.of(
         q,
         k,
         v,
@@ -69,15 +95,15 @@ def attention_backward(
         seed=seed,
         where="attention_backward",
     )
-    B, H, Q, E = *problem.q.shape[:3], problem.v.shape[3]
+    B, H, Q, E = (problem.dims[name] for name in "BHQE")
     reasons: list[Reason] = []
     if (out is None) != (lse is None):
         reasons.append(
             Reason(
-                "half of a forward pass",
+                "only one of out and lse",
                 given="out alone" if lse is None else "lse alone",
                 expected="both out and lse, or neither",
-                fix="take both from attention_with_lse, or leave both out",
+                fix="pass both results of attention_with_lse, or omit both",
             )
         )
     dout_, out_ = (
@@ -102,8 +128,8 @@ def attention_backward(
     dsinks = (
         None if found.sinks is None else found.sinks.astype(problem.dtype).reshape(read_array(sinks, "sinks").shape)
     )
-    mine = Gradients(dq, dk, dv, fit, dsinks)
-    return _tensors(mine) if is_tensor(q) else mine
+    gradients: Gradients = Gradients(dq, dk, dv, fit, dsinks)
+    return _tensors(gradients) if is_tensor(q) else gradients
 
 
 def _tensors(found: Gradients) -> Gradients:
@@ -121,7 +147,7 @@ def learned(problem: Problem) -> list[Table]:
 
 
 def fitted(gradient: np.ndarray, given: np.ndarray, problem: Problem) -> np.ndarray:
-    """A gradient (B, heads, rows, depth) as the caller gave the array: what he broadcast over the batch is summed."""
+    """A gradient (B, heads, rows, depth) in the shape of the argument; axes that the caller broadcast are summed."""
     shape, inner = given.shape, gradient.shape[1:]
     whole = gradient.reshape(*problem.lead[:-1], *inner)
     lead = (
@@ -137,7 +163,7 @@ def fitted(gradient: np.ndarray, given: np.ndarray, problem: Problem) -> np.ndar
 
 
 def _result(name: str, value, shape, four, dtype, reasons: list[Reason]) -> np.ndarray | None:
-    """What belongs to a result of the forward pass, as (B, H, Q …); None where nothing was given."""
+    """An array that has the shape of a result of the forward pass, as (B, H, Q …); None if it was not passed."""
     if value is None:
         if name == "dout":
             reasons.append(
@@ -160,7 +186,7 @@ def _result(name: str, value, shape, four, dtype, reasons: list[Reason]) -> np.n
                 f"{name} does not fit the result",
                 given=f"{array.dtype} {list(array.shape)}",
                 expected=f"{dtype} {list(shape)}",
-                fix="pass what belongs to the result of the same arguments, in its dtype",
+                fix="pass the array for the result of the same arguments, in its dtype",
             )
         )
         return None

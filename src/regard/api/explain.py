@@ -1,13 +1,15 @@
-"""Explain a call before it is made: what is asked, who will compute it and why, which tiles, how much work."""
+"""Explains a call without computing it: its arguments, the engine and the reasons, the tiles, the work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
+from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch
 from ..engines.cost import Cost, cost
 from ..engines.plan import Plan, plan
+from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 from ..language.problem import Problem
 
@@ -16,8 +18,23 @@ __all__ = ["Explanation", "explain"]
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What `explain` found; print it, or read its parts. why: the reasons for the engine; whole: it visits all pairs,
-    not the plan; target: the instructions that the compiled engine uses, None for the other engines.
+    """The result of `explain`: print it, or read its fields.
+
+    Args:
+        problem: the checked call, with its arrays and rules.
+        plan: which tiles are empty, full or mixed.
+        cost: the number of allowed and visited pairs, FLOPs and bytes.
+        engine: the name of the engine that would run.
+        why: the reasons for the engine.
+        whole: whether the engine visits all pairs instead of the plan.
+        target: the CPU instructions that the compiled engine uses; None for the other engines.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = v = np.zeros((8, 4), np.float32)
+        >>> explanation = rg.explain(q, k, v, mask=rg.causal(), engine="reference")
+        >>> explanation.engine, explanation.cost.allowed, explanation.target
+        ('reference', 36, None)
     """
 
     problem: Problem
@@ -29,9 +46,9 @@ class Explanation:
     target: str | None
 
     def __str__(self):
-        asked = self.problem
-        B, H, G, Q, K, D, E = (asked.dims[name] for name in "BHGQKDE")
-        starts = sorted(set(asked.query_start.tolist()))
+        call = self.problem
+        B, H, G, Q, K, D, E = (call.dims[name] for name in "BHGQKDE")
+        starts = sorted(set(call.query_start.tolist()))
         place = (
             f"{starts[0]:,}"
             if len(starts) == 1
@@ -41,29 +58,29 @@ class Explanation:
         )
         dropped = (
             ""
-            if asked.dropout is None
-            else f"; then {asked.dropout.rate:g} of the weights fall out (seed {asked.dropout.seed})"
+            if call.dropout is None
+            else f"; then {call.dropout.rate:g} of the weights are dropped (seed {call.dropout.seed})"
         )
-        sinks = "" if asked.sinks is None else f", {asked.sinks.shape[1]} in the denominator besides (sinks)"
+        sinks = "" if call.sinks is None else f", plus {call.sinks.shape[1]} in the denominator (sinks)"
         whole = " (it visits the whole matrix; the plan is what the compiled engine would visit)" if self.whole else ""
         return "\n".join(
             [
-                f"asked   q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {asked.dtype}; "
+                f"call    q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {call.dtype}; "
                 f"row 0 at position {place}",
-                f"mask    {'everything' if asked.mask is None else asked.mask}",
+                f"mask    {'everything' if call.mask is None else call.mask}",
                 (
-                    f"score   {'score' if asked.score is None else asked.score}, where score = {asked.scale:.6g} "
+                    f"score   {'score' if call.score is None else call.score}, where score = {call.scale:.6g} "
                     f"· q·k{sinks}{dropped}"
                 ),
                 f"engine  {self.engine}: {'; '.join(self.why)}{whole}",
                 *([] if self.target is None else [f"target  {self.target}"]),
                 str(self.plan),
                 str(self.cost),
-                *self._picture(),
+                *self._drawing(),
             ]
         )
 
-    def _picture(self) -> list[str]:
+    def _drawing(self) -> list[str]:
         drawn = self.plan.picture()
         if not drawn:
             return []
@@ -72,28 +89,47 @@ class Explanation:
 
 
 def explain(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
     *,
-    mask: Any = None,
-    score: Any = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: Any = None,
-    sinks: Any = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
-    engine: str = "auto",
+    engine: Engine = "auto",
 ) -> Explanation:
-    """What `attention` with the same arguments would do: its plan, its engine and why, tiles, FLOPs and bytes; nothing
-    is computed.
+    """What `attention` would do with the same arguments: engine and reasons, tiles, FLOPs and bytes.
 
-    Arguments and refusals as for `attention`; q (…, H, Q, D) · k (…, G, K, D) · v (…, G, K, E).
+    Attention itself is not computed.
 
-    >>> import numpy as np, regard as rg
-    >>> q = k = v = np.zeros((1000, 64), np.float32)
-    >>> explain(q, k, v, mask=rg.causal()).cost.allowed
-    500500
+    Args:
+        q: (…, H, Q, D) queries, as for `attention`.
+        k: (…, G, K, D) keys.
+        v: (…, G, K, E) values.
+        mask: which keys a row may attend to, as for `attention`.
+        score: changes the logits, as for `attention`.
+        scale: the factor of q·k, by default 1/√D.
+        query_start: the position of the first row on the key axis, by default K - Q.
+        sinks: extra logits in the denominator, (H,) or (H, n).
+        dropout: the rate at which weights are dropped.
+        seed: an integer in [0, 2**64), required with dropout.
+        engine: as for `attention`.
+
+    Returns:
+        An `Explanation`, which prints as text.
+
+    Raises:
+        Refused: as for `attention`.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = v = np.zeros((1000, 64), np.float32)
+        >>> rg.explain(q, k, v, mask=rg.causal()).cost.allowed
+        500500
     """
     call = dispatch.explained(q, k, v, Arguments(mask, score, scale, query_start, sinks, dropout, seed), engine)
     found = plan(call.problem, *call.tile)

@@ -1,4 +1,4 @@
-"""Merging: attention over a set of keys, from attention over its parts."""
+"""Combines attention over parts of the keys into attention over all keys."""
 
 from __future__ import annotations
 
@@ -9,49 +9,58 @@ import numpy as np
 
 from ..common.arrays import is_tensor
 from ..common.errors import Reason, Refused
+from ..common.types import ArrayT
 
 __all__ = ["merge"]
 
 
-def merge(parts: Iterable[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Attention over all keys, from (out, lse) of disjoint sets of keys.
+def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]:
+    """Attention over all keys, from the results for disjoint sets of keys.
 
     lse = ln Σ exp(lseᵢ),  out = Σ exp(lseᵢ - lse) · outᵢ
 
-    parts: pairs of out (…, H, Q, E) and lse (…, H, Q) in nats, as `attention_with_lse` gives them -> one such pair, in
-    the dtypes of the parts. The sums are kept in float64. A part that saw no key (lse −∞) changes nothing, whatever
-    stands in its out; a NaN or infinity that was attended shows. The order of the parts, and merging some of them
-    first, changes the rounding only. NumPy arrays or torch tensors; gradients of tensors flow through.
+    Sums are float64. The order of the parts, and merging some of them first, changes the rounding only. A part without
+    allowed keys (lse −∞) has no effect, whatever its out contains; a NaN or infinity that was attended to propagates.
+    Tensors that require gradients get them. Pass sinks to one part only: every lse includes the sinks of its call, so
+    merging would count them again.
 
-    Give sinks to one part only: each part's lse holds the sinks that it was given, and merging would count them again.
+    Args:
+        parts: pairs of out (…, H, Q, E) and lse (…, H, Q) in nats, as `attention_with_lse` returns them; all NumPy
+            arrays or all torch tensors.
 
-    Refused, with all reasons at once: no parts, parts that differ in shape, dtype or kind of array.
+    Returns:
+        out (…, H, Q, E) and lse (…, H, Q) in the types and dtypes of the parts.
 
-    Source: Milakov and Gimelshein 2018 (the softmax of parts); Dao et al. 2023 (parts of the keys side by side in
-    decoding).
+    Raises:
+        Refused: `parts` is empty, or its pairs differ in shape, dtype or kind of array. Every problem is listed.
 
-    >>> import numpy as np, regard as rg
-    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 64, 16))
-    >>> first, rest = (rg.attention_with_lse(q, k[:, part], v[:, part]) for part in (slice(0, 40), slice(40, 64)))
-    >>> out, lse = rg.merge([first, rest])
-    >>> bool(np.allclose(out, rg.attention(q, k, v)))
-    True
+    Source:
+        Milakov and Gimelshein 2018 (softmax of parts); Dao et al. 2023 (decoding over parts of the keys).
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 64, 16))
+        >>> first = rg.attention_with_lse(q, k[:, :40], v[:, :40])
+        >>> rest = rg.attention_with_lse(q, k[:, 40:], v[:, 40:])
+        >>> out, lse = rg.merge([first, rest])
+        >>> bool(np.allclose(out, rg.attention(q, k, v)))
+        True
     """
-    parts = list(parts)
-    _check(parts)
-    out, lse = parts[0]
+    pairs: list[Any] = list(parts)
+    _check(pairs)
+    out, lse = pairs[0]
     if is_tensor(out):
         import torch
 
-        found = _merged(torch, [tuple(array.to(torch.float64) for array in part) for part in parts])
+        found = _merged(torch, [tuple(array.to(torch.float64) for array in pair) for pair in pairs])
         return found[0].to(out.dtype), found[1].to(lse.dtype)
     with np.errstate(all="ignore"):
-        found = _merged(np, [tuple(np.asarray(array).astype(np.float64) for array in part) for part in parts])
+        found = _merged(np, [tuple(np.asarray(array).astype(np.float64) for array in pair) for pair in pairs])
         return found[0].astype(np.asarray(out).dtype), found[1].astype(np.asarray(lse).dtype)
 
 
 def _merged(library, parts) -> tuple[Any, Any]:
-    """The merge in float64, with the names that NumPy and torch share."""
+    """The merge in float64, with functions that NumPy and torch both have."""
     top = parts[0][1]
     for _, lse in parts[1:]:
         top = library.maximum(top, lse)
@@ -60,27 +69,27 @@ def _merged(library, parts) -> tuple[Any, Any]:
     total = weighted = 0.0
     for out, lse in parts:
         empty = lse == -np.inf
-        # Replaced before the exponential too: a gradient passes through both branches of a where.
+        # Replaced before the exponential too: gradients are computed for both branches of a where.
         share = library.where(empty, 0.0, library.exp(library.where(empty, 0.0, lse) - library.where(empty, 0.0, top)))
-        seen = library.where(empty[..., None], 0.0, out)
-        # An infinity with a share that rounds to 0 was attended all the same.
-        weighted = weighted + library.where(library.isfinite(seen), share[..., None] * seen, seen)
+        values = library.where(empty[..., None], 0.0, out)
+        # An infinity whose share rounds to 0 was attended to, and must propagate.
+        weighted = weighted + library.where(library.isfinite(values), share[..., None] * values, values)
         total = total + share
     total = library.where(nothing, 1.0, total)
     return weighted / total[..., None], library.where(nothing, -np.inf, top + library.log(total))
 
 
 def _check(parts: list) -> None:
-    """Every reason why the parts cannot be merged."""
+    """Raises `Refused` with every reason why the parts cannot be merged."""
     if not parts:
         raise Refused(
             "merge",
             [
                 Reason(
-                    "there are no parts",
+                    "parts is empty",
                     given="an empty list",
                     expected="one or more pairs (out, lse)",
-                    fix="merge what attention_with_lse gave",
+                    fix="pass results of attention_with_lse",
                 )
             ],
         )
@@ -94,7 +103,7 @@ def _check(parts: list) -> None:
                     f"part {number} is not a pair of arrays",
                     given=type(part).__name__,
                     expected="(out, lse)",
-                    fix="merge what attention_with_lse gave",
+                    fix="pass results of attention_with_lse",
                 )
             )
             continue
@@ -103,10 +112,10 @@ def _check(parts: list) -> None:
         if any("float" not in str(array.dtype) for array in part):
             reasons.append(
                 Reason(
-                    f"part {number} is not made of floats",
+                    f"part {number} is not floating-point",
                     given=f"out {out.dtype}, lse {lse.dtype}",
                     expected="floats",
-                    fix="merge what attention_with_lse gave",
+                    fix="pass results of attention_with_lse",
                 )
             )
         if tuple(out.shape[:-1]) != tuple(lse.shape) or not out.shape:
@@ -115,7 +124,7 @@ def _check(parts: list) -> None:
                     f"part {number}: lse does not fit out",
                     given=f"out {tuple(out.shape)}, lse {tuple(lse.shape)}",
                     expected=f"lse {tuple(out.shape[:-1])}: one number per row",
-                    fix="pass both as they came",
+                    fix="pass both results unchanged",
                 )
             )
     shapes = {tuple(part[0].shape) for part in parts} if not reasons else set()
@@ -125,7 +134,7 @@ def _check(parts: list) -> None:
                 "the parts differ in shape",
                 given=", ".join(map(str, sorted(shapes))),
                 expected="the same rows of the same heads",
-                fix="repeat what is shared: np.broadcast_to(out, …)",
+                fix="broadcast the shared parts: np.broadcast_to(out, …)",
             )
         )
     if len(kinds) > 1:

@@ -1,12 +1,14 @@
-"""Statistics of the weights without the matrix: what is asked, by which engine, and the answer."""
+"""Statistics of the attention weights, without the matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, SupportsFloat
+from collections.abc import Iterable, Iterator
+from typing import Any, SupportsFloat, SupportsIndex
 
 from ..common.errors import did_you_mean
+from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch
+from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 from ..language.measures import Measure
 
@@ -14,7 +16,19 @@ __all__ = ["Statistics", "attention_stats"]
 
 
 class Statistics:
-    """The answers by name: `found.entropy`, `found["entropy"]`, or by the measure itself: `found[first]`."""
+    """The results of `attention_stats`, by name (`stats.entropy`, `stats["entropy"]`) or by measure (`stats[first]`).
+
+    Args:
+        answers: the result of every requested measure, by name: an array, or a named tuple of arrays.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> stats = rg.attention_stats(*np.zeros((2, 3, 4), np.float32), of=["lse", rg.mass(rg.key == 0, "first")])
+        >>> stats
+        Statistics(lse: [3], first: [3])
+        >>> list(stats), stats["first"].sum()
+        (['lse', 'first'], np.float32(1.0))
+    """
 
     def __init__(self, answers: dict[str, Any]):
         self._answers = answers
@@ -44,7 +58,7 @@ class Statistics:
 
 
 def _unknown(name: str, answers: dict[str, Any]) -> str:
-    return f"{name!r} was not asked: {did_you_mean(name, answers)}"
+    return f"{name!r} was not requested: {did_you_mean(name, answers)}"
 
 
 def _shown(answer) -> str:
@@ -55,56 +69,67 @@ def _shown(answer) -> str:
 
 
 def attention_stats(
-    q: Any,
-    k: Any,
+    q: ArrayT,
+    k: ArrayT,
     *,
-    of: Any,
-    mask: Any = None,
-    score: Any = None,
+    of: str | Measure | Iterable[str | Measure],
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: Any = None,
-    sinks: Any = None,
-    engine: str = "auto",
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
+    engine: Engine = "auto",
 ) -> Statistics:
     """Exact statistics of the attention weights, in memory that grows with the rows and not with the matrix.
 
-    P = softmax(score(scale · q kᵀ) where mask), and what `of` asks about it.
-
-    q (…, H, Q, D) · k (…, G, K, D), NumPy arrays or torch tensors; mask, score, scale, query_start and sinks as for
-    `attention`.
-    of: one measure or several:
+    P = softmax(score(scale · q kᵀ) where mask). The measures of P that `of` accepts, and their results:
 
     ================== ===================================================== ===================================
-    "lse"              ln Σ exp(score), as `attention_with_lse` gives it     (…, H, Q), nats
+    "lse"              ln Σ exp(score), as in `attention_with_lse`           (…, H, Q), nats
     "entropy"          −Σ p ln p                                             (…, H, Q), nats
     "maximum"          the largest weight and its key, the first if several  weight, key (…, H, Q)
     "distance"         mean and variance of query − key under the weights    mean, variance (…, H, Q), positions
-    "range"            smallest and largest score that the row attends       minimum, maximum (…, H, Q)
-    "counts"           attended keys; those with a NaN, with a +inf score    attended, nan, inf (…, H, Q) int64
+    "range"            smallest and largest score of the allowed keys        minimum, maximum (…, H, Q)
+    "counts"           allowed keys; those with a NaN, with a +inf score     attended, nan, inf (…, H, Q) int64
     "received"         attention that each key receives, Σ p over the rows   (…, H, K)
     mass(keys)         weight on a set of keys, Σ p over it                  (…, H, Q)
     top(n)             the n largest weights and their keys                  weight, key (…, H, Q, n)
     pooled(rows, cols) mean and maximum of P in each cell of a map           mean, maximum (…, H, rows, cols)
     ================== ===================================================== ===================================
 
-    Sinks count in the denominator, so the weights of a row sum to less than 1, and so do masses. The entropy is −Σ p ln
-    p of these weights, over the keys; distances are what they would be without sinks. A row that attends nothing has
-    lse −inf, key −1, range (inf, −inf) and otherwise 0. A row that attends a NaN or +inf is NaN except in range and
-    counts, with key −1.
+    Sinks count in the denominator, so with sinks weights and masses of a row sum to less than 1, and the entropy is
+    −Σ p ln p of these weights; the distance does not depend on sinks. A fully masked row has lse −inf, key −1, range
+    (inf, −inf) and otherwise 0. A row that attends to a NaN or +inf score is NaN with key −1, except in range and
+    counts. `received` and each `pooled` map read q and k a second time; all other measures share one pass.
 
-    `received` and `pooled` read q and k a second time; everything else takes one pass together. Several maps take a
-    pass each. Refused, with all reasons at once: measures that are not known, maps finer than the matrix, and what
-    `attention` refuses.
+    Args:
+        q: (…, H, Q, D) queries, as for `attention`.
+        k: (…, G, K, D) keys.
+        of: one or more measures: names, or results of `mass`, `top` and `pooled`.
+        mask: which keys a row may attend to, as for `attention`.
+        score: changes the logits, as for `attention`.
+        scale: the factor of q·k, by default 1/√D.
+        query_start: the position of the first row on the key axis, by default K - Q.
+        sinks: extra logits in the denominator, (H,) or (H, n).
+        engine: as for `attention`.
 
-    Source: Clark et al. 2019 (entropy, distance and mass of heads); the streaming sums are those of Dao et al. 2022
-    with more terms.
+    Returns:
+        The results by the names of the measures, in the type of `q`. Floats are float32, for float64 inputs float64;
+        keys are int64.
 
-    >>> import numpy as np, regard as rg
-    >>> q = k = np.zeros((2, 100, 8), np.float32)  # equal scores: every row looks at all it may see, evenly
-    >>> first = rg.mass(rg.key < 4, name="first")
-    >>> found = rg.attention_stats(q, k, of=["entropy", "distance", first], mask=rg.causal())
-    >>> found.entropy[0, 99].round(4), found.distance.mean[0, 99].round(4), found[first][0, 99].round(4)
-    (np.float32(4.6052), np.float32(49.5), np.float32(0.04))
+    Raises:
+        Refused: as for `attention`; also unknown measures, measures of the same name, or a map finer than the matrix.
+
+    Source:
+        Clark et al. 2019 (entropy, distance and mass of heads); Dao et al. 2022 (streaming sums).
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = np.zeros((2, 100, 8), np.float32)  # equal scores: uniform weights over the allowed keys
+        >>> first = rg.mass(rg.key < 4, name="first")
+        >>> stats = rg.attention_stats(q, k, of=["entropy", "distance", first], mask=rg.causal())
+        >>> stats.entropy[0, 99].round(4), stats.distance.mean[0, 99].round(4), stats[first][0, 99].round(4)
+        (np.float32(4.6052), np.float32(49.5), np.float32(0.04))
     """
-    asked = Arguments(mask, score, scale, query_start, sinks)
-    return Statistics(dispatch.statistics(q, k, of, asked, engine))
+    arguments = Arguments(mask, score, scale, query_start, sinks)
+    return Statistics(dispatch.statistics(q, k, of, arguments, engine))

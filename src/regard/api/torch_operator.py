@@ -1,8 +1,7 @@
-"""Attention as an operator of torch: forward and backward with their shapes, for autograd, torch.func and
-torch.compile.
+"""Attention as an operator of torch, for autograd, torch.func and torch.compile.
 
-The operators are `torch.ops.regard.attention` and `torch.ops.regard.attention_backward`. A rule travels as its digest;
-the tensors that it reads travel beside it, so that torch sees them.
+The operators are `torch.ops.regard.attention` and `torch.ops.regard.attention_backward`. A rule is passed as its
+digest, and the tensors that it reads are passed as operands, so that torch tracks them.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums)")
 _library.define(
     f"attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, bool[] needs, {_ARGUMENTS}) -> Tensor[]"
 )
-_held: dict[str, Expr] = {}  # rules that are part of a compiled graph, which knows them by name only
+_held: dict[str, Expr] = {}  # the rules of compiled graphs, which refer to them by digest only
 
 
 class Operands(NamedTuple):
@@ -67,7 +66,7 @@ class Operands(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """What a backward pass is given of the forward pass: its results, and the gradients of them, or None for 0."""
+    """The results of the forward pass, as the backward pass needs them, and their gradients, or None for 0."""
 
     dout: Any
     dsums: Any
@@ -76,15 +75,15 @@ class Forward(NamedTuple):
 
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out (…, H, Q, E), lse (…, H, Q)) of which gradients lead back to the tensors that want them."""
+    """(out (…, H, Q, E), lse (…, H, Q)), differentiable with respect to the tensors that require gradients."""
     rules = [() if rule is None else rule.sources for rule in (problem.mask, problem.score)]
     given = [each if is_tensor(each) else None for each in (q, k, v, sinks)]
-    out, sums = _Here.apply(problem, engine, len(rules[0]), *given, *rules[0], *rules[1])
+    out, sums = _Eager.apply(problem, engine, len(rules[0]), *given, *rules[0], *rules[1])
     return out, sums[0]
 
 
 def named(rule: Any, tables: list[torch.Tensor]) -> str:
-    """What a rule is called in a call of the operator; the tensors that it reads are added to the list."""
+    """The operand that represents a rule; the tensors that it reads are appended to the list."""
     if rule is None:
         return ""
     if isinstance(rule, torch.Tensor):
@@ -95,23 +94,23 @@ def named(rule: Any, tables: list[torch.Tensor]) -> str:
 
 
 def seed_tensor(seed: int) -> torch.Tensor:
-    """A seed of 64 bits as a tensor, so that another seed is no other program."""
+    """A seed of 64 bits as a tensor, so that a different seed does not recompile the program."""
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed)
 
 
 def run(call: Operands):
-    """(out, sums) of the operator inside a transform of torch.func, which then sees it as one step."""
+    """(out, sums) of the operator inside a transform of torch.func, as one operation."""
     return _Attention.apply(*call[5:], *call.tensors)
 
 
-class _Here(torch.autograd.Function):
-    """One call where nothing looks on: the checked problem goes straight to its engine."""
+class _Eager(torch.autograd.Function):
+    """An eager call outside torch.compile and functorch: the checked problem goes directly to its engine."""
 
     @staticmethod
     def forward(ctx, problem: Problem, engine: str, masking: int, *tensors):
-        found = _kept(problem, engine)
+        found = _forward_of(problem, engine)
         ctx.call = problem, engine, masking
-        ctx.save_for_backward(*tensors, *found)  # torch then sees whether one of them was changed in between
+        ctx.save_for_backward(*tensors, *found)  # torch then detects changes in place before the backward pass
         ctx.set_materialize_grads(False)
         return found
 
@@ -121,7 +120,7 @@ class _Here(torch.autograd.Function):
         (problem, engine, masking), needs = ctx.call, ctx.needs_input_grad[3:]
 
         def work(dout, dsums, out, sums, *tensors):
-            return _pulled(problem, engine, masking, needs, Forward(dout, dsums, out, sums), tensors)
+            return _gradients(problem, engine, masking, needs, Forward(dout, dsums, out, sums), tensors)
 
         given = dout, dsums, out, sums, *tensors
         found = iter(_once(work, *given) if torch.is_grad_enabled() else work(*given))
@@ -129,7 +128,7 @@ class _Here(torch.autograd.Function):
 
 
 class _Attention(torch.autograd.Function):
-    """The operator as torch's compiler and transforms see it: its last seven operands, then the tensors."""
+    """The operator for torch's compiler and transforms: its last seven operands, then the tensors."""
 
     @staticmethod
     def forward(*flat):
@@ -139,7 +138,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         start, seed, *ctx.rest = inputs[:7]
-        # The rules then stay until the backward pass.
+        # References, so that the rules live until the backward pass.
         ctx.rules = [known(name) for name in ctx.rest[:2] if name not in ("", ARRAY)]
         ctx.save_for_backward(start, seed, *inputs[7:], *output)
         ctx.set_materialize_grads(False)
@@ -159,7 +158,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """The way back, which itself has none: work(…) gives the gradients of the tensors that need them."""
+    """The backward pass, which is not differentiable: work(…) returns the gradients of the tensors that need them."""
 
     @staticmethod
     def forward(work, *tensors):
@@ -173,7 +172,7 @@ class _Once(torch.autograd.Function):
     def backward(ctx, *_):
         raise refuse(
             "attention",
-            "a second derivative",
+            "second derivatives are not supported",
             given="the gradient of a gradient of attention",
             expected="first derivatives",
             fix="differentiate once (create_graph=False), or use torch's own attention for this step",
@@ -185,7 +184,7 @@ class _Once(torch.autograd.Function):
 
 
 def _one_by_one(step, count: int, dims, given):
-    """torch.vmap: the step for each entry by itself, so that whatever differs between them may."""
+    """torch.vmap: the step runs for each entry separately, so that any operand may differ between entries."""
     parts, form = pytree.tree_flatten(given)
     along = pytree.tree_leaves(dims)
 
@@ -197,7 +196,7 @@ def _one_by_one(step, count: int, dims, given):
     return found, (0,) * len(found)
 
 
-# Function.apply binds the default arguments that forward does not have, which takes longer than all the rest of it.
+# Function.apply also binds default arguments. `forward` has none, and binding takes longer than the rest of `apply`.
 _apply, _once = (super(torch.autograd.Function, each).apply for each in (_Attention, _Once))
 _forward, _backward = torch.ops.regard.attention.default, torch.ops.regard.attention_backward.default
 
@@ -212,14 +211,14 @@ def _of_autograd(*given):
     return _apply(*call[5:], *call.tensors)
 
 
-def _back_of_autograd(*given):
+def _backward_of_autograd(*given):
     (*passed, needs), call = given[:5], Operands(*given[5:])
     work = functools.partial(_operate, needs, call[7:])
     return list(_once(work, *passed, call.start, call.seed, *call.tensors))
 
 
 def _operate(needs, rest, *given):
-    """The operator's backward pass, below autograd: the results, start and seed, and the tensors."""
+    """The operator's backward pass, below autograd; given: the results, start and seed, and the tensors."""
     passed, start_and_seed, tensors = given[:4], given[4:6], given[6:]
     with torch._C._AutoDispatchBelowAutograd():
         return _backward(*passed, needs, *_operands((*start_and_seed, *rest), tensors))
@@ -227,26 +226,26 @@ def _operate(needs, rest, *given):
 
 def _on_cpu(*given):
     call = Operands(*given)
-    asked, _ = _asked(call)
-    return _kept(Problem.of(call.q, call.k, call.v, gradients=True, **asked._asdict()), call.engine)
+    arguments, _ = _arguments_of(call)
+    return _forward_of(Problem.of(call.q, call.k, call.v, gradients=True, **arguments._asdict()), call.engine)
 
 
-def _back_on_cpu(*given):
+def _backward_on_cpu(*given):
     (*passed, needs), call = given[:5], Operands(*given[5:])
-    asked, masking = _asked(call)
-    problem = Problem.of(call.q, call.k, call.v, gradients=True, **asked._asdict())
-    return _pulled(problem, call.engine, masking, needs, Forward(*passed), call.tensors)
+    arguments, masking = _arguments_of(call)
+    problem = Problem.of(call.q, call.k, call.v, gradients=True, **arguments._asdict())
+    return _gradients(problem, call.engine, masking, needs, Forward(*passed), call.tensors)
 
 
-def _kept(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, sums) as the caller's tensors lie."""
+def _forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, sums) in the layout of the caller's tensors."""
     _, out, sums = dispatch.keep(problem, engine)
     return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(
         sums.reshape(3, *problem.lead, out.shape[2])
     )
 
 
-def _pulled(problem: Problem, engine: str, masking: int, needs, passed: Forward, tensors):
+def _gradients(problem: Problem, engine: str, masking: int, needs, passed: Forward, tensors):
     """The gradients of the tensors that need them: q, k, v, sinks, and tables, of which the first `masking` belong to
     the mask.
     """
@@ -268,7 +267,7 @@ def _pulled(problem: Problem, engine: str, masking: int, needs, passed: Forward,
         if place == 3:
             assert found.sinks is not None
             return as_tensor(found.sinks.astype(array.dtype).reshape(array.shape))
-        if place < 4 + masking:  # which keys a row sees has no slope
+        if place < 4 + masking:  # a mask has derivative 0
             return torch.zeros_like(tensor)
         return as_tensor(found.tables[read[id(tensor)]].astype(array.dtype))
 
@@ -276,16 +275,16 @@ def _pulled(problem: Problem, engine: str, masking: int, needs, passed: Forward,
     return [gradient(place, tensor) for (place, tensor), needed in inputs if needed]
 
 
-def _elsewhere(*given):
-    """The same on a graphics card, by torch's own kernels."""
+def _on_gpu(*given):
+    """The forward pass on a GPU, by torch's kernels."""
     call = Operands(*given)
-    asked, _ = _asked(call)
-    out, lse = dispatch.attend(call.q, call.k, call.v, asked, call.engine, lse=True)
+    arguments, _ = _arguments_of(call)
+    out, lse = dispatch.attend(call.q, call.k, call.v, arguments, call.engine, lse=True)
     return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype))
 
 
-def _back_elsewhere(*given):
-    """The forward pass once more, with torch's autograd, and back."""
+def _backward_on_gpu(*given):
+    """Runs the forward pass again under torch's autograd, and differentiates it."""
     (dout, dsums, _, _, needs), call = given[:5], Operands(*given[5:])
     tensors = [
         None if tensor is None else tensor.detach().requires_grad_(needed)
@@ -295,19 +294,20 @@ def _back_elsewhere(*given):
     if dout is None and dsums is None:
         return [torch.zeros_like(tensor) for tensor in wanted]
     with torch.enable_grad(), _recorded():
-        ends = zip(_elsewhere(*_operands(call[5:], tensors)), (dout, dsums), strict=True)
-        (*some,) = [(end, slope) for end, slope in ends if slope is not None]
-        found = torch.autograd.grad([end for end, _ in some], wanted, [slope for _, slope in some], allow_unused=True)
+        results = zip(_on_gpu(*_operands(call[5:], tensors)), (dout, dsums), strict=True)
+        (*some,) = [(result, slope) for result, slope in results if slope is not None]
+        slopes = [slope for _, slope in some]
+        found = torch.autograd.grad([result for result, _ in some], wanted, slopes, allow_unused=True)
     return [torch.zeros_like(tensor) if part is None else part for tensor, part in zip(wanted, found, strict=True)]
 
 
 def _recorded():
-    """Torch's autograd, which is off inside an operator, on again."""
+    """Enables torch's autograd, which is disabled inside an operator."""
     hidden = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutogradFunctionality)
     return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), hidden)
 
 
-def _asked(call: Operands) -> tuple[Arguments, int]:
+def _arguments_of(call: Operands) -> tuple[Arguments, int]:
     """The arguments of a call, and how many of its tables belong to the mask."""
     rest = list(call.tables)
     rules: list[Any] = []
@@ -319,14 +319,14 @@ def _asked(call: Operands) -> tuple[Arguments, int]:
         counts.append(len(own))
     start = None if call.start is None else call.start.cpu().numpy()
     seed = None if call.seed is None else int(call.seed) % 2**64
-    asked = Arguments(rules[0], rules[1], call.scale, start, call.sinks, call.dropout, seed)
-    return asked, counts[0]
+    arguments = Arguments(rules[0], rules[1], call.scale, start, call.sinks, call.dropout, seed)
+    return arguments, counts[0]
 
 
 def _over(rule: Expr, tensors: list[torch.Tensor]) -> Expr:
-    """The rule, reading these tensors instead of those that it was built over."""
+    """The rule, over these tensors instead of those that it was built with."""
     instead = {id(source): as_table(given) for given, source in zip(tensors, rule.sources, strict=True)}
-    if all(instead.get(id(table.source), table) is table for table in rule.tables):  # also in the same memory
+    if all(instead.get(id(table.source), table) is table for table in rule.tables):  # the memory is the same too
         return rule
 
     def read(node, *index):
@@ -348,10 +348,10 @@ def _fake_backward(*given):
     return [tensor.new_empty(tensor.shape) for tensor, needed in zip(call.tensors, needs, strict=True) if needed]
 
 
-for _device, _there, _and_back in (("CPU", _on_cpu, _back_on_cpu), ("CUDA", _elsewhere, _back_elsewhere)):
-    _library.impl("attention", _there, _device)
-    _library.impl("attention_backward", _and_back, _device)
+for _device, _impl, _backward_impl in (("CPU", _on_cpu, _backward_on_cpu), ("CUDA", _on_gpu, _backward_on_gpu)):
+    _library.impl("attention", _impl, _device)
+    _library.impl("attention_backward", _backward_impl, _device)
 _library.impl("attention", _of_autograd, "Autograd")
-_library.impl("attention_backward", _back_of_autograd, "Autograd")
+_library.impl("attention_backward", _backward_of_autograd, "Autograd")
 torch.library.register_fake("regard::attention", _fake, lib=_library)
 torch.library.register_fake("regard::attention_backward", _fake_backward, lib=_library)

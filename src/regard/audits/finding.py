@@ -43,7 +43,7 @@ class Finding:
     def __str__(self) -> str:
         return (
             f"{self.severity}: {self.check}, {self.where}\n  measured  {self.measured}\n  cause     {self.cause}\n"
-            f"  to mend   {self.mend}"
+            f"  fix       {self.mend}"
         )
 
 

@@ -50,6 +50,6 @@ def main() -> None:
         from ..lens.runs.labels import words
 
         for reason in refused.reasons:
-            told = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; to mend: {reason.fix}."
+            told = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; fix: {reason.fix}."
             print("\n".join(map(words, told.split("\n"))), file=sys.stderr)  # names out of foreign files are among it
         sys.exit(2)

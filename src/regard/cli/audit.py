@@ -70,7 +70,7 @@ def _show(found: Audit) -> None:
             table.add_row(Text("where", "dim"), Text(_plain(finding.where)))
             table.add_row(Text("measured", "dim"), Text(_plain(finding.measured)))
         table.add_row(Text("cause", "dim"), Text(_plain(cause)))
-        table.add_row(Text("to mend", "dim"), Text(_plain(mend)))
+        table.add_row(Text("fix", "dim"), Text(_plain(mend)))
         console.print(Padding(table, (0, 0, 0, 2)))
     for title, rows in (
         ("passed", [(each.check, each.measured) for each in found.passed]),

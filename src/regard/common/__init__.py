@@ -1,10 +1,11 @@
-"""What every room may use.
+"""What every package of regard may use.
 
-errors           how a refusal is worded: what was given, what was expected, how to fix it
-arrays           how an array is read, of NumPy or torch; dtypes: the floating-point numbers that attention takes
-caching          results kept from call to call, and locks that a forked child finds free
-call_hooks       who observes attention calls, such as profilers
-module_settings  what a module of torch or transformers says of itself
-default_model    where the model of `regard look` lies when none is named
-public           public classes name the package that people import from
+errors           refusals: what was given, what was expected, how to fix it
+types            the types in public signatures
+arrays           reads arrays of NumPy and torch; dtypes: the floating-point dtypes that attention supports
+caching          results cached between calls, and locks that are free in a forked child
+call_hooks       observers of attention calls, such as profilers
+module_settings  the attention settings of a module of torch or transformers
+default_model    where the default model of `regard look` is
+public           sets the package that public classes report as their module
 """

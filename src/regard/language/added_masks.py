@@ -1,27 +1,27 @@
-"""Numbers that are added to scores to hide keys: when an added number is a mask, as one rule for every room.
+"""When a number that is added to a score masks its key: one rule for all packages.
 
-The rule. Let every score of a row lie within ±S. A number n added to the score of one key hides that key if
+The rule. Let every score of a row be within ±S. A number n that is added to the score of one key masks that key if
 
     n ≤ −(104 + 2 · S)
 
-because its score then lies at least 104 below that of any key to which nothing is added, and exp(−104) is 0 in
-float32, in which sums are kept (law 10). NaN hides nothing, so that it shows.
+because its score is then at least 104 below that of any key to which nothing is added, and exp(−104) is 0 in float32,
+the dtype of sums (law 10). NaN does not mask, so that it propagates.
 
-What S is, depends on what the caller knows, and that is the only difference between the callers:
+S depends on what the caller knows about the scores:
 
-0                 hides from −104. Who looks at the weights as well, and asks only whether added numbers explain them.
-`ORDINARY`        4,940, hides from −9984, as bfloat16 rounds −10⁴. Who reads what a model did, and compares the result
-                  with what it computed: models that make their own masks add −10⁴, −10⁹ or the smallest number.
-`range_of(dtype)` hides from half the smallest number of the dtype. Who computes for transformers: its masks hold the
-                  smallest number, the sum of two lies no higher, and nobody means a score by such a number.
-infinity          hides from −∞. Who computes where the caller may add any number, as in torch's own layers: a row in
-                  which −10⁹ is added to every score has weights there, and must have them here.
+0                 masks from −104. For callers that have the weights, and only check whether added numbers explain them.
+`ORDINARY`        4,940, masks from −9984, which is −10⁴ rounded to bfloat16. For callers that analyze a recorded model
+                  and compare with its output: handwritten masks add −10⁴, −10⁹ or the smallest number.
+`range_of(dtype)` masks from half the smallest number of the dtype. For attention in transformers: its masks contain the
+                  smallest number or a sum of two, and no score is that low.
+infinity          masks from −∞. For attention with arbitrary added numbers, as in torch's own layers: a row in which
+                  −10⁹ is added to every score has weights there, and must have the same weights here.
 
-Consequences. Who computes and treats a number as a mask leaves its key out, so a row in which every key is hidden
-attends nothing and gives 0 (law 5), where adding a finite number to every score gives the weights of the bare scores,
-or equal weights where the scores are lost in rounding. So who computes adds every number that is not that low, −10⁹ in
-float32 too. Who only reads asks `hidden_beside`: in a row in which all numbers are so low, none of them hides anything,
-because a softmax does not feel what is added to every score alike.
+Consequences. Attention omits masked keys, so a row in which every key is masked gives 0 (law 5), whereas adding a
+finite number to every score gives the weights of the original scores, or equal weights if the scores are lost in
+rounding. Therefore attention adds every number above its limit, −10⁹ in float32 included. Analysis calls
+`hidden_beside`: in a row in which all numbers are below the limit none of them masks a key, because softmax is
+invariant to a constant that is added to all scores.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ ORDINARY = 4940.0  # scores of models are smaller than this by magnitude
 
 
 def hides(added: Any, scores: float) -> Any:
-    """Whether each added number hides its key, beside a key to which nothing is added; `added` is an array, a tensor or
-    a number.
+    """Whether each added number masks its key, next to a key to which nothing is added.
 
-    scores: what no score exceeds by magnitude.
+    added: an array, a tensor or a number.
+
+    scores: an upper bound of the magnitude of the scores.
 
     >>> added = np.array([-1e4, -9983, -np.inf, np.nan])
     >>> hides(added, ORDINARY), hides(added, math.inf)
@@ -52,8 +53,8 @@ def hides(added: Any, scores: float) -> Any:
 
 
 def hidden_beside(added: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Which allowed pairs (…, keys) the added numbers hide where scores are `ORDINARY`; a row of which they would hide
-    every key sees them all.
+    """Which allowed pairs (…, keys) the added numbers mask if scores are `ORDINARY`; in a row in which they would mask
+    every key they mask none.
 
     >>> hidden_beside(np.array([[-1e9, 0], [-1e9, -1e9]]), np.ones((2, 2), bool))
     array([[ True, False],
@@ -65,8 +66,8 @@ def hidden_beside(added: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(64)
 def range_of(dtype: Any) -> float:
-    """The S at which numbers hide from half the smallest of a dtype on, NumPy's or torch's. Infinity for whole numbers,
-    of which none means −∞.
+    """The S for which numbers mask from half the smallest number of a dtype of NumPy or torch. Infinity for integers,
+    which have no −∞.
 
     >>> hides(np.array([-65504, -32752, -32736], np.float16), range_of(np.dtype(np.float16)))
     array([ True,  True, False])

@@ -1,4 +1,4 @@
-"""Readings of an expression: its value, what it can be over a tile, its derivative, itself with other variables."""
+"""Analyses of an expression: its value, its bounds over a tile, its derivative, and substitution of variables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["adjoints", "affine", "bounds", "clamped", "deciding", "evaluate", "r
 ONE = Const(1.0)
 WRAPPING = ("add", "sub", "mul", "neg", "abs", "floordiv")  # integer operators that can leave 64 bits
 STEPS = ("floor", "ceil", "round", "trunc", "sign", "floordiv", "mod", "to_int", "lt", "le", "gt", "ge", "eq", "ne")
-TERMS = 32  # of a sum that is taken apart, so that the work grows with the expression and not with its square
+TERMS = 32  # the most terms of a sum in affine form, so that the work is linear in the size of the expression
 
 Form = tuple[dict[Expr, int], int]
-Guarded = tuple[Expr | None, Expr]  # a condition (None: always) and what holds under it; 0 elsewhere
+Guarded = tuple[Expr | None, Expr]  # a condition (None: always true) and the value if it is true; else the value is 0
 
 
 def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
@@ -28,7 +28,7 @@ def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
 
 
 def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
-    """The value of the expression; `values` gives each variable an array, and all must broadcast together."""
+    """The value of the expression; `values` maps each variable to an array, and all must broadcast together."""
 
     def const(node):
         return np.asarray(node.value)
@@ -40,8 +40,8 @@ def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
     def op(node, *given):
         row = OPERATORS[node.name]
         args = [
-            arg.astype(np.int64) if arg.dtype == np.bool_ and letter == "n" else arg
-            for letter, arg in zip(row.takes, given, strict=True)
+            arg.astype(np.int64) if arg.dtype == np.bool_ and code == "n" else arg
+            for code, arg in zip(row.takes, given, strict=True)
         ]
         found = np.asarray(row.value(*args))
         return found.astype(np.float64) if node.kind == "float" and found.dtype.kind == "i" else found
@@ -67,9 +67,9 @@ def substituted(root: Expr, values: Mapping[Expr, Expr]) -> Expr:
 
 
 def bounds(root: Expr, ranges: Mapping[str, intervals.Interval], tables: dict | None = None) -> intervals.Interval:
-    """The interval of the expression over tiles; `ranges` gives each variable its interval per tile.
+    """The interval of the expression over tiles; `ranges` maps each variable to its interval per tile.
 
-    `tables` keeps the summaries of arrays between calls for the same arrays.
+    `tables` caches the summaries of arrays between calls.
     """
     return ranges_of((root,), ranges, tables)[id(root)]
 
@@ -113,7 +113,7 @@ def affine(node: Expr, forms: Mapping[int, Form]) -> Form:
 
 
 def _sum(node: Op, forms: Mapping[int, Form]) -> Form:
-    """The form of a node that does not leave 64 bits; what is no sum, or a long one, is a term of its own."""
+    """The affine form of a node within 64 bits; a node that is not a sum, or too long a sum, is a single term."""
     terms, constant = affine(node.args[0], forms)
     if node.name in ("neg", "add", "sub"):
         more, shift = ({}, 0) if node.name == "neg" else affine(node.args[1], forms)
@@ -140,11 +140,11 @@ def _combined(x: dict[Expr, int], a: int, y: dict[Expr, int], b: int) -> dict[Ex
 
 
 def _difference(x: Form, y: Form, meaning: Mapping[int, intervals.Interval]) -> intervals.Interval:
-    """Bounds of x - y in which a term that stands on both sides cancels: exact for differences of positions."""
+    """Bounds of x - y, in which a term of both sides cancels: exact for differences of positions."""
     constant = x[1] - y[1]
     parts = [(factor, meaning[id(term)]) for term, factor in _combined(x[0], 1, y[0], -1).items()]
     if abs(constant) + sum(abs(factor) * intervals.reach(part) for factor, part in parts) < intervals.EXACT:
-        # No partial sum can have been rounded, so one look at the sizes is enough.
+        # No partial sum can have been rounded, so a single check of the sizes is enough.
         lo = hi = np.asarray(constant, np.float64)
         nan: np.ndarray | bool = False
         for factor, part in parts:
@@ -161,8 +161,9 @@ def _difference(x: Form, y: Form, meaning: Mapping[int, intervals.Interval]) -> 
 def adjoints(root: Expr) -> dict[Expr, Expr]:
     """∂root/∂leaf for the score and every table read, as expressions (reverse mode over the tree).
 
-    A leaf that stands in several places gets the sum over them. Conditions, indices and steps carry no derivative. What
-    a condition did not choose passes nothing on, however steep it is there: 0 is chosen, not multiplied by.
+    A leaf that occurs several times gets the sum over its occurrences. Conditions, indices and step functions have
+    derivative 0. The branch that a condition did not select contributes nothing, not even NaN: 0 is selected, not
+    multiplied.
     """
     reached: dict[Expr, Guarded] = {root: (None, ONE)}
     for node in reversed(list(walk(root))):
@@ -183,7 +184,7 @@ def adjoints(root: Expr) -> dict[Expr, Expr]:
 
 
 def _chosen(partial: Expr) -> Guarded:
-    """where(c, x, 0) as the condition c and x; anything else has no condition."""
+    """where(c, x, 0) as the condition c and x; any other expression is unconditional."""
     if isinstance(partial, Op) and partial.name == "where":
         condition, x, y = partial.args
         if isinstance(y, Const) and y.value == 0:
@@ -199,7 +200,7 @@ def _where(share: Guarded) -> Expr:
 
 
 def _together(x: Guarded, y: Guarded) -> Guarded:
-    """The sum of what two places hand to one node."""
+    """The sum of two contributions to one node."""
     if x[0] is y[0]:
         return x[0], x[1] + y[1]
     guard = None if x[0] is None or y[0] is None else x[0] | y[0]
@@ -212,9 +213,9 @@ def _times(x: Expr, y: Expr) -> Expr:
 
 
 def deciding(root: Expr | None) -> frozenset[int]:
-    """The float parts of a score that decide something by a hair: they feed a comparison, a step or an index, and come
-    from positions and tables alone. They are computed in float64, as in the law; what follows the score is float32
-    anyway.
+    """The float parts of a score that feed a discontinuous decision (a comparison, a step function or an index) and
+    depend on positions and tables only. They are computed in float64, as in the reference; everything that depends on
+    the score is float32 anyway.
     """
     if root is None:
         return frozenset()
@@ -222,7 +223,7 @@ def deciding(root: Expr | None) -> frozenset[int]:
     for node in nodes:
         if node is score or any(id(child) in follows for child in node.children):
             follows.add(id(node))
-    for node in reversed(nodes):  # parents before children, so that what decides is passed down
+    for node in reversed(nodes):  # parents before children, because the property is inherited
         decides = id(node) in found or (isinstance(node, Op) and node.name in STEPS)
         if decides or node.kind != "float":
             found |= {id(child) for child in node.children if child.kind == "float" and id(child) not in follows}

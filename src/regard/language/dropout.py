@@ -1,13 +1,13 @@
-"""Dropout: which weights fall out, decided by counting: the same pairs in every engine, tiling, thread and pass.
+"""Counter-based dropout: every engine, tiling, thread and pass drops the same weights.
 
-The number of a pair is a pure function of (seed, batch, head, query, key), so nothing is stored between forward and
-backward:
+The random number of a pair is a pure function of (seed, batch, head, query, key), so nothing is stored between the
+forward and the backward pass:
 
     words = philox(counter = (key // 4, query, head, batch), key = seed)   (four words of 32 bits, one per key)
     weight = p / (1 - rate) where words[key % 4] >= floor(rate · 2³²), else 0
 
-`query` and `key` are positions, so a prefill in chunks and decoding drop what the whole prefill drops. Integers decide:
-no engine can round a pair to the other side.
+`query` and `key` are positions, so chunked prefill and decoding drop the same pairs as one prefill. The comparison is
+between integers, so rounding cannot change it.
 
 Source: Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (2011): Philox4x32 with ten rounds.
 
@@ -26,7 +26,7 @@ __all__ = ["MULTIPLIERS", "ROUNDS", "STEPS", "Dropout", "philox"]
 
 ROUNDS = 10
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57  # of the first and of the third word
-STEPS = 0x9E3779B9, 0xBB67AE85  # what the two halves of the key grow by from round to round: the golden ratio, √3 - 1
+STEPS = 0x9E3779B9, 0xBB67AE85  # the increments of the two halves of the key per round: the golden ratio, √3 - 1
 WORD = 0xFFFFFFFF
 
 
@@ -42,23 +42,23 @@ def philox(counter, key: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class Dropout:
-    """A share of weights that fall out, 0 < rate < 1, and the seed (64 bits) that says which."""
+    """The rate at which weights are dropped, 0 < rate < 1, and the seed (64 bits)."""
 
     rate: float
     seed: int
 
     @property
     def threshold(self) -> int:
-        """Pairs whose number is at least this stay."""
+        """Pairs whose random number is at least this are not dropped."""
         return math.floor(self.rate * 2**32)
 
     @property
     def scale(self) -> float:
-        """What the weights that stay are multiplied by, so that their mean is what it was."""
+        """The factor of the remaining weights, which preserves their mean."""
         return 1 / (1 - self.rate)
 
     def factors(self, batch, head, query, key) -> np.ndarray:
-        """What the weights of these pairs are multiplied by, 0 or 1 / (1 - rate); the positions broadcast."""
+        """The factors of the weights of these pairs, 0 or 1 / (1 - rate); the positions broadcast."""
         key = np.asarray(key)
         words = philox((key // 4, query, head, batch), self.seed)
         numbers = np.choose(key % 4, words)

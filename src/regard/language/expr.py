@@ -1,13 +1,9 @@
-"""The language: an attention is a small expression over batch, head, query, key and score.
+"""Expressions: a mask or a score is a small expression over batch, head, query, key and score.
 
-Four kinds of node, `Const · Var · Read · Op`, frozen and shared: writing the same expression twice gives the same
-object, so structural equality is identity (`a is b`) and `==` is free to build a mask. Everything else in regard is a
-reading of this tree: its value (`analysis.evaluate`), what it can be over a tile (`analysis.bounds`), its derivative
-(`analysis.adjoints`), its text (`repr`), and machine code (`regard.engines.jit`).
-
-    >>> from regard.language.expr import key, query
-    >>> (key <= query) & (query - key < 256)
-    (key <= query) & (query - key < 256)
+There are four kinds of node, `Const · Var · Read · Op`, immutable and interned: the same expression is the same object,
+so structural equality is identity (`a is b`) and `==` can build a mask. Everything else in regard is a function of this
+tree: its value (`analysis.evaluate`), its bounds over a tile (`analysis.bounds`), its derivative (`analysis.adjoints`),
+its text (`repr`), and machine code (`regard.engines.jit`).
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ import numpy as np
 from ..common.arrays import elsewhere, read_array
 from ..common.caching import lock
 from ..common.errors import refuse
+from ..common.types import ArrayLike
 from .operators import MIRRORED, OPERATORS
 from .tree import interning as nodes
 from .tree.interning import known, share, walk
@@ -51,16 +48,14 @@ __all__ = [
     "walk",
 ]
 
-SHOWN = 4000  # characters of an expression in a message: what shares its parts can be far longer as text than as a tree
+SHOWN = 4000  # characters of an expression in a message: with shared nodes, the text can be much larger than the tree
 
 _lock = lock()
 
 
 class Expr(Syntax):
-    """A node of the language. `kind` is "bool" (a mask), "int" or "float" (numbers).
-
-    What `interning.share` adds: its digest, the tables that it reads, the tensors among them, whether it depends on the
-    score.
+    """A node of an expression. kind: "bool" (a condition), "int" or "float" · tables: those that it reads · sources:
+    the tensors among them · scored: whether it depends on the score.
     """
 
     __slots__ = ("__weakref__", "digest", "kind", "scored", "sources", "tables")
@@ -76,7 +71,7 @@ class Expr(Syntax):
     def __setattr__(self, name, value):
         raise AttributeError(f"expressions are frozen: {name!r} cannot be set on {self}")
 
-    __hash__ = object.__hash__  # nodes are shared, so identity is structure
+    __hash__ = object.__hash__  # nodes are interned, so structural equality is identity
 
     def __copy__(self):
         return self
@@ -96,7 +91,7 @@ class Expr(Syntax):
 
 
 class Const(Expr):
-    """A number or a truth value. Compiled code receives it as an argument: another window, no new kernel."""
+    """A number or a boolean. Compiled code receives it as an argument, so another window size needs no new kernel."""
 
     __slots__ = ("value",)
     value: bool | int | float
@@ -107,12 +102,12 @@ class Const(Expr):
         if kind == "int" and not -(2**63) <= value < 2**63:
             raise refuse(
                 "expression",
-                "a whole number has more than 64 bits",
+                "an integer has more than 64 bits",
                 given=f"{value}",
                 expected="-2**63 … 2**63 - 1",
                 fix="write it as a float",
             )
-        # repr tells 0.0 from -0.0 and makes NaN equal to itself.
+        # repr distinguishes 0.0 from -0.0, and makes NaN equal to itself.
         return share(cls, (kind, repr(value)), value=value, kind=kind)
 
     def __reduce__(self):
@@ -120,7 +115,15 @@ class Const(Expr):
 
 
 class Var(Expr):
-    """A position (batch, head, query, key: integers) or the scaled logit (score: float)."""
+    """A variable: `rg.batch`, `rg.head`, `rg.query` or `rg.key`, which are integers, or `rg.score`, a float.
+
+    Positions count from 0; those of queries begin at query_start. The score is the scaled logit.
+
+    Examples:
+        >>> import regard as rg
+        >>> (rg.key <= rg.query) & (rg.head < 4), 2.0 * rg.score
+        ((key <= query) & (head < 4), 2.0 * score)
+    """
 
     __slots__ = ("name",)
     name: str
@@ -141,9 +144,9 @@ class Var(Expr):
 
 
 class Table(Array):
-    """An array that expressions read: `table(a)[query, key]`. It is a view; later changes of the array are seen.
+    """An array that expressions read: `table(a)[query, key]`. It is a view, so later changes of the array take effect.
 
-    Every index is clamped into the array: what lies below 0 reads element 0, what lies beyond the end reads the last.
+    Every index is clamped: an index below 0 reads element 0, and an index beyond the end reads the last element.
     """
 
     def __getitem__(self, index) -> Any:
@@ -155,7 +158,7 @@ class Table(Array):
 
 
 class Partial:
-    """A table with its first indices given: `table(a)[batch][head]` waits for the rest."""
+    """A table with its first indices: `table(a)[batch][head]` needs the others."""
 
     def __init__(self, table: Table, first: tuple):
         self.table, self.first = table, first
@@ -174,33 +177,49 @@ _tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
 _frozen: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
 
 
-def table(array, name: str = "table") -> Table:
-    """The array, readable inside expressions (a NumPy array, nested lists, or a torch tensor)."""
+def table(array: ArrayLike | Table, name: str = "table") -> Table:
+    """An array that expressions can read, as a view. Indices are clamped; a constant -1 is the last element.
+
+    Args:
+        array: a NumPy array, nested lists, or a torch tensor, of booleans, integers or floats.
+        name: the name in the text of expressions.
+
+    Returns:
+        The table. Index it with one integer expression per axis.
+
+    Raises:
+        Refused: the dtype is not supported, or the array is empty.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> allowed = np.tri(8, dtype=bool)
+        >>> rg.table(allowed, "allowed")[rg.query, rg.key] & (rg.key > 0)
+        allowed[query, key] & (key > 0)
+    """
     if isinstance(array, Table):
         return array
     with _lock:
-        known = _tables.get(id(array))
-        if known is not None and known.source is array and elsewhere(array) and known.array.shape == tuple(array.shape):
-            return known  # who computes on the device copies what is needed in each call
-        numbers = readable(array)
-        # A tensor may have been given other memory since: t.data = …
-        if (
-            known is not None
-            and known.source is array
-            and known.array.__array_interface__ == numbers.__array_interface__
-        ):
+        source: Any = array
+        known = _tables.get(id(source))
+        if known is not None and known.source is not source:
+            known = None
+        if known is not None and elsewhere(source) and known.array.shape == tuple(source.shape):
+            return known  # the GPU engine copies what is needed in each call
+        numbers = readable(source)
+        # A tensor may have new memory since then: t.data = …
+        if known is not None and known.array.__array_interface__ == numbers.__array_interface__:
             return known
-        made = Table(array, numbers, name)
-        # A list is copied, so the next call reads it anew.
-        if isinstance(array, np.ndarray) or hasattr(array, "detach"):
-            _tables[id(array)] = made
+        made = Table(source, numbers, name)
+        # A list is copied, so the next call reads it again.
+        if isinstance(source, np.ndarray) or hasattr(source, "detach"):
+            _tables[id(source)] = made
         return made
 
 
 def frozen_table(array, name: str = "table") -> Table:
-    """A copy of the array that nobody changes any more, readable inside expressions; plans made from it can be kept.
+    """A table with an immutable copy of the array, so that plans that depend on it can be cached.
 
-    Small arrays of the same name and content share one table, so that rules over them are the same rule.
+    Small arrays of the same name and content share one table, so that rules over them are the same object.
     """
     numbers = np.array(readable(read_array(array, "table")))
     numbers.flags.writeable = False
@@ -210,7 +229,7 @@ def frozen_table(array, name: str = "table") -> Table:
 
 
 class Read(Expr):
-    """An element of a table at computed indices, clamped into it."""
+    """An element of a table at computed, clamped indices."""
 
     __slots__ = ("index", "table")
     table: Table
@@ -238,7 +257,7 @@ class Read(Expr):
                 "an index is not an integer",
                 given=f"{Partial(table, index)}",
                 expected="integer expressions",
-                fix="use // for whole division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
+                fix="use // for integer division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
             )
         return share(cls, (), table, *lifted, table=table, index=lifted, kind=table.kind)
 
@@ -251,7 +270,7 @@ class Read(Expr):
 
 
 class Op(Expr):
-    """An operator of the table in `regard.language.operators`, applied."""
+    """An operator of `regard.language.operators` applied to arguments."""
 
     __slots__ = ("args", "name")
     name: str
@@ -260,8 +279,8 @@ class Op(Expr):
     def __new__(cls, name: str, *args):
         row = OPERATORS[name]
         lifted = tuple(map(lift, args))
-        for letter, arg in zip(row.takes, lifted, strict=True):
-            if letter == "b" and arg.kind != "bool":
+        for code, arg in zip(row.takes, lifted, strict=True):
+            if code == "b" and arg.kind != "bool":
                 raise refuse(
                     "expression",
                     f"`{row.text}` needs conditions",
@@ -270,7 +289,7 @@ class Op(Expr):
                     fix="compare it with something, or put parentheses around comparisons: (a < b) & (c < d)",
                 )
         if name in MIRRORED and isinstance(lifted[0], Const) and not isinstance(lifted[1], Const):
-            return Op(MIRRORED[name], *reversed(lifted))  # 3 < key is how Python itself asks key > 3
+            return Op(MIRRORED[name], *reversed(lifted))  # Python evaluates 3 < key as key > 3
         if name in ("floordiv", "mod") and isinstance(lifted[1], Const) and lifted[1].value == 0:
             left = f"({lifted[0]})" if rank(lifted[0]) < row.precedence else f"{lifted[0]}"
             raise refuse(
@@ -282,7 +301,7 @@ class Op(Expr):
             )
         kind = row.gives
         if kind == "promote":
-            kinds = {arg.kind for letter, arg in zip(row.takes, lifted, strict=True) if letter == "n"}
+            kinds = {arg.kind for code, arg in zip(row.takes, lifted, strict=True) if code == "n"}
             kind = "float" if "float" in kinds else "int"
         return share(cls, (name,), *lifted, name=name, args=lifted, kind=kind)
 
@@ -295,14 +314,14 @@ class Op(Expr):
 
 
 def applied(name: str, *args) -> Expr:
-    """An operator on expressions and numbers, also where torch.compile is reading."""
+    """An operator on expressions and numbers, also while torch.compile traces."""
     if nodes.traced():
         return getattr(nodes.compiled, _compiled(name, *(arg.digest if isinstance(arg, Expr) else arg for arg in args)))
     return Op(name, *args)
 
 
 def _compiled(name: str, *args) -> str:
-    """The digest of an operator on nodes, which are given by their digests, and on numbers."""
+    """The digest of an operator on numbers and nodes; nodes are passed as digests."""
     return nodes.compiled.hold(Op(name, *(known(arg) if isinstance(arg, str) else arg for arg in args)))
 
 
@@ -310,7 +329,7 @@ def _number(value) -> str:
     return nodes.compiled.hold(Const(value))
 
 
-# torch.compile calls these two while it reads a program.
+# torch.compile calls these two while it traces a program.
 _compiled._dynamo_marked_constant = _number._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -318,7 +337,7 @@ batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "sco
 
 
 def lift(value) -> Expr:
-    """A Python or NumPy scalar (or a tensor with one element) as a node; expressions as they are."""
+    """A Python or NumPy scalar, or a tensor with one element, as a node; an expression is returned unchanged."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool | int | float):
@@ -327,9 +346,9 @@ def lift(value) -> Expr:
         if getattr(value, "requires_grad", False):
             raise refuse(
                 "expression",
-                "a number wants gradients",
+                "a number requires gradients",
                 given=repr(value),
-                expected="a number without: a constant",
+                expected="a constant that does not require gradients",
                 fix="pass value.item(), or read it as an array: table(value.reshape(1))[0]",
             )
         return lift(value.item())
@@ -344,12 +363,12 @@ def lift(value) -> Expr:
 
 
 def fold(root: Expr, const, var, read, op):
-    """One reading of the tree: what each kind of node means, given what its children mean."""
+    """Evaluates the tree bottom-up: each function maps a node and the results of its children to a result."""
     return fold_all((root,), const, var, read, op, {})[id(root)]
 
 
 def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any]) -> dict[int, Any]:
-    """The meaning of every node below the roots, by id; `meaning` is filled, children before parents."""
+    """The result of `fold` for every node below the roots, by id; `meaning` is filled, children before parents."""
     for node in walk(*roots):
         if isinstance(node, Const | Var):
             found = (const if isinstance(node, Const) else var)(node)
@@ -363,9 +382,7 @@ def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any
 
 
 def tables_of(*roots: Expr) -> dict[str, Table]:
-    """The tables an expression reads, under the names in which it prints:
-    `eval(repr(e), names | tables_of(e)) is e`.
-    """
+    """The tables that an expression reads, by their names in its text: `eval(repr(e), names | tables_of(e)) is e`."""
     named: dict[str, Table] = {}
     for node in walk(*roots) if any(root.tables for root in roots) else ():
         if isinstance(node, Read) and not any(node.table is known for known in named.values()):
@@ -377,5 +394,5 @@ def tables_of(*roots: Expr) -> dict[str, Table]:
 
 
 def text(root: Expr, limit: float = float("inf")) -> str:
-    """The expression as Python that builds it again; past the limit it ends in …."""
+    """The expression as Python code that builds it; text beyond the limit is replaced by …."""
     return written(root, {id(found): name for name, found in tables_of(root).items()}, limit)

@@ -1,7 +1,31 @@
-"""Functions that build expressions, under regard's names; spellings.py has those of NumPy and torch."""
+"""The functions of the language under regard's names; spellings.py has those of NumPy and torch."""
 
 from __future__ import annotations
 
+from .elementwise import (
+    Number,
+    atan,
+    ceil,
+    cos,
+    erf,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    log,
+    log1p,
+    log2,
+    round_even,
+    sigmoid,
+    sign,
+    sin,
+    sqrt,
+    tan,
+    tanh,
+    to_float,
+    to_int,
+    trunc,
+)
 from .expr import Const, Expr, applied, lift
 
 __all__ = [
@@ -38,87 +62,174 @@ __all__ = [
 ]
 
 
-def _unary(name: str, sentence: str):
-    def build(x) -> Expr:
-        return applied(name, x)
+def where(condition: Expr | bool, x: Number, y: Number) -> Expr:
+    """`x` where the condition is true, else `y`.
 
-    build.__name__, build.__doc__ = name, sentence
-    return build
+    Args:
+        condition: an expression that is a condition, such as `key <= query`.
+        x: an expression or a number, or a condition.
+        y: the same.
 
+    Returns:
+        A float expression, an integer one if both are integers, or a condition if both are conditions.
 
-exp = _unary("exp", "e to the power x.")
-exp2 = _unary("exp2", "2 to the power x.")
-expm1 = _unary("expm1", "exp(x) - 1, accurate near 0.")
-log = _unary("log", "The natural logarithm.")
-log2 = _unary("log2", "The logarithm to base 2.")
-log1p = _unary("log1p", "log(1 + x), accurate near 0.")
-sqrt = _unary("sqrt", "The square root.")
-tanh = _unary("tanh", "The hyperbolic tangent.")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
-erf = _unary("erf", "The error function.")
-sin = _unary("sin", "The sine, in radians.")
-cos = _unary("cos", "The cosine, in radians.")
-tan = _unary("tan", "The tangent, in radians.")
-atan = _unary("atan", "The arc tangent, in radians.")
-floor = _unary("floor", "The largest whole number not above x, as a float.")
-ceil = _unary("ceil", "The smallest whole number not below x, as a float.")
-round_even = _unary("round", "The nearest whole number, halves to even, as a float.")
-trunc = _unary("trunc", "x without its fraction, as a float.")
-sign = _unary("sign", "-1, 0 or 1.")
-to_float = _unary("to_float", "An integer as a float.")
-to_int = _unary("to_int", "A float truncated toward zero, as an integer of at most 32 bits; NaN gives 0.")
+    Raises:
+        Refused: `condition` is not a condition.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.where(rg.key == 0, 0.0, rg.score)
+        where(key == 0, 0.0, score)
+    """
+    test, yes, no = lift(condition), lift(x), lift(y)
+    return test & yes | ~test & no if yes.kind == no.kind == "bool" else applied("where", test, yes, no)
 
 
-def where(condition, x, y) -> Expr:
-    """x where the condition holds, else y; of two conditions, a condition."""
-    condition, x, y = map(lift, (condition, x, y))
-    return condition & x | ~condition & y if x.kind == y.kind == "bool" else applied("where", condition, x, y)
+def minimum(x: Number, y: Number) -> Expr:
+    """The smaller of two numbers.
 
+    Args:
+        x: an expression or a number.
+        y: an expression or a number.
 
-def minimum(x, y) -> Expr:
-    """The smaller of two numbers."""
+    Returns:
+        A float expression, or an integer one if both are integers.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.minimum(rg.query - rg.key, 16)
+        minimum(query - key, 16)
+    """
     return applied("minimum", x, y)
 
 
-def maximum(x, y) -> Expr:
-    """The larger of two numbers."""
+def maximum(x: Number, y: Number) -> Expr:
+    """The larger of two numbers.
+
+    Args:
+        x: an expression or a number.
+        y: an expression or a number.
+
+    Returns:
+        A float expression, or an integer one if both are integers.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.maximum(rg.score, -10.0)
+        maximum(score, -10.0)
+    """
     return applied("maximum", x, y)
 
 
-def clip(x, lo=None, hi=None) -> Expr:
-    """x, kept between lo and hi; either may be left out."""
+def clip(x: Number, lo: Number | None = None, hi: Number | None = None) -> Expr:
+    """`x`, limited to the range from `lo` to `hi`.
+
+    Args:
+        x: an expression or a number.
+        lo: the lower limit; None means no limit.
+        hi: the upper limit; None means no limit.
+
+    Returns:
+        A float expression, or an integer one if all arguments are integers.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.clip(rg.score, -10.0, 10.0)
+        minimum(maximum(score, -10.0), 10.0)
+    """
     out = lift(x)
     out = out if lo is None else maximum(out, lo)
     return out if hi is None else minimum(out, hi)
 
 
-def pow(x, y) -> Expr:
-    """x to the power y, as a float."""
+def pow(x: Number, y: Number) -> Expr:
+    """`x` to the power `y`.
+
+    Args:
+        x: an expression or a number.
+        y: an expression or a number.
+
+    Returns:
+        A float expression.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.pow(2.0, -rg.head)
+        pow(2.0, -head)
+    """
     return applied("pow", x, y)
 
 
-def rsqrt(x) -> Expr:
-    """1 / sqrt(x)."""
+def rsqrt(x: Number) -> Expr:
+    """1 / sqrt(x).
+
+    Args:
+        x: an expression or a number.
+
+    Returns:
+        A float expression.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.rsqrt(rg.query + 1)
+        1 / sqrt(query + 1)
+    """
     return 1 / sqrt(x)
 
 
-def square(x) -> Expr:
-    """x · x."""
+def square(x: Number) -> Expr:
+    """x · x.
+
+    Args:
+        x: an expression or a number.
+
+    Returns:
+        An expression of the kind of `x`.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.square(rg.score)
+        score * score
+    """
     return lift(x) * x
 
 
-def relu(x) -> Expr:
-    """x, or 0 where x is negative."""
+def relu(x: Number) -> Expr:
+    """max(x, 0).
+
+    Args:
+        x: an expression or a number.
+
+    Returns:
+        An expression of the kind of `x`.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.relu(rg.score)
+        maximum(score, 0.0)
+    """
     return maximum(x, 0.0 if lift(x).kind == "float" else 0)
 
 
-def softplus(x) -> Expr:
-    """log(1 + exp(x)), without overflow."""
+def softplus(x: Number) -> Expr:
+    """log(1 + exp(x)), without overflow.
+
+    Args:
+        x: an expression or a number.
+
+    Returns:
+        A float expression.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.softplus(rg.score)
+        maximum(score, 0.0) + log1p(exp(-abs(score)))
+    """
     return maximum(x, 0.0) + log1p(exp(-abs(lift(x))))
 
 
 def as_kind(x: Expr, kind: str) -> Expr:
-    """x as "bool", "int" or "float", as tensors convert: toward zero, and true where it is not 0."""
+    """x as "bool", "int" or "float", converted as tensors are: toward zero, and true if it is not 0."""
     if x.kind == kind:
         return x
     if kind == "float":

@@ -1,10 +1,10 @@
-"""Intervals: what a number can be over a whole tile, for many tiles at once.
+"""Interval arithmetic: bounds of a number over a tile, vectorized over tiles.
 
-An `Interval` holds two float64 arrays, one entry per tile, and whether NaN is possible. Endpoints are computed by the
-operations that compute the values, so rounding (which is monotone) keeps them sound; integers beyond 2**53, where
-float64 stops being exact, become unbounded, and arithmetic on those may wrap around 64 bits (see `wrapped`). Truth is
-an interval too: [1, 1] always, [0, 0] never, [0, 1] unknown. An interval may be wider than the truth. That costs speed,
-never correctness.
+An `Interval` has two float64 arrays, one entry per tile, and whether NaN is possible. Endpoints are computed by the
+operations that compute the values, so they remain sound under rounding, which is monotone. Integers beyond 2**53, where
+float64 is not exact, become unbounded, and arithmetic on them may wrap around 64 bits (see `wrapped`). A condition is
+an interval too: [1, 1] always true, [0, 0] never, [0, 1] unknown. An interval may be wider than necessary, which costs
+speed but not correctness.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Interval(NamedTuple):
 
 
 def point(value) -> Interval:
-    """The interval that holds one number."""
+    """The interval of one number."""
     value = np.asarray(value, dtype=np.float64)
     return sound(Interval(value, value))
 
 
 def truth(surely, possibly) -> Interval:
-    """The interval of a condition that holds `surely`, or at least `possibly`."""
+    """The interval of a condition that is `surely` true, or `possibly` true."""
     return Interval(np.asarray(surely, np.float64), np.asarray(possibly, np.float64))
 
 
 def sound(x: Interval) -> Interval:
-    """NaN endpoints and endpoints past the exact integers open up to everything."""
-    if reach(x) < EXACT:  # almost always, and NaN says no
+    """Replaces NaN endpoints, and endpoints beyond the exact integers, by infinities."""
+    if reach(x) < EXACT:  # nearly always; false for NaN
         return x
     lost = np.isnan(x.lo) | np.isnan(x.hi)
     lo = np.where(lost | (np.abs(x.lo) >= EXACT), np.where(lost | (x.lo < 0), -np.inf, EXACT), x.lo)
@@ -47,18 +47,18 @@ def sound(x: Interval) -> Interval:
 
 
 def wrapped(x: Interval) -> Interval:
-    """What integer arithmetic makes of its result: one that may leave 64 bits can come back anywhere."""
+    """The interval of an integer result: unbounded if it may leave 64 bits, because it then wraps around."""
     lost = ~((np.abs(x.lo) < EXACT) & (np.abs(x.hi) < EXACT))
     return Interval(np.where(lost, -np.inf, x.lo), np.where(lost, np.inf, x.hi), x.nan)
 
 
 def reach(x: Interval) -> float:
-    """A number that no entry of any of the intervals exceeds in size; NaN where an endpoint is NaN."""
+    """An upper bound of the magnitude of all entries; NaN if an endpoint is NaN."""
     return abs(np.min(x.lo, initial=0.0)) + abs(np.max(x.hi, initial=0.0))
 
 
 def hull(corners, nan) -> Interval:
-    """The smallest interval around the values at all corners; a NaN corner opens it."""
+    """The smallest interval that contains the values at all corners; unbounded if one is NaN."""
     corners = np.broadcast_arrays(*corners)
     lo = functools.reduce(np.minimum, corners)
     hi = functools.reduce(np.maximum, corners)
@@ -74,13 +74,13 @@ def spans_zero(value):
 
 
 def whole(value):
-    """Whether both ends are integers: then a quotient of two is on the right side of every integer."""
+    """Whether both ends are integers: the rounded quotient of two is then on the correct side of every integer."""
     with np.errstate(invalid="ignore"):
         return (np.floor(value.lo) == value.lo) & (np.floor(value.hi) == value.hi) & ~unbounded(value)
 
 
 def add(x, y):
-    # inf - inf is NaN, whatever the finite values inside do.
+    # inf - inf is NaN.
     return sound(Interval(x.lo + y.lo, x.hi + y.hi, x.nan | y.nan | (unbounded(x) & unbounded(y))))
 
 
@@ -95,7 +95,7 @@ def sub(x, y):
 def mul(x, y):
     with np.errstate(invalid="ignore"):
         corners = [x.lo * y.lo, x.lo * y.hi, x.hi * y.lo, x.hi * y.hi]
-    # 0 · inf is NaN, and the 0 may lie between the ends.
+    # 0 · inf is NaN, and the 0 may be between the ends.
     return hull(corners, x.nan | y.nan | (unbounded(x) & spans_zero(y)) | (unbounded(y) & spans_zero(x)))
 
 
@@ -108,9 +108,7 @@ def div(x, y):
 
 
 def floordiv(x, y):
-    """The floor of the quotient: both are monotone, so the corners hold; towards an infinite divisor -0 is meant as
-    -1.
-    """
+    """The floor of the quotient: both are monotone, so the corners are bounds; -0 by an infinite divisor means -1."""
     crosses = spans_zero(y)
     with np.errstate(all="ignore"):
         corners = [np.floor(a / b) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
@@ -120,7 +118,7 @@ def floordiv(x, y):
 
 
 def mod(x, y):
-    """Congruence: inside one period the remainder is an interval; across periods it is the whole range."""
+    """The remainder: within one period it is monotone; across periods it has the full range."""
     fixed = (y.lo == y.hi) & (y.lo != 0) & whole(x) & whole(y)
     divisor = np.where(fixed, y.lo, 1.0)
     with np.errstate(all="ignore"):
@@ -155,7 +153,7 @@ def where(condition, x, y):
 
 
 def exactly(function):
-    """Bounds of a rising function that every engine computes exactly (floor, ceil …)."""
+    """Bounds of an increasing function that every engine computes exactly (floor, ceil …)."""
 
     def bounds(x):
         return sound(Interval(function(x.lo), function(x.hi), x.nan))
@@ -164,7 +162,7 @@ def exactly(function):
 
 
 def rising(function, domain=(-np.inf, np.inf)):
-    """Bounds of a rising function whose implementations may differ by a few units in the last place."""
+    """Bounds of an increasing function whose implementations may differ by a few units in the last place."""
 
     def bounds(x):
         outside = (x.lo < domain[0]) | (x.hi > domain[1])
@@ -177,7 +175,7 @@ def rising(function, domain=(-np.inf, np.inf)):
 
 
 def within(lo, hi):
-    """Bounds of a function known only by its range, such as the sine; an infinity gives NaN."""
+    """Bounds of a function by its range only, such as the sine; NaN at infinities."""
 
     def bounds(x):
         shape = np.shape(x.lo)
@@ -187,13 +185,13 @@ def within(lo, hi):
 
 
 def anything(*arguments):
-    """Bounds of a function about which nothing is claimed."""
+    """Bounds of a function of which nothing is known."""
     shape = np.broadcast_shapes(*(np.shape(x.lo) for x in arguments))
     return Interval(np.full(shape, -np.inf), np.full(shape, np.inf), True)
 
 
 def sign(difference: Interval, test) -> Interval:
-    """Truth of `test(difference)`, where test gives (surely, possibly) from both ends."""
+    """The interval of the condition `test(difference)`; `test` maps both ends to (surely, possibly)."""
     surely, possibly = test(difference.lo, difference.hi)
     return truth(surely & ~np.asarray(difference.nan), possibly | difference.nan)
 
@@ -209,11 +207,11 @@ COMPARISONS = {
 
 
 def comparison(name):
-    """Bounds of x < y and its sisters, from both operands."""
+    """Bounds of x < y and the other comparisons, from both operands."""
     test = COMPARISONS[name]
 
     def bounds(x, y):
-        # The difference of the endpoints is exact enough for its sign; equal infinities say nothing.
+        # The sign of the difference of the endpoints is exact; equal infinities are undecided.
         with np.errstate(invalid="ignore"):
             difference = Interval(x.lo - y.hi, x.hi - y.lo, x.nan | y.nan)
         return sign(sound(difference), test)
@@ -242,22 +240,22 @@ def logical_xor(x, y):
 class RangeTable:
     """Minimum and maximum of an array over index ranges, many ranges at once.
 
-    One ranged axis: the ends of the range where the array rises along it (as document numbers do), else a sparse table
-    (every power of two) over cells of a few entries. Two ranged axes of a boolean array: counts by an integral image.
-    Anything else: the minimum and maximum of all.
+    One ranged axis: the ends of the range if the array is increasing along it (as document numbers are), else a sparse
+    table (every power of two) over small cells. Two ranged axes of a boolean array: counts by an integral image.
+    Anything else: the minimum and maximum of the array.
     """
 
     CELLS = 1 << 17  # a sparse table has at most this many cells, so that a million entries cost a few milliseconds
     IMAGE = 1 << 22  # an integral image has at most this many cells
 
     def __init__(self, array: np.ndarray):
-        self.array = array if array.dtype.kind in "biuf" else array.astype(np.float32)  # NumPy knows little of others
+        self.array = array if array.dtype.kind in "biuf" else array.astype(np.float32)  # an added dtype, as bfloat16
         self.rising: dict[int, bool] = {}
         self.sparse: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
         self.images: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, int]] = {}
 
     def bounds(self, index: list[Interval]) -> Interval:
-        """The interval of array[index], every index clamped into the array first."""
+        """The interval of array[index] with clamped indices."""
         if self.array.size == 0:
             return Interval(np.zeros(()), np.zeros(()))
         shape = np.broadcast_shapes(*(np.shape(part.lo) for part in index))
@@ -288,7 +286,7 @@ class RangeTable:
     def _rises(self, axis: int) -> bool:
         if axis not in self.rising:
             turned = np.moveaxis(self.array, axis, -1)
-            self.rising[axis] = bool((turned[..., 1:] >= turned[..., :-1]).all())  # NaN says no
+            self.rising[axis] = bool((turned[..., 1:] >= turned[..., :-1]).all())  # False with a NaN
         return self.rising[axis]
 
     def _along(self, axis, first, last) -> Interval:
@@ -335,9 +333,7 @@ class RangeTable:
 
 
 def _cell(entries: int, limit: int, axes: int) -> int:
-    """The smallest power of two such that cells of that size, along so many axes, number no more than about the
-    limit.
-    """
+    """The smallest power of two for which the number of cells of that size, along `axes` axes, is about the limit."""
     cell = 1
     while entries > limit * cell**axes:
         cell *= 2
@@ -345,9 +341,7 @@ def _cell(entries: int, limit: int, axes: int) -> int:
 
 
 def _doubling(smaller, cells: np.ndarray) -> np.ndarray:
-    """(powers, …, n): entry [p, …, i] is the extreme of the 2**p cells from i on; the tail of each power is never
-    read.
-    """
+    """(powers, …, n): entry [p, …, i] is the extreme of the 2**p cells from i on; the tail of a power is not read."""
     size = cells.shape[-1]
     found = np.empty((size.bit_length(), *cells.shape), cells.dtype)
     found[0] = cells
@@ -360,7 +354,7 @@ def _doubling(smaller, cells: np.ndarray) -> np.ndarray:
 
 
 def _integral(cells: np.ndarray) -> np.ndarray:
-    """Sums over all cells above and to the left, with a row and a column of zeros in front."""
+    """Sums over all cells above and to the left, with a leading row and column of zeros."""
     image = np.zeros((*cells.shape[:-2], cells.shape[-2] + 1, cells.shape[-1] + 1), np.int32)
     np.cumsum(cells.cumsum(-2, dtype=np.int32), axis=-1, out=image[..., 1:, 1:])
     return image

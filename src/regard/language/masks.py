@@ -1,14 +1,16 @@
-"""Masks: true means "may attend". Each is a few lines in the language; compose them with & | ~."""
+"""Masks: true means "may attend". Combine them with & | ~."""
 
 from __future__ import annotations
 
-import operator
+from typing import SupportsIndex
 
 import numpy as np
 
 from ..common.arrays import read_array
 from ..common.errors import refuse
-from .expr import Expr, Table, batch, frozen_table, head, key, lift, query, table
+from ..common.types import ArrayLike
+from .checks.numbers import LIMIT, count, frozen, integers, not_negative, per_batch, whole
+from .expr import Expr, Table, batch, head, key, lift, query, table
 from .functions import minimum
 
 __all__ = [
@@ -25,70 +27,118 @@ __all__ = [
     "window",
 ]
 
-LIMIT = 1 << 31  # positions are 32-bit in compiled code
-
 
 def everything() -> Expr:
-    """Every query may attend every key.
+    """A mask that allows every pair.
 
-    >>> everything()
-    True
+    Returns:
+        A condition.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.everything()
+        True
     """
     return lift(True)
 
 
 def causal() -> Expr:
-    """A query attends itself and what came before.
+    """Causal: a query attends to its own position and earlier ones.
 
-    >>> causal()
-    key <= query
+    Returns:
+        A condition.
+
+    Source:
+        Vaswani et al. 2017.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.causal()
+        key <= query
     """
     return key <= query
 
 
-def window(left: int | None, right: int | None = 0) -> Expr:
-    """A query sees `left` keys up to and including itself, and `right` keys after it; None is no limit.
+def window(left: SupportsIndex | Expr | None, right: SupportsIndex | Expr | None = 0) -> Expr:
+    """A sliding window: a query attends to `left` keys up to its own position, and to `right` keys after it.
 
-    `window(256)` sees 256 keys. Flash attention's window_size=(l, r) counts the keys before the query, so there l =
-    left - 1; transformers' sliding_window equals `left`.
+    FlashAttention's window_size=(l, r) does not count the query's own position: l = left - 1. The sliding_window of
+    transformers equals `left`.
 
-    >>> window(256)
-    (query - key < 256) & (key - query <= 0)
+    Args:
+        left: the number of keys up to and including the query's position; None means no limit.
+        right: the number of keys after it; None means no limit.
+
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: a size is not an integer, or negative.
+
+    Source:
+        Beltagy et al. 2020.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.window(256)
+        (query - key < 256) & (key - query <= 0)
     """
     rule = everything() if left is None else query - key < count(left, "window", "left")
     return rule if right is None else rule & (key - query <= count(right, "window", "right"))
 
 
-def prefix(length) -> Expr:
-    """Causal, but the first `length` keys are seen by all (a number, or one per batch entry).
+def prefix(length: SupportsIndex | ArrayLike | Expr) -> Expr:
+    """Prefix language modeling: causal, and every query also attends to the first `length` keys.
 
-    >>> prefix([3, 5])
-    (key <= query) | (key < prefix[batch])
+    Args:
+        length: the number of keys, one integer or (B,).
+
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: a length is not an integer, or negative.
+
+    Source:
+        Raffel et al. 2020.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.prefix([3, 5])
+        (key <= query) | (key < prefix[batch])
     """
-    return causal() | (key < _per_batch(length, "prefix"))
+    return causal() | (key < per_batch(length, "prefix"))
 
 
-def documents(ids=None, *, lengths=None) -> Expr:
-    """Several documents packed in one row: a query attends its own document only.
+def documents(ids: ArrayLike | None = None, *, lengths: ArrayLike | None = None) -> Expr:
+    """Packed documents: a query attends to its own document only.
 
-    ids: the document of each position, (K,) or (B, K). lengths: instead, the lengths of consecutive documents, (N,).
-    Rows beyond the last belong to the last document. Refused: both or neither; negative lengths; with the call, fewer
-    positions than keys.
+    Args:
+        ids: the document of each position, (K,) or (B, K) integers.
+        lengths: instead of `ids`, the lengths of consecutive documents, (N,). Later positions belong to the last one.
 
-    >>> documents(lengths=[3, 4, 5])
-    document[query] == document[key]
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: both arguments or neither, or a negative length; in the call, fewer positions than keys.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.documents(lengths=[3, 4, 5])
+        document[query] == document[key]
     """
     if (ids is None) == (lengths is None):
         raise refuse(
             "documents",
-            "one description is needed",
+            "either ids or lengths is required",
             given="both ids and lengths" if ids is not None else "neither",
             expected="ids=… or lengths=…",
-            fix="give one of them",
+            fix="pass one of them",
         )
     if ids is None:
-        counts = _integers(lengths, "documents", (1,))
-        _not_negative(counts, "documents", "length")
+        counts = integers(lengths, "documents", (1,))
+        not_negative(counts, "documents", "length")
         if counts.astype(float).sum() >= LIMIT:
             raise refuse(
                 "documents",
@@ -98,57 +148,108 @@ def documents(ids=None, *, lengths=None) -> Expr:
                 fix="check lengths",
             )
         ids = np.repeat(np.arange(len(counts)), counts)
-    numbers = _integers(ids, "documents", (1, 2))
-    document = _frozen(numbers, "document")
+    numbers = integers(ids, "documents", (1, 2))
+    document = frozen(numbers, "document")
     if numbers.ndim == 2:
         return document[batch, query] == document[batch, key]
     return document[query] == document[key]
 
 
-def lengths(keys=None, queries=None) -> Expr:
-    """Padding on the right: of keys, of queries, or both (a number, or one per batch entry).
+def lengths(
+    keys: SupportsIndex | ArrayLike | Expr | None = None, queries: SupportsIndex | ArrayLike | Expr | None = None
+) -> Expr:
+    """Padding on the right: the number of real keys, of real queries, or both.
 
-    keys: positions from there on are not attended. queries: rows from there on attend nothing, so their output is 0.
+    Args:
+        keys: one integer or (B,); keys at this position and later are masked. None means no padding.
+        queries: one integer or (B,); rows at this position and later are fully masked, so their output is 0. None means
+            no padding.
 
-    >>> lengths([7, 12])
-    key < keys[batch]
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: a length is not an integer, or negative.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.lengths([7, 12])
+        key < keys[batch]
     """
-    rule = everything() if keys is None else key < _per_batch(keys, "keys")
-    return rule if queries is None else rule & (query < _per_batch(queries, "queries"))
+    rule = everything() if keys is None else key < per_batch(keys, "keys")
+    return rule if queries is None else rule & (query < per_batch(queries, "queries"))
 
 
-def dilated(step: int) -> Expr:
-    """Every step-th key, counted from the query in both directions.
+def dilated(step: int | Expr) -> Expr:
+    """Every step-th key, counted from the query's position in both directions.
 
-    >>> dilated(3)
-    (query - key) % 3 == 0
+    Args:
+        step: the distance between keys.
+
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: `step` is 0.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.dilated(3)
+        (query - key) % 3 == 0
     """
     return (query - key) % step == 0
 
 
-def strided(step: int) -> Expr:
-    """The Sparse Transformer's strided pattern: the last `step` keys, and every step-th before (Child et al. 2019).
+def strided(step: int | Expr) -> Expr:
+    """The strided pattern of the Sparse Transformer: the last `step` keys, and every step-th key before.
 
-    >>> strided(3)
-    (key <= query) & ((query - key < 3) | ((query - key) % 3 == 0))
+    Args:
+        step: the number of recent keys, and the distance between earlier ones.
+
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: `step` is 0.
+
+    Source:
+        Child et al. 2019.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.strided(3)
+        (key <= query) & ((query - key < 3) | ((query - key) % 3 == 0))
     """
     return causal() & ((query - key < step) | dilated(step))
 
 
-def global_tokens(which) -> Expr:
-    """Tokens that attend everything and are attended by everything, as in Longformer: the first n, or a list of
-    positions.
+def global_tokens(which: SupportsIndex | ArrayLike | Expr) -> Expr:
+    """Global tokens, which attend to every key and to which every query attends.
 
-    >>> global_tokens(1)
-    (key < 1) | (query < 1)
+    Args:
+        which: the number of tokens at the start, or a list of positions.
+
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: a position is not an integer in [0, 2**31).
+
+    Source:
+        Beltagy et al. 2020 (Longformer).
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.global_tokens(1)
+        (key < 1) | (query < 1)
     """
     if isinstance(which, Expr) or read_array(which, "global_tokens").ndim == 0:
         first = count(which, "global_tokens", "the number of tokens")
         return (key < first) | (query < first)
-    positions = _integers(which, "global_tokens", (1,))
+    positions = integers(which, "global_tokens", (1,))
     if positions.size == 0:
         return lift(False)
-    _not_negative(positions, "global_tokens", "position")
+    not_negative(positions, "global_tokens", "position")
     if positions.max() >= LIMIT:
         raise refuse(
             "global_tokens",
@@ -157,58 +258,77 @@ def global_tokens(which) -> Expr:
             expected="positions below 2**31",
             fix="check the list",
         )
-    # One entry beyond the last keeps later positions, which read it, out of the set.
+    # Later positions read one extra entry, which is false.
     beyond = int(positions.max()) + 1
     chosen = np.zeros(beyond + 1, np.bool_)
     chosen[positions] = True
-    tokens = _frozen(chosen, "is_global")
+    tokens = frozen(chosen, "is_global")
     return tokens[minimum(query, beyond)] | tokens[minimum(key, beyond)]
 
 
-def blocks(pattern, size: int | tuple[int, int]) -> Expr:
-    """A pattern of blocks: query block i may attend key block j where pattern[…, i, j] is true.
+def blocks(pattern: ArrayLike, size: SupportsIndex | tuple[SupportsIndex, SupportsIndex]) -> Expr:
+    """Block-sparse attention: query block i may attend to key block j if pattern[…, i, j] is true.
 
-    pattern: booleans, (rows, columns), with heads and then batch in front if they differ. size: of a block, one number
-    or (queries, keys). Positions beyond the pattern belong to its last block.
+    Args:
+        pattern: booleans, (rows, columns), (H, rows, columns) or (B, H, rows, columns). Positions beyond the pattern
+            belong to its last block.
+        size: the positions in a block, one integer or (queries, keys).
 
-    >>> blocks(np.eye(4, dtype=bool), 64)
-    pattern[query // 64, key // 64]
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: `pattern` is not an array of booleans, or a size is not a positive integer.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> rg.blocks(np.eye(4, dtype=bool), 64)
+        pattern[query // 64, key // 64]
     """
     sizes = size if isinstance(size, tuple | list) else (size, size)
     if len(sizes) != 2:
         raise refuse(
             "blocks",
-            "a block has two sides",
+            "size must be an int or (queries, keys)",
             given=f"size={size!r}",
             expected="one number, or (queries, keys)",
-            fix="give both sides",
+            fix="pass both sizes",
         )
     per_query, per_key = (count(part, "blocks", "the size", least=1) for part in sizes)
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
 
 
-def dense(array, query_start: int | None = None) -> Expr:
-    """Any boolean array that broadcasts to (B, H, Q, K), as rows over keys.
+def dense(array: ArrayLike, query_start: SupportsIndex | None = None) -> Expr:
+    """A boolean array as a mask.
 
-    Row i stands at position query_start + i; by default the last row stands at the last key, as everywhere in regard.
-    Rows beyond the array read its edge; with the call, fewer columns than keys are refused.
+    Args:
+        array: booleans that broadcast to (B, H, Q, K). Rows beyond the array read its first or last row.
+        query_start: the position of row 0; by default the last row is at the last key.
 
-    >>> dense(np.ones((2, 8), bool))
-    mask[query - 6, key]
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: the array is not boolean, or has no or more than four axes; in the call, fewer columns than keys.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> rg.dense(np.ones((2, 8), bool))
+        mask[query - 6, key]
     """
     return _boolean(array, "mask", *rows_and_keys(table(array).array, "mask", query_start))
 
 
-def rows_and_keys(array: np.ndarray, name: str, query_start: int | None) -> tuple[Expr, Expr]:
+def rows_and_keys(array: np.ndarray, name: str, query_start: SupportsIndex | None) -> tuple[Expr, Expr]:
     """The row and the column at which a position reads an array (…, rows, keys)."""
     rows, keys = (1, 1, *array.shape)[-2:]
     if query_start is None and keys == 1 < rows:
         raise refuse(
             name,
-            "one column does not tell where its rows stand",
+            "an array with one column needs query_start",
             given=f"shape {array.shape}",
             expected="query_start=…, the position of row 0",
-            fix="query_start=0 if row i stands at position i",
+            fix="query_start=0 if row i is at position i",
         )
     start = (keys - rows if rows > 1 else 0) if query_start is None else whole(query_start, name, "query_start")
     return query - start if start else query, key
@@ -231,73 +351,3 @@ def _boolean(array, name: str, *position: Expr) -> Expr:
             fix="compare it first (array != 0), or pass numbers that are added to scores as score=",
         )
     return along(shown, *position)
-
-
-def whole(value, where: str, what: str) -> int:
-    """A whole number in any spelling: Python's, NumPy's, or a tensor without axes."""
-    try:
-        if isinstance(value, bool | np.bool_) or "bool" in str(getattr(value, "dtype", "")):
-            raise TypeError("a truth value")
-        return operator.index(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise refuse(
-            where,
-            f"{what} is not a whole number",
-            given=f"{value!r}",
-            expected="an integer",
-            fix="round it with int(…)",
-        ) from error
-
-
-def count(value, where: str, what: str, least: int = 0):
-    """A whole number of `least` or more; expressions stay as they are."""
-    if isinstance(value, Expr):
-        return value
-    number = whole(value, where, what)
-    if number < least:
-        raise refuse(
-            where,
-            f"{what} is {'negative' if number < 0 else 'too small'}",
-            given=f"{number}",
-            expected=f"{least} or more",
-            fix="check the number",
-        )
-    return number
-
-
-def _per_batch(value, name: str):
-    """A number for all batch entries, or a table with one per entry."""
-    if isinstance(value, Expr | str) or read_array(value, name).ndim == 0:
-        return lift(count(value, name, "the number"))
-    numbers = _integers(value, name, (1,))
-    _not_negative(numbers, name, "number")
-    return _frozen(numbers, name)[batch]
-
-
-def _not_negative(numbers: np.ndarray, where: str, what: str) -> None:
-    if (numbers < 0).any():
-        raise refuse(
-            where,
-            f"a {what} is negative",
-            given=f"{numbers.min()}",
-            expected=f"{what}s of 0 or more",
-            fix="count from the start",
-        )
-
-
-def _integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
-    array = read_array(value, where)
-    if array.ndim not in axes or (array.dtype.kind not in "iu" and array.size):
-        raise refuse(
-            where,
-            "not a list of integers",
-            given=f"{array.dtype} {list(array.shape)}",
-            expected=f"integers with {' or '.join(map(str, axes))} axes",
-            fix="convert it with .astype(int)",
-        )
-    return array.astype(np.int64)
-
-
-def _frozen(array: np.ndarray, name: str) -> Table:
-    """A table of our own, never changed, so that plans made from it can be kept."""
-    return frozen_table(array if array.size else np.zeros((1,) * array.ndim, array.dtype), name)

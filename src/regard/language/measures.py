@@ -1,7 +1,6 @@
-"""What can be asked of the weights without building them: the measures, what each gives, and every check of the
-question.
+"""The measures of `attention_stats`, the results of each, and every check of a request.
 
-P is the matrix of weights as `attention_weights` gives it, one row per query: with sinks a row sums to less than 1.
+P is the matrix of weights, as in `attention_weights`, one row per query: with sinks a row sums to less than 1.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..common.errors import Reason, Refused, did_you_mean, refuse
+from .callables import Mask
 from .expr import Expr
 from .masks import everything
 from .problem import Problem
 
 __all__ = [
-    "Asked",
     "Counts",
     "Distance",
     "Mass",
@@ -27,29 +26,28 @@ __all__ = [
     "Pooled",
     "PooledMap",
     "Range",
+    "Request",
     "Top",
-    "asked",
+    "checked_request",
     "edges",
     "mass",
     "pooled",
     "top",
 ]
 
-LARGEST_TOP = 1024  # keys per row: more would be a matrix again
+LARGEST_TOP = 1024  # keys per row
 
 
 class Maximum(NamedTuple):
-    """The largest weight of each row and its key, (…, H, Q); the first key where several share it, -1 where there is
-    none.
-    """
+    """The largest weight of each row and its key, (…, H, Q): the first key if several have it, -1 if there is none."""
 
     weight: Any
     key: Any
 
 
 class Top(NamedTuple):
-    """The largest weights of each row, falling, and their keys, (…, H, Q, count); weight 0 and key -1 where keys run
-    out.
+    """The largest weights of each row in descending order, and their keys, (…, H, Q, count); missing ones are weight 0,
+    key -1.
     """
 
     weight: Any
@@ -64,16 +62,14 @@ class Distance(NamedTuple):
 
 
 class Range(NamedTuple):
-    """The smallest and largest score of each row over the keys it attends, (…, H, Q); inf and -inf where it attends
-    none.
-    """
+    """The smallest and largest score of each row over its allowed keys, (…, H, Q); inf and -inf if there are none."""
 
     minimum: Any
     maximum: Any
 
 
 class Counts(NamedTuple):
-    """Per row, how many keys it attends, and how many of these scores are NaN and +inf, (…, H, Q) int64."""
+    """The number of allowed keys of each row, and how many of their scores are NaN and +inf, (…, H, Q) int64."""
 
     attended: Any
     nan: Any
@@ -81,7 +77,7 @@ class Counts(NamedTuple):
 
     @property
     def empty(self):
-        """Which rows attend nothing."""
+        """Which rows are fully masked."""
         return self.attended == 0
 
 
@@ -94,7 +90,7 @@ class Pooled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """One thing to ask. kind: what it is; name: under which name the answer is found."""
+    """One statistic. kind: which one; name: the name of its result."""
 
     kind: str
     name: str
@@ -116,7 +112,7 @@ class TopKeys(Measure):
 
 @dataclass(frozen=True, eq=False)
 class PooledMap(Measure):
-    """The weights as a small picture; see `pooled`."""
+    """The weights as a small map; see `pooled`."""
 
     rows: int
     columns: int
@@ -134,29 +130,77 @@ PLAIN = {
 WITH_ARGUMENTS = {"mass": "mass(key < 4)", "top": "top(5)", "pooled": "pooled(64, 64)"}
 
 
-def mass(keys, name: str = "mass") -> Mass:
-    """The weight that each row puts on a set of keys, Σ p over the set -> (…, H, Q).
+def mass(keys: Mask | None, name: str = "mass") -> Mass:
+    """A measure for `attention_stats`: the weight of a set of keys, Σ p over the set.
 
-    keys: whatever can be a mask: an expression, a callable, booleans. The mask of the call still decides what is
-    attended.
+    Its result is (…, H, Q). The mask of the call still applies.
 
-    >>> from regard.language.expr import key, query
-    >>> mass(key == query - 1, name="previous").name
-    'previous'
+    Args:
+        keys: the set, as a mask: an expression, a callable or booleans. None is all keys.
+        name: the name of the result, a Python identifier.
+
+    Returns:
+        The measure.
+
+    Raises:
+        Refused: `name` is not an identifier.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = np.zeros((4, 8), np.float32)
+        >>> previous = rg.mass(rg.key == rg.query - 1, name="previous")
+        >>> rg.attention_stats(q, k, of=previous, mask=rg.causal()).previous.tolist()
+        [0.0, 0.5, 0.3333333432674408, 0.25]
     """
     return Mass("mass", _name("mass", name), keys)
 
 
 def top(count: int, name: str = "top") -> TopKeys:
-    """The `count` largest weights of each row with their keys, falling, the first key where two are equal -> `Top`."""
+    """A measure for `attention_stats`: the largest weights of each row, in descending order, and their keys.
+
+    Its result is a named tuple (weight, key), (…, H, Q, count) each. The first key comes first if weights are equal.
+
+    Args:
+        count: the number of weights, 1 … 1024.
+        name: the name of the result, a Python identifier.
+
+    Returns:
+        The measure.
+
+    Raises:
+        Refused: `count` is not in 1 … 1024, or `name` is not an identifier.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = np.zeros((4, 8), np.float32)
+        >>> rg.attention_stats(q, k, of=rg.top(2), mask=rg.causal()).top.key[0].tolist()
+        [0, -1]
+    """
     return TopKeys("top", _name("top", name), _whole("top", "count", count, LARGEST_TOP))
 
 
 def pooled(rows: int, columns: int, name: str = "pooled") -> PooledMap:
-    """Mean and maximum of the weights in each cell of a map of rows × columns -> `Pooled`.
+    """A measure for `attention_stats`: mean and maximum of the weights in each cell of a map of rows × columns.
 
-    Cell (r, c) holds the query rows ⌊r·Q/rows⌋ … ⌊(r+1)·Q/rows⌋ − 1 and the keys ⌊c·K/columns⌋ … ⌊(c+1)·K/columns⌋ − 1,
-    so cells differ by one row and one key at most. Pairs that are not attended count as 0.
+    Its result is a named tuple (mean, maximum), (…, H, rows, columns) each. Cell (r, c) covers the query rows
+    ⌊r·Q/rows⌋ … ⌊(r+1)·Q/rows⌋ − 1 and the keys ⌊c·K/columns⌋ … ⌊(c+1)·K/columns⌋ − 1. Masked pairs count as 0.
+
+    Args:
+        rows: the number of cells along the queries, at most Q.
+        columns: the number of cells along the keys, at most K.
+        name: the name of the result, a Python identifier.
+
+    Returns:
+        The measure.
+
+    Raises:
+        Refused: a size is not a positive integer, or `name` is not an identifier.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q = k = np.zeros((4, 8), np.float32)
+        >>> rg.attention_stats(q, k, of=rg.pooled(2, 2)).pooled.mean.tolist()
+        [[0.25, 0.25], [0.25, 0.25]]
     """
     return PooledMap(
         "pooled", _name("pooled", name), _whole("pooled", "rows", rows), _whole("pooled", "columns", columns)
@@ -164,7 +208,7 @@ def pooled(rows: int, columns: int, name: str = "pooled") -> PooledMap:
 
 
 def edges(size: int, cells: int) -> np.ndarray:
-    """Where cells begin and end: size cut into so many parts that differ by one at most, (cells + 1,) int64."""
+    """The bounds of `cells` parts of `size`, whose sizes differ by one at most, (cells + 1,) int64."""
     return np.arange(cells + 1, dtype=np.int64) * size // cells
 
 
@@ -172,7 +216,7 @@ def _name(where: str, name) -> str:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise refuse(
             where,
-            "a measure's name is not a name",
+            "a measure's name is not an identifier",
             given=f"name={name!r}",
             expected="a Python identifier, such as 'first_tokens'",
             fix="choose another",
@@ -184,16 +228,18 @@ def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
         raise refuse(
             where,
-            f"{name} is not a number of them",
+            f"{name} is not a valid count",
             given=f"{name}={value!r}",
-            expected=f"a whole number, 1 … {most}",
-            fix="give an integer",
+            expected=f"an integer, 1 … {most}",
+            fix="pass an integer",
         )
     return int(value)
 
 
-class Asked(NamedTuple):
-    """A checked question: the problem without values, and the measures, the key sets of `mass` as expressions."""
+class Request(NamedTuple):
+    """Checked arguments of `attention_stats`: the problem without values, and the measures, with key sets as
+    expressions.
+    """
 
     problem: Problem
     measures: tuple[Measure, ...]
@@ -202,10 +248,8 @@ class Asked(NamedTuple):
         return (measure for measure in self.measures if measure.kind in kinds)
 
 
-def asked(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> Asked:
-    """The checked question, or `Refused` with all reasons at once; device: where it is answered, as for
-    `Problem.of`, and arguments as there.
-    """
+def checked_request(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> Request:
+    """The checked request; raises `Refused`, which lists every problem. device and arguments: as for `Problem.of`."""
     reasons: list[Reason] = []
     measures = _measures(of, reasons)
     problem = None
@@ -221,17 +265,17 @@ def asked(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> As
         measures = tuple(_settled(measure, problem.dims, key_set, reasons) for measure in measures)
     if reasons or problem is None:
         raise Refused(where, reasons)
-    return Asked(problem, measures)
+    return Request(problem, measures)
 
 
 def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
-    """The measures asked for; every one that is not known is a reason."""
+    """The requested measures; every unknown one adds a reason."""
     known = (*PLAIN, *WITH_ARGUMENTS)
     listed = [of] if isinstance(of, str | Measure) else list(of) if hasattr(of, "__iter__") else [of]
     if not listed:
         reasons.append(
             Reason(
-                "nothing is asked",
+                "no measure was requested",
                 given=f"of={of!r}",
                 expected="at least one measure",
                 fix=f"choose from {', '.join(known)}",
@@ -256,7 +300,7 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
             given = repr(each) if isinstance(each, str | int | float) else f"{type(each).__name__}"
             reasons.append(
                 Reason(
-                    "no such measure",
+                    "unknown measure",
                     given=given,
                     expected=f"one of {', '.join(known)}",
                     fix=did_you_mean(str(each), known),
@@ -270,14 +314,14 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
                 f"two measures are called {name!r}",
                 given=", ".join(names),
                 expected="one name for each",
-                fix="ask for it once" if kind in PLAIN else f"name them: {kind}(…, name='another')",
+                fix="request it once" if kind in PLAIN else f"name them: {kind}(…, name='another')",
             )
         )
     return tuple(found)
 
 
 def _settled(measure: Measure, dims: dict[str, int], key_set: Callable, reasons: list[Reason]) -> Measure:
-    """The measure, fitted to the problem: key sets become expressions, maps must not be finer than the matrix."""
+    """The measure for this problem: key sets become expressions, and a map must not be finer than the matrix."""
     if isinstance(measure, Mass):
         try:
             keys = key_set(measure.keys)

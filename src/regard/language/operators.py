@@ -1,7 +1,7 @@
-"""The table of operators: one row says everything about an operator except how an engine emits it.
+"""The table of operators: one row defines everything about an operator except its code in each engine.
 
-A row holds what the operator takes and gives, its value (NumPy), its bounds over a tile (intervals), its partial
-derivatives (expressions, built through the namespace `f`), its spelling, and its cost in floating-point operations.
+A row has the kinds of the arguments and the result, the value (NumPy), the bounds over a tile (intervals), the partial
+derivatives (expressions, built through the namespace `f`), the text, and the cost in floating-point operations.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from . import intervals as i
 
 __all__ = ["OPERATORS", "Operator"]
 
-# Precedence as Python's own parser has it; a comparison binds weakest, so it gets parentheses inside `&`.
+# Precedence as in Python: a comparison binds weakest, so it needs parentheses inside `&`.
 COMPARE, OR, XOR, AND, SUM, PRODUCT, UNARY, CALL = range(8)
 
 
 class Operator(NamedTuple):
     name: str
-    takes: str  # one letter per argument: n number, b bool, x either
+    takes: str  # one character per argument: n number, b bool, x either
     gives: str  # "bool", "int", "float", or "promote" (int where every argument is one, else float)
     value: Callable
     bounds: Callable
@@ -33,8 +33,8 @@ class Operator(NamedTuple):
 
 
 def floor_divide(x, y):
-    """floor(x / y), with the quotient of floats rounded first, as compiled code has it: 1.0 // 0.1 is 10. Integers by 0
-    give 0.
+    """floor(x / y), where the quotient of floats is rounded first, as in compiled code: 1.0 // 0.1 is 10. An integer
+    divided by 0 is 0.
     """
     whole = x.dtype.kind == y.dtype.kind == "i"
     return np.floor_divide(x, y) if whole else np.floor(np.true_divide(x, y))
@@ -64,7 +64,7 @@ def power(x, y):
 
 
 def half_at_ties(f, x, y):
-    """The share of the first argument in min(x, y): 1 where it is smaller, ½ where both are equal."""
+    """The derivative of min(x, y) with respect to x: 1 where x is smaller, ½ where both are equal."""
     return f.where(x <= y, f.where(x == y, 0.5, 1.0), 0.0)
 
 
@@ -141,4 +141,4 @@ MIRRORED = {
     "ge": "le",
     "eq": "eq",
     "ne": "ne",
-}  # the same comparison, seen from the other side
+}  # the same comparison with its arguments exchanged

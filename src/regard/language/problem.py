@@ -1,6 +1,6 @@
-"""Problem: what one call of attention asks, checked: its arrays in input_arrays.py, all else in arguments.py.
+"""Problem: the checked arguments of one call of attention.
 
-The dimension key, used in docstrings and as suffixes everywhere:
+The dimension key of all docstrings and names:
 
     B batch · H query heads · G key/value heads (H % G == 0) · Q query rows · K key rows · D score depth · E value depth
 
@@ -11,13 +11,14 @@ and v broadcast to those of q, axis by axis, as NumPy's do.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
 from ..common.arrays import device_of
 from ..common.dtypes import real_of
 from ..common.errors import Reason, Refused
+from ..common.types import ArrayT
 from .callables import as_mask, as_score
 from .checks.arguments import (
     Arguments,
@@ -37,24 +38,22 @@ from .expr import score as the_score
 __all__ = ["Gradients", "Problem"]
 
 
-class Gradients(NamedTuple):
-    """What a backward pass gives: one array per input; `tables` has an entry for every table whose gradient was asked
-    for.
-    """
+class Gradients(NamedTuple, Generic[ArrayT]):
+    """The result of a backward pass: one gradient per input, and `tables` with one for each requested table."""
 
-    q: np.ndarray
-    k: np.ndarray
-    v: np.ndarray
-    tables: dict[Table, np.ndarray]
-    sinks: np.ndarray | None
+    q: ArrayT
+    k: ArrayT
+    v: ArrayT
+    tables: dict[Table, ArrayT]
+    sinks: ArrayT | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """One call, checked: arrays as (B, heads, rows, depth) views, the rules as expressions.
+    """The checked arguments of one call: arrays as (B, heads, rows, depth) views, rules as expressions.
 
     q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · query_start (B,) position of row 0 · sinks (H, S) or None ·
-    dropout: which weights fall out, or None · lead: the leading axes the caller used, for shaping the result.
+    dropout: its rate and seed, or None · lead: the caller's leading axes, for the shape of the result.
     """
 
     q: np.ndarray
@@ -80,11 +79,11 @@ class Problem:
 
     @property
     def real(self) -> np.dtype:
-        """What sums are made in, and lse: float32, or float64 for float64 arrays."""
+        """The dtype of sums and lse: float32, or float64 for float64 arrays."""
         return real_of(self.dtype)
 
     def __repr__(self):
-        sizes = " ".join(f"{letter}={size}" for letter, size in self.dims.items())
+        sizes = " ".join(f"{name}={size}" for name, size in self.dims.items())
         starts = sorted(set(self.query_start.tolist()))
         shown: dict[str, Any] = {
             "mask": self.mask,
@@ -98,13 +97,14 @@ class Problem:
 
     @classmethod
     def of(cls, q: Any, k: Any, v: Any, *, where="attention", gradients=False, device="cpu", **arguments) -> Problem:
-        """The checked problem, or `Refused` with all reasons at once.
+        """The checked problem; raises `Refused`, which lists every problem.
 
-        v=None asks about weights only: the values then count as a single column of zeros. arguments: the fields of
-        `Arguments`, by name. gradients: whether the caller gives gradients to the tensors that want them; otherwise
-        they are refused. device: where the call is computed; tensors that rules read lie there, or on the CPU.
+        v=None is a call for weights only: the values are then a single column of zeros. arguments: the fields of
+        `Arguments`, by name. gradients: whether the caller computes gradients for tensors that require them; otherwise
+        such tensors are rejected. device: where the call is computed; tensors that rules read must be on it or on the
+        CPU.
         """
-        asked = Arguments(**arguments)
+        given = Arguments(**arguments)
         reasons: list[Reason] = []
         if not gradients:
             for name, value in (("q", q), ("k", k), ("v", v)):
@@ -122,36 +122,36 @@ class Problem:
         q4, k4, v4 = (four_axes(array, q_.shape[:-3]) for array in (q_, k_, v_))
         B, H, Q, D = q4.shape
         K = k4.shape[2]
-        start = checked_start(asked.query_start, B, Q, K, reasons)
-        number = checked_scale(asked.scale, D, reasons)
-        sink = checked_sinks(asked.sinks, H, reasons)
-        falling = checked_dropout(asked.dropout, asked.seed, reasons)
-        rule = checked_rule(asked.mask, as_mask, "mask", (B, H, Q, K), start, reasons)
-        logit = checked_rule(asked.score, as_score, "score", (B, H, Q, K), start, reasons)
+        start = checked_start(given.query_start, B, Q, K, reasons)
+        scale = checked_scale(given.scale, D, reasons)
+        sinks = checked_sinks(given.sinks, H, reasons)
+        dropout = checked_dropout(given.dropout, given.seed, reasons)
+        rule = checked_rule(given.mask, as_mask, "mask", (B, H, Q, K), start, reasons)
+        logit = checked_rule(given.score, as_score, "score", (B, H, Q, K), start, reasons)
         reading = [part for part in (rule, logit) if part is not None and part.tables]
         follow_tensors(reading, reasons)
         if reading and 0 not in (B, H, Q, K):
             check_reads(reading, (B, H, Q, K), start, reasons)
-        given = logit.tables if gradients and logit is not None else ()
-        refuse_gradients("scale", asked.scale, reasons)
+        differentiated = logit.tables if gradients and logit is not None else ()
+        refuse_gradients("scale", given.scale, reasons)
         if not gradients:
-            refuse_gradients("sinks", asked.sinks, reasons)
-        for name, held in tables_of(*reading).items():
-            if device_of(held.source) not in ("cpu", device):
+            refuse_gradients("sinks", given.sinks, reasons)
+        for name, table in tables_of(*reading).items():
+            if device_of(table.source) not in ("cpu", device):
                 reasons.append(
                     Reason(
-                        f"table {name!r} lies on another device",
-                        given=device_of(held.source),
+                        f"table {name!r} is on a different device",
+                        given=device_of(table.source),
                         expected=f"{device}, or the CPU",
                         fix="move it to the device of q: tensor.to(q.device)",
                     )
                 )
-            if held not in given:
-                refuse_gradients(f"table {name!r}", held.source, reasons)
+            if table not in differentiated:
+                refuse_gradients(f"table {name!r}", table.source, reasons)
         if reasons:
             raise Refused(where, reasons)
         if isinstance(rule, Const) and rule.value is True:
             rule = None
         if logit is the_score:
             logit = None
-        return cls(q4, k4, v4, rule, logit, number, start, sink, falling, lead)
+        return cls(q4, k4, v4, rule, logit, scale, start, sinks, dropout, lead)

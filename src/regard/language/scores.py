@@ -1,114 +1,226 @@
-"""Scores: what becomes of the scaled logit before the softmax. Each takes the score so far, so that they compose."""
+"""Scores: changes of the scaled logit before the softmax. Each has an argument `score`, so that they compose."""
 
 from __future__ import annotations
 
 import math
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from ..common.arrays import outline
 from ..common.errors import refuse
+from ..common.types import ArrayLike
+from .checks.numbers import LIMIT, count
 from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, table
 from .expr import score as the_score
 from .functions import tanh, where
-from .masks import LIMIT, along, count, rows_and_keys
+from .masks import along, rows_and_keys
 
 __all__ = ["alibi", "alibi_slopes", "bias", "gate", "relative", "softcap", "t5_buckets"]
 
 
 def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
-    """Gemma 2's soft limit: cap · tanh(score / cap).
+    """A soft limit of the logit: cap · tanh(score / cap).
 
-    >>> softcap(50.0)
-    50.0 * tanh(score / 50.0)
+    Args:
+        cap: the limit, a positive finite number or an expression.
+        score: the logit to change, by default `rg.score`.
+
+    Returns:
+        A float expression.
+
+    Raises:
+        Refused: `cap` is not a positive finite number.
+
+    Source:
+        Gemma 2 (Riviere et al. 2024).
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.softcap(50.0)
+        50.0 * tanh(score / 50.0)
     """
     limit = lift(cap)
     if limit.kind == "bool" or (isinstance(limit, Const) and not 0 < limit.value < math.inf):
         raise refuse(
             "softcap",
-            "the cap is not a limit",
+            "the cap is not a positive finite number",
             given=f"{cap!r}",
             expected="a finite number above 0",
-            fix="leave softcap out for no limit",
+            fix="omit softcap for no limit",
         )
     return limit * tanh(score / limit)
 
 
-def alibi_slopes(heads: int) -> np.ndarray:
-    """The slopes of Press et al. 2022: powers of 2**(-8/n); where heads is no power of two, every other slope of 2n
-    fills up.
+def alibi_slopes(heads: SupportsIndex) -> np.ndarray:
+    """The slopes of ALiBi: powers of 2**(-8/n), where n is the largest power of two up to `heads`.
+
+    The slopes of further heads are every other one of those of 2n heads.
+
+    Args:
+        heads: the number of query heads, H.
+
+    Returns:
+        (H,) float32.
+
+    Raises:
+        Refused: `heads` is not a positive integer.
+
+    Source:
+        Press et al. 2022.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.alibi_slopes(4).tolist()
+        [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    heads = count(heads, "alibi_slopes", "the number of heads", least=1)
-    closest = 1 << (heads.bit_length() - 1)
+    n = count(heads, "alibi_slopes", "the number of heads", least=1)
+    closest = 1 << (n.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (i + 1) / closest) for i in range(closest)]
-    slopes += [2.0 ** (-4.0 * (i + 1) / closest) for i in range(0, 2 * (heads - closest), 2)]
+    slopes += [2.0 ** (-4.0 * (i + 1) / closest) for i in range(0, 2 * (n - closest), 2)]
     return np.array(slopes, np.float32)
 
 
-def alibi(slopes, score: Expr = the_score) -> Expr:
-    """score - slope[head] · |query - key|. slopes: (H,), or the number of heads for the usual ones.
+def alibi(slopes: SupportsIndex | ArrayLike, score: Expr = the_score) -> Expr:
+    """ALiBi, a linear bias: score - slope[head] · |query - key|.
 
-    >>> alibi(8)
-    score - slope[head] * abs(query - key)
+    Args:
+        slopes: (H,) numbers, or the number of heads H for `alibi_slopes(H)`.
+        score: the logit to change, by default `rg.score`.
+
+    Returns:
+        A float expression.
+
+    Raises:
+        Refused: `slopes` is not a list of numbers or a positive integer.
+
+    Source:
+        Press et al. 2022.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.alibi(8)
+        score - slope[head] * abs(query - key)
     """
-    counted = outline(slopes, "alibi").ndim == 0
-    shown = _numbers(frozen_table(alibi_slopes(slopes), "slope") if counted else slopes, "slope", (1,))
+    given: Any = slopes
+    counted = outline(given, "alibi").ndim == 0
+    shown = _numbers(frozen_table(alibi_slopes(given), "slope") if counted else given, "slope", (1,))
     return score - shown[head] * abs(query - key)
 
 
-def bias(array, score: Expr = the_score, query_start: int | None = None) -> Expr:
-    """score + array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key.
+def bias(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
+    """An additive bias: score + array.
 
-    >>> bias(np.zeros((4, 8, 8)))
-    score + bias[head, query, key]
+    Args:
+        array: numbers that broadcast to (B, H, Q, K), or an expression.
+        score: the logit to change, by default `rg.score`.
+        query_start: the position of row 0 of the array; by default its last row is at its last key.
+
+    Returns:
+        A float expression.
+
+    Raises:
+        Refused: `array` is not numeric, or has more than four axes.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> rg.bias(np.zeros((4, 8, 8)))
+        score + bias[head, query, key]
     """
     return score + _by_position(array, "bias", query_start)
 
 
-def gate(array, score: Expr = the_score, query_start: int | None = None) -> Expr:
-    """score · array, for any array that broadcasts to (B, H, Q, K); its last row stands at its last key.
+def gate(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
+    """A multiplicative gate: score · array.
 
-    >>> gate(np.ones(8))
-    score * gate[key]
+    Args:
+        array: numbers that broadcast to (B, H, Q, K), or an expression.
+        score: the logit to change, by default `rg.score`.
+        query_start: the position of row 0 of the array; by default its last row is at its last key.
+
+    Returns:
+        A float expression.
+
+    Raises:
+        Refused: `array` is not numeric, or has more than four axes.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> rg.gate(np.ones(8))
+        score * gate[key]
     """
     return score * _by_position(array, "gate", query_start)
 
 
-def relative(array, score: Expr = the_score) -> Expr:
-    """score + array[…, key - query + R], distances beyond R clamped. array: (2R+1,) or (H, 2R+1).
+def relative(array: ArrayLike, score: Expr = the_score) -> Expr:
+    """A bias by distance: score + array[…, key - query + R]; larger distances are clamped to R.
 
-    >>> relative(np.zeros((4, 33)))
-    score + relative[head, key - query + 16]
+    Args:
+        array: (2R + 1,) or (H, 2R + 1) numbers.
+        score: the logit to change, by default `rg.score`.
+
+    Returns:
+        A float expression.
+
+    Raises:
+        Refused: `array` is not numeric, has other axes, or its last axis has even length.
+
+    Source:
+        Shaw et al. 2018; Liu et al. 2021 (as a bias).
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> rg.relative(np.zeros((4, 33)))
+        score + relative[head, key - query + 16]
     """
     shown = _numbers(array, "relative", (1, 2))
     size = shown.array.shape[-1]
     if size % 2 == 0:
         raise refuse(
             "relative",
-            "a relative table has a middle",
+            "the last axis must have odd length 2R + 1",
             given=f"{size} distances",
             expected="an odd number: -R … R",
-            fix="give 2R + 1 entries",
+            fix="pass 2R + 1 entries",
         )
     reach = size // 2
     index = key - query + reach  # reads clamp
     return score + (shown[index] if shown.array.ndim == 1 else shown[head, index])
 
 
-def t5_buckets(array, *, bidirectional: bool, max_distance: int = 128, score: Expr = the_score) -> Expr:
-    """score + array[bucket of (key - query), head], T5's logarithmic buckets (Raffel et al. 2020). array: (buckets, H).
+def t5_buckets(
+    array: ArrayLike, *, bidirectional: bool, max_distance: SupportsIndex = 128, score: Expr = the_score
+) -> Expr:
+    """The relative bias of T5: score + array[bucket of (key - query), head], with logarithmic buckets.
 
-    >>> t5_buckets(np.zeros((32, 4)), bidirectional=False)
-    score + relative_bias[bucket[query - key], head]
+    Args:
+        array: (buckets, H) numbers.
+        bidirectional: whether keys after the query have buckets of their own, half of them.
+        max_distance: the distance from which on all keys share the last bucket.
+        score: the logit to change, by default `rg.score`.
+
+    Returns:
+        A float expression.
+
+    Raises:
+        Refused: `array` does not have two axes, or the number of buckets does not fit.
+
+    Source:
+        Raffel et al. 2020.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> rg.t5_buckets(np.zeros((32, 4)), bidirectional=False)
+        score + relative_bias[bucket[query - key], head]
     """
     shown = _numbers(array, "relative_bias", (2,))
     return score + shown[t5_bucket(shown.array.shape[0], bidirectional=bidirectional, max_distance=max_distance), head]
 
 
-def t5_bucket(total: int, *, bidirectional: bool, max_distance: int = 128) -> Expr:
-    """T5's bucket of (key - query), a number below total. Nearby distances have a bucket each, farther ones share.
+def t5_bucket(total: int, *, bidirectional: bool, max_distance: SupportsIndex = 128) -> Expr:
+    """T5's bucket of (key - query), a number below total. Small distances have a bucket each, larger ones share one.
 
-    The bucket of each distance is worked out once, in float32 as T5 does, so every engine agrees on the borders.
+    The bucket of each distance is computed once, in float32 as in T5, so all engines agree on the borders.
 
     >>> t5_bucket(32, bidirectional=False)
     bucket[query - key]
@@ -116,40 +228,40 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: int = 128) -> Ex
     if bidirectional and total % 2:
         raise refuse(
             "t5_buckets",
-            "both directions share the buckets",
+            "an odd number of buckets cannot be split",
             given=f"{total} buckets",
             expected="an even number",
-            fix="give one row per bucket, half of them for keys after the query",
+            fix="pass one row per bucket, half of them for keys after the query",
         )
-    max_distance = count(max_distance, "t5_buckets", "max_distance")
-    if max_distance >= LIMIT:
+    reach = count(max_distance, "t5_buckets", "max_distance")
+    if reach >= LIMIT:
         raise refuse(
             "t5_buckets",
             "max_distance is too large",
-            given=f"{max_distance}",
+            given=f"{reach}",
             expected="fewer than 2**31 positions",
             fix="check the number",
         )
     buckets = total // 2 if bidirectional else total
     exact = buckets // 2
-    if not 1 <= exact < max_distance:
+    if not 1 <= exact < reach:
         raise refuse(
             "t5_buckets",
-            "the buckets do not reach",
-            given=f"{total} buckets, max_distance={max_distance}",
+            "there are too few buckets",
+            given=f"{total} buckets, max_distance={reach}",
             expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
             fix="check the table: (buckets, heads)",
         )
-    distance = np.arange(max_distance + 1)
+    distance = np.arange(reach + 1)
     with np.errstate(divide="ignore"):
-        growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(max_distance / exact))
+        growth = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(math.log(reach / exact))
     far = np.minimum(exact + np.maximum(growth * np.float32(buckets - exact), 0).astype(np.int64), buckets - 1)
     bucket = frozen_table(np.where(distance < exact, distance, far), "bucket")
-    # A distance of 0 or less reads bucket 0: indices are clamped.
+    # A distance of 0 or less reads bucket 0, because indices are clamped.
     return bucket[abs(query - key)] + where(key > query, buckets, 0) if bidirectional else bucket[query - key]
 
 
-def _by_position(array, name: str, query_start: int | None) -> Expr:
+def _by_position(array, name: str, query_start: SupportsIndex | None) -> Expr:
     if isinstance(array, Expr) or outline(array, name).ndim == 0:
         return lift(array)
     shown = _numbers(array, name, (1, 2, 3, 4))

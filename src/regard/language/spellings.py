@@ -1,4 +1,4 @@
-"""The names that NumPy and torch have for what the language can do, so that rules written for them work as they are."""
+"""The names of NumPy and torch for the functions of the language, so that rules written for them work unchanged."""
 
 from __future__ import annotations
 
@@ -28,53 +28,51 @@ from .functions import (
 from .tree.syntax import METHODS, SPELLINGS
 
 
-def _kind_of(wanted) -> str | None:
-    """The kind that a dtype in anybody's spelling means; None for a device and for flags, which do not touch the
-    number.
-    """
-    if isinstance(wanted, Expr):
-        return wanted.kind
-    name = str(wanted if isinstance(wanted, type) else getattr(wanted, "dtype", wanted))
+def _kind_of(target) -> str | None:
+    """The kind of a dtype of Python, NumPy or torch; None for devices and flags, which do not change the number."""
+    if isinstance(target, Expr):
+        return target.kind
+    name = str(target if isinstance(target, type) else getattr(target, "dtype", target))
     if any(narrow in name for narrow in ("int8", "int16", "uint")):
         raise refuse(
             "expression",
-            "a number of so few bits would wrap around",
-            given=repr(wanted),
+            "integers of fewer than 32 bits would overflow",
+            given=repr(target),
             expected="int32 or int64",
-            fix="leave the conversion out, or write x % 256 if wrapping is meant",
+            fix="omit the conversion, or write x % 256 for wrapping",
         )
     for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
         if any(sign in name for sign in signs):
             return kind
-    if wanted is None or isinstance(wanted, bool) or name.split(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+    if target is None or isinstance(target, bool) or name.split(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
         return None
     raise refuse(
         "expression",
         "not a dtype",
-        given=repr(wanted),
+        given=repr(target),
         expected="a dtype of NumPy or torch, or a device",
-        fix="write it out: np.float32, torch.int64 …",
+        fix="name the dtype: np.float32, torch.int64 …",
     )
 
 
-def _cast(x: Expr, *wanted, **named) -> Expr:
-    """x.to(…), x.astype(…): what names a dtype converts."""
-    for each in (*wanted, *named.values()):
-        x = as_kind(x, _kind_of(each) or x.kind)
+def _cast(x: Expr, *targets, **named) -> Expr:
+    """x.to(…), x.astype(…): every argument that is a dtype converts."""
+    for target in (*targets, *named.values()):
+        x = as_kind(x, _kind_of(target) or x.kind)
     return x
 
 
 def _made(value):
-    """new_ones, zeros_like …: one number of the dtype asked for, by default that of x."""
+    """new_ones, zeros_like …: one number of the given dtype, by default that of x."""
 
     def build(x, shape=(), dtype=None, **layout) -> Expr:
         if shape not in ((), []):
             raise refuse(
                 "expression",
-                "an array cannot be made inside a rule",
+                "an array cannot be created inside a rule",
                 given=f"shape {shape}",
                 expected="a single number: shape ()",
-                fix="make the array outside and read it with table(array)",
+                fix="create the array outside and read it with table(array)",
             )
         kind = _kind_of(dtype) or x.kind
         return lift({"bool": bool, "int": int, "float": float}[kind](value))
@@ -99,11 +97,11 @@ def _clamp(x, min=None, max=None, **named) -> Expr:
 
 
 def _relu(x, inplace=False) -> Expr:
-    return relu(x)  # an expression cannot be changed in place, so the new one serves both
+    return relu(x)  # expressions are immutable, so inplace has no effect
 
 
 def _scaled(build):
-    """add and sub in torch's spelling: the second argument times alpha."""
+    """add and sub as in torch: the second argument is multiplied by alpha."""
     return lambda x, y, alpha=1: build(lift(x), lift(y) if alpha == 1 else alpha * lift(y))
 
 
@@ -131,7 +129,7 @@ def _gelu(x, approximate="none") -> Expr:
             "no such gelu",
             given=f"approximate={approximate!r}",
             expected="'none' or 'tanh'",
-            fix="leave it out for the exact one",
+            fix="omit it for the exact gelu",
         )
     x = lift(x)
     if approximate == "tanh":
@@ -144,23 +142,23 @@ def _silu(x, inplace=False) -> Expr:
 
 
 def _softplus(x, beta=1, threshold=None) -> Expr:
-    """torch's threshold only switches to x where both are the same number."""
+    """torch's threshold selects x where both results are the same number."""
     return softplus(x) if beta == 1 else softplus(beta * lift(x)) / beta
 
 
 def _item(x):
-    """The number itself, of a constant or of an array read at constant indices."""
+    """The value of a constant, or of an array that is read at constant indices."""
     if isinstance(x, Const):
         return x.value
     if isinstance(x, Read) and all(isinstance(part, Const) for part in x.index):
         ends = zip(x.index, x.table.array.shape, strict=True)
         held = x.table.source if is_tensor(x.table.source) else x.table.array
         return held[tuple(min(max(part.value, 0), size - 1) for part, size in ends if isinstance(part, Const))].item()
-    return float(x)  # which is refused
+    return float(x)  # raises Refused
 
 
 def _lifted(build):
-    """An operator on two arguments of which either may be a scalar of NumPy or torch."""
+    """An operator on two arguments, each an expression or a scalar of NumPy or torch."""
     return lambda x, y: build(lift(x), lift(y))
 
 
@@ -237,11 +235,11 @@ SPELLINGS.update(
         "ones_like": lambda x, **named: _made(1)(x, **named),
         "zeros_like": lambda x, **named: _made(0)(x, **named),
         "full_like": lambda x, value, **named: _made(value)(x, **named),
-        "__getitem__": lambda array, index: table(array)[index],  # torch asks the index; NumPy does not
+        "__getitem__": lambda array, index: table(array)[index],  # for tensors; NumPy has no such protocol
     }
 )
 
-# Methods that callables written for tensors use on their arguments.
+# Methods that callables for tensors use on their arguments.
 METHODS.update(
     {
         **{

@@ -201,11 +201,11 @@ class TextConfig(BlockConfig):
     regard.Refused: TextConfig: heads do not divide d_model
       given     d_model=10, heads=3
       expected  d_model to be a multiple of heads
-      to mend   heads=2 fits
+      fix       heads=2 fits
     TextConfig: no such positions
       given     positions='rotor'
       expected  'rotary' or 'learned' or 'alibi' or 'sinusoidal' or 'none'
-      to mend   did you mean 'rotary'? choose one of 'rotary', 'learned', 'alibi', 'sinusoidal', 'none'
+      fix       did you mean 'rotary'? choose one of 'rotary', 'learned', 'alibi', 'sinusoidal', 'none'
     """
 
     vocabulary: int

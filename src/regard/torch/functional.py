@@ -11,6 +11,7 @@ import torch
 from ..api.attention import attention as eager_attention
 from ..api.attention import attention_with_lse as eager_with_lse
 from ..api.torch_operator import Operands, named, run, seed_tensor
+from ..common.types import Engine
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, batch, head, key, lift, query
 from ..language.expr import score as the_score
@@ -30,7 +31,7 @@ def attention(
     sinks: Any = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
-    engine: str = "auto",
+    engine: Engine = "auto",
 ) -> torch.Tensor:
     """Exact attention of tensors: `regard.attention`, as an operator that torch can compile, transform and cast.
 
@@ -68,7 +69,7 @@ def attention_with_lse(
     sinks: Any = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
-    engine: str = "auto",
+    engine: Engine = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`attention`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), both with gradients.
 

@@ -384,7 +384,7 @@ def test_refusals():
     with pytest.raises(rg.Refused) as caught:
         rg.attention_backward(dout[:, :, 1:], q, k, v, dlse=dlse.astype(np.float64), out=dout)
     assert [(reason.what, reason.given, reason.expected) for reason in caught.value.reasons] == [
-        ("half of a forward pass", "out alone", "both out and lse, or neither"),
+        ("only one of out and lse", "out alone", "both out and lse, or neither"),
         ("dout does not fit the result", "float32 [2, 4, 69, 17]", "float32 [2, 4, 70, 17]"),
         ("dlse does not fit the result", "float64 [2, 4, 70]", "float32 [2, 4, 70]"),
     ]

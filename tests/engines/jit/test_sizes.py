@@ -131,7 +131,7 @@ def test_a_plan_that_cannot_be_numbered_is_refused():
     k = np.broadcast_to(row, (1, 64, LIMIT - 64, 1))
     problem = Problem.of(q, k, k, mask=masks.causal() & (rg.head < 3))
     with pytest.raises(
-        rg.Refused, match=r"the mask has too many tiles to plan\n.*64 heads.*\n.*\n  to mend   split the call"
+        rg.Refused, match=r"the mask has too many tiles to plan\n.*64 heads.*\n.*\n  fix       split the call"
     ):
         plan(problem, 16, 16)
 

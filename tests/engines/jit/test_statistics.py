@@ -14,7 +14,7 @@ from regard.engines.jit.code.target import ISAS, host, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference.statistics import statistics as law
 from regard.language import analysis as readings
-from regard.language.measures import Asked, Mass, asked, edges
+from regard.language.measures import Mass, Request, checked_request, edges
 from tests.support.engines import DTYPES
 from tests.support.kernels import arrays, fresh, guarded
 from tests.support.machine import narrower_isas, on
@@ -34,7 +34,7 @@ EVERYTHING = [
 ]
 
 
-def usual(question: Asked) -> dict:
+def usual(question: Request) -> dict:
     """What one would write in NumPy with the matrix at hand, every step in float32 (float64 for float64)."""
     problem, real = question.problem, question.problem.real.type
     B, H, G, Q, K = (problem.dims[letter] for letter in "BHGQK")
@@ -95,14 +95,15 @@ def judge(kwargs, of) -> None:
     """The answers are as exact as the input allows, and counts and keys are right."""
     kwargs = {name: value for name, value in kwargs.items() if name != "v"}
     found = rg.attention_stats(**kwargs, of=of, engine="jit")
-    question = asked(kwargs["q"], kwargs["k"], of, **{name: kwargs[name] for name in kwargs if name not in ("q", "k")})
+    rest = {name: kwargs[name] for name in kwargs if name not in ("q", "k")}
+    question = checked_request(kwargs["q"], kwargs["k"], of, **rest)
     exact, plain = law(question), usual(question)
     eps = 8 * np.finfo(question.problem.real).eps
     shaken = []
     for seed in (1, 2):
         noise = np.random.default_rng(seed).uniform(-eps, eps, question.problem.q.shape)
         moved = {**kwargs, "q": question.problem.q * (1 + noise), "k": question.problem.k.astype(np.float64)}
-        shaken.append(law(asked(moved.pop("q"), moved.pop("k"), question.measures, **moved)))
+        shaken.append(law(checked_request(moved.pop("q"), moved.pop("k"), question.measures, **moved)))
     for measure in question.measures:
         name, kind = measure.name, measure.kind
         if kind == "counts":
@@ -132,7 +133,7 @@ def judge(kwargs, of) -> None:
                 check_keys(question, found[name].key, exact[name], 4 * (made + moved) + eps)
 
 
-def check_keys(question: Asked, keys, exact, budget: float) -> None:
+def check_keys(question: Request, keys, exact, budget: float) -> None:
     """At every key stands the weight that was told, up to the budget; −1 where there is no weight."""
     p = rg.attention_weights(
         question.problem.q.astype(np.float64),
@@ -154,7 +155,7 @@ def check_keys(question: Asked, keys, exact, budget: float) -> None:
 def questions(draw, **sizes):
     """A problem, and everything that can be asked about it."""
     case = draw(problems(**sizes))
-    question = asked(case.kwargs["q"], case.kwargs["k"], "lse", query_start=case.kwargs["query_start"])
+    question = checked_request(case.kwargs["q"], case.kwargs["k"], "lse", query_start=case.kwargs["query_start"])
     dims = Dims(**question.problem.dims)
     of = [*EVERYTHING[:-2], rg.mass(draw(masks(dims))), rg.top(4)]
     if dims.Q and dims.K:

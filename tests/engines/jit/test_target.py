@@ -135,7 +135,7 @@ def test_a_name_that_the_machine_does_not_have_is_refused():
         "REGARD_TARGET: this machine has no avx512",
         "  given     REGARD_TARGET=AVX512",
         "  expected  what this machine offers: avx2, portable",
-        "  to mend   set one of these, or unset it for avx2",
+        "  fix       set one of these, or unset it for avx2",
     ]
 
 

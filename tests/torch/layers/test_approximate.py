@@ -364,7 +364,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
-    """Given, expected, to mend: a mask that needs single pairs, a cache of another kind, a length that does not fit."""
+    """Given, expected, fix: a mask that needs single pairs, a cache of another kind, a length that does not fit."""
     with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
         call()
     assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)

@@ -207,7 +207,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
-    """Given, expected, to mend; and the memory stays as it was."""
+    """Given, expected, fix; and the memory stays as it was."""
     with pytest.raises(rg.Refused, match=told) as caught:
         call()
     assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)

@@ -421,7 +421,7 @@ def test_a_shape_that_stops_the_model(kind):
     text = str(caught.value)
     assert text.startswith(
         f"regard.torch.trace: call 1 in layers.1 ({kind}): k and v differ in rows\n  given     q (2, 4, 5, 4), "
-        "k (2, 5, 4, 4), v (2, 4, 5, 4)\n  expected  one value row per key row\n  to mend   check axis -2; "
+        "k (2, 5, 4, 4), v (2, 4, 5, 4)\n  expected  one value row per key row\n  fix       check axis -2; "
         "the layout is (batch, heads, rows, depth); call 0 in layers.0 had q (2, 4, 5, 4), k (2, 4, 5, 4), "
         "v (2, 4, 5, 4)"
     )

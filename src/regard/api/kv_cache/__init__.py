@@ -1,8 +1,8 @@
-"""Keys and values kept for decoding: `KVCache`.
+"""Keys and values cached for decoding: `KVCache`.
 
-cache     the cache that people use
-pages     which page holds which positions of which sequence
-storage   what a page holds: rows as they came, or in 8 bits
+cache     the public cache
+pages     which page stores which positions of which sequence
+storage   the content of a page: rows in their dtype, or in 8 bits
 reader    attention over pages, prepared for many steps
 """
 

@@ -1,11 +1,8 @@
-"""The cache of one attention layer: keys and values of several sequences, appended as they come and attended from
-there.
-"""
+"""The key/value cache of one attention layer, for several sequences."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -13,51 +10,69 @@ from ...common.arrays import like, read_array
 from ...common.call_hooks import watched
 from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused, refuse
+from ...common.types import ArrayLike, ArrayT, Engine
+from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ...language.masks import LIMIT, count
-from .checks import known_dtype, new_rows, rows_taken, wants_gradients
+from ...language.checks.numbers import LIMIT, count
+from .checks import checked_append, checked_sequences, first_positions, known_dtype, requires_gradients
 from .pages import PAGE, Pages
 from .reader import Reader, traced
 from .storage import Rows, Rows8
 
 __all__ = ["KVCache"]
 
-FEW = 16  # so many rows are scattered over pages at once; more are copied page by page, in longer stretches
+FEW = 16  # up to this many rows are scattered over pages together; more are copied page by page
 
 
 class KVCache:
-    """The keys and values of one attention layer, for any number of sequences of any lengths.
+    """The key/value cache of one attention layer, for any number of sequences of any lengths.
 
-    out = softmax(score(scale · q kᵀ) where mask) v, over the keys that a row's own sequence has appended so far.
+    out = softmax(score(scale · q kᵀ) where mask) v, over the keys that the row's own sequence has appended so far.
 
-    heads (G), depth (D), value_depth (E, by default D): of k and v. batch: how many sequences there are to begin with
-    (B).
-    dtype: "float32", "float16", "bfloat16" or "float64". window: a row sees so many keys, itself included, as
-    `rg.window` says; keys that no coming row can see are then given back. pages: the size of the whole store in pages
-    of 128 positions, from which all sequences take theirs; None lets it grow, which copies it each time it doubles.
-    storage: "int8" keeps rows in 8 bits with a scale for each row and head; attention then reads numbers that are off
-    by up to 1/254 of their row's largest.
+    Positions count from 0 in each sequence and do not change when keys are released, so windows, ALiBi and every other
+    rule mean the same as over the full sequence. Use one cache for each layer.
 
-    Positions count from 0 in each sequence and go on whatever is given back, so windows, ALiBi and every other rule
-    mean over the cache what they mean over the whole. Use one cache for each layer.
+    Args:
+        heads: the number of key/value heads, G.
+        depth: the depth of the keys, D.
+        value_depth: the depth of the values, E, by default D.
+        batch: the number of sequences at the start, B.
+        dtype: "float32", "float16", "bfloat16" or "float64", by name or as a dtype of NumPy or torch.
+        window: a row attends to this many keys, itself included, as with `rg.window`; keys that no later row can attend
+            to are released.
+        pages: the size of the storage in pages of 128 positions, which all sequences share. None lets it grow; it is
+            then copied each time it doubles.
+        storage: "int8" stores rows in 8 bits with a scale for each row and head, with an error of up to 1/254 of the
+            largest element of the row. None stores them in `dtype`.
 
-    Refused, with all reasons at once: arrays that do not fit, more pages than there are, a row whose keys were given
-    back.
+    Raises:
+        Refused: an argument is invalid. Every problem is listed.
 
-    Source: Shazeer 2019 (few key heads); Kwon et al. 2023 (pages and a block table).
+    Source:
+        Shazeer 2019 (few key heads); Kwon et al. 2023 (pages and a block table).
 
-    >>> import numpy as np, regard as rg
-    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 4, 10, 16), dtype=np.float32)
-    >>> cache = rg.KVCache(heads=4, depth=16)
-    >>> cache.append(k[:, :9], v[:, :9])  # the prompt
-    >>> out = cache.attend(q[:, :9], mask=rg.causal())
-    >>> cache.append(k[:, 9:], v[:, 9:])  # one token more
-    >>> bool(np.array_equal(cache.attend(q[:, 9:]), rg.attention(q, k, v, mask=rg.causal())[:, 9:]))
-    True
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q, k, v = np.random.default_rng(0).standard_normal((3, 4, 10, 16), dtype=np.float32)
+        >>> cache = rg.KVCache(heads=4, depth=16)
+        >>> cache.append(k[:, :9], v[:, :9])  # the prompt
+        >>> out = cache.attend(q[:, :9], mask=rg.causal())
+        >>> cache.append(k[:, 9:], v[:, 9:])  # the next token
+        >>> bool(np.array_equal(cache.attend(q[:, 9:]), rg.attention(q, k, v, mask=rg.causal())[:, 9:]))
+        True
     """
 
     def __init__(
-        self, heads, depth, value_depth=None, *, batch=1, dtype="float32", window=None, pages=None, storage=None
+        self,
+        heads: SupportsIndex,
+        depth: SupportsIndex,
+        value_depth: SupportsIndex | None = None,
+        *,
+        batch: SupportsIndex = 1,
+        dtype: Any = "float32",
+        window: SupportsIndex | None = None,
+        pages: SupportsIndex | None = None,
+        storage: str | None = None,
     ):
         def whole(value, what: str, least: int) -> int:
             try:
@@ -72,30 +87,30 @@ class KVCache:
         sequences = whole(batch, "batch", 0)
         self.window = None if window is None else whole(window, "window", 1)
         self.pages = None if pages is None else whole(pages, "pages", 0)
-        kept = known_dtype(dtype)
-        if kept is None:
+        known = known_dtype(dtype)
+        if known is None:
             reasons.append(
                 Reason(
-                    "the cache cannot keep this dtype",
+                    "this dtype is not supported",
                     given=f"dtype={dtype!r}",
                     expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
-                    fix="leave it out for float32",
+                    fix="omit it for float32",
                 )
             )
         if storage not in (None, "int8"):
             reasons.append(
                 Reason(
-                    "no such storage",
+                    "unknown storage",
                     given=f"storage={storage!r}",
                     expected="None, or 'int8'",
-                    fix="leave it out to keep rows as they come",
+                    fix="omit it to store rows unchanged",
                 )
             )
-        if reasons or kept is None:
+        if reasons or known is None:
             raise Refused("KVCache", reasons)
         store = Rows if storage is None else Rows8
-        self.dtype, self.storage = kept, storage
-        self._k, self._v = store(self.heads, self.depth, kept), store(self.heads, self.value_depth, kept)
+        self.dtype, self.storage = known, storage
+        self._k, self._v = store(self.heads, self.depth, known), store(self.heads, self.value_depth, known)
         self._held = Pages(sequences)
         if self.pages:
             self._grow(self.pages)
@@ -105,78 +120,84 @@ class KVCache:
         self._start = np.zeros(sequences, np.int64)  # position of the first of them
 
     def __len__(self) -> int:
-        """How many sequences there are."""
+        """The number of sequences."""
         return len(self._held.lengths)
 
     def __repr__(self):
-        kept = str(self.dtype) if self.storage is None else f"{self.dtype} in {self.storage}"
+        stored = str(self.dtype) if self.storage is None else f"{self.dtype} in {self.storage}"
         depth = f"{self.depth}" if self.depth == self.value_depth else f"{self.depth} and {self.value_depth}"
         rest = "" if self.window is None else f", window {self.window}"
         return (
-            f"KVCache({self.heads} heads × {depth}, {kept}{rest}; lengths {self.lengths.tolist()}, "
+            f"KVCache({self.heads} heads × {depth}, {stored}{rest}; lengths {self.lengths.tolist()}, "
             f"{self.nbytes:,} bytes)"
         )
 
     @property
     def lengths(self) -> np.ndarray:
-        """(B,) how many positions each sequence has appended, those given back included: the position of its next
-        row.
-        """
+        """(B,) how many positions each sequence has appended, released ones included: the position of its next row."""
         return self._held.lengths.copy()
 
     @property
     def newest_start(self) -> np.ndarray:
-        """(B,) the position of the first row of the last append: where `attend` without query_start begins."""
+        """(B,) the position of the first row of the last append: the default query_start of `attend`."""
         return self._start.copy()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole store; what was never written takes no memory yet."""
+        """Bytes of the storage; pages that were never written take no memory yet."""
         return self._k.nbytes + self._v.nbytes
 
-    def held(self, sequence: int) -> range:
-        """The positions of a sequence whose keys and values are still there."""
+    def held(self, sequence: SupportsIndex) -> range:
+        """The positions of a sequence whose keys and values are stored.
+
+        Args:
+            sequence: its number, from 0, or negative from the end.
+
+        Returns:
+            The positions, which begin after the released ones.
+        """
         number = self._sequence(sequence)
         return range(int(self._held.first[number]) * PAGE, int(self._held.lengths[number]))
 
-    def keys(self, sequence: int) -> np.ndarray:
-        """A copy of a sequence's keys (G, n, D), at the positions that `held` tells."""
+    def keys(self, sequence: SupportsIndex) -> np.ndarray:
+        """A copy of the stored keys of a sequence.
+
+        Args:
+            sequence: its number, from 0, or negative from the end.
+
+        Returns:
+            (G, n, D), at the n positions `held(sequence)`.
+        """
         return self._rows_of(self._k, sequence)
 
-    def values(self, sequence: int) -> np.ndarray:
-        """A copy of a sequence's values (G, n, E), at the positions that `held` tells."""
+    def values(self, sequence: SupportsIndex) -> np.ndarray:
+        """A copy of the stored values of a sequence.
+
+        Args:
+            sequence: its number, from 0, or negative from the end.
+
+        Returns:
+            (G, n, E), at the n positions `held(sequence)`.
+        """
         return self._rows_of(self._v, sequence)
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
-    def append(self, k, v, rows=None) -> None:
-        """Keys and values behind those of each sequence.
+    def append(self, k: ArrayLike, v: ArrayLike, rows: ArrayLike | None = None) -> None:
+        """Appends keys and values to each sequence.
 
-        k (…, G, new, D) · v (…, G, new, E), the axes before the heads being the B sequences. rows (B,): how many of the
-        new rows each sequence takes, where they differ; what follows them is padding, and not read.
+        Args:
+            k: (…, G, new, D) keys in the dtype of the cache; the axes before the heads are the B sequences.
+            v: (…, G, new, E) values in the dtype of the cache.
+            rows: (B,) the number of new rows of each sequence, if they differ; the rest is padding and not read.
 
-        Refused, with all reasons at once: arrays that do not fit the cache, more rows than there are, more pages than
-        there are.
+        Raises:
+            Refused: an array does not fit the cache, `rows` is not in 0 … new, or the storage is full. The cache is
+                then unchanged.
         """
-        reasons: list[Reason] = []
-        B, G = len(self), self.heads
-        new_k = new_rows("k", k, (B, G, self.depth), self.dtype, reasons)
-        new_v = new_rows("v", v, (B, G, self.value_depth), self.dtype, reasons)
-        if new_k is not None and new_v is not None and new_k.shape[2] != new_v.shape[2]:
-            reasons.append(
-                Reason(
-                    "k and v differ in rows",
-                    given=f"{new_k.shape[2]} and {new_v.shape[2]}",
-                    expected="one value row per key row",
-                    fix="check axis -2",
-                )
-            )
-        if new_k is None or new_v is None:
-            raise Refused("KVCache.append", reasons)
+        sizes = len(self), self.heads, self.depth, self.value_depth
+        new_k, new_v, taken = checked_append(k, v, rows, sizes, self.dtype)
         width = new_k.shape[2]
-        taken = None if rows is None else rows_taken(rows, B, width, reasons)
-        if reasons:
-            raise Refused("KVCache.append", reasons)
         self._make_room(width, taken)
         start = self._start = self._held.lengths
         self._held.append(width if taken is None else taken, width)
@@ -196,7 +217,7 @@ class KVCache:
         self._newest, self._ragged = width, rows is not None
 
     def _make_room(self, width: int, taken: np.ndarray | None) -> None:
-        """Pages for the new rows, or a refusal that leaves everything as it was."""
+        """Allocates pages for the new rows; raises `Refused` without any change if there are too few."""
         held = self._held
         unseen = None if self.window is None else held.lengths - self.window + 1
         if held.fit(width, unseen):
@@ -209,7 +230,7 @@ class KVCache:
                 "a sequence is too long",
                 given=f"{longest} positions",
                 expected="fewer than 2**31 positions",
-                fix="begin a new sequence",
+                fix="start a new sequence",
             )
         change = held.change(taken, np.zeros_like(taken) if unseen is None else unseen)
         known = len(held.holders)
@@ -217,10 +238,10 @@ class KVCache:
         if missing > 0 and self.pages is not None:
             raise refuse(
                 "KVCache.append",
-                "the store is full",
-                given=f"{change.wanted} pages wanted, {change.wanted - missing} free",
-                expected=f"at most the {self.pages} pages of {PAGE} positions that it was made with",
-                fix="drop a sequence, or make the cache with more pages=, or without for one that grows",
+                "the storage is full",
+                given=f"{change.wanted} pages needed, {change.wanted - missing} free",
+                expected=f"at most the {self.pages} pages of {PAGE} positions that were allocated",
+                fix="drop a sequence, or create the cache with more pages=, or with pages=None to let it grow",
             )
         if missing > 0:
             self._grow(max(known + missing, 2 * known))
@@ -238,55 +259,82 @@ class KVCache:
 
     def attend(
         self,
-        q: Any,
+        q: ArrayT,
         *,
-        mask: Any = None,
-        score: Any = None,
+        mask: Mask | None = None,
+        score: Score | None = None,
         scale: SupportsFloat | None = None,
-        query_start: Any = None,
-        sinks: Any = None,
-        engine: str = "auto",
-    ) -> Any:
-        """Attention of the newest rows, or of others, to the keys of their own sequences.
+        query_start: SupportsIndex | ArrayLike | None = None,
+        sinks: ArrayLike | None = None,
+        engine: Engine = "auto",
+    ) -> ArrayT:
+        """Attention of rows to the keys of their own sequences.
 
-        q (…, H, Q, D), the axes before the heads being the B sequences -> out (…, H, Q, E). Without query_start, the
-        rows are those that were appended last, padding included, whose output is 0; with it, row i of sequence b stands
-        at query_start[b] + i. A row sees every key of its sequence that mask and window allow: say mask=rg.causal()
-        where several rows were appended. The other arguments as for `rg.attention`.
+        A row attends to every key of its sequence that mask and window allow. Pass mask=rg.causal() if several rows
+        were appended.
 
-        Refused, with all reasons at once: what `rg.attention` refuses, rows that are not the newest and do not say
-        where they stand, rows whose window reaches back to positions that were given back.
+        Args:
+            q: (…, H, Q, D) queries; the axes before the heads are the B sequences.
+            mask: which keys a row may attend to, as for `rg.attention`.
+            score: changes the logits, as for `rg.attention`.
+            scale: the factor of q·k, by default 1/√D.
+            query_start: the position of the first row, one integer or (B,). None means the rows of the last append,
+                padding included, whose output is 0.
+            sinks: extra logits in the denominator, (H,) or (H, n).
+            engine: as for `rg.attention`.
+
+        Returns:
+            (…, H, Q, E) in the type and dtype of `q`.
+
+        Raises:
+            Refused: as for `rg.attention`; also another number of rows than in the last append without query_start, or
+                rows that attend to released keys. Every problem is listed.
         """
-        return self._attended(q, Arguments(mask, score, scale, query_start, sinks), engine)[0]
+        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine)[0]
 
     def attend_with_lse(
         self,
-        q: Any,
+        q: ArrayT,
         *,
-        mask: Any = None,
-        score: Any = None,
+        mask: Mask | None = None,
+        score: Score | None = None,
         scale: SupportsFloat | None = None,
-        query_start: Any = None,
-        sinks: Any = None,
-        engine: str = "auto",
-    ) -> tuple[Any, Any]:
-        """`attend`, and the logarithm of each row's denominator: (out (…, H, Q, E), lse (…, H, Q)), to merge with other
-        keys.
+        query_start: SupportsIndex | ArrayLike | None = None,
+        sinks: ArrayLike | None = None,
+        engine: Engine = "auto",
+    ) -> tuple[ArrayT, ArrayT]:
+        """`attend`, and the log-sum-exp of each row, for `rg.merge` with the results for other keys.
+
+        Args:
+            q: (…, H, Q, D) queries, as for `attend`, like all other arguments.
+            mask: which keys a row may attend to.
+            score: changes the logits.
+            scale: the factor of q·k, by default 1/√D.
+            query_start: the position of the first row.
+            sinks: extra logits in the denominator, (H,) or (H, n).
+            engine: as for `rg.attention`.
+
+        Returns:
+            out (…, H, Q, E) and lse (…, H, Q) in nats.
+
+        Raises:
+            Refused: as for `attend`.
         """
-        return self._attended(q, Arguments(mask, score, scale, query_start, sinks), engine)
+        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine)
 
     @watched("regard.KVCache.attend")
-    def _attended(self, q, asked: Arguments, engine):
-        reader, start, query_start = self._reader, self._start, asked.query_start
-        asked = traced(asked)
+    def _attend(self, q, arguments: Arguments, engine):
+        reader, start, query_start = self._reader, self._start, arguments.query_start
+        arguments = traced(arguments)
         q = q if hasattr(q, "shape") else np.asarray(q)
         rows = read_array(q, "KVCache.attend")
-        # A tensor that wants gradients is refused with the rest.
-        ready = None if query_start is not None or wants_gradients(q) else reader.again(rows, asked, engine)
+        # A tensor that requires gradients is rejected in `prepare`, with all other problems.
+        ready = None if query_start is not None or requires_gradients(q) else reader.again(rows, arguments, engine)
         if ready is None:
             reasons: list[Reason] = []
-            start = self._starts(rows.shape, query_start, reasons)
-            ready = reader.prepare(q, start, asked, engine, reasons)
+            last = self._start, self._newest
+            start = first_positions(rows.shape, query_start, self._held, self.window, last, reasons)
+            ready = reader.prepare(q, start, arguments, engine, reasons)
         out, lse = reader.answer(ready, rows, start)
         if query_start is None and self._ragged:
             real = self._held.lengths - start
@@ -295,69 +343,34 @@ class KVCache:
         lead = ready.problem.lead
         return tuple(like(q, found.reshape(*lead, *found.shape[2:])) for found in (out, lse))
 
-    def _starts(self, shape: tuple[int, ...], query_start, reasons: list[Reason]):
-        """Where rows of this shape stand; what makes them unfit for this cache is added to the reasons."""
-        if len(shape) < 2:
-            return None  # refused with the rest
-        B, Q = len(self), shape[-2]
-        if math.prod(shape[:-3]) != B:
-            reasons.append(
-                Reason(
-                    "q and the cache differ in sequences",
-                    given=f"q ({', '.join(map(str, shape))})",
-                    expected=f"B = {B} before the heads",
-                    fix="give rows for every sequence",
-                )
-            )
-            return None
-        if query_start is None:
-            if self._newest != Q:
-                reasons.append(
-                    Reason(
-                        "q does not hold the newest rows",
-                        given=f"{Q} rows",
-                        expected=f"the {self._newest} rows appended last",
-                        fix="append their keys first, or say where they stand: query_start=…",
-                    )
-                )
-            return self._start
-        given = read_array(query_start, "query_start")
-        if given.dtype.kind not in "iu" or given.shape not in ((), (B,)):
-            return given  # refused with the rest
-        start = np.broadcast_to(given, (B,)).astype(np.int64)
-        reach = start if self.window is None else np.maximum(start - self.window + 1, 0)
-        gone = np.flatnonzero(reach < self._held.first * PAGE)
-        if len(gone):
-            first = int(gone[0])
-            reasons.append(
-                Reason(
-                    "a row would see keys that were given back",
-                    given=f"sequence {first}: a window from position {reach[first]}",
-                    expected=f"positions from {self._held.first[first] * PAGE}",
-                    fix="attend rows before more is appended",
-                )
-            )
-        return start
-
     # ---- sequences ---------------------------------------------------------------------------------------------------
 
     def add(self, count: int = 1) -> None:
-        """Empty sequences behind the others."""
+        """Appends empty sequences.
+
+        Args:
+            count: how many.
+        """
         more = _whole(count)
         self._held.add(more)
         self._start = np.pad(self._start, (0, more))
-        self._ragged = True  # a new sequence has none of the rows that were appended last
+        self._ragged = True  # a new sequence has none of the rows of the last append
 
-    def drop(self, sequences) -> None:
-        """Without these sequences (a number, or several); the others close up, and the pages can be taken again."""
+    def drop(self, sequences: SupportsIndex | ArrayLike) -> None:
+        """Removes sequences and releases their pages; the remaining ones are renumbered.
+
+        Args:
+            sequences: one number or several, from 0, or negative from the end.
+        """
         gone = self._sequences(sequences)
         self._select(np.setdiff1d(np.arange(len(self)), gone))
 
-    def reorder(self, sequences) -> None:
-        """These sequences, in this order: what beam search needs.
+    def reorder(self, sequences: SupportsIndex | ArrayLike) -> None:
+        """Selects sequences in a new order, as beam search needs.
 
-        One that is named twice goes on as two, which share the pages they have in common; one that is not named is
-        dropped.
+        Args:
+            sequences: the numbers of the new sequences. A repeated one becomes several, which share their pages until
+                they write to them; omitted ones are removed.
         """
         self._select(self._sequences(sequences))
 
@@ -366,22 +379,12 @@ class KVCache:
         self._start = self._start[sequences]
 
     def _sequences(self, chosen) -> np.ndarray:
-        given = np.atleast_1d(read_array(chosen, "sequences"))
-        B = len(self)
-        if given.ndim > 1 or (given.dtype.kind not in "iu" and given.size) or np.any((given < -B) | (given >= B)):
-            raise refuse(
-                "KVCache",
-                "no such sequence",
-                given=f"{chosen!r}",
-                expected=f"numbers from 0 to {B - 1}" if B else "none: the cache is empty",
-                fix="count from 0, or from the end with negative numbers",
-            )
-        return given.astype(np.int64) % max(B, 1)
+        return checked_sequences(chosen, len(self))
 
-    def _sequence(self, number: int) -> int:
+    def _sequence(self, number: SupportsIndex) -> int:
         return int(self._sequences(number)[0])
 
-    def _rows_of(self, store: Rows, sequence: int) -> np.ndarray:
+    def _rows_of(self, store: Rows, sequence: SupportsIndex) -> np.ndarray:
         number, held = self._sequence(sequence), self.held(sequence)
         found = store.read(self._held.table[number, held.start // PAGE : -(-held.stop // PAGE)]).swapaxes(0, 1)
         G, columns, _, depth = found.shape

@@ -1,13 +1,13 @@
-"""Pages: which page holds which positions of which sequence.
+"""Pages: which page stores which positions of which sequence.
 
-A page has room for PAGE positions. Position p of sequence b is row p % PAGE of page table[b, p // PAGE]. That one idea
-gives every kind of cache:
+A page stores PAGE positions. Position p of sequence b is row p % PAGE of page table[b, p // PAGE]. Every kind of cache
+follows from this:
 
-    growing    a sequence takes a page when its last one is full
-    a ring     pages that no coming row can see are given back, and taken again
-    paged      sequences of any length share one pool, and what one gives back another takes
-    shared     several sequences hold the same page: a common prefix, the beams of a search;
-               the first to write into it copies it
+    growing    a sequence allocates a page when its last one is full
+    a ring     pages that no later row can attend to are released, and reused
+    paged      sequences of any length share one pool of pages
+    shared     several sequences use the same page, as for a common prefix or the beams of a search;
+               the first sequence that writes to it copies it
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 
 __all__ = ["PAGE", "Change", "Pages"]
 
-PAGE = 128  # a multiple of the keys that kernels take at once, so that what they take lies in one page
+PAGE = 128  # a multiple of the number of keys that kernels read together, so that these are in one page
 
 
 class Change(NamedTuple):
-    """What an append does to the pages, worked out before anything is done.
+    """The changes that an append makes to the pages, computed before any of them is made.
 
-    dropped, copied, fresh: (sequence, column) of the table for pages given back, pages to copy because others hold them
-    too, and pages to take. freed: the pages that nobody holds once the dropped are given back. wanted: how many are
-    taken, copies included.
+    dropped, copied, fresh: (sequence, column) of the table for pages to release, pages to copy because other sequences
+    use them too, and pages to allocate. freed: the pages that no sequence uses after the release. wanted: how many are
+    allocated, copies included.
     """
 
     dropped: tuple[np.ndarray, np.ndarray]
@@ -38,12 +38,12 @@ class Change(NamedTuple):
 
 
 class Pages:
-    """The block table of all sequences, and who holds each page.
+    """The block table of all sequences, and the number of users of each page.
 
-    table (B, columns) int32 · lengths (B,) positions appended so far · first (B,) the first column still held ·
-    holders (pages,) how many sequences hold a page · shared: whether any page is held by several · free: pages that
-    none holds, the next to take last · choice: how often sequences were added or selected · moved: how far any has got
-    since, at most.
+    table (B, columns) int32 · lengths (B,) positions appended so far · first (B,) the first column not released ·
+    holders (pages,) how many sequences use a page · shared: whether several sequences use any page · free: unused
+    pages, the next to allocate at the end · choice: how often sequences were added or selected · moved: how many
+    positions any sequence has appended since then, at most.
     """
 
     def __init__(self, sequences: int):
@@ -57,7 +57,7 @@ class Pages:
 
     @property
     def columns(self) -> np.ndarray:
-        """(B,) how many columns of the table each sequence has filled, those given back included."""
+        """(B,) how many columns of the table each sequence has filled, released ones included."""
         return -(-self.lengths // PAGE)
 
     def place(self, sequences: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -74,18 +74,15 @@ class Pages:
                 yield sequence, page, slice(low - begin, high - begin), slice(low - first, high - first)
 
     def fit(self, most: int, unseen: np.ndarray | None) -> bool:
-        """Whether so many rows go into the last pages as they are, and nothing can be given back: a step of decoding,
-        nearly always.
-        """
+        """Whether this many rows fit into the last pages and no page can be released, as in most steps of decoding."""
         if self.shared or most > PAGE or not len(self.lengths):
             return False
-        begun = (self.lengths - 1) & (
-            PAGE - 1
-        )  # the row that was written last; of an empty sequence, as of a full page, the last
+        # The row that was written last; the last row of a page for an empty sequence, as for a full page.
+        begun = (self.lengths - 1) & (PAGE - 1)
         return bool(begun.max() + most < PAGE and (unseen is None or (unseen // PAGE <= self.first).all()))
 
     def change(self, rows: np.ndarray, unseen: np.ndarray) -> Change:
-        """What it takes to append `rows` (B,) positions, where no coming row sees a position below `unseen` (B,)."""
+        """The changes for appending `rows` (B,) positions; no later row attends to a position below `unseen` (B,)."""
         dropped = _columns(self.first, np.minimum(np.maximum(unseen // PAGE, self.first), self.columns))
         fresh = _columns(self.columns, -(-(self.lengths + rows) // PAGE))
         freed, _ = self._left_by(self.table[dropped])
@@ -93,13 +90,13 @@ class Pages:
         begun_in = begun, self.lengths[begun] // PAGE
         shared = self.holders[self.table[begun_in]] > 1
         copied = begun[shared], begun_in[1][shared]
-        # Where all who hold a page write into it, the last of them need not copy it.
+        # If every user of a page writes to it, the last one does not have to copy it.
         _, keeps = self._left_by(self.table[copied])
         copied = copied[0][~keeps], copied[1][~keeps]
         return Change(dropped, copied, fresh, freed, len(copied[0]) + len(fresh[0]))
 
     def _left_by(self, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which pages nobody holds once each mention of a page lets it go, and the last mention of each of these."""
+        """The pages without users after each of these users releases one, and which entry is the last of each page."""
         if not len(pages):
             return pages, np.zeros(0, np.bool_)
         backwards, last, count = np.unique(pages[::-1], return_index=True, return_counts=True)
@@ -109,20 +106,20 @@ class Pages:
         return backwards[gone], final
 
     def append(self, rows: np.ndarray | int, most: int) -> None:
-        """So many positions more in each sequence, `most` at most, for which there is room."""
+        """Adds `rows` positions, at most `most`, to each sequence; their pages must be allocated."""
         self.lengths = self.lengths + rows
         self.moved += most
 
     def grow(self, pages: int) -> None:
-        """More pages, up to so many in all."""
+        """Grows to this number of pages."""
         known = len(self.holders)
         self.holders = np.concatenate([self.holders, np.zeros(pages - known, np.int32)])
         self.free = [*range(pages - 1, known - 1, -1), *self.free]
 
     def carry_out(self, change: Change) -> tuple[np.ndarray, np.ndarray]:
-        """The change, where enough pages are free -> the pages to copy, from and to."""
+        """Applies the change, for which enough pages must be free; returns the pages to copy, from and to."""
         np.subtract.at(self.holders, self.table[change.dropped], 1)
-        self.table[change.dropped] = 0  # a page that is there; nobody looks into it
+        self.table[change.dropped] = 0  # an existing page, which is not read
         np.add.at(self.first, change.dropped[0], 1)
         self.free += change.freed.tolist()
         source = self.table[change.copied]
@@ -144,13 +141,13 @@ class Pages:
         return taken
 
     def add(self, count: int) -> None:
-        """Empty sequences behind the others."""
+        """Appends empty sequences."""
         self.table = np.pad(self.table, ((0, count), (0, 0)))
         self.lengths, self.first = (np.pad(part, (0, count)) for part in (self.lengths, self.first))
         self.choice += 1
 
     def select(self, sequences: np.ndarray) -> None:
-        """The named sequences, in that order; one named twice goes on as two that share their pages."""
+        """Replaces the sequences by the given ones, in that order; repeated ones share their pages."""
         self.table, self.lengths, self.first = (part[sequences] for part in (self.table, self.lengths, self.first))
         held = self.table[_columns(self.first, self.columns)]
         self.holders = np.bincount(held, minlength=len(self.holders)).astype(np.int32)

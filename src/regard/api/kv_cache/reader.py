@@ -1,4 +1,4 @@
-"""Attention over pages: a question is checked and prepared once, and answered again while the steps ask the same."""
+"""Attention over pages: a call is checked and prepared once, and reused while the arguments of steps are the same."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from .storage import Rows
 
 __all__ = ["Reader", "traced"]
 
-# Positions for which a preparation holds: so many keys at each edge of a mask are looked at for nothing.
+# Positions for which a preparation is valid: this many keys at each edge of a mask are visited unnecessarily.
 AHEAD = STEP - 1
-FEW = 16  # with more rows it is a prefill, and the next call asks something else
+FEW = 16  # with more rows it is a prefill, and the next call has other arguments
 
 
 class Ready(NamedTuple):
-    """A question that was checked.
+    """A checked call.
 
-    asked, engine: the question, its rules traced. shape, dtype, step: of q, the bytes between its elements. problem:
-    what is asked, of stand-ins for keys and values. choice, until: the sequences for which it holds, and how far they
-    may get (`Pages`). decoder: the kernel over pages, or None where keys are gathered for another engine.
+    arguments, engine: of the call, with traced rules. shape, dtype, step: of q, where step is the bytes between its
+    elements. problem: the checked call over stand-ins for keys and values. choice, until: the sequences for which it is
+    valid, and how far they may advance (`Pages`). decoder: the kernel over pages, or None if keys are gathered for
+    another engine.
     """
 
-    asked: Arguments
+    arguments: Arguments
     engine: Any
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -45,15 +46,15 @@ class Ready(NamedTuple):
     decoder: Any
 
 
-def traced(asked: Arguments) -> Arguments:
-    """The question with callables as expressions: traced anew each time, for what they captured may have changed."""
-    mask, score = _traced(asked.mask, as_mask), _traced(asked.score, as_score)
-    same = mask is asked.mask and score is asked.score
-    return asked if same else asked._replace(mask=mask, score=score)
+def traced(arguments: Arguments) -> Arguments:
+    """The arguments with callables as expressions, traced in every call, because captured values may have changed."""
+    mask, score = _traced(arguments.mask, as_mask), _traced(arguments.score, as_score)
+    same = mask is arguments.mask and score is arguments.score
+    return arguments if same else arguments._replace(mask=mask, score=score)
 
 
 class Reader:
-    """Rows over the pages of a cache. size: the cache's window, which is part of every mask."""
+    """Attention over the pages of a cache. size: the window of the cache, which is part of every mask."""
 
     def __init__(self, held: Pages, k: Rows, v: Rows, size: int | None):
         self.held, self.k, self.v = held, k, v
@@ -63,46 +64,45 @@ class Reader:
     def __getstate__(self):
         return self.__dict__ | {"ready": None}  # compiled code is not copied
 
-    def again(self, q: np.ndarray, asked: Arguments, engine) -> Ready | None:
-        """What was prepared last, if the newest rows ask the same once more and have not got too far."""
+    def again(self, q: np.ndarray, arguments: Arguments, engine) -> Ready | None:
+        """The last prepared call, if this call has the same arguments and the sequences have not advanced too far."""
         ready, held = self.ready, self.held
         if ready is None or held.choice != ready.choice or held.moved > ready.until:
             return None
         if q.shape != ready.shape or q.dtype != ready.dtype or q.strides[-1] != ready.step:
             return None
-        old, new = ready.asked, asked
+        old, new = ready.arguments, arguments
         same = old.mask is new.mask and old.score is new.score and old.sinks is new.sinks and ready.engine == engine
         same = same and (old.scale is new.scale or (type(new.scale) is float and old.scale == new.scale))
         return ready if same and (ready.decoder is None or ready.decoder.at_home()) else None
 
-    def prepare(self, q, start, asked: Arguments, engine, reasons: list[Reason]) -> Ready:
-        """The question, checked; a refusal has the reasons found so far, and all others.
+    def prepare(self, q, start, arguments: Arguments, engine, reasons: list[Reason]) -> Ready:
+        """The checked call; a refusal lists the given reasons and all others.
 
-        start (B,) int64: where the first rows stand, the newest or others; or what was given instead, which is then
-        refused.
+        start (B,) int64: the positions of the first rows; or the invalid query_start, which is then rejected.
         """
         held = self.held
-        steady = asked.query_start is None and not reasons and _steady(asked)
+        steady = arguments.query_start is None and not reasons and _steady(arguments)
         ahead = AHEAD if steady and q.shape[-2] <= FEW else 0
         try:
-            problem = self._problem(q, start, ahead, asked, reasons)
+            problem = self._problem(q, start, ahead, arguments, reasons)
         except Refused:
             if not ahead:
                 raise
-            ahead = 0  # a table may cover the positions of this step and not those to come
-            problem = self._problem(q, start, ahead, asked, reasons)
+            ahead = 0  # a table may cover the positions of this step and not later ones
+            problem = self._problem(q, start, ahead, arguments, reasons)
         name, _ = choose(problem, engine)
         decoder = None
         if name == "jit" and self.k.in_place and problem.q.size:
             from ...engines.jit.decode import Decoder
 
             decoder = Decoder(problem, held.lengths, ahead, PAGE)
-        # A row may be as far behind the end of its keys as there are rows, and catch up.
+        # A sequence may be behind by as many positions as there are rows, and catch up.
         until = held.moved + max(ahead - problem.q.shape[2], 0)
         shape = (*problem.lead, *problem.q.shape[2:])
         step = problem.q.strides[-1]
         ready = Ready(
-            asked=asked,
+            arguments=arguments,
             engine=engine,
             shape=shape,
             dtype=problem.dtype,
@@ -124,10 +124,8 @@ class Reader:
             return ready.decoder(q, k, v, table=held.table, start=start, ends=held.lengths, sinks=problem.sinks)
         return solve(self._gathered(problem, q, start), ready.engine)
 
-    def _problem(self, q, start, ahead: int, asked: Arguments, reasons: list[Reason]) -> Problem:
-        """The problem of rows and keys that may move on by `ahead`; keys and values are stand-ins, of which the shape
-        counts.
-        """
+    def _problem(self, q, start, ahead: int, arguments: Arguments, reasons: list[Reason]) -> Problem:
+        """The problem of rows and keys that may advance by `ahead`; keys and values are stand-ins of that shape."""
         K = int(self.held.lengths.max(initial=0)) + ahead
         lead = tuple(q.shape[:-3])
         k, v = (
@@ -136,7 +134,7 @@ class Reader:
         )
         last = start + ahead if ahead else start
         try:
-            problem = Problem.of(q, k, v, **asked._replace(query_start=last)._asdict(), where="KVCache.attend")
+            problem = Problem.of(q, k, v, **arguments._replace(query_start=last)._asdict(), where="KVCache.attend")
         except Refused as refused:
             raise Refused("KVCache.attend", [*reasons, *refused.reasons]) from None
         if reasons:
@@ -146,9 +144,7 @@ class Reader:
         return dataclasses.replace(problem, query_start=problem.query_start - ahead, mask=mask)
 
     def _gathered(self, problem: Problem, q: np.ndarray, start: np.ndarray) -> Problem:
-        """The problem with its keys side by side, a copy of all of them; anything stands where a sequence has no
-        row.
-        """
+        """The problem with a contiguous copy of all keys; entries are arbitrary where a sequence has no row."""
         ends = self.held.lengths
         K = int(ends.max(initial=0))
 
@@ -164,9 +160,7 @@ class Reader:
 
 
 def _traced(rule, read: Callable) -> Any:
-    """A callable as an expression, anew each time: what it captured may have changed. What cannot be read is refused
-    later.
-    """
+    """A callable as an expression. A rule that cannot be read is returned unchanged, and rejected later."""
     if isinstance(rule, Expr) or not callable(rule):
         return rule
     try:
@@ -175,13 +169,13 @@ def _traced(rule, read: Callable) -> Any:
         return rule
 
 
-def _steady(asked: Arguments) -> bool:
-    """Whether the same objects ask the same again, whatever has become of the arrays they read.
+def _steady(arguments: Arguments) -> bool:
+    """Whether the same objects mean the same call again, even if the content of their arrays has changed.
 
-    A kernel reads floats of a score, and sinks, where they lie. A plan knows what a mask read, and integers decide how
-    wide a kernel counts.
+    A kernel reads the floats of a score, and sinks, in place. A plan depends on the content of a mask, and the width of
+    integers in a kernel depends on their values.
     """
-    mask, score, sinks = asked.mask, asked.score, asked.sinks
+    mask, score, sinks = arguments.mask, arguments.score, arguments.sinks
     if not all(rule is None or isinstance(rule, Expr) for rule in (mask, score)):
         return False
     if sinks is not None and type(sinks) is not np.ndarray:

@@ -1,6 +1,6 @@
-"""What a page holds: one row of numbers per head and position, as it came or in 8 bits.
+"""The content of a page: one row of numbers per head and position, in its dtype or in 8 bits.
 
-A page's rows of one head lie side by side, (pages, heads, PAGE, depth), so that a kernel reads them in one stream.
+The rows of one head are contiguous within a page, (pages, heads, PAGE, depth), so that a kernel reads them in order.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ __all__ = ["Rows", "Rows8"]
 
 
 class Rows:
-    """Rows in the dtype in which they come: a row takes depth · itemsize bytes. in_place: kernels read them where they
-    lie.
-    """
+    """Rows in their own dtype: a row takes depth · itemsize bytes. in_place: whether kernels read this storage."""
 
     in_place = True
 
@@ -28,7 +26,7 @@ class Rows:
         return self.array.nbytes
 
     def grow(self, pages: int) -> None:
-        """More pages, up to so many in all; what is new holds zeros, and costs memory once it is written."""
+        """Grows to this number of pages; new pages are zero, and take memory only when they are written."""
         self.array = _longer(self.array, pages)
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
@@ -44,11 +42,9 @@ class Rows:
 
 
 class Rows8(Rows):
-    """Rows in 8 bits: row ≈ scale · whole numbers from −127 to 127, with scale = max |row| / 127 in float32 for each
-    row.
+    """Rows in 8 bits: row ≈ scale · integers from −127 to 127, with a float32 scale = max |row| / 127 for each row.
 
-    A row takes depth + 4 bytes. A row that holds a NaN or an infinity comes back as NaN: it must show, and a scale
-    cannot hold it.
+    A row takes depth + 4 bytes. A row with a NaN or an infinity is read as NaN, because a scale cannot represent it.
     """
 
     in_place = False
@@ -74,7 +70,7 @@ class Rows8(Rows):
         rows = rows.astype(np.float32)
         top = np.abs(rows).max(-1)
         scales = np.where(np.isfinite(top), top / 127, np.float32(np.nan))
-        divisor = np.where(scales > 0, scales, 1)  # a row of zeros, or one that is NaN anyway
+        divisor = np.where(scales > 0, scales, 1)  # 1 for a row of zeros or NaN
         finite = np.where(np.isfinite(top)[..., None], rows, 0)
         super().write(pages, places, np.clip(np.rint(finite / divisor[..., None]), -127, 127).astype(np.int8))
         self.scales[pages, :, places] = scales

@@ -40,7 +40,7 @@ def statistics(inputs: Inputs) -> Form:
     """Entropy, distance, what each key receives, and a map."""
     case = inputs.case
     rows, columns = min(CELLS, case.Q), min(CELLS, case.K)
-    of = ["entropy", "distance", "received", pooled(rows, columns)]
+    of: list[Any] = ["entropy", "distance", "received", pooled(rows, columns)]
 
     def run():
         return attention_stats(inputs.q, inputs.k, of=of, mask=inputs.mask, score=inputs.score, engine="jit")

@@ -9,7 +9,7 @@ import torch
 
 from ...common.arrays import device_of, stand_in
 from ...language.checks.arguments import Arguments, picked
-from ...language.measures import asked as question
+from ...language.measures import checked_request as question
 from ..choice import Explained, known
 from . import flex, sdpa
 from . import tiles as streamed

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...language.measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, edges
+from ...language.measures import Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Request, Top, edges
 from .device_call import DeviceCall, tables_on
 from .lowering import POSITIONS, lower
 from .tile_softmax import (
@@ -71,7 +71,7 @@ class RowWeights:
         return torch.where(below.total.isnan(), torch.nan, torch.where(self.allowed, p * value, 0).sum(-1))
 
 
-def statistics(question: Asked, call: DeviceCall) -> dict[str, Any]:
+def statistics(question: Request, call: DeviceCall) -> dict[str, Any]:
     """Every measure by name: tensors or tuples of tensors, in the dtype of sums and int64, their shapes beginning with
     (B, H).
     """

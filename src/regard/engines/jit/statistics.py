@@ -18,7 +18,6 @@ from ...common.caching import Memo
 from ...language.expr import Expr
 from ...language.masks import everything
 from ...language.measures import (
-    Asked,
     Counts,
     Distance,
     Maximum,
@@ -26,6 +25,7 @@ from ...language.measures import (
     Pooled,
     PooledMap,
     Range,
+    Request,
     Top,
     TopKeys,
     edges,
@@ -118,7 +118,7 @@ class Runner(NamedTuple):
         launch(kernel, block, Memory.total(memory), workers, (self, frame, counter, own))
 
 
-def statistics(question: Asked) -> dict[str, Any]:
+def statistics(question: Request) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B,
     H).
     """
@@ -148,7 +148,7 @@ def statistics(question: Asked) -> dict[str, Any]:
 class RowSums:
     """What the first kernel found about every row, and what follows from it for all measures."""
 
-    def __init__(self, runner: Runner, question: Asked):
+    def __init__(self, runner: Runner, question: Request):
         problem = runner.problem
         kinds = {measure.kind for measure in question.measures}
         masses = list(question.of_kind("mass"))

@@ -5,8 +5,8 @@ It stands on `reference`: logits s, denominators, weights p. A row that attends 
 but `counts` and `range`, which show what it attends; a key or a cell of a map is NaN where such a row attends it. A row
 that attends nothing gives 0.
 
-    >>> from regard.language.measures import asked
-    >>> found = statistics(asked(np.zeros((4, 8)), np.zeros((4, 8)), ["entropy"]))
+    >>> from regard.language.measures import checked_request
+    >>> found = statistics(checked_request(np.zeros((4, 8)), np.zeros((4, 8)), ["entropy"]))
     >>> bool(np.allclose(found["entropy"], np.log(4)))
     True
 """
@@ -20,7 +20,6 @@ import numpy as np
 
 from ...language.analysis import evaluate
 from ...language.measures import (
-    Asked,
     Counts,
     Distance,
     Mass,
@@ -29,6 +28,7 @@ from ...language.measures import (
     Pooled,
     PooledMap,
     Range,
+    Request,
     Top,
     TopKeys,
     edges,
@@ -57,7 +57,7 @@ class Rows:
         return np.where(np.isnan(below.total), np.nan, np.where(self.attended, p * value, 0).sum(-1))
 
 
-def statistics(question: Asked) -> dict[str, Any]:
+def statistics(question: Request) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, float64 and int64, their shapes beginning with (B, H)."""
     problem = question.problem
     B, H, Q, K = (problem.dims[letter] for letter in "BHQK")

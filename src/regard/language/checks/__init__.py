@@ -1,1 +1,1 @@
-"""Every check of what a call is given: its arrays, and its other arguments."""
+"""Checks of the arguments of a call: its arrays, and everything else."""

@@ -1,4 +1,4 @@
-"""The arguments of a call besides its arrays: what they are together, and every check of each of them."""
+"""The arguments of a call besides its arrays, with all checks of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ...common.errors import Reason, Refused, refuse
 from ..dropout import Dropout
 from ..expr import Expr, Read, Var, batch, head, key, query, walk
 from ..expr import table as as_table
-from ..masks import LIMIT, dense
+from ..masks import dense
 from ..scores import bias
 from .arrays import shape_text
+from .numbers import LIMIT
 
 __all__ = [
     "Arguments",
@@ -31,7 +32,7 @@ __all__ = [
 
 
 class Arguments(NamedTuple):
-    """What a call of attention is given besides q, k and v, unchecked: see `regard.attention` for each of them."""
+    """The unchecked arguments of a call besides q, k and v, as in `regard.attention`."""
 
     mask: Any = None
     score: Any = None
@@ -43,7 +44,7 @@ class Arguments(NamedTuple):
 
 
 def _small(value) -> np.ndarray:
-    """A short argument as an array; what NumPy cannot read becomes an object, which no check lets pass."""
+    """A short argument as an array; what NumPy cannot read becomes an object, which every check rejects."""
     try:
         return read_array(value, "argument")
     except Refused:
@@ -51,7 +52,7 @@ def _small(value) -> np.ndarray:
 
 
 def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
-    """Where row 0 stands on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
+    """The position of row 0 on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
     if value is None:
         return _last_rows(B, K - Q)
     array = _small(value)
@@ -65,7 +66,7 @@ def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nd
                 "query_start is not a position",
                 given=f"{value!r}",
                 expected=f"an integer, or one per batch entry ({B})",
-                fix="leave it out to align the last query with the last key",
+                fix="omit it to align the last query with the last key",
             )
         )
         return np.zeros(B, np.int64)
@@ -86,9 +87,7 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
         reasons.append(
-            Reason(
-                "scale is not a number", given=_shortly(value), expected="a finite number", fix="leave it out for 1/√D"
-            )
+            Reason("scale is not a number", given=_shortly(value), expected="a finite number", fix="omit it for 1/√D")
         )
     elif abs(number) > float(np.finfo(np.float32).max):
         reasons.append(
@@ -96,7 +95,7 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
                 "scale is beyond float32",
                 given=_shortly(value),
                 expected=f"at most {np.finfo(np.float32).max:.3g}",
-                fix="leave it out for 1/√D",
+                fix="omit it for 1/√D",
             )
         )
     return number
@@ -117,7 +116,7 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
                 "sinks do not fit the heads",
                 given=f"{array.dtype} {shape_text(array)}",
                 expected=f"floats ({H},) or ({H}, n)",
-                fix="give one logit per query head, or several",
+                fix="pass one logit per query head, or several",
             )
         )
         return None
@@ -125,46 +124,46 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
 
 
 def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
-    """The pairs that fall out; None where nothing does. A rate of 0 needs no seed."""
+    """The dropout of the call, or None. A rate of 0 needs no seed."""
     if seed is None and type(rate) is float and rate == 0:
         return None
     given = _small(rate)
-    share = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
-    if not 0 <= share < 1:
+    number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
+    if not 0 <= number < 1:
         reasons.append(
             Reason(
-                "dropout is not a share of the weights",
+                "dropout is not a rate",
                 given=_shortly(rate),
-                expected="a number from 0 to below 1",
-                fix="leave it out for no dropout",
+                expected="a number in [0, 1)",
+                fix="omit it for no dropout",
             )
         )
     whole = _small(0 if seed is None else seed)
     if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
         reasons.append(
             Reason(
-                "seed is not a seed",
+                "seed is not valid",
                 given=_shortly(seed),
-                expected="an integer, 0 … 2**64 - 1",
-                fix="give seed=0, and another in every step",
+                expected="an integer in [0, 2**64)",
+                fix="pass seed=0, and a different seed in every training step",
             )
         )
-    elif seed is None and share > 0:
+    elif seed is None and number > 0:
         reasons.append(
             Reason(
                 "dropout needs a seed",
                 given=f"dropout={rate!r}, seed=None",
-                expected="a seed: it alone decides what falls out",
-                fix="give seed=…, another in every training step",
+                expected="a seed, which determines the dropped weights",
+                fix="pass seed=…, a different one in every training step",
             )
         )
-    elif share > 0:
-        return Dropout(share, int(whole))
+    elif number > 0:
+        return Dropout(number, int(whole))
     return None
 
 
 def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
-    """A mask or score as an expression; a bare array is laid over rows and keys, so its shape is checked here."""
+    """A mask or score as an expression; a bare array broadcasts over rows and keys, so its shape is checked here."""
     try:
         if value is None or isinstance(value, Expr | str | bool | np.bool_) or callable(value):
             return read(value)
@@ -179,7 +178,7 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
                 )
             )
             return None
-        if 0 in given:  # there is no pair of a row and a key to speak of
+        if 0 in given:  # no pairs
             return None
         if len(set(start.tolist())) > 1:
             reasons.append(
@@ -199,7 +198,7 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
 
 
 def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
-    """Tables stay with their tensors, which may have been given other memory since: tensor.data = …, module.to(…)."""
+    """Updates tables whose tensors have new memory since the rule was built: tensor.data = …, module.to(…)."""
     for held in {held for rule in rules for held in rule.tables}:
         for source in held.sources:
             if not source.is_cpu or source.data_ptr() == address(held.array):
@@ -208,10 +207,10 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
             if (now.kind, now.array.ndim) != (held.kind, held.array.ndim):
                 reasons.append(
                     Reason(
-                        f"the {held.name} table became another kind of array",
+                        f"the {held.name} table changed its dtype kind or number of axes",
                         given=f"{now.array.dtype} {shape_text(now.array)}",
                         expected=f"{held.array.ndim} axes of {held.kind}",
-                        fix="build the rule anew",
+                        fix="build the rule again",
                     )
                 )
             else:
@@ -219,9 +218,7 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
 
 
 def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
-    """Reads at a plain position must find an entry there: clamping is for computed indices, where it is seen and
-    meant.
-    """
+    """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped."""
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
     exact, least = (
@@ -251,19 +248,19 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reaso
                         f"{name} covers {size} of {wanted} {entries}",
                         given=given,
                         expected=f"{wanted} entries or more along that axis",
-                        fix=f"extend the array, or repeat its last entry in words: clip({part!r}, 0, {size - 1})",
+                        fix=f"extend the array, or repeat its last entry explicitly: clip({part!r}, 0, {size - 1})",
                     )
                 )
 
 
 def picked(rows, keys, dims: dict[str, int]) -> list[np.ndarray]:
-    """Chosen rows and keys of the matrix as positions, counted from 0; None is all of them."""
+    """Selected rows and keys of the matrix as positions, counted from 0; None is all of them."""
     found = []
     for name, chosen, size in (("rows", rows, dims["Q"]), ("keys", keys, dims["K"])):
         try:
             part = np.arange(size)[slice(None) if chosen is None else chosen]
-            if part.ndim > 1:  # what a truth value or nested lists would give
-                raise IndexError("it gives more than one axis")
+            if part.ndim > 1:  # the result of a boolean or nested lists
+                raise IndexError("it has more than one axis")
         except (IndexError, TypeError, ValueError) as error:
             raise refuse(
                 "attention_weights",

@@ -1,4 +1,4 @@
-"""The arrays of a call: q, k and v as NumPy arrays of four axes, and every check of one against the others."""
+"""The arrays of a call: q, k and v as NumPy arrays of four axes, with all checks of their shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ...common.arrays import is_tensor, read_array
 from ...common.dtypes import LISTED, row_of, torch_dtypes
 from ...common.errors import Reason, Refused
-from ..masks import LIMIT
+from .numbers import LIMIT
 
 __all__ = ["checked_array", "disagreements", "four_axes", "refuse_gradients", "shape_text"]
 
@@ -28,7 +28,7 @@ def shape_text(array: np.ndarray) -> str:
 
 
 def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
-    """The argument as a NumPy array that shares its memory, or None with a reason added."""
+    """The argument as a NumPy array that shares its memory, or None with a reason appended."""
     if is_tensor(value) and not (value.is_cpu and value.dtype in torch_dtypes()):
         reasons.append(
             Reason(
@@ -47,7 +47,7 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     if row_of(array.dtype) is None:
         reasons.append(
             Reason(
-                f"{name} has a dtype that attention does not take",
+                f"{name} has an unsupported dtype",
                 given=f"{array.dtype} {shape_text(array)}",
                 expected=LISTED,
                 fix=f"convert it: {name}.astype(np.float32)",
@@ -68,7 +68,7 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
 
 
 def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
-    """A tensor that waits for a gradient which this call would not give it is a reason to refuse."""
+    """Appends a reason if the value is a tensor that requires gradients, which this call does not compute."""
     if not getattr(value, "requires_grad", False):
         return
     import torch
@@ -76,9 +76,9 @@ def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
     if torch.is_grad_enabled():
         reasons.append(
             Reason(
-                f"{name} wants gradients",
+                f"{name} requires gradients",
                 given=f"{name}.requires_grad is True",
-                expected="a tensor without: there is no gradient for it here",
+                expected="a tensor that does not require gradients, because this call computes none",
                 fix="wrap the call in torch.no_grad(), or pass tensor.detach()",
             )
         )
@@ -100,7 +100,7 @@ def four_axes(array: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
     B = math.prod(batch)
     if math.prod(array.shape[:-3]) == B:
         return array.reshape(B, *inner)
-    if math.prod(array.shape[:-3]) == 1:  # one entry for the whole batch stays a view
+    if math.prod(array.shape[:-3]) == 1:  # one entry for the entire batch is a view
         return np.broadcast_to(array.reshape(1, *inner), (B, *inner))
     return np.broadcast_to(array, (*batch, *inner)).reshape(B, *inner)
 
@@ -112,7 +112,7 @@ def _broadcasts(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 @functools.lru_cache(256)
 def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], with_values: bool) -> tuple[Reason, ...]:
-    """Every disagreement between the shapes, not just the first."""
+    """Every reason why the shapes and dtypes do not fit."""
     reasons: list[Reason] = []
     shown = f"q {_sizes(q)}, k {_sizes(k)}" + (f", v {_sizes(v)}" if with_values else "")
     layout = "the layout is (batch, heads, rows, depth)"
@@ -138,7 +138,7 @@ def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], wi
     if D == 0 or v[-1] == 0:
         reasons.append(
             Reason(
-                "an array has no depth",
+                "an array has depth 0",
                 given=shown,
                 expected="a last axis of at least 1",
                 fix=f"check the last axis; {layout}",
@@ -177,11 +177,11 @@ def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], wi
         if _broadcasts(sizes[:-3], batch):
             continue
         if len(batch) < 2 and len(sizes) < 5:
-            expected, mend = f"B = {math.prod(batch)}, or 1", f"check axis 0; {layout}"
+            expected, fix = f"B = {math.prod(batch)}, or 1", f"check axis 0; {layout}"
         else:
             expected = f"before the heads {batch}, or 1 in place of any of them"
-            mend = f"check the axes before -3; {layout}, and batch may be several axes"
-        reasons.append(Reason(f"q and {name} differ in batch", given=shown, expected=expected, fix=mend))
+            fix = f"check the axes before -3; {layout}, and batch may be several axes"
+        reasons.append(Reason(f"q and {name} differ in batch", given=shown, expected=expected, fix=fix))
     for name, sizes in (("q", q), ("k", k)):
         if sizes[-2] >= LIMIT:
             reasons.append(

@@ -1,5 +1,5 @@
-"""What the nodes of the language are built on.
+"""The parts that the nodes of expressions are built from.
 
-interning   one object for each structure, and its name; tables: arrays as rules read them
-syntax      what Python's own operators mean on an expression; printing: an expression as Python
+interning   one object for each structure, and its digest; tables: arrays as rules read them
+syntax      Python's operators on expressions; printing: expressions as Python code
 """

@@ -1,6 +1,4 @@
-"""One node for each structure: what is written twice is built once, and has a name that tells it from every other
-structure.
-"""
+"""Interned nodes: one object for each structure, with a digest that identifies the structure."""
 
 from __future__ import annotations
 
@@ -14,11 +12,10 @@ from ...common.caching import lock
 
 __all__ = ["compiled", "known", "name_of_array", "share", "traced", "walk"]
 
-HASHED = 1 << 16  # bytes of an array that are worth reading to name it by its content
+HASHED = 1 << 16  # the most bytes of an array that is identified by its content
 
-_nodes: weakref.WeakValueDictionary = (
-    weakref.WeakValueDictionary()
-)  # by identity: class, words, and the ids of the parts
+# By identity: class, words, and the ids of the parts.
+_nodes: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _named: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by digest
 _lock = lock()
 _process = f"{os.getpid()} {os.urandom(8).hex()}"
@@ -26,11 +23,11 @@ _count = itertools.count()
 
 
 def share(cls, words: tuple, *parts, **fields):
-    """The node of this class, these words and these parts: the one that exists already, or a new one.
+    """The node of this class with these words and parts: the existing one, or a new one.
 
-    It gets `digest`, a name for the structure: the same in every process, unless the node reads an array that may
-    change; `tables`, which it reads; `sources`, the tensors among these; `scored`, whether it depends on the score.
-    These are plain data, so that torch.compile can read them off a rule.
+    It has a `digest` of the structure, the same in every process unless the node reads an array that may change; the
+    `tables` that it reads; their tensors, `sources`; and `scored`, whether it depends on the score. These are plain
+    data, so that torch.compile can read them.
     """
     identity = (cls, *words, *map(id, parts))
     node = _nodes.get(identity)
@@ -50,12 +47,12 @@ def share(cls, words: tuple, *parts, **fields):
 
 
 def known(digest: str):
-    """What has this digest; it must be in use somewhere."""
+    """The node with this digest, which must be alive."""
     return _named[digest]
 
 
 def walk(*roots) -> Iterator:
-    """Every node below the roots once, children before parents."""
+    """Yields every node below the roots once, children before parents."""
     seen: set[int] = set()
     for root in roots:
         stack = [(root, False)]
@@ -70,7 +67,7 @@ def walk(*roots) -> Iterator:
 
 
 def name_of_array(array, frozen: bool) -> str:
-    """The digest of an array: its content where that is small and stays; otherwise one that no other array ever has."""
+    """The digest of an array: of its content if it is small and frozen, otherwise a unique one."""
     if frozen and array.nbytes <= HASHED:
         return _hash(repr((array.dtype.str, array.shape)).encode() + array.tobytes())
     return f"{_process} {next(_count)}"
@@ -81,16 +78,12 @@ def _hash(content: bytes) -> str:
 
 
 def traced() -> bool:
-    """Whether torch.compile is reading this code instead of running it; where torch is used, its own answer stands
-    here.
-    """
+    """Whether torch.compile is tracing this code; replaced by torch's own function when torch is used."""
     return False
 
 
 class Compiled:
-    """The nodes of rules that are part of a compiled program, as attributes: there torch.compile finds what it has
-    built.
-    """
+    """The nodes of the rules of compiled programs, as attributes, from which torch.compile can read them."""
 
     def hold(self, node) -> str:
         setattr(self, node.digest, node)

@@ -1,4 +1,4 @@
-"""Expressions as text: Python that builds them again, with no more parentheses than it needs."""
+"""Expressions as text: Python code that builds them, with the fewest parentheses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["rank", "written"]
 
 
 def written(root: Any, names: dict[int, str], limit: float) -> str:
-    """The text of an expression whose tables have these names, by id; past the limit it ends in …."""
+    """The text of an expression, with the names of its tables by id; text beyond the limit is replaced by …."""
     pieces: list[str] = []
-    ahead: list[Any] = [root]  # what is still to be written, the next one last
+    ahead: list[Any] = [root]  # the parts to write, the next one last
     while ahead and limit > 0:
         part = ahead.pop()
         if isinstance(part, str):
@@ -26,7 +26,7 @@ def written(root: Any, names: dict[int, str], limit: float) -> str:
 
 
 def rank(node: Any) -> int:
-    """How tightly the text of a node binds."""
+    """The precedence of the text of a node."""
     kind = type(node).__name__
     if kind == "Const":
         return UNARY if repr(node.value).startswith("-") and np.isfinite(node.value) else CALL
@@ -36,7 +36,7 @@ def rank(node: Any) -> int:
 
 
 def _parts(node: Any, names: dict[int, str]) -> list[Any]:
-    """The text of a node as strings and the nodes between them. Kinds are named, since `expr` is built on this file."""
+    """The text of a node: strings, and nodes between them. Class names are compared, as `expr` imports this file."""
     match type(node).__name__:
         case "Const":
             return [repr(node.value) if np.isfinite(node.value) else f"float('{node.value}')"]
@@ -51,10 +51,10 @@ def _operator(row, nodes: tuple) -> list[Any]:
     args: list[list[Any]] = [[arg] for arg in nodes]
     ranks = [rank(arg) for arg in nodes]
     if (row.precedence != CALL or row.text == "abs") and all(type(arg).__name__ == "Const" for arg in nodes):
-        args[0], ranks[0] = ["lift(", nodes[0], ")"], CALL  # or Python would work it out itself
+        args[0], ranks[0] = ["lift(", nodes[0], ")"], CALL  # otherwise Python computes the constant
     if row.precedence == CALL:
         return [f"{row.text}(", *_listed(args), ")"]
-    # Comparisons do not chain, and a right operand of equal rank needs its parentheses.
+    # Comparisons do not chain, and a right operand of equal precedence needs parentheses.
     left = ranks[0] < (row.precedence if len(args) == 2 else CALL) or ranks[0] == row.precedence == COMPARE
     first, *second = (
         ["(", *arg, ")"] if loose else arg

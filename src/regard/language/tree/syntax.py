@@ -1,6 +1,4 @@
-"""What Python's own syntax means on an expression: operators build a larger one, whatever asks for a single number is
-refused.
-"""
+"""Python's syntax on expressions: operators build a larger expression; a conversion to one number raises `Refused`."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from ...common.errors import did_you_mean, refuse
 
 __all__ = ["METHODS", "SPELLINGS", "Syntax"]
 
-# What NumPy and torch call the functions of the language, and the methods of their arrays; `functions` fills both in.
+# The functions of the language by their names in NumPy and torch, and methods of arrays; `spellings` fills them in.
 SPELLINGS: dict[str, Callable] = {}
 METHODS: dict[str, Callable] = {}
 
@@ -39,7 +37,7 @@ def shifted(name: str) -> Callable[[Syntax, Any], Any]:
         if self.kind != "int" or not isinstance(bits, int) or not 0 <= bits < 63:
             raise refuse(
                 "expression",
-                "a shift moves an integer by a constant",
+                "a shift needs an integer and a constant",
                 given=f"`{self!r}` by {bits!r}",
                 expected="an integer expression and a number of bits, 0 … 62",
                 fix="write it with * and //",
@@ -50,13 +48,11 @@ def shifted(name: str) -> Callable[[Syntax, Any], Any]:
 
 
 class Syntax:
-    """The operators, protocols and methods of an expression; a subclass says how to `apply` an operator of the
-    table.
-    """
+    """The operators, protocols and methods of an expression; a subclass implements `apply` for every operator."""
 
     __slots__ = ()
     kind: str
-    device = "cpu"  # rules written for tensors ask where a position lives, to move something else there
+    device = "cpu"  # rules for tensors move other tensors to the device of a position
 
     def apply(self, name: str, *args) -> Any:
         raise NotImplementedError
@@ -78,7 +74,7 @@ class Syntax:
     __rpow__ = reflected("pow")
 
     def __pow__(self, exponent):
-        """x**n by multiplication for small whole n, so that (-2)**3 stays exact; pow otherwise."""
+        """x**n by multiplication for small integers n, so that (-2)**3 is exact; pow otherwise."""
         if isinstance(exponent, int) and not isinstance(exponent, bool) and 1 <= exponent <= 8:
             return functools.reduce(infix("mul"), [self] * exponent)
         return self.apply("pow", self, exponent)
@@ -111,7 +107,7 @@ class Syntax:
         raise refuse(
             "expression",
             "a rule over positions is not one number",
-            given=f"a function of one number, on `{self}`",
+            given=f"a function of one number, called on `{self}`",
             expected="a function that builds expressions",
             fix="use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)",
         )
@@ -130,7 +126,7 @@ class Syntax:
 
     @property
     def dtype(self) -> np.dtype:
-        """What a tensor of such numbers would have, for x.to(score.dtype)."""
+        """The dtype of a tensor of such numbers, for x.to(score.dtype)."""
         return np.dtype({"bool": np.bool_, "int": np.int64, "float": np.float32}[self.kind])
 
     def __getattr__(self, name):
@@ -140,12 +136,12 @@ class Syntax:
 
 
 def spelled(name: str, args, kwargs):
-    """A call in NumPy's or torch's spelling, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
+    """A call of a function of NumPy or torch, such as np.tanh(score) or torch.where(a, b, c), as an expression."""
     if name not in SPELLINGS:
         known = [spelling for spelling in SPELLINGS if not spelling.startswith("_")]
         raise refuse(
             "expression",
-            f"{name} cannot stand in an expression",
+            f"{name} cannot be used in an expression",
             given=f"{name}({', '.join(map(str, args))})",
             expected="a function of the language",
             fix=did_you_mean(name, known),

@@ -1,4 +1,4 @@
-"""Arrays as rules read them: the numbers, their name, and what kind of numbers they are."""
+"""Arrays that rules read: the numbers, their name, and their kind."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ __all__ = ["Array", "readable"]
 
 
 class Array:
-    """An array with a name. source: what the caller gave, such as a tensor; array: its numbers, in the same memory.
+    """An array with a name. source: the caller's array or tensor; array: its numbers, in the same memory.
 
-    `frozen` says that the numbers are a copy of regard's own, so that what was planned from them stays true. A
-    read-only array of somebody else is not: there may be an older view that writes, and its owner may make it writeable
-    again.
+    frozen: the numbers are a copy that regard owns, so plans that depend on them remain valid. A read-only array of the
+    caller is not frozen: an older view may write to it, and its owner may make it writeable again.
     """
 
     def __init__(self, source, array: np.ndarray, name: str, frozen: bool = False):
@@ -33,7 +32,7 @@ class Array:
         return {"b": "bool", "i": "int", "u": "int"}.get(self.array.dtype.kind, "float")
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else a rule asks of a captured array, such as its dtype or its largest number, is the array's."""
+        """Every other attribute is that of the captured array, such as its dtype or its `max`."""
         if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest", "scored"):
             raise AttributeError(name)
         return getattr(self.source, name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from typing import Any
 
 import numpy as np
 
@@ -98,7 +99,7 @@ def _forward(
             for part in ("query", "key", "value")
         )
         begin = time.perf_counter()
-        engine = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
+        engine: Any = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
         out = attention(q, k, v, engine=engine)
         seconds = time.perf_counter() - begin
         if asked.wants(_name(layer), layer):

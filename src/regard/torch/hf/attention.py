@@ -15,6 +15,7 @@ from ...api.attention import attention_weights
 from ...common.call_hooks import watched
 from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
+from ...common.types import Engine
 from ...engines import dispatch
 from ...language.added_masks import hides, range_of
 from ...language.checks.arguments import Arguments
@@ -65,7 +66,7 @@ REFUSED = {
 }
 
 
-def register(*, engine: str = "auto") -> None:
+def register(*, engine: Engine = "auto") -> None:
     """Make attn_implementation="regard" known to transformers; calling it again changes nothing but the engine.
 
         regard.torch.hf.register()
@@ -304,7 +305,7 @@ def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
     return fits
 
 
-def _weights(query, key, asked: Arguments, learns: bool, engine: str) -> torch.Tensor:
+def _weights(query, key, asked: Arguments, learns: bool, engine: Engine) -> torch.Tensor:
     """The whole matrix; with gradients it is the attention whose values are the unit vectors."""
     if not learns:
         return attention_weights(query, key, **asked._asdict())
