@@ -314,7 +314,7 @@ def test_nothing_to_visit(mask, sizes):
     """Without rows or without keys there are no runs, and the plan still prints."""
     found = plan(problem(*sizes, mask), 4, 4)
     assert len(found.runs) == 0 and not found.offsets.any() and len(found.offsets) == found.order.size + 1
-    assert sum(found.pairs.values()) == 0 and "0 % of the matrix" in str(found) and found.picture() == ""
+    assert sum(found.pairs.values()) == 0 and "0 % of the matrix" in str(found) and found.diagram() == ""
 
 
 def test_order_is_most_work_first():
@@ -334,9 +334,9 @@ def test_counts_and_pairs():
 def test_picture():
     """The picture shows full, mixed and empty places, and is never wider than asked."""
     found = plan(problem(64, 64, rg.causal() & rg.window(9)), 8, 8)
-    assert found.picture().splitlines() == ["▒▒······", "·▒▒▒····", "···▒▒▒··", "·····▒▒▒"]
-    assert plan(problem(64, 64, rg.key < 32), 8, 8).picture(4).splitlines() == ["██··", "██··"]
-    wide = plan(problem(1000, 3000, rg.causal()), 8, 8).picture(20).splitlines()
+    assert found.diagram().splitlines() == ["▒▒······", "·▒▒▒····", "···▒▒▒··", "·····▒▒▒"]
+    assert plan(problem(64, 64, rg.key < 32), 8, 8).diagram(4).splitlines() == ["██··", "██··"]
+    wide = plan(problem(1000, 3000, rg.causal()), 8, 8).diagram(20).splitlines()
     assert {len(line) for line in wide} == {20} and len(wide) <= 20
 
 

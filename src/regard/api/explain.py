@@ -64,7 +64,7 @@ class Explanation:
         )
 
     def _picture(self) -> list[str]:
-        drawn = self.plan.picture()
+        drawn = self.plan.diagram()
         if not drawn:
             return []
         which = "batch entry 0, head 0: " if self.plan.groups > 1 else ""
