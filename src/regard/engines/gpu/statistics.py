@@ -1,6 +1,4 @@
-"""Statistics of the weights, and the weights of a rectangle, by torch operations: some rows at a time, over the keys of
-the Plan.
-"""
+"""Statistics of the weights, and weights of selected rows and keys, by torch operations, tile by tile of the Plan."""
 
 from __future__ import annotations
 
@@ -34,8 +32,8 @@ __all__ = ["statistics", "weights"]
 
 
 def weights(call: DeviceCall, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in the dtype of sums; dropout has
-    fallen on them.
+    """The weights of selected rows and keys (indices from 0) -> (B, H, rows, keys), in the dtype of sums, after
+    dropout.
     """
     rules, (B, H), K = Rules(call), call.q.shape[:2], call.k.shape[2]
     found = torch.zeros(B, H, len(rows), len(keys), dtype=call.real, device=call.q.device)
@@ -51,7 +49,7 @@ def weights(call: DeviceCall, rows: torch.Tensor, keys: torch.Tensor) -> torch.T
 
 
 class RowWeights:
-    """Some rows over all keys that they visit: scores s, the keys, denominators, weights p."""
+    """A block of rows over all keys that it visits: scores s, the keys, denominators, weights p."""
 
     def __init__(self, call: DeviceCall, rows: Rows, found: Block):
         self.s, self.variables, self.allowed = found.s, found.variables, found.allowed
@@ -107,7 +105,7 @@ def statistics(question: Asked, call: DeviceCall) -> dict[str, Any]:
 
 
 def _together(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Block:
-    """The blocks of some rows side by side; where nothing is visited, one key that is not attended."""
+    """The blocks of some rows concatenated over the keys; if there is none, one masked key."""
     blocks = [block(rules, rows, keys, mixed) for keys, mixed in parts]
     if not blocks:
         q = rows.of(rules.call.q, rules.call)
@@ -119,7 +117,7 @@ def _together(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Bloc
 
 
 def _put(found: dict[str, Any], name: str, value: Any, rows: Rows, Q: int, lead: tuple[int, int]) -> None:
-    """Puts the answers about some rows where they belong."""
+    """Stores the results of some rows at their place in the output."""
     parts = value if isinstance(value, tuple) else (value,)
     if name not in found:
         made = [part.new_zeros((*lead, Q, *part.shape[3:])) for part in parts]
@@ -156,7 +154,7 @@ def _distance(seen: RowWeights, _: Measure) -> Distance:
 
 
 def _best(seen: RowWeights, order: torch.Tensor, count: int) -> Top:
-    """Weights and keys at the places in `order`, filled up to `count`."""
+    """Weights and keys at the indices in `order`, padded to `count`."""
     room = (0, count - order.shape[-1])
     there = torch.nn.functional.pad(seen.allowed.gather(-1, order), room)
     nan = seen.below.total.isnan()[..., None]
