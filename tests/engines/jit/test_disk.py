@@ -154,7 +154,7 @@ def test_no_home_and_no_absolute_path(where, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", where)
     monkeypatch.setattr(disk.os.path, "expanduser", lambda path: path)
-    assert disk.place() == (None, "there is no home folder")
+    assert disk.place() == (None, "the home folder is unknown")
     disk.store(DIGEST, CODE)
     assert disk.fetch(DIGEST) is None
     assert list(tmp_path.iterdir()) == []

@@ -67,9 +67,7 @@ def _all_visible(call: DeviceCall) -> bool:
 
 
 def _keys(call: DeviceCall) -> int | None:
-    """The number of keys that any row attends to, such that the last row is at the last of them; None if there is no
-    such number.
-    """
+    """The number of keys that any row attends to, such that the last row is at the last of them; None otherwise."""
     Q, K = call.q.shape[2], call.k.shape[2]
     if call.problem.mask is None or _all_visible(call):
         return K

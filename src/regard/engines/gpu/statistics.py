@@ -147,7 +147,7 @@ def _entropy(seen: RowWeights, _: Measure) -> torch.Tensor:
 
 
 def _distance(seen: RowWeights, _: Measure) -> Distance:
-    """Mean and variance of query − key, as if there were no sinks."""
+    """Mean and variance of query − key, without sinks."""
     p, away = shares(seen.s, seen.alone), (seen.variables[3] - seen.keys).to(seen.s)
     mean = seen.weighed(p, seen.alone, away)
     return Distance(mean, seen.weighed(p, seen.alone, (away - mean[..., None]) ** 2))

@@ -112,7 +112,7 @@ def entropy(seen: Rows, _: Measure) -> np.ndarray:
 
 
 def distance(seen: Rows, _: Measure) -> Distance:
-    """Mean and variance of query − key, as if there were no sinks: a mean needs weights whose sum is 1."""
+    """Mean and variance of query − key, without sinks: a mean needs weights that sum to 1."""
     below = denominator(seen.s)
     p, away = shares(seen.s, below), seen.values["query"] - seen.values["key"]
     mean = seen.weighed(p, below, away)

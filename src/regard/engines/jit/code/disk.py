@@ -27,7 +27,7 @@ def place() -> tuple[Path | None, str]:
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
     if not os.path.isabs(base):
-        return None, "there is no home folder"
+        return None, "the home folder is unknown"
     folder = Path(os.path.realpath(base)) / "regard"
     try:
         _make(folder)
