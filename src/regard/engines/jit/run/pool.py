@@ -236,12 +236,12 @@ def _post(code: _Writer, job, first) -> None:
     wanted, address = code.get(helpers, I64, 8), code.ptrtoint(job, I64)
     code.put(code.index(0), helpers, 8)
 
-    def goes_on(mailbox, wanted):
+    def continues(mailbox, wanted):
         return code.and_(
             code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), code.icmp_signed(">", wanted, code.index(0))
         )
 
-    with code.repeat(goes_on, [first, wanted]) as mailboxes:
+    with code.repeat(continues, [first, wanted]) as mailboxes:
         mailbox, wanted = mailboxes.carried
         post, asleep = code.at(mailbox, POST), code.at(mailbox, ASLEEP)
         code.put(wanted, code.count, 8)
