@@ -32,7 +32,7 @@ def choose(problem: Problem, engine: str = "auto", *, among: Sequence[str] = ENG
     known(engine, among, where)
     if engine == "auto":
         against = why_not(problem, "jit")
-        return ("reference", against) if against else ("jit", ["the compiled engine supports every part of this problem"])
+        return ("reference", against) if against else ("jit", ["the compiled engine supports this problem"])
     possible(engine, why_not(problem, engine), where)
     return engine, ["requested explicitly"]
 

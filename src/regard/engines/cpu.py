@@ -143,7 +143,7 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
 def pull_back(
     problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
 ) -> Gradients:
-    """The gradients of Σ out · dout + Σ lse · dlse by the engine of the forward pass; `wanted`: tables that need one."""
+    """The gradients of Σ out · dout + Σ lse · dlse by the engine of the forward pass; wanted: tables that need one."""
     if saved.engine == "jit":
         from . import jit
 

@@ -68,7 +68,7 @@ class Saved(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """The part of a call that is the same for all calls of its kind: everything except the addresses of its arrays.
+    """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
     block: the argument block, in which addresses are filled in, followed by the counters of tasks started and of pieces
     left per tile. slots: its length without the counters. room: numbers in the working memory for pieces. plan, start:
@@ -88,7 +88,7 @@ _prepared: Memo[Prepared] = Memo(256)
 _recipes: Memo[Recipe] = Memo(64)
 
 _NEXT, _LEFT, _PARTS, *_ARRAYS = (FIXED.index(name) for name in ("next", "left", "parts", "q", "k", "v", "out"))
-_SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total are contiguous in the block and in `sums`
+_SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total: contiguous, as in `sums`
 
 
 def why_not(problem: Problem) -> list[str]:

@@ -38,7 +38,7 @@ NARROW = 8  # a tile that visits fewer keys than this times its rows is narrow
 
 
 class Recipe(NamedTuple):
-    """The part of a call that is the same for all calls of its kind: everything except the addresses of its arrays.
+    """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
     block: the argument block, in which addresses are filled in. place: the index of each slot by name. tiles: tiles of
     queries. units: blocks of keys.
@@ -297,7 +297,7 @@ def _all_direct(problem: Problem, reads: list[Read]) -> bool:
 
 
 def _direct(problem: Problem, read: Read) -> bool:
-    """Whether each entry of a table belongs to one query row and one key, so that tasks can add to it one after another.
+    """Whether each entry of a table belongs to one query row and one key, so that tasks can add to it in order.
 
     Row and position are equivalent only if all batch entries start at the same position, and clamping must not map two
     positions to one entry.

@@ -1,5 +1,4 @@
-"""Statistics of the weights by the CPU engine: selects the kernels, and computes the results from their sums in float64.
-"""
+"""Statistics of the weights by the CPU engine: selects kernels, and computes the results from their sums in float64."""
 
 from __future__ import annotations
 
@@ -118,7 +117,7 @@ class Runner(NamedTuple):
 
 
 def statistics(question: Asked) -> dict[str, Any]:
-    """Every measure by name: arrays or tuples of arrays, of a float dtype or int64, with shapes that begin with (B, H)."""
+    """Every measure by name: arrays or tuples of arrays, of a float dtype or int64, with shapes (B, H, …)."""
     problem = question.problem
     runner = Runner.of(problem, tiling(problem))
     with np.errstate(all="ignore"):

@@ -296,7 +296,7 @@ class _Backward:
     # a visit ----------------------------------------------------------------------------------------------------------
 
     def visit(self, b, h, tile, base, keys: KeySpan) -> None:
-        """One tile of queries with those keys of the task's tile that it visits; the task's tile begins at key `base`."""
+        """One tile of queries with those keys of the task's tile that it visits; base: the first key of that tile."""
         code, arg, spec, room, multiply = self.code, self.arg, self.spec, self.room, self.multiply
         W, step, pairs, zero = spec.rows, self.step, self.form.pairs, code.index(0)
         row = code.mul(tile, code.index(W))

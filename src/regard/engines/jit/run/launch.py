@@ -1,4 +1,4 @@
-"""Launch: runs a kernel over its tasks on several threads, with working memory, and keeps its arrays alive meanwhile."""
+"""Launch: runs a kernel over its tasks on several threads, with working memory, and keeps its arrays alive."""
 
 from __future__ import annotations
 

@@ -280,7 +280,9 @@ def _tasks(code: _Writer, job, scratch):
 def _retract(code: _Writer, job, first) -> None:
     """Removes the job from the mailboxes of workers that have not started."""
     pending, address = code.at(job, PENDING), code.ptrtoint(job, I64)
-    with code.repeat(lambda mailbox: code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), [first]) as mailboxes:
+    with code.repeat(
+        lambda mailbox: code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), [first]
+    ) as mailboxes:
         post = code.at(mailboxes.carried[0], POST)
         with (
             code.when(code.icmp_signed("==", code.atomic_load(post), address)),
@@ -328,6 +330,8 @@ def _team(code: _Writer, member: ir.Function) -> None:
     code.put(code.index(0), code.at(job, ENTERED), 8)
     code.call(_Callee(parallel, PARALLEL), [member, job, code.trunc(threads, I32), code.index(0, I32)])
     arguments = code.get(code.at(job, ARGUMENTS), PTR, 8)
-    unfinished = code.icmp_signed("<", code.atomic_load(code.get(arguments, PTR, 8)), code.get(code.at(arguments, 8), I64, 8))
+    unfinished = code.icmp_signed(
+        "<", code.atomic_load(code.get(arguments, PTR, 8)), code.get(code.at(arguments, 8), I64, 8)
+    )
     code.put(code.zext(unfinished, I64), code.at(job, LEFT), 8)
     code.ret_void()

@@ -131,7 +131,7 @@ def crew(wanted: int) -> Crew | Team:
 
 @functools.cache
 def _team(torch: str, threads: int) -> Team | None:
-    """The threads of torch, if they are OpenMP's; `GOMP_parallel` is looked up in the runtime that torch is linked with."""
+    """The threads of torch, if they are OpenMP's; torch's library resolves `GOMP_parallel` of the linked runtime."""
     path = Path(torch).parent / "lib" / "libtorch_cpu.so"
     parallel = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None) if path.exists() else None
     return Team(ctypes.cast(parallel, ctypes.c_void_p).value or 0, threads) if parallel else None

@@ -133,8 +133,8 @@ class Pullback:
         end,
         masked: bool,
     ) -> None:
-        """Rows first … last of P and dS from those of S and dP, and rows up to `end` as if masked; adds to the gradients
-        of tables.
+        """Rows first … last of P and dS from those of S and dP, and rows up to `end` as if masked; adds to gradients of
+        tables.
 
         base: the key of row 0. rows: three rows of lanes: the maximum that is subtracted from a score, the inverse of
         the total, and rest.

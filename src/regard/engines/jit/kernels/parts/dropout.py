@@ -36,7 +36,7 @@ def room(keys: int, rows: int, lanes: int) -> int:
 
 
 class Dropout:
-    """The dropout of a tile. type: of a vector of weights. memory: `room` for the bits of a block."""
+    """The dropout of a tile. type: of a vector of weights. memory: an address with `room` bytes."""
 
     def __init__(self, code: Code, target: Target, arg: Block, type: ir.VectorType, vectors: int, memory):
         self.code, self.lanes, self.vectors, self.memory = code, type.count, vectors, memory
@@ -68,7 +68,7 @@ class Dropout:
         return [cut if cut.type.element == I64 else code.sext(cut, vector(I64, self.part)) for cut in cuts]
 
     def draw(self, first, count) -> None:
-        """Computes the bits of keys first … first + count; bits of up to three further keys are ignored."""
+        """Draws one bit per pair for keys first … first + count; those of up to three further keys are ignored."""
         code = self.code
         with code.loop(code.index(0), count, TOGETHER) as loop:
             four = code.lshr(code.add(first, loop.index), code.index(2))

@@ -1,7 +1,7 @@
 """Ordered additions: tasks that share a sum add to it in the order of their numbers, independent of the threads.
 
-A task publishes its current tile of queries; a task that adds to a tile unsatisfied until every earlier task of the same head
-is past it. Earlier tasks were started before, so they are running or done, and there is no deadlock. Gradients of
+A task publishes its current tile of queries; a task that adds to a tile waits until every earlier task of the same head
+is past it. Earlier tasks were started before, so they are running or done, and a deadlock is impossible. Gradients of
 tables that tasks cannot add to directly are summed in one copy per task, and the copies are added in the order of the
 tasks.
 """

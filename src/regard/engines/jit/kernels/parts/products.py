@@ -59,8 +59,7 @@ def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) 
 
 
 def _dots(code: Code, tile: Tile, keys: Keys, *, rows: list, key, start, end, unroll: int) -> list:
-    """Sums over start … end of depth, for all rows and vectors; each iteration prefetches a share of these keys' values.
-    """
+    """Sums over start … end of depth, for all rows and vectors; each iteration prefetches a share of the values."""
     vectors = tile.vectors
     share = -(-tile.lines("v") * len(rows) * unroll // keys.steps)
     zero = code.number(0.0, tile.type)

@@ -80,9 +80,9 @@ class Multiplier:
     ) -> None:
         """Computes rows (first, last) and `width` columns of out, over terms (first, last).
 
-        transposed: a is stored as [term][row]. overwrite: overwrite out instead of adding to it. chain: terms per chain; None is
-        a single chain. marked: "a" or "b" is -0 where a product must be omitted, because the other factor may be NaN;
-        slower, and bit-identical otherwise.
+        transposed: a is stored as [term][row]. overwrite: do not add to out. chain: terms per chain; None is a single
+        chain. marked: "a" or "b" is -0 where a product must be omitted, because the other factor may be NaN; slower,
+        and bit-identical otherwise.
         """
         code, vectors = self.code, width // self.lanes
         entire = vectors // self.widest * self.widest
