@@ -154,7 +154,7 @@ MEASURES = ["lse", "entropy", "maximum", "distance", "range", "counts", "receive
 
 
 def alike(found, wanted, question):
-    """Answers of both kinds, part by part. Of keys whose weights are equal by a hair either may be named."""
+    """Results of both kinds, part by part. Of keys with nearly equal weights either may be reported."""
     K = question.problem.dims["K"]
     P = reference.weights(question.problem, np.arange(question.problem.dims["Q"]), np.arange(K))
     for name, its in wanted.items():

@@ -37,7 +37,7 @@ EVERYTHING = [
 def usual(question: Asked) -> dict:
     """What one would write in NumPy with the matrix at hand, every step in float32 (float64 for float64)."""
     problem, real = question.problem, question.problem.real.type
-    B, H, G, Q, K = (problem.dims[letter] for letter in "BHGQK")
+    B, H, G, Q, K = (problem.dims[axis] for axis in "BHGQK")
     q, k = problem.q.astype(real), np.repeat(problem.k.astype(real), H // max(G, 1), axis=1)
     positions = {
         "batch": np.arange(B)[:, None, None, None],
@@ -133,7 +133,7 @@ def judge(kwargs, of) -> None:
 
 
 def check_keys(question: Asked, keys, exact, budget: float) -> None:
-    """At every key stands the weight that was told, up to the budget; −1 where there is no weight."""
+    """Every key has the reported weight, up to the budget; −1 marks a missing weight."""
     p = rg.attention_weights(
         question.problem.q.astype(np.float64),
         question.problem.k.astype(np.float64),
@@ -142,8 +142,8 @@ def check_keys(question: Asked, keys, exact, budget: float) -> None:
     keys, weight = keys.reshape(exact.key.shape), exact.weight
     if keys.ndim == 3:
         keys, weight = keys[..., None], weight[..., None]
-    told = exact.key.reshape(keys.shape)
-    np.testing.assert_array_equal(keys < 0, told < 0)
+    expected = exact.key.reshape(keys.shape)
+    np.testing.assert_array_equal(keys < 0, expected < 0)
     if p.shape[-1]:
         there = np.take_along_axis(p, np.maximum(keys, 0), -1)
         there = np.where(keys < 0, 0, there)
@@ -152,7 +152,7 @@ def check_keys(question: Asked, keys, exact, budget: float) -> None:
 
 @st.composite
 def questions(draw, **sizes):
-    """A problem, and everything that can be asked about it."""
+    """A problem, and any selection of measures."""
     case = draw(problems(**sizes))
     question = asked(case.kwargs["q"], case.kwargs["k"], "lse", query_start=case.kwargs["query_start"])
     dims = Dims(**question.problem.dims)
@@ -218,7 +218,7 @@ def test_the_columns_of_a_coarse_map():
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
-    """q, k, sinks and tables lie against a page that cannot be read; a stray access would end the process."""
+    """q, k, sinks and tables are adjacent to a page that cannot be read; a stray access would end the process."""
     q, k = (guarded(array.astype(dtype), at_end) for array in arrays(Q, K, D)[:2])
     document = rg.table(guarded(np.arange(K) // 9, at_end))
     height = rg.table(guarded(np.linspace(-1, 1, 7, dtype=np.float32), at_end))
@@ -238,7 +238,7 @@ def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
 @pytest.mark.parametrize("mask", [rg.causal(), rg.key % 3 != rg.query % 3], ids=["causal", "thirds"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_goes_where_the_law_sends_it(dtype, mask, bad):
-    """A query and a key that are not finite: NaN and infinities stand in the same places of every answer, and nowhere
+    """A query and a key that are not finite: NaN and infinities are in the same places of every result, and nowhere
     else.
     """
     q, k = (array.astype(dtype) for array in arrays(Q=70, K=150, D=9, B=1)[:2])
@@ -313,7 +313,7 @@ def test_law_11_batch_and_strides(rules):
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("chunk", [1, 7, 64, 129])
 def test_law_11_rows_in_chunks(rules, chunk):
-    """The statistics of a row are the same bits whatever rows stand beside it."""
+    """The statistics of a row are bit-identical whatever other rows the call has."""
     q, k, _ = arrays(Q=200, K=300)
     of = [measure for measure in ALL if getattr(measure, "name", measure) in OF_ROWS]
     whole = rg.attention_stats(q, k, of=of, engine="jit", **rules)
