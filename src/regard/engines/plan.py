@@ -204,7 +204,7 @@ class Grid(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """Consecutive units of one tile with the same verdict, in order: the tile, over all groups; the first unit; one
+    """Consecutive units of one tile of the same kind, in order: the tile, over all groups; the first unit; one
     past the last, which may be past the edge; and whether they are mixed (1) or full (0).
     """
 
@@ -325,7 +325,7 @@ def _descend(grid: Grid) -> np.ndarray:
     boxes = Boxes(*corners)
     found = []
     while len(boxes.group):
-        full, mixed = _verdicts(grid, boxes, high, wide)
+        full, mixed = _classified(grid, boxes, high, wide)
         found.append(_entries(grid, boxes, full, high, wide, 0))
         # Halve the longer side, or both if they are equal: square boxes follow a diagonal boundary best.
         halve_rows = high > 1 and (wide == 1 or high * grid.rows >= wide * grid.keys)
@@ -344,7 +344,7 @@ def _descend(grid: Grid) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
+def _classified(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
     """(full, mixed): for each box, whether it is full and whether it is mixed."""
     full, mixed = np.empty((2, len(boxes.group)), np.bool_)
     for begin in range(0, len(boxes.group), CHUNK):
@@ -377,7 +377,7 @@ def _entries(grid: Grid, boxes: Boxes, chosen, high: int, wide: int, mixed: int)
 
 
 def _merged(grid: Grid, entries: np.ndarray) -> Stretches:
-    """The entries in order, adjacent ones with the same verdict joined."""
+    """The entries in order, adjacent ones of the same kind joined."""
     entries = np.sort(entries)
     place, mixed = entries >> 7, entries & 1
     end = place + (1 << (entries >> 1 & 63))

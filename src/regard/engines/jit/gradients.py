@@ -26,7 +26,7 @@ from .kernels import backward
 from .kernels.backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
 from .kernels.parts import dropout
 from .kernels.parts.backward_tile import Expressions
-from .kernels.parts.plan_by_key import visitors
+from .kernels.parts.plan_by_key import tile_ranges
 from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS
@@ -166,7 +166,7 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
         "start": problem.query_start,
         "offsets": seen.offsets,
         "runs": seen.runs,
-        "visitors": visitors(seen, KEYS),
+        "tile_ranges": tile_ranges(seen, KEYS),
         "key_tiles": units,
         "tiles": seen.order.shape[1],
         "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,

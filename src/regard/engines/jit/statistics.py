@@ -35,7 +35,7 @@ from .code import build
 from .code.arguments import factors, leaves, pack, plain
 from .code.emit import signature
 from .code.target import host
-from .kernels.parts.plan_by_key import visitors
+from .kernels.parts.plan_by_key import tile_ranges
 from .kernels.parts.tile import BLOCK, Memory
 from .kernels.score_sweep import Frame
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
@@ -298,7 +298,7 @@ def by_keys(
         "row_peak": room,
         "ranges": len(borders) - 1,
         "borders": borders,
-        "visitors": visitors(runner.plan, BLOCK),
+        "tile_ranges": tile_ranges(runner.plan, BLOCK),
         "received": sums,
         "map_rows": lines,
         "map_columns": fine,

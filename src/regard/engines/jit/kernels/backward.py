@@ -45,7 +45,7 @@ FIXED = (
     *(f"{array}{part}" for array in ARRAYS for part in ("", "_batch", "_head", "_row", "_depth")),
     "top", "total", "dlse", "rest", "softmax", "work",
     "H", "group", "groups", "G", "Q", "K", "scale", "score_factor", "exponent", "start",
-    "offsets", "runs", "visitors", "key_tiles", "tiles", "plan_batch", "plan_head",
+    "offsets", "runs", "tile_ranges", "key_tiles", "tiles", "plan_batch", "plan_head",
     "progress", "finished", "flushed", "gathered", "copies", "numbers", "ring",
     "dropout_seed", "dropout_threshold", "dropout_scale",
 )  # fmt: skip
@@ -269,7 +269,7 @@ class _Backward:
         with code.loop(code.index(0), arg["group"], 1, [arg["tiles"], code.index(0)]) as head:
             at = code.add(group, code.mul(head.index, arg["plan_head"]))
             found = code.at(
-                arg.address("visitors"), code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
+                arg.address("tile_ranges"), code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
             )
             begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
             head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))

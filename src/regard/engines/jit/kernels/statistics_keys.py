@@ -29,7 +29,7 @@ SLOTS = (
     "row_peak",
     "ranges",
     "borders",
-    "visitors",
+    "tile_ranges",
     "received",
     "map_rows",
     "map_columns",
@@ -48,7 +48,7 @@ def keys_memory(frame: Frame) -> dict[str, int]:
 def keys_kernel(frame: Frame, received: bool, pooled: bool) -> ir.Module:
     """The kernel `keys(arguments, scratch, budget)`. Its additional slots (`SLOTS`):
 
-    row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; visitors, of
+    row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; tile_ranges, of
     tiles of BLOCK keys; received (B, H, K) float64; a map's cells, the rows and keys that they cover in total (the last
     cells may extend past Q and K), and its sums (float64) and maxima (B, H, map_rows, map_columns).
     """
@@ -93,7 +93,7 @@ class _KeysKernel(Sweep):
         ends = []
         for key in (first, code.sub(last, code.index(1))):
             unit = code.add(code.mul(self.group, units), code.sdiv(key, code.index(BLOCK)))
-            place = code.at(arg.address("visitors"), code.mul(unit, code.index(16)))
+            place = code.at(arg.address("tile_ranges"), code.mul(unit, code.index(16)))
             ends.append([code.get(code.at(place, 8 * part), I64, 8) for part in range(2)])
         (begin, end), (other_begin, other_end) = ends
         return code.smaller_int(begin, other_begin), code.larger_int(end, other_end)

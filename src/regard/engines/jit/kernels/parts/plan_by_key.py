@@ -1,7 +1,7 @@
 """The plan by keys: which tiles of queries visit a tile of keys, and which of its keys each of them visits.
 
 A plan lists keys per tile of queries. Sums over queries (gradients of keys and values, attention received) need the
-tiles of queries per tile of keys. `visitors` computes the first and last of these, in time linear in the number of
+tiles of queries per tile of keys. `tile_ranges` computes the first and last of these, in time linear in the number of
 runs; the kernel then finds the keys of each tile by binary search (`visited_keys`).
 """
 
@@ -15,10 +15,10 @@ from llvmlite import ir
 from ....plan import Plan
 from ...code.ir import I32, I64, Code
 
-__all__ = ["KeySpan", "visited_keys", "visitors"]
+__all__ = ["KeySpan", "visited_keys", "tile_ranges"]
 
 
-def visitors(plan: Plan, keys: int) -> np.ndarray:
+def tile_ranges(plan: Plan, keys: int) -> np.ndarray:
     """Per group of the plan and tile of `keys` keys: the first tile of queries that visits it, and one past the last.
 
     -> (groups, ⌈K / keys⌉, 2), int64; (T, 0) for keys that no tile visits, with T tiles of queries.
