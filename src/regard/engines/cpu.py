@@ -13,7 +13,7 @@ from ..common.arrays import is_tensor, like, read_array
 from ..common.errors import refuse
 from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
-from ..language.measures import asked as question
+from ..language.measures import checked_request
 from ..language.problem import Gradients, Problem
 from . import fast_path
 from .choice import Explained, choose
@@ -68,14 +68,14 @@ def weights(q, k, arguments: Arguments, rows, keys):
 
 def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
     """The results of `attention_stats` by name."""
-    checked = question(q, k, of, **arguments._asdict())
-    name, _ = choose(checked.problem, engine, among=("jit", "reference"), where="attention_stats")
+    request = checked_request(q, k, of, **arguments._asdict())
+    name, _ = choose(request.problem, engine, among=("jit", "reference"), where="attention_stats")
     answer: Callable
     if name == "jit":
         from .jit.statistics import statistics as answer
     else:
         from .reference.statistics import statistics as answer
-    problem = checked.problem
+    problem = request.problem
 
     def shaped(value):
         if isinstance(value, tuple):
@@ -83,7 +83,7 @@ def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
         value = value.reshape(*problem.lead, *value.shape[2:])
         return like(q, value.astype(problem.real) if value.dtype.kind == "f" else value)
 
-    return {name: shaped(value) for name, value in answer(checked).items()}
+    return {name: shaped(value) for name, value in answer(request).items()}
 
 
 def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:

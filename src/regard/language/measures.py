@@ -18,7 +18,6 @@ from .masks import everything
 from .problem import Problem
 
 __all__ = [
-    "Asked",
     "Counts",
     "Distance",
     "Mass",
@@ -27,8 +26,9 @@ __all__ = [
     "Pooled",
     "PooledMap",
     "Range",
+    "Request",
     "Top",
-    "asked",
+    "checked_request",
     "edges",
     "mass",
     "pooled",
@@ -192,7 +192,7 @@ def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
     return int(value)
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A checked question: the problem without values, and the measures, the key sets of `mass` as expressions."""
 
     problem: Problem
@@ -202,7 +202,7 @@ class Asked(NamedTuple):
         return (measure for measure in self.measures if measure.kind in kinds)
 
 
-def asked(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> Asked:
+def checked_request(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> Request:
     """The checked question, or `Refused` with all reasons at once; device: where it is answered, as for
     `Problem.of`, and arguments as there.
     """
@@ -221,7 +221,7 @@ def asked(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> As
         measures = tuple(_settled(measure, problem.dims, key_set, reasons) for measure in measures)
     if reasons or problem is None:
         raise Refused(where, reasons)
-    return Asked(problem, measures)
+    return Request(problem, measures)
 
 
 def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:

@@ -14,7 +14,7 @@ from regard.engines.jit.code.target import ISAS, host, limited
 from regard.engines.jit.run import threads
 from regard.engines.reference.statistics import statistics as law
 from regard.language import analysis as readings
-from regard.language.measures import Asked, Mass, asked, edges
+from regard.language.measures import Mass, Request, checked_request, edges
 from tests.support.engines import DTYPES
 from tests.support.kernels import arrays, fresh, guarded
 from tests.support.machine import narrower_isas, on
@@ -34,9 +34,9 @@ EVERYTHING = [
 ]
 
 
-def usual(question: Asked) -> dict:
+def usual(request: Request) -> dict:
     """What one would write in NumPy with the matrix at hand, every step in float32 (float64 for float64)."""
-    problem, real = question.problem, question.problem.real.type
+    problem, real = request.problem, request.problem.real.type
     B, H, G, Q, K = (problem.dims[axis] for axis in "BHGQK")
     q, k = problem.q.astype(real), np.repeat(problem.k.astype(real), H // max(G, 1), axis=1)
     positions = {
@@ -71,7 +71,7 @@ def usual(question: Asked) -> dict:
             "range": [np.where(np.isneginf(s), np.inf, s).min(-1, initial=np.inf), s.max(-1, initial=-np.inf)],
             "top": [np.pad(-np.sort(-p, -1), [(0, 0)] * 3 + [(0, 4)])[..., :4]],
         }
-        for measure in question.measures:
+        for measure in request.measures:
             if isinstance(measure, Mass):
                 found[measure.name] = [np.where(readings.evaluate(measure.keys, positions), p, 0).sum(-1)]
             if measure.kind == "pooled":
@@ -95,15 +95,16 @@ def judge(kwargs, of) -> None:
     """The answers are as exact as the input allows, and counts and keys are right."""
     kwargs = {name: value for name, value in kwargs.items() if name != "v"}
     found = rg.attention_stats(**kwargs, of=of, engine="jit")
-    question = asked(kwargs["q"], kwargs["k"], of, **{name: kwargs[name] for name in kwargs if name not in ("q", "k")})
-    exact, plain = law(question), usual(question)
-    eps = 8 * np.finfo(question.problem.real).eps
+    rest = {name: kwargs[name] for name in kwargs if name not in ("q", "k")}
+    request = checked_request(kwargs["q"], kwargs["k"], of, **rest)
+    exact, plain = law(request), usual(request)
+    eps = 8 * np.finfo(request.problem.real).eps
     shaken = []
     for seed in (1, 2):
-        noise = np.random.default_rng(seed).uniform(-eps, eps, question.problem.q.shape)
-        moved = {**kwargs, "q": question.problem.q * (1 + noise), "k": question.problem.k.astype(np.float64)}
-        shaken.append(law(asked(moved.pop("q"), moved.pop("k"), question.measures, **moved)))
-    for measure in question.measures:
+        noise = np.random.default_rng(seed).uniform(-eps, eps, request.problem.q.shape)
+        moved = {**kwargs, "q": request.problem.q * (1 + noise), "k": request.problem.k.astype(np.float64)}
+        shaken.append(law(checked_request(moved.pop("q"), moved.pop("k"), request.measures, **moved)))
+    for measure in request.measures:
         name, kind = measure.name, measure.kind
         if kind == "counts":
             for one, other in zip(found.counts, exact["counts"], strict=True):
@@ -122,22 +123,22 @@ def judge(kwargs, of) -> None:
             # The sums of squared distances are float64: one as large as the largest distance squared is rounded like
             # it.
             squares = (
-                1e-15 * (question.problem.dims["Q"] + question.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
+                1e-15 * (request.problem.dims["Q"] + request.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
             )
             budget = 4 * (made + moved) + eps * size + squares
             assert error <= budget, (
                 f"{name} {part}: error {error:.2e}, usual {made:.2e}, input rounding {moved:.2e}, size {size:.2e}"
             )
             if kind in ("maximum", "top"):
-                check_keys(question, found[name].key, exact[name], 4 * (made + moved) + eps)
+                check_keys(request, found[name].key, exact[name], 4 * (made + moved) + eps)
 
 
-def check_keys(question: Asked, keys, exact, budget: float) -> None:
+def check_keys(request: Request, keys, exact, budget: float) -> None:
     """Every key has the reported weight, up to the budget; −1 marks a missing weight."""
     p = rg.attention_weights(
-        question.problem.q.astype(np.float64),
-        question.problem.k.astype(np.float64),
-        **{name: getattr(question.problem, name) for name in ("mask", "score", "scale", "query_start", "sinks")},
+        request.problem.q.astype(np.float64),
+        request.problem.k.astype(np.float64),
+        **{name: getattr(request.problem, name) for name in ("mask", "score", "scale", "query_start", "sinks")},
     )
     keys, weight = keys.reshape(exact.key.shape), exact.weight
     if keys.ndim == 3:
@@ -154,8 +155,8 @@ def check_keys(question: Asked, keys, exact, budget: float) -> None:
 def questions(draw, **sizes):
     """A problem, and any selection of measures."""
     case = draw(problems(**sizes))
-    question = asked(case.kwargs["q"], case.kwargs["k"], "lse", query_start=case.kwargs["query_start"])
-    dims = Dims(**question.problem.dims)
+    request = checked_request(case.kwargs["q"], case.kwargs["k"], "lse", query_start=case.kwargs["query_start"])
+    dims = Dims(**request.problem.dims)
     of = [*EVERYTHING[:-2], rg.mass(draw(masks(dims))), rg.top(4)]
     if dims.Q and dims.K:
         of.append(rg.pooled(draw(st.integers(1, dims.Q)), draw(st.integers(1, dims.K))))

@@ -9,7 +9,7 @@ import torch
 
 from ...common.arrays import device_of, stand_in
 from ...language.checks.arguments import Arguments, picked
-from ...language.measures import asked as question
+from ...language.measures import checked_request
 from ..choice import Explained, known
 from . import flex, sdpa
 from . import tiles as streamed
@@ -56,14 +56,14 @@ def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
     call = DeviceCall.of(q, k, None, **arguments._asdict(), where="attention_stats")
     sinks = None if arguments.sinks is None else stand_in(arguments.sinks)
     rest = arguments._replace(sinks=sinks)._asdict()
-    checked = question(stand_in(q), stand_in(k), of, device=device_of(q), **rest)
+    request = checked_request(stand_in(q), stand_in(k), of, device=device_of(q), **rest)
 
     def shaped(value):
         if isinstance(value, tuple):
             return type(value)(*map(shaped, value))
         return value.reshape(*call.problem.lead, *value.shape[2:])
 
-    return {name: shaped(value) for name, value in answers(checked, call).items()}
+    return {name: shaped(value) for name, value in answers(request, call).items()}
 
 
 def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...language.measures import Asked, Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Top, edges
+from ...language.measures import Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Request, Top, edges
 from .device_call import DeviceCall, tables_on
 from .lowering import POSITIONS, lower
 from .tile_softmax import (
@@ -69,26 +69,26 @@ class RowWeights:
         return torch.where(below.total.isnan(), torch.nan, torch.where(self.allowed, p * value, 0).sum(-1))
 
 
-def statistics(question: Asked, call: DeviceCall) -> dict[str, Any]:
+def statistics(request: Request, call: DeviceCall) -> dict[str, Any]:
     """Every measure by name: tensors or tuples of tensors, in the dtype of sums and int64, their shapes beginning with
     (B, H).
     """
     (B, H, Q), K = call.q.shape[:3], call.k.shape[2]
     rules = Rules(call)
-    masses = tuple(question.of_kind("mass"))
+    masses = tuple(request.of_kind("mass"))
     tables = tables_on(call.q.device, *(each.keys for each in masses))
     sets = {each: lower(each.keys, POSITIONS, tables, torch.float64, torch.int64, torch.bool) for each in masses}
     received = call.q.new_zeros((B, H, K), dtype=call.real)
     maps = {
         each: [received.new_zeros(B, H, each.rows, each.columns) for _ in range(2)]
-        for each in question.of_kind("pooled")
+        for each in request.of_kind("pooled")
     }
     found: dict[str, Any] = {}
     for rows, parts in [*tiles(call, K)] or [(Rows(slice(None), slice(None), slice(None), 1, slice(0, 0)), [])]:
         seen = RowWeights(call, rows, _together(rules, rows, parts))
         if parts:
             received[rows.batch, rows.heads, seen.keys] += seen.p.sum(-2)
-        for each in question.measures:
+        for each in request.measures:
             if each.kind == "mass":
                 inside = sets[each](*seen.variables[1:])
                 _put(found, each.name, seen.weigh(torch.where(inside, 1.0, 0.0).to(call.real)), rows, Q, (B, H))
@@ -101,7 +101,7 @@ def statistics(question: Asked, call: DeviceCall) -> dict[str, Any]:
             torch.from_numpy(edges(size, cells)).diff().to(total) for size, cells in ((Q, each.rows), (K, each.columns))
         )
         found[each.name] = Pooled(total / (high[:, None] * wide), largest)
-    return {each.name: received if each.kind == "received" else found[each.name] for each in question.measures}
+    return {each.name: received if each.kind == "received" else found[each.name] for each in request.measures}
 
 
 def _together(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Block:

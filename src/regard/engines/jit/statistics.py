@@ -16,7 +16,6 @@ from ...common.caching import Memo
 from ...language.expr import Expr
 from ...language.masks import everything
 from ...language.measures import (
-    Asked,
     Counts,
     Distance,
     Maximum,
@@ -24,6 +23,7 @@ from ...language.measures import (
     Pooled,
     PooledMap,
     Range,
+    Request,
     Top,
     TopKeys,
     edges,
@@ -116,15 +116,15 @@ class Runner(NamedTuple):
         launch(kernel, block, Memory.total(memory), workers, (self, frame, counter, own))
 
 
-def statistics(question: Asked) -> dict[str, Any]:
+def statistics(request: Request) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, of a float dtype or int64, with shapes (B, H, …)."""
-    problem = question.problem
+    problem = request.problem
     runner = Runner.of(problem, tiling(problem))
     with np.errstate(all="ignore"):
-        rows = RowSums(runner, question)
-        found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
-        received = [measure.name for measure in question.of_kind("received")]
-        maps: list[PooledMap | None] = list(question.of_kind("pooled"))
+        rows = RowSums(runner, request)
+        found = {measure.name: rows.answer(measure) for measure in request.measures if measure.kind in OF_ROWS}
+        received = [measure.name for measure in request.of_kind("received")]
+        maps: list[PooledMap | None] = list(request.of_kind("pooled"))
         for each in maps or [None] * len(received):  # one pass each; the first also sums what keys receive
             cells = Cells(each.rows, each.columns, problem.dims["Q"], problem.dims["K"]) if each else None
             columns, total, most = by_keys(runner, rows.top_room, rows.peak, bool(received), cells)
@@ -135,7 +135,7 @@ def statistics(question: Asked) -> dict[str, Any]:
                 )
                 found[each.name] = Pooled(total / area, most)
             received = []
-    return {measure.name: found[measure.name] for measure in question.measures}
+    return {measure.name: found[measure.name] for measure in request.measures}
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ def statistics(question: Asked) -> dict[str, Any]:
 class RowSums:
     """The sums of the rows kernel for every row, and the results of all measures of rows."""
 
-    def __init__(self, runner: Runner, question: Asked):
+    def __init__(self, runner: Runner, request: Request):
         problem = runner.problem
-        kinds = {measure.kind for measure in question.measures}
-        masses = list(question.of_kind("mass"))
-        best = [1] * ("maximum" in kinds) + [measure.count for measure in question.of_kind("top")]
+        kinds = {measure.kind for measure in request.measures}
+        masses = list(request.of_kind("mass"))
+        best = [1] * ("maximum" in kinds) + [measure.count for measure in request.of_kind("top")]
         sums = Sums(
             "entropy" in kinds,
             "distance" in kinds,

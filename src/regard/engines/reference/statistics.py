@@ -4,8 +4,8 @@ It builds on `reference.attention`: logits s, denominators, weights p. A row tha
 every measure except `counts` and `range`, which report it; a key or a cell of a map is NaN if such a row attends to it.
 A fully masked row gives 0.
 
-    >>> from regard.language.measures import asked
-    >>> found = statistics(asked(np.zeros((4, 8)), np.zeros((4, 8)), ["entropy"]))
+    >>> from regard.language.measures import checked_request
+    >>> found = statistics(checked_request(np.zeros((4, 8)), np.zeros((4, 8)), ["entropy"]))
     >>> bool(np.allclose(found["entropy"], np.log(4)))
     True
 """
@@ -19,7 +19,6 @@ import numpy as np
 
 from ...language.analysis import evaluate
 from ...language.measures import (
-    Asked,
     Counts,
     Distance,
     Mass,
@@ -28,6 +27,7 @@ from ...language.measures import (
     Pooled,
     PooledMap,
     Range,
+    Request,
     Top,
     TopKeys,
     edges,
@@ -56,24 +56,24 @@ class Rows:
         return np.where(np.isnan(below.total), np.nan, np.where(self.attended, p * value, 0).sum(-1))
 
 
-def statistics(question: Asked) -> dict[str, Any]:
+def statistics(request: Request) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, float64 and int64, their shapes beginning with (B, H)."""
-    problem = question.problem
+    problem = request.problem
     B, H, Q, K = (problem.dims[axis] for axis in "BHQK")
-    parts: dict[str, list] = {measure.name: [] for measure in question.measures}
+    parts: dict[str, list] = {measure.name: [] for measure in request.measures}
     received = np.zeros((B, H, K))
-    maps = {measure.name: np.zeros((2, B, H, measure.rows, measure.columns)) for measure in question.of_kind("pooled")}
+    maps = {measure.name: np.zeros((2, B, H, measure.rows, measure.columns)) for measure in request.of_kind("pooled")}
     with np.errstate(all="ignore"):
         for some in [*blocks(Q, ROWS)] or [slice(0, 0)]:
             seen = Rows(problem, np.arange(Q)[some])
             received += seen.p.sum(-2)
-            for measure in question.measures:
+            for measure in request.measures:
                 if isinstance(measure, PooledMap):
                     pool(maps[measure.name], measure, seen, Q, K)
                 elif measure.kind in OF_ROWS:
                     parts[measure.name].append(OF_ROWS[measure.kind](seen, measure))
     found: dict[str, Any] = {}
-    for measure in question.measures:
+    for measure in request.measures:
         if isinstance(measure, PooledMap):
             total, largest = maps[measure.name]
             area = np.outer(np.diff(edges(Q, measure.rows)), np.diff(edges(K, measure.columns)))
