@@ -1,4 +1,4 @@
-"""Sizes near 2**31 and distant addresses: right or rejected, never wrapped. Arrays are sparse files, or repeat one row."""
+"""Sizes near 2**31 and distant addresses: right or rejected, never wrapped. Arrays are sparse or repeat one row."""
 
 import numpy as np
 import pytest
