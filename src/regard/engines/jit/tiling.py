@@ -20,8 +20,8 @@ SHARES = 4  # tasks per thread for a balanced load
 
 
 class Tiling(NamedTuple):
-    """rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan. folded: see
-    `Specification`.
+    """The tile of a call. rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan.
+    folded: see `Specification`.
     """
 
     rows: int
