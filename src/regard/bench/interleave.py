@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["FULL", "QUICK", "Burst", "Pace", "seconds", "interleaved"]
+__all__ = ["FULL", "QUICK", "Burst", "Pace", "interleaved", "seconds"]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ..lens.runs.tiles import overview, tile
 from ..lens.viewer import page
 from ..lens.viewer.queries import row
 from . import browser
-from .interleave import Pace, seconds, interleaved
+from .interleave import Pace, interleaved, seconds
 from .system import Figure
 
 __all__ = ["measure"]

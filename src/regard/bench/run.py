@@ -18,7 +18,7 @@ from .accuracy import Truth
 from .cases import CASES, Case, Result, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh_process import RULES
-from .interleave import FULL, QUICK, Pace, seconds, interleaved, timed
+from .interleave import FULL, QUICK, Pace, interleaved, seconds, timed
 from .machine import describe
 
 __all__ = ["run", "run_case"]

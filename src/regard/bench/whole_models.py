@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..language.masks import causal
-from .interleave import Pace, seconds, interleaved
+from .interleave import Pace, interleaved, seconds
 
 __all__ = ["TASKS", "Timed", "measure", "missing"]
 

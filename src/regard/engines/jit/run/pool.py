@@ -280,9 +280,7 @@ def _tasks(code: _Writer, job, scratch):
 def _retract(code: _Writer, job, first) -> None:
     """Removes the job from the mailboxes of workers that have not started."""
     pending, address = code.at(job, PENDING), code.ptrtoint(job, I64)
-    with code.repeat(
-        lambda mailbox: code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), [first]
-    ) as mailboxes:
+    with code.repeat(lambda mailbox: code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), [first]) as mailboxes:
         post = code.at(mailboxes.carried[0], POST)
         with (
             code.when(code.icmp_signed("==", code.atomic_load(post), address)),

@@ -15,7 +15,7 @@ from llvmlite import ir
 from ....plan import Plan
 from ...code.ir import I32, I64, Code
 
-__all__ = ["KeySpan", "visited_keys", "tile_ranges"]
+__all__ = ["KeySpan", "tile_ranges", "visited_keys"]
 
 
 def tile_ranges(plan: Plan, keys: int) -> np.ndarray:
