@@ -106,8 +106,7 @@ def main(old: str, new: str, *patterns: str) -> None:
     names = [
         name
         for name in offered[0]
-        if name in offered[1]
-        and any(fnmatch.fnmatch(name, pattern) for pattern in patterns or ("*",))
+        if name in offered[1] and any(fnmatch.fnmatch(name, pattern) for pattern in patterns or ("*",))
     ]
     starts = [compare(old, new, names, start) for start in range(STARTS)]
     for name in names:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regard.bench import browser, lens, report, run, system
+from regard.bench import browser, interleave, lens, report, run, system
 from regard.bench import fresh_process as fresh
-from regard.bench import interleave
 from regard.bench.accuracy import Truth
 from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form

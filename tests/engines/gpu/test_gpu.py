@@ -58,8 +58,7 @@ def test_operators_mean_what_the_law_says(name):
     for floats in (False, True):
         x, y = (rg.score, rg.to_float(rg.key) / 2) if floats else (rg.query, rg.key)
         given = [
-            {"b": x > y, "n": each, "x": each}[kind]
-            for kind, each in zip(row.takes[:3], (x, y, x + y), strict=False)
+            {"b": x > y, "n": each, "x": each}[kind] for kind, each in zip(row.takes[:3], (x, y, x + y), strict=False)
         ]
         given += [x, y][: len(row.takes) - len(given)]
         rule = Op(name, *given)
