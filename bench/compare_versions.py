@@ -1,12 +1,12 @@
-"""Two checkouts of regard, case by case, in turns on one machine.
+"""Compares two checkouts of regard, case by case, in interleaved runs on one machine.
 
     python bench/compare_versions.py OLD NEW [PATTERN …]
 
-Each checkout computes in its own process. Short bursts alternate, first one process and then the other leading, so that
-machine noise affects both equally. The processes are started several times, because where a process happens to place its
-arrays alone changes short calls by some percent. A ratio is the median time of OLD over that of NEW: above 1, NEW is
-faster; the median of the starts is printed with their range. `OLD OLD` shows how far equal code differs. Kernels are
-compiled before anything is timed.
+Each checkout runs in a separate process. Short bursts alternate, and so does the process that goes first, so that
+machine noise affects both equally. The processes are started several times, because the addresses of arrays differ
+between processes, which changes short calls by a few percent. A ratio is the median time of OLD divided by that of NEW:
+above 1, NEW is faster. The median of the starts is printed with their range; `OLD OLD` shows how much equal code
+differs. Compilation is not timed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STARTS, BURSTS, SECONDS = 5, 6, 0.15
 
 
 def works() -> dict:
-    """What is timed, by name: the cases of `regard bench`, and steps of a cache with little to compute."""
+    """The timed functions by name: the cases of `regard bench`, and decoding steps with little work."""
     import numpy as np
 
     import regard as rg
@@ -48,7 +48,7 @@ def works() -> dict:
 
 
 def serve() -> None:
-    """A checkout's side: a name on a line prepares it, another line times one burst of it."""
+    """The process of one checkout: a line with a name prepares that case, any other line times one burst of it."""
     known, run = works(), None
     print(*known, flush=True)
     for line in sys.stdin:
@@ -66,21 +66,21 @@ def serve() -> None:
 
 
 def side(checkout: str) -> subprocess.Popen:
-    """The process of a checkout."""
+    """Starts the process of a checkout."""
     env = os.environ | {"PYTHONPATH": str(Path(checkout).resolve() / "src")}
     command = [sys.executable, __file__, "serve"]
     return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def said(process: subprocess.Popen, line: str) -> str:
-    """The answer to a line."""
+def request(process: subprocess.Popen, line: str) -> str:
+    """Sends a line to a process and returns its reply."""
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
     return process.stdout.readline().strip()
 
 
 def compare(old: str, new: str, names: list[str], start: int) -> dict[str, list[float]]:
-    """The median time of each case on both sides, in processes started for it."""
+    """The median time of each case in both checkouts, in new processes."""
     sides = [side(old), side(new)]
     for each in sides:
         each.stdout.readline()
@@ -88,10 +88,10 @@ def compare(old: str, new: str, names: list[str], start: int) -> dict[str, list[
     for name in names:
         spans: list[list[float]] = [[], []]
         for each in sides:
-            assert said(each, name) == "ready", name
+            assert request(each, name) == "ready", name
         for burst in range(BURSTS):
             for index in (0, 1) if (burst + start) % 2 else (1, 0):
-                spans[index].append(float(said(sides[index], "time")))
+                spans[index].append(float(request(sides[index], "time")))
         found[name] = [statistics.median(each) for each in spans]
     for each in sides:
         each.communicate()
@@ -106,8 +106,7 @@ def main(old: str, new: str, *patterns: str) -> None:
     names = [
         name
         for name in offered[0]
-        if name in offered[1]
-        and any(fnmatch.fnmatch(name, pattern) for pattern in patterns or ("*",))
+        if name in offered[1] and any(fnmatch.fnmatch(name, pattern) for pattern in patterns or ("*",))
     ]
     starts = [compare(old, new, names, start) for start in range(STARTS)]
     for name in names:

@@ -1,9 +1,8 @@
-"""Finds the coefficients in src/regard/jit/code/special.py: least-maximum fits of the relative error, by Remez
-exchange.
+"""Computes the coefficients in src/regard/engines/jit/code/special.py: minimax fits of the relative error (Remez).
 
     python bench/fit_polynomials.py
 
-Coefficients are rounded to float32 one after the other, from the lowest, and the rest is fitted anew each time.
+Coefficients are rounded to float32 one by one, from the lowest power, and the others are fitted again each time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ X = np.longdouble
 
 
 def fit(function, weight, lo: float, hi: float, powers: list[int], fixed: dict[int, float]) -> tuple[np.ndarray, float]:
-    """The free coefficients that make max |weight · (polynomial - function)| least, and that maximum."""
+    """The free coefficients that minimize max |weight · (polynomial - function)|, and that maximum."""
     free = [power for power in powers if power not in fixed]
     count = len(free) + 1
     nodes = (lo + hi) / 2 - (hi - lo) / 2 * np.cos(np.pi * np.arange(count) / (count - 1)).astype(X)
@@ -27,7 +26,7 @@ def fit(function, weight, lo: float, hi: float, powers: list[int], fixed: dict[i
         solution = solution + np.linalg.solve(rows.astype(np.float64), residual.astype(np.float64))
         known = {**fixed, **dict(zip(free, solution[:-1], strict=True))}
         error = weight(grid) * (sum(X(value) * grid**power for power, value in known.items()) - function(grid))
-        # The largest error of every stretch of one sign.
+        # The largest error of every interval of constant sign.
         borders = np.flatnonzero(np.diff(np.sign(error.astype(np.float64)))) + 1
         parts = np.split(np.arange(len(grid)), borders)
         peaks = [part[np.argmax(np.abs(error[part]))] for part in parts if len(part)]
@@ -66,6 +65,5 @@ if __name__ == "__main__":
     half_ln2 = float(np.log(2) / 2)
     rounded("EXP2", np.exp2, one_over(np.exp2), -0.5, 0.5, list(range(7)), {0: 1.0})
     rounded("EXPM1", expm1_over_x, one_over(expm1_over_x), -half_ln2, half_ln2, list(range(7)), {0: 1.0})
-    # s² (2/3 + 2/5 s² …) stands beside d - s·d, which is about 2s: an absolute error of the tail counts 1/s² times
-    # less.
+    # The tail s² (2/3 + 2/5 s² …) is added to d - s·d, which is about 2s, so its absolute error is weighted by s².
     rounded("ATANH", atanh_tail, lambda y: np.ones_like(y) * X(0.03), 0.0, 0.02944, list(range(4)), {})

@@ -496,7 +496,7 @@ def test_law_12_an_attended_infinity_or_nan_shows(engine, poison):
 def test_law_13_a_named_engine_runs_or_refuses(engine):
     """The engine asked for is the engine that runs; an unknown one is refused; "auto" says why it chose."""
     problem = Problem.of(*qkv())
-    assert choose(problem, engine) == (engine, ["asked for by name"])
+    assert choose(problem, engine) == (engine, ["requested explicitly"])
     with pytest.raises(Refused, match=f"did you mean '{engine}'"):
         choose(problem, engine + "s")
     if "jit" in ENGINES:

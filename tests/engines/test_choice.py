@@ -1,4 +1,4 @@
-"""What happens where the compiled engine cannot take a problem: today it takes all, so a stub says that it does not."""
+"""Engine choice if the compiled engine does not support a problem; a stub reports that, because it supports all."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ q, k, v = np.random.default_rng(0).standard_normal((3, 2, 30, 8), dtype=np.float
 
 @pytest.fixture(autouse=True)
 def refusing(monkeypatch):
-    """The compiled engine says that it can compute nothing; its kernels would be seen if they ran."""
+    """The compiled engine reports that it supports nothing, and raises if it runs."""
 
     def runs(*_):
         raise AssertionError("the compiled engine ran")
@@ -25,8 +25,8 @@ def refusing(monkeypatch):
 
 
 def test_auto_takes_the_law_instead():
-    """The result has the bits of engine="reference"; so have lse, gradients, statistics and a cache."""
-    mask = rg.causal() & rg.window(17)  # no other test asks this: a call that is known would take the fast path
+    """The result is bit-identical to that of engine="reference"; so are lse, gradients, statistics and a cache."""
+    mask = rg.causal() & rg.window(17)  # not used by other tests: a known call would take the fast path
     out, lse = rg.attention_with_lse(q, k, v, mask=mask)
     law, law_lse = rg.attention_with_lse(q, k, v, mask=mask, engine="reference")
     assert np.array_equal(out, law) and np.array_equal(lse, law_lse)
@@ -44,7 +44,7 @@ def test_auto_takes_the_law_instead():
 
 
 def test_explain_says_why():
-    """The reasons of the engine that was passed over stand beside the one that was taken."""
+    """The reasons against the compiled engine are reported with the engine that was chosen."""
     found = rg.explain(q, k, v, mask=rg.window(17))
 
     assert (found.engine, found.why, found.whole, found.target) == ("reference", [WHY], True, None)
@@ -62,8 +62,8 @@ def test_explain_says_why():
     ids=["attention", "attention_backward", "attention_stats", "explain"],
 )
 def test_the_engine_by_name_is_refused(call):
-    """A named engine runs or refuses, with the engine's own reason."""
-    with pytest.raises(Refused, match="engine 'jit' cannot do this") as caught:
+    """A requested engine runs or raises `Refused`, with the engine's reason."""
+    with pytest.raises(Refused, match="engine 'jit' does not support this") as caught:
         call()
     (reason,) = caught.value.reasons
     assert (reason.given, reason.fix) == (WHY, 'use engine="auto"')

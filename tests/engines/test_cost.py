@@ -28,19 +28,19 @@ def problem(mask, Q=50, K=67, B=2, H=4, G=2, D=3, E=5, **more) -> Problem:
     return Problem.of(q, k, v, mask=mask, **more)
 
 
-def brute(asked: Problem) -> np.ndarray:
+def brute(call: Problem) -> np.ndarray:
     """The whole mask, (B, H, Q, K)."""
-    B, H, Q, K = (asked.dims[name] for name in "BHQK")
-    if asked.mask is None:
+    B, H, Q, K = (call.dims[name] for name in "BHQK")
+    if call.mask is None:
         return np.ones((B, H, Q, K), np.bool_)
-    start = asked.query_start[:, None, None, None]
+    start = call.query_start[:, None, None, None]
     values = {
         "batch": np.arange(B)[:, None, None, None],
         "head": np.arange(H)[:, None, None],
         "query": start + np.arange(Q)[:, None],
         "key": np.arange(K),
     }
-    return np.broadcast_to(evaluate(asked.mask, values), (B, H, Q, K))
+    return np.broadcast_to(evaluate(call.mask, values), (B, H, Q, K))
 
 
 @pytest.mark.parametrize("tile", [(16, 16), (7, 3), (64, 32)], ids=str)
@@ -50,10 +50,10 @@ def test_pairs_are_counted_exactly(name, start, tile):
     """Allowed pairs are those of the mask; visited pairs are those of the plan's runs; FLOPs are 2 · (D + E) per
     pair.
     """
-    asked = problem(MASKS[name], query_start=start)
-    found = plan(asked, *tile)
-    counted = cost(asked, found)
-    allowed = int(brute(asked).sum())
+    call = problem(MASKS[name], query_start=start)
+    found = plan(call, *tile)
+    counted = cost(call, found)
+    allowed = int(brute(call).sum())
     heights = [min(tile[0], 50 - t * tile[0]) for t in range(-(-50 // tile[0]))] * found.groups
     visited = sum(
         height * (last - first)
@@ -67,28 +67,28 @@ def test_pairs_are_counted_exactly(name, start, tile):
 
 
 def test_a_large_count_is_a_bound(monkeypatch):
-    """Where too many pairs lie in mixed tiles to be looked at, the count is an upper bound and says so."""
-    asked = problem(rg.dilated(3))
-    found = plan(asked, 16, 16)
+    """If mixed tiles have too many pairs to evaluate, the count is an upper bound and marked as such."""
+    call = problem(rg.dilated(3))
+    found = plan(call, 16, 16)
     monkeypatch.setattr("regard.engines.cost.CAP", 100)
-    counted = cost(asked, found)
-    assert not counted.exact and counted.allowed == counted.visited >= brute(asked).sum()
+    counted = cost(call, found)
+    assert not counted.exact and counted.allowed == counted.visited >= brute(call).sum()
     assert "at most" in str(counted)
     assert "at most" not in str(cost(problem(None), plan(problem(None), 16, 16)))
 
 
-def test_looks_are_bounded(monkeypatch):
-    """The pairs of mixed tiles are looked at in small portions, with the same count."""
-    asked = problem(MASKS["scattered"])
-    expected = cost(asked, plan(asked, 8, 8)).allowed
+def test_steps_are_bounded(monkeypatch):
+    """The pairs of mixed tiles are evaluated in small portions, with the same count."""
+    call = problem(MASKS["scattered"])
+    expected = cost(call, plan(call, 8, 8)).allowed
     monkeypatch.setattr("regard.engines.cost.CHUNK", 100)
-    assert cost(asked, plan(asked, 8, 8)).allowed == expected == brute(asked).sum()
+    assert cost(call, plan(call, 8, 8)).allowed == expected == brute(call).sum()
 
 
 def test_bytes():
     """Every array counts once, and an axis that memory does not repeat counts once however often it is read."""
-    asked = problem(None)
-    counted = cost(asked, plan(asked, 16, 16))
+    call = problem(None)
+    counted = cost(call, plan(call, 16, 16))
     assert counted.read == {"q": 2 * 4 * 50 * 3 * 4, "k": 2 * 2 * 67 * 3 * 4, "v": 2 * 2 * 67 * 5 * 4}
     assert counted.written == 2 * 4 * 50 * 5 * 4 and counted.weights == 2 * 4 * 50 * 67 * 4
     one = np.zeros((1, 1, 67, 3), np.float32)
@@ -99,8 +99,8 @@ def test_bytes():
 def test_extra_memory_follows_the_rows():
     """A hundred thousand causal rows need a few megabytes beside the arrays, not Q · K."""
     q = np.broadcast_to(np.zeros((), np.float32), (1, 1, 100_000, 64))
-    asked = Problem.of(q, q, q, mask=rg.causal())
-    counted = cost(asked, plan(asked, 32, 16))
+    call = Problem.of(q, q, q, mask=rg.causal())
+    counted = cost(call, plan(call, 32, 16))
     assert counted.extra < 2_000_000 < counted.weights
     assert counted.allowed == 100_000 * 100_001 // 2
 
@@ -108,16 +108,16 @@ def test_extra_memory_follows_the_rows():
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (0, 0)], ids=str)
 def test_nothing_costs_nothing(sizes):
     """Without rows or keys no pair is visited, and the cost still prints."""
-    asked = problem(rg.causal(), *sizes)
-    counted = cost(asked, plan(asked, 16, 16))
+    call = problem(rg.causal(), *sizes)
+    counted = cost(call, plan(call, 16, 16))
     assert counted.visited == counted.allowed == counted.flops == 0
     assert "0 allowed (0 % of the matrix)" in str(counted)
 
 
 def test_text():
     """The summary is three lines that say how much is allowed, how much is done, and what it takes."""
-    asked = problem(rg.causal(), 64, 64, B=1, H=1, G=1, D=64, E=64)
-    assert str(cost(asked, plan(asked, 16, 16))) == (
+    call = problem(rg.causal(), 64, 64, B=1, H=1, G=1, D=64, E=64)
+    assert str(cost(call, plan(call, 16, 16))) == (
         "pairs   2,080 allowed (50.8 % of the matrix), 2,560 visited\n"
         "work    655 kFLOP in the two products, 81.2 % of it useful; 2.56 k exponentials\n"
         "bytes   q 16.4 kB · k 16.4 kB · v 16.4 kB · out 16.4 kB · extra 396 B (the matrix of weights would "

@@ -1,4 +1,4 @@
-"""Law 9: which weights fall out is a pure function of seed and positions, the same everywhere."""
+"""Law 9: which weights are dropped is a pure function of seed and positions, the same in every engine."""
 
 import math
 import re
@@ -58,7 +58,7 @@ def test_philox_gives_the_published_numbers(counter, key, words):
     assert tuple(int(word) for word in philox(counter, key)) == words
 
 
-def test_the_share_that_falls_out_is_the_rate():
+def test_the_share_that_is_dropped_is_the_rate():
     """A million pairs: the share is within four standard deviations of the rate, along every axis and on the
     diagonal.
     """
@@ -76,7 +76,7 @@ def test_the_share_that_falls_out_is_the_rate():
 
 
 def test_neighbours_are_independent():
-    """Neighbouring keys, queries, heads, batch entries and seeds fall out together as often as chance has it."""
+    """Neighboring keys, queries, heads, batch entries and seeds are dropped independently."""
     fallen = everywhere(3, 0.5, 4, 4, 256, 256) == 0
     other = everywhere(4, 0.5, 4, 4, 256, 256) == 0
     pairs = [
@@ -127,7 +127,7 @@ def test_law_9_no_rate_no_dropout():
 
 @pytest.mark.parametrize("step", [1, 2, 5])
 def test_law_9_chunks_drop_what_the_whole_drops(step):
-    """Rows computed a few at a time, each chunk over the keys so far, fall out as in the whole prefill."""
+    """Rows computed in chunks, each over the keys so far, drop the same weights as a single prefill."""
     x = normal(H, K, D).astype(np.float32)
     rules = {"mask": rg.causal(), "dropout": 0.4, "seed": 9, "engine": "reference"}
     whole = rg.attention(x, x, x, **rules)
@@ -139,7 +139,7 @@ def test_law_9_chunks_drop_what_the_whole_drops(step):
     "rules", [{}, {"score": rg.softcap(2.0), "sinks": normal(H)}], ids=["plain", "softcap and sinks"]
 )
 def test_law_9_backward_agrees_with_finite_differences(rules):
-    """Gradients are the slopes of the forward with the same pairs fallen out."""
+    """Gradients are the slopes of the forward pass with the same pairs dropped."""
     problem = Problem.of(*arrays(), mask=rg.causal(), dropout=0.4, seed=11, **rules)
     dout, dlse = normal(B, H, Q, 3), normal(B, H, Q)
     found, h = reference.backward(problem, dout, dlse), 1e-5
@@ -160,8 +160,8 @@ def test_law_9_backward_agrees_with_finite_differences(rules):
         np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-8)
 
 
-def test_law_9_a_key_that_falls_out_was_attended():
-    """A NaN in a value shows in every row that may attend it, fallen out or not; masked, it stays out."""
+def test_law_9_a_key_that_is_dropped_was_attended():
+    """A NaN in a value reaches every row that attends to it, dropped or not; masked, it has no effect."""
     q, k, v = arrays()
     v[:, :, 7] = np.nan
     out = rg.attention(q, k, v, mask=rg.key <= 7, dropout=0.5, seed=1, engine="reference")
@@ -272,7 +272,7 @@ def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
     "rules", [{"mask": rg.causal()}, {"mask": rg.window(40), "score": rg.softcap(3.0)}], ids=["causal", "window"]
 )
 def test_law_9_threads_and_chunks_change_no_bit(rules):
-    """One thread or five, the whole at once, in chunks or token by token: the same bits."""
+    """One thread or five, in one call, in chunks or token by token: bit-identical results."""
     q, k, v = (normal(heads, 150, 16, seed=heads).astype(np.float32) for heads in (4, 2, 2))
     rules = rules | {"dropout": 0.2, "seed": 3, "engine": "jit"}
     whole = rg.attention(q, k, v, **rules)
@@ -313,7 +313,7 @@ def test_numbers_are_drawn_in_vectors(isa, register):
 
 
 def test_law_9_a_masked_value_stays_out_of_the_compiled_engine():
-    """A NaN that may not be attended does not leak through a weight that fell out; one that may be attended shows."""
+    """A masked NaN does not leak through a dropped weight; a NaN that is attended to is visible."""
     q, k, v = (array.astype(np.float32) for array in arrays())
     v[:, :, 7] = np.nan
     rules = {"dropout": 0.5, "seed": 1, "engine": "jit"}
@@ -366,9 +366,9 @@ def test_both_reasons_at_once():
 
 
 def test_sdpa_refuses():
-    """torch draws its own numbers, so the engine that calls it says why it cannot."""
+    """torch draws dropout from its own generator, so the engine that calls it reports that seeds are not supported."""
     pytest.importorskip("torch", reason="the engine is torch's")
-    with pytest.raises(rg.Refused, match="SDPA draws its own dropout"):
+    with pytest.raises(rg.Refused, match="SDPA draws dropout from its own generator"):
         rg.attention(*arrays(), dropout=0.1, seed=1, engine="sdpa")
 
 

@@ -1,6 +1,4 @@
-"""A call like one before takes the short way: what it gives is what the first one gave, and nothing that matters is
-overlooked.
-"""
+"""The fast path: a call like an earlier one gives the same result, and every relevant difference is detected."""
 
 import numpy as np
 import pytest
@@ -8,7 +6,7 @@ import torch
 
 import regard as rg
 from regard.common.caching import Memo
-from regard.engines import fast_path as again
+from regard.engines import fast_path
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
@@ -24,7 +22,7 @@ RULES = {
 
 
 class Own(np.ndarray):
-    """Somebody's own kind of array."""
+    """A user's subclass of ndarray."""
 
 
 def arrays(seed, lead=(2,)):
@@ -36,16 +34,16 @@ def arrays(seed, lead=(2,)):
 
 @pytest.mark.parametrize("given", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("lead", [(2,), (3, 2), ()], ids=str)
-def test_the_short_way_gives_what_the_long_way_gives(given, lead):
-    """The second call of a kind, over other numbers and in the same strides, has the bits of the engine asked
-    directly.
+def test_the_fast_path_gives_what_the_full_path_gives(given, lead):
+    """The second call of a kind, on other values with the same strides, is bit-identical to a direct call of the
+    engine.
     """
     for seed in (1, 2, 3):
         q, k, v = arrays(seed, lead)
         out, lse = rg.attention_with_lse(q, k, v, **given)
         direct = rg.attention_with_lse(
             q.copy(), k.copy(), v.copy(), **given, dropout=0.0, seed=0
-        )  # a seed goes the long way
+        )  # a seed disables the fast path
         tensors = rg.attention_with_lse(*map(torch.from_numpy, (q, k, v)), **given)
 
         for found, twin, tensor in zip((out, lse), direct, tensors):
@@ -82,12 +80,10 @@ def test_what_a_kind_is():
     assert np.array_equal(rg.attention(q[:1], k[:1], v[:1]), plain[:1])
 
 
-def test_what_takes_the_long_way():
-    """Numbers that do not lie as they are, arrays of a user's own class, rules that are not built yet: never the short
-    way.
-    """
+def test_what_takes_the_full_path():
+    """Lazily negated tensors, subclasses of arrays, and rules that are callables never take the fast path."""
     q, k, v = map(torch.from_numpy, arrays(0))
-    turned = torch.complex(torch.zeros_like(k), -k).conj().imag  # -(-k), which lies there with the other sign
+    turned = torch.complex(torch.zeros_like(k), -k).conj().imag  # -(-k), stored with the opposite sign
     short = [(q, k, v, None), (q, k, v, rg.causal())]
     long = [
         (q, turned, v, None),
@@ -98,9 +94,9 @@ def test_what_takes_the_long_way():
 
     assert turned.is_neg() and torch.equal(turned, k)
     for a, b, c, mask in short:
-        assert again.attend(a, b, c, Arguments(mask), "auto") is not None
+        assert fast_path.attend(a, b, c, Arguments(mask), "auto") is not None
     for a, b, c, mask in long:
-        assert again.attend(a, b, c, Arguments(mask), "auto") is None
+        assert fast_path.attend(a, b, c, Arguments(mask), "auto") is None
 
 
 def test_a_copy_is_never_mistaken_for_the_array():
@@ -112,7 +108,7 @@ def test_a_copy_is_never_mistaken_for_the_array():
 
 
 def test_refused_again():
-    """A call that is refused is refused each time, also where it equals a good one in Python's eyes."""
+    """An invalid call raises each time, also if it compares equal to a valid one in Python."""
     q, k, v = arrays(0)
     rg.attention(q, k, v, query_start=2)
     for _ in range(2):
@@ -123,15 +119,13 @@ def test_refused_again():
 
 
 def test_another_machine_is_another_kind(monkeypatch):
-    """A call that is limited to narrower vectors, or to one thread, does not take the way that was found before the
-    limit.
-    """
-    monkeypatch.setattr(again, "_kinds", Memo(64))  # an empty one: that of other tests may be full
+    """A call that is limited to narrower vectors, or to one thread, does not use a recipe from before the limit."""
+    monkeypatch.setattr(fast_path, "_kinds", Memo(64))  # an empty one: that of other tests may be full
     q, k, v = arrays(0)
 
     def ways():
         rg.attention(q, k, v)
-        return len(again._kinds.results)
+        return len(fast_path._kinds.results)
 
     before = ways()
     assert ways() == before

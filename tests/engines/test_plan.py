@@ -20,14 +20,14 @@ def problem(Q, K, mask, *, B=1, H=1, query_start=None) -> Problem:
     return Problem.of(q, k, k, mask=mask, query_start=query_start)
 
 
-def allowed(asked: Problem, b: int, h: int) -> np.ndarray:
+def allowed(call: Problem, b: int, h: int) -> np.ndarray:
     """The whole mask of one batch entry and head, (Q, K), by evaluation."""
-    Q, K = asked.dims["Q"], asked.dims["K"]
-    query, key = asked.query_start[b] + np.arange(Q)[:, None], np.arange(K)[None, :]
-    if asked.mask is None:
+    Q, K = call.dims["Q"], call.dims["K"]
+    query, key = call.query_start[b] + np.arange(Q)[:, None], np.arange(K)[None, :]
+    if call.mask is None:
         return np.ones((Q, K), np.bool_)
     values = {"batch": np.array(b), "head": np.array(h), "query": query, "key": key}
-    return np.broadcast_to(evaluate(asked.mask, values), (Q, K))
+    return np.broadcast_to(evaluate(call.mask, values), (Q, K))
 
 
 def tiles_of(found: Plan, b: int, h: int):
@@ -40,15 +40,15 @@ def tiles_of(found: Plan, b: int, h: int):
         yield tile * found.rows, min(Q, (tile + 1) * found.rows), found.runs[begin:end].tolist()
 
 
-def check(asked: Problem, rows: int, keys: int, *, exact: bool = False, plan=plan) -> Plan:
-    """Every law of a plan at once; with `exact`, no tile that brute force finds full or empty is called mixed."""
-    found = plan(asked, rows, keys)
-    B, H, K = (asked.dims[name] for name in "BHK")
+def check(call: Problem, rows: int, keys: int, *, exact: bool = False, plan=plan) -> Plan:
+    """Checks all properties of a plan; with `exact`, also that full and empty tiles are never called mixed."""
+    found = plan(call, rows, keys)
+    B, H, K = (call.dims[name] for name in "BHK")
     assert found.runs.dtype == np.int32 and found.runs.flags.c_contiguous
     assert found.offsets.dtype == np.int64 and found.order.dtype == np.int32
     for b in range(B):
         for h in range(H):
-            truth = allowed(asked, b, h)
+            truth = allowed(call, b, h)
             for top, bottom, runs in tiles_of(found, b, h):
                 verdict = np.zeros(K, np.int64)
                 before = (-1, 0)
@@ -121,14 +121,14 @@ def test_residues_of_blocks_are_planned_exactly():
 
 
 def test_ids_in_any_order():
-    """Documents whose numbers do not rise are told apart by the extremes over ranges, per batch entry too."""
+    """Documents with unsorted ids are distinguished by the extremes over ranges, per batch entry too."""
     ids = np.repeat([5, 1, 9, 0, 7], [32, 16, 16, 48, 16])
     check(problem(128, 128, rg.documents(ids)), 16, 16, exact=True)
     check(problem(128, 128, rg.documents(np.stack([ids, ids[::-1]])), B=2), 16, 16, exact=True)
 
 
 def test_descends_where_the_grid_is_large():
-    """Grids too large to be asked at once are planned exactly through the levels."""
+    """Grids too large to be evaluated in one step are planned exactly through the levels."""
     for mask in (
         rg.causal(),
         rg.window(100, 20),
@@ -196,7 +196,7 @@ def test_large_random_masks_are_planned_soundly():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_plan_that_looks_ahead_stays_true(seed):
+def test_a_plan_with_ahead_stays_valid(seed):
     """While each entry gets up to `ahead` keys more and its rows move on, full stays full, and what is not visited not
     allowed.
     """
@@ -221,12 +221,12 @@ def test_a_plan_that_looks_ahead_stays_true(seed):
                     assert part[:, verdict == 1].all() and not part[:, verdict == 0].any()
 
 
-def test_looking_ahead_costs_the_boundary_only():
-    """For a causal row, what lies before it stays full; without a mask everything does, to the end of each entry."""
-    asked = problem(1, 1000, rg.causal())
-    assert plan(asked, 16, 16, ahead=63).runs.tolist() == [[0, 992, 0], [992, 1063, 1]]
-    asked = problem(1, 1000, None, B=2)
-    found = plan(asked, 16, 16, np.array([1000, 300]), 63)
+def test_ahead_costs_the_boundary_only():
+    """For a causal row, the keys before it stay full; without a mask all keys do, to the end of each entry."""
+    call = problem(1, 1000, rg.causal())
+    assert plan(call, 16, 16, ahead=63).runs.tolist() == [[0, 992, 0], [992, 1063, 1]]
+    call = problem(1, 1000, None, B=2)
+    found = plan(call, 16, 16, np.array([1000, 300]), 63)
     assert found.per_batch and found.runs.tolist() == [[0, 1063, 0], [0, 363, 0]]
 
 
@@ -280,24 +280,22 @@ def test_plans_are_shared_where_nothing_differs():
 
 
 def test_plans_are_remembered():
-    """The same question gets the same plan; arrays that may still change are planned anew, and no plan keeps an array
-    alive.
-    """
-    asked = problem(100, 100, rg.causal() & rg.documents(lengths=[40, 60]))
-    found = plan(asked, 16, 16)
-    assert plan(problem(100, 100, asked.mask), 16, 16) is found and not found.runs.flags.writeable
-    assert plan(asked, 16, 8) is not found
-    assert plan(problem(100, 100, asked.mask, query_start=1), 16, 16) is not found
+    """Equal problems share a plan; arrays that may still change are planned again, and no plan keeps an array alive."""
+    call = problem(100, 100, rg.causal() & rg.documents(lengths=[40, 60]))
+    found = plan(call, 16, 16)
+    assert plan(problem(100, 100, call.mask), 16, 16) is found and not found.runs.flags.writeable
+    assert plan(call, 16, 8) is not found
+    assert plan(problem(100, 100, call.mask, query_start=1), 16, 16) is not found
     allowed = np.ones((100, 100), np.bool_)
-    asked = problem(100, 100, allowed)
-    assert plan(asked, 16, 16).counts["mixed"] == 0
+    call = problem(100, 100, allowed)
+    assert plan(call, 16, 16).counts["mixed"] == 0
     allowed[:, 40:] = False
-    assert plan(asked, 16, 16).counts["mixed"] == 7
+    assert plan(call, 16, 16).counts["mixed"] == 7
     assert plan(problem(100, 100, rg.causal()), 16, 16) is plan(problem(100, 100, rg.causal()), 16, 16)
-    asked = problem(10, 10, rg.documents(lengths=[4, 6]))
-    plan(asked, 16, 16)
-    mask = weakref.ref(asked.mask)
-    del asked
+    call = problem(10, 10, rg.documents(lengths=[4, 6]))
+    plan(call, 16, 16)
+    mask = weakref.ref(call.mask)
+    del call
     gc.collect()
     assert mask() is None
 
@@ -314,7 +312,7 @@ def test_nothing_to_visit(mask, sizes):
     """Without rows or without keys there are no runs, and the plan still prints."""
     found = plan(problem(*sizes, mask), 4, 4)
     assert len(found.runs) == 0 and not found.offsets.any() and len(found.offsets) == found.order.size + 1
-    assert sum(found.pairs.values()) == 0 and "0 % of the matrix" in str(found) and found.picture() == ""
+    assert sum(found.pairs.values()) == 0 and "0 % of the matrix" in str(found) and found.diagram() == ""
 
 
 def test_order_is_most_work_first():
@@ -331,12 +329,12 @@ def test_counts_and_pairs():
     assert "shared by all" in str(found) and "full 18 (33.3 %)" in str(found)
 
 
-def test_picture():
-    """The picture shows full, mixed and empty places, and is never wider than asked."""
+def test_diagram():
+    """The diagram shows full, mixed and empty places, and is never wider than requested."""
     found = plan(problem(64, 64, rg.causal() & rg.window(9)), 8, 8)
-    assert found.picture().splitlines() == ["▒▒······", "·▒▒▒····", "···▒▒▒··", "·····▒▒▒"]
-    assert plan(problem(64, 64, rg.key < 32), 8, 8).picture(4).splitlines() == ["██··", "██··"]
-    wide = plan(problem(1000, 3000, rg.causal()), 8, 8).picture(20).splitlines()
+    assert found.diagram().splitlines() == ["▒▒······", "·▒▒▒····", "···▒▒▒··", "·····▒▒▒"]
+    assert plan(problem(64, 64, rg.key < 32), 8, 8).diagram(4).splitlines() == ["██··", "██··"]
+    wide = plan(problem(1000, 3000, rg.causal()), 8, 8).diagram(20).splitlines()
     assert {len(line) for line in wide} == {20} and len(wide) <= 20
 
 

@@ -91,7 +91,7 @@ def test_softmax_of_nothing():
 
 
 def test_scores_mask_and_mean_by_hand():
-    """Two queries, two keys: each number of the way, worked out by hand."""
+    """Two queries, two keys: each intermediate number, computed by hand."""
     scores = attention_scores([[1.0, 0.0], [0.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]])
     assert data(scores) == pytest.approx(np.array([[3, 5], [8, 12]]) / math.sqrt(2))
     assert causal_mask(2, 4) == [[0.0, 0.0, 0.0, -math.inf], [0.0] * 4]

@@ -68,20 +68,20 @@ def test_strides_that_torch_does_not_take():
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        ({"score": rg.softcap(5.0)}, "only add"),
-        ({"score": 1.0 - rg.score}, "only add"),
-        ({"score": rg.score + rg.floor(rg.score)}, "only add"),
-        ({"sinks": np.zeros(4, np.float32)}, "no sinks"),
+        ({"score": rg.softcap(5.0)}, "only an additive bias"),
+        ({"score": 1.0 - rg.score}, "only an additive bias"),
+        ({"score": rg.score + rg.floor(rg.score)}, "only an additive bias"),
+        ({"sinks": np.zeros(4, np.float32)}, "does not support sinks"),
     ],
 )
 def test_what_sdpa_cannot_say_is_refused(rule, reason):
-    """A named engine runs or refuses with its reasons; it computes nothing else in silence."""
+    """A requested engine runs or raises `Refused` with its reasons; it never silently computes something else."""
     with pytest.raises(rg.Refused, match=reason):
         rg.attention(*draw(), engine="sdpa", **rule)
 
 
 def test_nan_behind_a_mask_is_refused():
-    """SDPA lets NaN pass through a mask, so with a mask such values are refused, and without one they are seen."""
+    """NaN passes through the mask of SDPA, so with a mask such values are rejected; without one they propagate."""
     q, k, v = draw()
     v[0, 0, 8] = np.nan
     with pytest.raises(rg.Refused, match="NaN"):

@@ -80,8 +80,8 @@ class Explanation:
             ]
         )
 
-    def _drawing(self) -> list[str]:
-        drawn = self.plan.picture()
+    def _picture(self) -> list[str]:
+        drawn = self.plan.diagram()
         if not drawn:
             return []
         which = "batch entry 0, head 0: " if self.plan.groups > 1 else ""

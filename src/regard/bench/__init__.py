@@ -1,13 +1,13 @@
-"""regard bench: regard beside whatever else is installed, checked first, then timed in turns on the same machine.
+"""regard bench: compares regard with other installed libraries: checks results, then times interleaved runs.
 
-cases         what is computed, which pairs of rows and keys are allowed, and what became of an engine on it
-engines       who computes it: one file each
-accuracy      is the result right? float64, before any timing
-interleave    how long does it take? short bursts, one engine after the other
-system        compile time, import time, memory, each in a process of its own (fresh_process)
-card          the check on a graphics card: right, planning, speed
-whole_models  a whole model on regard and on SDPA: prefill, training, decoding
-learning      a language model on a text, on regard and on SDPA
-run           all of it in order; a Result for each case and engine
-report        what is printed, and the JSON
+cases         the benchmark cases, their inputs, and the results of engines
+engines       the engines that are compared, one file each
+accuracy      checks results against float64 before timing
+interleave    times engines in short interleaved bursts
+system        compile time, import time, memory, each in a fresh process (fresh_process)
+card          checks and benchmarks on a GPU: accuracy, planning, speed
+whole_models  a transformers model on regard and on SDPA: prefill, training, decoding
+learning      training a small language model on regard and on SDPA
+run           runs everything in order; one Result per case and engine
+report        the printed tables, and the JSON
 """

@@ -1,4 +1,4 @@
-"""Truth: is a result right? Compared with float64 before anything is timed."""
+"""Accuracy: checks the results of engines against float64 before anything is timed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .cases import CELLS, Inputs
 __all__ = ["TOLERANCE", "Truth"]
 
 ROWS = 64  # checked per head; all rows of smaller cases
-# float32 errs by about 1e-6 here, a single wrong key by 1e-3 or more; 16 bits are rounded by more than a key of
-# thousands weighs.
+# The error of float32 is about 1e-6 here; a single wrong key causes 1e-3 or more. 16-bit rounding errors exceed the
+# weight of one key among thousands.
 TOLERANCE = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
-SUMS = 5  # times as much for gradients and statistics, which are sums of more
+SUMS = 5  # factor of the tolerance for gradients and statistics, which are longer sums
 
 
 class Check(NamedTuple):
-    """An array of a result: its shape, and what must stand at a place of it."""
+    """An array of a result: its shape, and the expected values (`answer`) at an index (`place`)."""
 
     shape: tuple[int, ...]
     place: tuple
@@ -30,10 +30,11 @@ class Check(NamedTuple):
 
 
 class Truth:
-    """The float64 answer where it is checked.
+    """The expected results of a case in float64, where they are checked.
 
-    Of a forward, and of entropies and distances, some rows of every head: the first, the last, and random ones between.
-    Of gradients all of the first and of the last head. What keys receive, and what a row of the map holds, must add up.
+    Outputs, entropies and distances are checked in some rows of every head: the first, the last, and random ones
+    between. Gradients are checked in the first and last head. The weights that keys receive, and each row of the map,
+    must have the right sum.
     """
 
     def __init__(self, inputs: Inputs):
@@ -50,13 +51,13 @@ class Truth:
         self.answers = [[Check((*inputs.q.shape[:3], inputs.v.shape[3]), place, outputs(inputs, rows))]]
         if case.task == "statistics":
             lead, bands = inputs.q.shape[:2], min(CELLS, case.Q)
-            checks = [Check((*lead, case.Q), place, answer) for answer in looks(inputs, rows)]
+            checks = [Check((*lead, case.Q), place, answer) for answer in row_statistics(inputs, rows)]
             ones = [Check(shape, (...,), np.ones(shape)) for shape in ((*lead, bands), lead)]
             self.answers.append(checks + ones)
 
     def error(self, found: Sequence[np.ndarray]) -> float:
-        """The largest absolute difference; infinite if a shape is wrong or any number is not finite."""
-        for checks in self.answers:  # of statistics, and of the forward that they are compared with
+        """The largest absolute difference; infinite if a shape is wrong or any value is not finite."""
+        for checks in self.answers:  # of statistics, and of the forward pass that they are compared with
             if [array.shape for array in found] == [check.shape for check in checks] and all(map(finite, found)):
                 return float(
                     max(
@@ -70,8 +71,8 @@ def finite(array: np.ndarray) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def looks(inputs: Inputs, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Entropy, and the mean distance as a share of the keys, (B, H, rows)."""
+def row_statistics(inputs: Inputs, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Entropy, and the mean distance divided by the number of keys, (B, H, rows)."""
     problem = Problem.of(inputs.q, inputs.k, None, mask=inputs.mask, score=inputs.score)
     p = reference.weights(problem, rows, np.arange(inputs.case.K))
     away = rows[:, None] - np.arange(inputs.case.K)
@@ -90,7 +91,7 @@ def outputs(inputs: Inputs, rows: np.ndarray) -> np.ndarray:
 
 
 def gradients(inputs: Inputs, heads: list[int]) -> list[np.ndarray]:
-    """dq, dk, dv of some heads, one at a time; the case has as many key heads as query heads."""
+    """dq, dk, dv of some heads, one at a time; the case must have as many key heads as query heads."""
     found = []
     for head in heads:
         q, k, v, dout = (array[:, [head]].astype(np.float32) for array in (inputs.q, inputs.k, inputs.v, inputs.dout))

@@ -1,6 +1,4 @@
-"""Browser: a page in Chromium, as a reader has it: how long it takes to open, to go to another head, and to draw while
-it is moved.
-"""
+"""Browser: times the page of a run in Chromium: opening it, switching to another head, and drawing while it moves."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ MOVED = """async () => {
 
 
 def measure(html: str) -> list[Figure]:
-    """Opening (median of five), going to another head (not seen before, and again), frames while the map is moved."""
+    """Opening (median of five), switching to another head (first time, and again), and frames while the map moves."""
     chromium = next(filter(None, map(shutil.which, NAMES)), None)
     if chromium is None or importlib.util.find_spec("playwright") is None:
         return [Figure("in a browser", math.nan, "s", "chromium or playwright is not installed")]
@@ -66,7 +64,7 @@ def measure(html: str) -> list[Figure]:
         browser.close()
     version = Path(chromium).name
     return [
-        Figure("opening it", statistics.median(opened) / 1e3, "s", f"{version}, until everything is drawn"),
+        Figure("opening the page", statistics.median(opened) / 1e3, "s", f"{version}, until everything is drawn"),
         Figure(
             "another head",
             statistics.median(first) / 1e3,

@@ -1,11 +1,10 @@
-"""The check on a graphics card: `python -m regard.bench.card`. Right first, then planning, then speed; one JSON file on
-request.
+"""GPU checks and benchmarks: `python -m regard.bench.card`. Accuracy, planning and speed, optionally as JSON.
 
     python -m regard.bench.card --json card.json
 
-right     some twenty problems on every engine that takes them: out, lse and gradients against the law in float64
-planning  our blocks against torch's create_block_mask, eager and compiled
-speed     forward and forward with backward, against SDPA and FlexAttention as one writes it by hand
+right     about twenty problems on every engine that supports them: out, lse and gradients against the float64 reference
+planning  the blocks of regard against torch's create_block_mask, eager and compiled
+speed     forward, and forward with backward, against SDPA and hand-written FlexAttention
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ __all__ = ["main", "planning", "right", "speed"]
 DTYPES = {name: FLOATS[name].torch for name in TOLERANCE}
 LONG = (4096, 16384, 65536)
 WIDTH = 1024  # of the window that is timed
-TOO_LARGE = 2**31  # pairs that an n × n mask may have, for those who need one
+TOO_LARGE = 2**31  # pairs; an n × n mask of this size or larger is not built
 
 
 def noise(*shape: int, seed: int) -> np.ndarray:
@@ -53,7 +52,7 @@ def noise(*shape: int, seed: int) -> np.ndarray:
 
 
 def problems(heads: int, rows: int) -> dict[str, dict[str, Any]]:
-    """What is checked: masks, scores, starts, sinks and dropout, by name."""
+    """The problems that are checked: masks, scores, start positions, sinks and dropout, by name."""
     near = {
         name: noise(*shape, seed=5)
         for name, shape in (("relative", (heads, 65)), ("t5", (32, heads)), ("bias", (heads, rows, rows)))
@@ -84,7 +83,7 @@ def problems(heads: int, rows: int) -> dict[str, dict[str, Any]]:
 
 
 def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> Iterator[dict[str, Any]]:
-    """One line for each problem, dtype and engine that takes it: the largest errors of out, lse and gradients against
+    """One line per problem, dtype and engine that supports it: the largest errors of out, lse and gradients against
     float64.
     """
     heads = 4
@@ -95,15 +94,15 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
             for seed, groups in ((1, heads), (2, 2), (3, 2), (4, heads))
         )
         dlse = torch.from_numpy(noise(2, heads, rows, seed=8))
-        for name, asked in problems(heads, rows).items():
-            wide = Problem.of(*(x.double() for x in (q, k, v)), **asked)
+        for name, options in problems(heads, rows).items():
+            wide = Problem.of(*(x.double() for x in (q, k, v)), **options)
             out, lse = reference.forward(wide)
             wanted = reference.backward(wide, dout.double().numpy(), np.where(np.isfinite(lse), dlse, 0))
             given = [x.detach().to(device).requires_grad_() for x in (q, k, v)]
-            on_card = asked | ({"sinks": torch.from_numpy(asked["sinks"]).to(device)} if "sinks" in asked else {})
+            on_card = options | ({"sinks": torch.from_numpy(options["sinks"]).to(device)} if "sinks" in options else {})
             call = gpu.DeviceCall.of(*given, gradients=True, **on_card)
             for engine in ENGINES:
-                for whole in (True, False):  # with lse, and where that is refused, without
+                for whole in (True, False):  # with lse, or without it if the engine does not support it
                     if gpu.why_not(call, engine, whole) or (not whole and not gpu.why_not(call, engine, True)):
                         continue
                     line: dict[str, Any] = {"problem": name, "dtype": dtype, "engine": engine}
@@ -128,7 +127,7 @@ def right(device: str, dtypes: list[str], rows: int = 300, depth: int = 64) -> I
 
 
 def _error(found: torch.Tensor, wanted: np.ndarray) -> float:
-    """The largest difference; infinite where one is finite and the other is not."""
+    """The largest difference; infinite if one is finite and the other is not."""
     numbers = found.detach().double().cpu().numpy()
     finite = np.isfinite(wanted)
     if not (np.isfinite(numbers) == finite).all():
@@ -137,7 +136,7 @@ def _error(found: torch.Tensor, wanted: np.ndarray) -> float:
 
 
 def timed_cases(n: int, heads: int) -> dict[str, tuple[dict[str, Any], Callable | None, Callable | None]]:
-    """What is timed: our arguments, and mask_mod and score_mod as one writes them by hand."""
+    """The timed cases: the arguments of regard, and hand-written mask_mod and score_mod."""
     ids = np.repeat(np.arange(8), -(-n // 8))[:n]
     return {
         "causal": ({"mask": causal()}, _causal, None),
@@ -176,19 +175,19 @@ def _sloped(heads: int) -> Callable:
 
 
 def planning(device: str, sizes: tuple[int, ...] = LONG) -> Iterator[dict[str, Any]]:
-    """Seconds to the blocks of a mask: ours from the plan, torch's from every pair, eager and compiled. None where it
-    is too large.
+    """Seconds to compute the blocks of a mask: by regard from the plan, by torch from every pair, eager and compiled.
+    None if the mask is too large.
     """
     compiled = torch.compile(create_block_mask)
     for n in sizes:
         q = torch.zeros(1, 1, 1, 64, device=device).expand(1, 1, n, 64)
         for name in ("causal", "window", "documents"):
-            asked, mask, _ = timed_cases(n, 8)[name]
+            options, mask, _ = timed_cases(n, 8)[name]
 
-            def ours(asked=asked, q=q):
+            def ours(options=options, q=q):
                 changing = {
-                    "mask": asked["mask"] & (query >= table(np.zeros(1, np.int64))[0])
-                }  # a table that may change is planned anew
+                    "mask": options["mask"] & (query >= table(np.zeros(1, np.int64))[0])
+                }  # a table that may change prevents caching of the plan
                 call = gpu.DeviceCall.of(q, q, q, **changing)
                 mask, _ = rules(call)
                 assert mask is not None
@@ -207,50 +206,48 @@ def planning(device: str, sizes: tuple[int, ...] = LONG) -> Iterator[dict[str, A
 
 
 def speed(device: str, sizes: tuple[int, ...] = LONG, heads: int = 16, depth: int = 128) -> Iterator[dict[str, Any]]:
-    """Seconds of a call in bfloat16, forward and forward with backward, ours beside SDPA's and FlexAttention's by
-    hand.
-    """
+    """Seconds of a call in bfloat16, forward and forward with backward: regard, SDPA and hand-written FlexAttention."""
     for n in sizes:
         tensors = [
             torch.randn(1, heads, n, depth, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
         ]
-        for name, (asked, mask, score) in timed_cases(n, heads).items():
+        for name, (options, mask, score) in timed_cases(n, heads).items():
             on_card = {
-                key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in asked.items()
+                key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in options.items()
             }
             engine = gpu.choose(gpu.DeviceCall.of(*tensors, gradients=True, **on_card))[0]
             line: dict[str, Any] = {"case": name, "rows": n, "engine": engine}
             for peer, run in _runs(tensors, on_card, mask, score, engine).items():
                 with torch.no_grad():
                     line[peer] = _seconds(device, run)
-                line[f"{peer}, both ways"] = _seconds(device, functools.partial(_both_ways, run, tensors))
+                line[f"{peer}, with backward"] = _seconds(device, functools.partial(_with_backward, run, tensors))
             yield line
 
 
-def _runs(tensors: list[torch.Tensor], asked: dict[str, Any], mask, score, engine: str) -> dict[str, Callable]:
-    """Who computes a case: regard, regard by the engine's name (which does not look for NaN), SDPA, FlexAttention by
-    hand.
+def _runs(tensors: list[torch.Tensor], options: dict[str, Any], mask, score, engine: str) -> dict[str, Callable]:
+    """The functions that compute a case: regard, regard with an explicit engine (no check for NaN), SDPA, and
+    hand-written FlexAttention.
     """
     q, k, v = tensors
     n, device = q.shape[2], q.device
     runs: dict[str, Callable] = {
-        "regard": lambda: gpu.attend(q, k, v, Arguments(**asked))[0],
-        "regard by name": lambda: gpu.attend(q, k, v, Arguments(**asked), engine)[0],
+        "regard": lambda: gpu.attend(q, k, v, Arguments(**options))[0],
+        "regard, explicit engine": lambda: gpu.attend(q, k, v, Arguments(**options), engine)[0],
     }
     if mask is _causal and score is None:
         runs["sdpa"] = lambda: scaled_dot_product_attention(q, k, v, is_causal=True)
     elif score is None and mask is not None and n * n < TOO_LARGE:
-        dense = torch.from_numpy(_dense(asked["mask"], n)).to(device)
+        dense = torch.from_numpy(_dense(options["mask"], n)).to(device)
         runs["sdpa"] = lambda: scaled_dot_product_attention(q, k, v, attn_mask=dense)
     if mask is not None and n * n < TOO_LARGE:
         blocks = create_block_mask(mask, None, None, n, n, device=device)
-        torch.compiler.reset()  # or its limit counts all cases together
+        torch.compiler.reset()  # otherwise its limit counts all cases together
         compiled = torch.compile(flex_attention)
         runs["flex"] = lambda: compiled(*tensors, score_mod=score, block_mask=blocks)
     return runs
 
 
-def _both_ways(run: Callable, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _with_backward(run: Callable, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return torch.autograd.grad(run().sum(), tensors)
 
 
@@ -260,7 +257,7 @@ def _dense(mask: Expr, n: int) -> np.ndarray:
 
 
 def _seconds(device: str, run: Callable) -> float:
-    """The median of seven calls after two that warm up."""
+    """The median of seven calls after two warm-up calls."""
     times = []
     for number in range(9):
         begin = time.perf_counter()
@@ -277,20 +274,18 @@ def _device() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """0 if everything was right."""
-    asked = argparse.ArgumentParser(
-        prog="python -m regard.bench.card", description="Check and time regard on a graphics card."
-    )
-    asked.add_argument("--json", type=Path, help="write everything that was measured to this file")
-    asked.add_argument("--quick", action="store_true", help="whether everything works: few rows, no figures")
-    given = asked.parse_args(arguments)
+    """Runs everything; returns 0 if all results are right."""
+    parser = argparse.ArgumentParser(prog="python -m regard.bench.card", description="Check and time regard on a GPU.")
+    parser.add_argument("--json", type=Path, help="write all measurements to this file")
+    parser.add_argument("--quick", action="store_true", help="check that everything works: few rows, no usable timings")
+    given = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         raise refuse(
             "bench",
-            "there is no graphics card",
+            "no GPU available",
             given=f"torch {torch.__version__} without CUDA devices",
-            expected="a card that torch can use",
-            fix="run it on a machine that has one, with torch built for CUDA",
+            expected="a CUDA device that torch can use",
+            fix="run it on a machine with a GPU, with torch built for CUDA",
         )
     sizes = (512,) if given.quick else LONG
     found: dict[str, Any] = {"card": torch.cuda.get_device_name(), "torch": torch.__version__}
@@ -311,7 +306,7 @@ def main(arguments: list[str]) -> int:
                 flush=True,
             )
         if given.json:
-            given.json.write_text(json.dumps(found, indent=1) + "\n")  # after each part, so that a crash loses little
+            given.json.write_text(json.dumps(found, indent=1) + "\n")  # after each part, in case a later one crashes
     wrong = [line for line in found["right"] if not line["right"]]
     print(f"{len(found['right'])} checks, {len(wrong)} wrong")
     return 1 if wrong else 0

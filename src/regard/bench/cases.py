@@ -1,4 +1,4 @@
-"""Cases: what is computed, each rule once in regard's language, once as a function of positions; and their results."""
+"""Cases: the problems that are timed, with each rule as an expression and as a function of positions; and Result."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ CHUNK = 1 << 22  # pairs per step while a dense mask is made
 
 @dataclass(frozen=True)
 class Case:
-    """One call of attention: B entries, H query heads over G key heads, Q rows over as many keys (unless `keys` says),
-    depth D = E.
+    """One call of attention: B batch entries, H query heads, G key heads, Q rows, `keys` keys (0: Q), depth D = E.
 
     pattern: full, causal, window, documents or prefix. reach: the window, the prefix, or the mean length of a document.
-    twist: what becomes of the scores, softcap or alibi. dtype: float32, float16 or bfloat16.
-    task: forward; gradients (forward and backward); decode (a forward that reading keys and values limits); statistics
-    (of the weights: entropy, distance, what each key receives, and a map of CELLS × CELLS).
+    twist: the score function, softcap or alibi. dtype: float32, float16 or bfloat16.
+    task: forward; gradients (forward and backward); decode (a forward limited by memory bandwidth); statistics (of the
+    weights: entropy, distance, the weight that each key receives, and a map of CELLS × CELLS).
     """
 
     kind: str
@@ -60,7 +59,7 @@ class Case:
 
     @property
     def unit(self) -> str:
-        """Of `Inputs.work` per second."""
+        """The unit of `Inputs.work` per second."""
         return "GB/s" if self.task == "decode" else "GFLOP/s"
 
     def __str__(self) -> str:
@@ -74,9 +73,7 @@ class Case:
         return f"{batch}{heads}, {rows}{over}, depth {self.D}, {self.dtype}, {self.pattern}{reach}{twist}{task}"
 
     def allows(self, query: Any, key: Any, document: Any) -> Any:
-        """True where `query` may attend `key`; positions may be NumPy arrays or torch tensors. Not for the full
-        pattern.
-        """
+        """True where `query` attends to `key`; positions are NumPy arrays or tensors. Not for the full pattern."""
         rule = key <= query
         if self.pattern == "window":
             return rule & (query - key < self.reach)
@@ -87,7 +84,7 @@ class Case:
         return rule
 
     def inputs(self, seed: int = 0) -> Inputs:
-        """Random arrays, the same for every engine and every run."""
+        """Random arrays, the same for every engine and in every run."""
         random = np.random.default_rng(seed)
         q, dout = random.standard_normal((2, self.B, self.H, self.Q, self.D), dtype=np.float32)
         k, v = random.standard_normal((2, self.B, self.G, self.K, self.D), dtype=np.float32)
@@ -99,9 +96,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arrays of a case, q, dout (B, H, Q, D) · k, v (B, G, K, D), and its rule in the forms that engines
-    understand.
-    """
+    """The arrays of a case, q, dout (B, H, Q, D) · k, v (B, G, K, D), and its rule in the formats of the engines."""
 
     case: Case
     q: np.ndarray
@@ -113,7 +108,7 @@ class Inputs:
 
     @cached_property
     def mask(self) -> Expr | None:
-        """The mask in regard's language."""
+        """The mask as an expression of regard."""
         rules = {
             "full": lambda: None,
             "causal": masks.causal,
@@ -125,20 +120,20 @@ class Inputs:
 
     @cached_property
     def score(self) -> Expr | None:
-        """The score in regard's language."""
+        """The score as an expression of regard."""
         if self.case.twist == "softcap":
             return scores.softcap(CAP)
         return scores.alibi(self.slopes) if self.case.twist == "alibi" else None
 
     @cached_property
     def allowed(self) -> np.ndarray:
-        """The mask as booleans (Q, K), for engines that cannot read a rule."""
+        """The mask as booleans (Q, K), for engines that do not support rules."""
         if self.case.pattern == "full":
             return np.ones((self.case.Q, self.case.K), np.bool_)
         return np.concatenate(list(self.bands()))
 
     def bands(self) -> Iterator[np.ndarray]:
-        """The mask, some rows at a time."""
+        """The mask as booleans, some rows at a time."""
         position = np.arange(self.case.Q, dtype=np.int32)
         step = max(1, CHUNK // self.case.Q)
         for row in range(0, self.case.Q, step):
@@ -146,7 +141,7 @@ class Inputs:
 
     @cached_property
     def additive(self) -> np.ndarray:
-        """What is added to the scores (1, 1 or H, Q, K): −inf where a key may not be attended, and ALiBi's bias."""
+        """The additive mask (1, 1 or H, Q, K): −inf where masked, and ALiBi's bias."""
         bias = np.zeros((1, 1), np.float32)
         if self.case.twist == "alibi":
             position = np.arange(self.case.Q, dtype=np.float32)
@@ -155,8 +150,8 @@ class Inputs:
 
     @cached_property
     def work(self) -> int:
-        """Useful operations: two products for every allowed pair of row and key (seven with gradients), none for the
-        others; when decoding, the bytes of keys and values. Statistics form the scores twice: two products as well.
+        """Useful operations: two products for every allowed pair of row and key (seven with gradients), none for masked
+        pairs; when decoding, the bytes of keys and values. Statistics compute the scores twice: two products as well.
         """
         case = self.case
         if case.task == "decode":
@@ -167,11 +162,11 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one engine on one case: a line of the report.
+    """The result of one engine on one case: a line of the report.
 
-    status: timed; wrong (the result differs from float64: not timed, not ranked); refused (cannot express the case);
-    failed. note says why. rate counts useful work, in the case's unit; ratio is the time of the best peer over this
-    time.
+    status: timed; wrong (the result differs from float64: not timed, not ranked); refused (the engine does not support
+    the case); failed. note: the reason. rate: useful work per second, in the unit of the case. ratio: the time of the
+    fastest peer divided by this time.
     """
 
     case: str
@@ -216,7 +211,7 @@ CASES = (
 
 
 def shrunk(case: Case, rows: int) -> Case:
-    """The same case with at most so many rows or keys, its window, prefix or documents shrunk alike."""
+    """The same case with at most `rows` rows or keys, its window, prefix or documents reduced in proportion."""
     if rows >= case.K:
         return case
     if case.keys:
@@ -225,10 +220,10 @@ def shrunk(case: Case, rows: int) -> Case:
 
 
 def choose(patterns: list[str], known: list[str], what: str) -> list[str]:
-    """The known names that a list of names, kinds or shell-style patterns asks for, in the known order; all for an
-    empty list.
+    """The known names that match a list of names, kinds or shell-style patterns, in the order of `known`; all of them
+    for an empty list.
     """
-    asked = set()
+    chosen = set()
     for pattern in patterns:
         found = [name for name in known if fnmatch(name, pattern) or name.split("-")[0] == pattern]
         if not found:
@@ -240,5 +235,5 @@ def choose(patterns: list[str], known: list[str], what: str) -> list[str]:
                 expected="a kind, a name, or a pattern with *",
                 fix=did_you_mean(pattern, kinds),
             )
-        asked.update(found)
-    return [name for name in known if name in asked or not patterns]
+        chosen.update(found)
+    return [name for name in known if name in chosen or not patterns]

@@ -1,8 +1,7 @@
-"""Fresh: what can only be measured in a process of its own. `python -m regard.bench.fresh_process compile causal`
-prints JSON.
+"""Measurements that need a fresh process: `python -m regard.bench.fresh_process compile causal` prints JSON.
 
 compile RULE   the first call of a kernel and the next one, after another kernel has loaded the compiler
-memory         what a call on 100,000 rows and one head takes beyond its inputs and its output
+memory         peak memory of a call on 100,000 rows and one head, without its inputs and output
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ROWS = 100_000
 
 
 def compile_times(rule: str) -> dict[str, float]:
-    """Seconds of the process's very first call, and of a kernel's first and next call once the compiler is loaded."""
+    """Seconds of the first call of the process, and of a kernel's first and next call once the compiler is loaded."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 128, 64), dtype=np.float32)
     small = q[..., :24].copy(), k[..., :24].copy(), v[..., :24].copy()
     very_first = timed(lambda: attention(*small, engine="jit"))
@@ -41,11 +40,11 @@ def compile_times(rule: str) -> dict[str, float]:
 
 
 def extra_memory() -> dict[str, int]:
-    """Bytes at the highest point of a causal call, less what the process held before and less the output."""
+    """Peak resident bytes of a causal call, minus the resident bytes before it and minus the output."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, ROWS, 64), dtype=np.float32)
     mask = masks.causal()
     attention(q[:, :2048], k[:, :2048], v[:, :2048], mask=mask, engine="jit")  # compiles, and starts the threads
-    Path("/proc/self/clear_refs").write_text("5")  # forget the highest point so far
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = status("VmRSS")
     out = attention(q, k, v, mask=mask, engine="jit")
     return {"rows": ROWS, "extra": status("VmHWM") - before - out.nbytes}

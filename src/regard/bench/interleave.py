@@ -1,8 +1,7 @@
-"""Turns: engines run one after the other in short bursts, with pauses, so that none is favoured by the weather of the
-machine.
+"""Interleaved timing: engines run in short alternating bursts with pauses, so machine noise affects all equally.
 
-A thread pool that has just worked keeps spinning for a while, and freeing gigabytes takes a while too; either slows
-whoever comes next. So there is a pause before each burst, and it lasts until the process is quiet.
+A thread pool keeps spinning for a while after its work, and freeing gigabytes takes time too; either slows down the
+next engine. So there is a pause before each burst, which lasts until the process is idle.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["FULL", "QUICK", "Burst", "Pace", "seconds", "take_turns"]
+__all__ = ["FULL", "QUICK", "Burst", "Pace", "interleaved", "seconds"]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How many rounds, how long each engine works per round, and how long the pause before it is (seconds)."""
+    """The number of rounds, and the length of each burst and of the pause before it (seconds)."""
 
     rounds: int
     burst: float
@@ -30,29 +29,27 @@ QUICK = Pace(rounds=3, burst=0.04, pause=0.05)
 
 @dataclass(frozen=True)
 class Burst:
-    """The calls of one burst: how many, the median and the fastest (seconds)."""
+    """The calls of one burst: their number, the median and the fastest (seconds)."""
 
     calls: int
     median: float
     best: float
 
 
-def take_turns(runs: Mapping[str, Callable[[], object]], pace: Pace) -> dict[str, list[Burst]]:
-    """Every engine's bursts. Each round begins with another engine, so nobody always follows the same neighbour."""
+def interleaved(runs: Mapping[str, Callable[[], object]], pace: Pace) -> dict[str, list[Burst]]:
+    """The bursts of every engine. Each round starts with a different engine, so that the order varies."""
     names = list(runs)
     bursts: dict[str, list[Burst]] = {name: [] for name in names}
-    for turn in range(pace.rounds):
+    for round_ in range(pace.rounds):
         for place in range(len(names)):
-            name = names[(turn + place) % len(names)]
+            name = names[(round_ + place) % len(names)]
             settle(pace.pause)
             bursts[name].append(burst(runs[name], pace.burst))
     return bursts
 
 
 def settle(pause: float, patience: float = 3.0) -> None:
-    """Waits for the pause, and then until this process has used next to no processor for a moment (a spinner may never
-    rest).
-    """
+    """Waits for the pause, and then until this process uses almost no CPU time, for at most `patience` seconds."""
     time.sleep(pause)
     end = time.perf_counter() + patience
     while time.perf_counter() < end:
@@ -63,9 +60,7 @@ def settle(pause: float, patience: float = 3.0) -> None:
 
 
 def burst(run: Callable[[], object], length: float) -> Burst:
-    """One burst: a call that warms the caches, then calls until the time is up. A call longer than a burst needs no
-    warming.
-    """
+    """One burst: a warm-up call, then calls until the time is up. A call longer than a burst needs no warm-up."""
     first = timed(run)
     calls = [first] if first > length else []
     end = time.perf_counter() + length
@@ -81,5 +76,5 @@ def timed(run: Callable[[], object]) -> float:
 
 
 def seconds(bursts: list[Burst]) -> float:
-    """The reported time of one call: the median over the bursts of each burst's median."""
+    """The reported time of one call: the median of the medians of the bursts."""
     return statistics.median(burst.median for burst in bursts)

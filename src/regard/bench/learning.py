@@ -1,7 +1,6 @@
-"""Learning: a small language model on the source of Python's standard library, on regard and on torch's SDPA, step by
-step in turns.
+"""Learning: trains a small language model on Python's standard library with regard and with SDPA, interleaved by step.
 
-The third model is the second from other random numbers: how far it ends from its twin says what a difference is worth.
+The third model is the second with another seed: their difference shows how much the losses vary by chance.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ NAMES = {"regard": 1, "sdpa": 1, "sdpa, another seed": 2}
 
 @dataclass(frozen=True)
 class Learned:
-    """One model: tokens per second (by the median step), and the losses (nats) at the end, on what it saw and on what
-    it did not.
-    """
+    """One model: tokens per second (by the median step), and the final training and held-out losses (nats)."""
 
     name: str
     tokens: float
@@ -43,7 +40,7 @@ class Learned:
 
 
 def measure(steps: int, progress: Callable[[str], None]) -> list[Learned]:
-    """All three, each a step at a time; what is reported last is the mean loss of the last tenth of the steps."""
+    """All three models, interleaved by step; the training loss is the mean over the last tenth of the steps."""
     from ..models.training import run
 
     source = Path(sysconfig.get_path("stdlib")) / "*.py"
@@ -59,12 +56,12 @@ def measure(steps: int, progress: Callable[[str], None]) -> list[Learned]:
                 _on_sdpa(learning.model)
         lines: dict[str, list[dict]] = {name: [] for name in runs}
         spent: dict[str, list[float]] = {name: [] for name in runs}
-        ways = {name: iter(learning) for name, learning in runs.items()}
+        iterators = {name: iter(learning) for name, learning in runs.items()}
         for number in range(steps):
             progress(f"learning: step {number + 1} of {steps}")
-            for name, way in ways.items():
+            for name, iterator in iterators.items():
                 began = time.perf_counter()
-                lines[name].append(next(way))
+                lines[name].append(next(iterator))
                 spent[name].append(time.perf_counter() - began)
         # The first step compiles, and the last also evaluates and saves.
         speeds = {name: runs[name].tokens_per_step / statistics.median(each[1:-1]) for name, each in spent.items()}
@@ -77,7 +74,7 @@ def _summed(name: str, speed: float, lines: list[dict]) -> Learned:
 
 
 def _on_sdpa(model) -> None:
-    """The same model with torch's own attention in every layer."""
+    """Replaces the attention of every layer by torch's SDPA."""
     import torch
 
     from ..torch.layers import Attention
@@ -89,4 +86,4 @@ def _on_sdpa(model) -> None:
 
     for module in model.modules():
         if isinstance(module, Attention):
-            module.attend = attend  # type: ignore[assignment]  # which takes what these models ask, no more
+            module.attend = attend  # type: ignore[assignment]  # it supports only what these models need

@@ -1,6 +1,4 @@
-"""Lens: what it costs to look: the figures of a long head beside its forward pass, tiles and overviews of it, and a
-page.
-"""
+"""Lens: times the statistics of a long head relative to its forward pass, its tiles and overviews, and a page."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from ..lens.runs.tiles import overview, tile
 from ..lens.viewer import page
 from ..lens.viewer.queries import row
 from . import browser
-from .interleave import Pace, seconds, take_turns
+from .interleave import Pace, interleaved, seconds
 from .system import Figure
 
 __all__ = ["measure"]
@@ -39,9 +37,7 @@ TOLERANCE = 1e-4  # of a weight; float32 sums and scores of a few units
 
 
 def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> list[Figure]:
-    """Every figure, checked against float64 weights first; shrink divides the sizes, to see whether everything
-    works.
-    """
+    """Every figure, after a check against float64 weights; shrink divides the sizes, for a quick test."""
     tokens = TOKENS // shrink
     progress(f"lens: {tokens:,} tokens")
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, tokens, DEPTH), dtype=np.float32)
@@ -54,7 +50,7 @@ def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> lis
     call = Call("attention", 0, "text", "text", q=q, k=k, **kept, **rules)
     check(call)
     whole = f"{tokens:,} tokens, one causal head of depth {DEPTH}"
-    spans = take_turns(
+    spans = interleaved(
         {
             "forward": lambda: attention(q, k, v, **rules),
             "figures": lambda: measured(q, k, np.arange(tokens) == 0, **rules),
@@ -64,28 +60,28 @@ def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> lis
     forward, figures = (seconds(spans[name]) for name in ("forward", "figures"))
     listed = [
         Figure("forward", forward, "s", whole),
-        Figure("everything a run records", figures, "s", "lse, figures, received, overview"),
-        Figure("the same beside the forward pass", figures / forward, "×"),
-        Figure("memory of that", extra, "bytes", "results included"),
+        Figure("statistics of a run", figures, "s", "lse, figures, received, overview"),
+        Figure("relative to the forward pass", figures / forward, "×"),
+        Figure("memory of the statistics", extra, "bytes", "results included"),
     ]
-    asked: dict[str, Callable[[], Any]] = {}
-    for level in range(max(1, (tokens - 1).bit_length() - 7)):  # up to the one whose only tile is the whole matrix
+    queries: dict[str, Callable[[], Any]] = {}
+    for level in range(max(1, (tokens - 1).bit_length() - 7)):  # up to the level with a single tile
         place = (tokens >> level) // 512
-        asked[f"tile at level {level}"] = partial(tile, call, 0, level, place, place)
-    asked |= {
+        queries[f"tile at level {level}"] = partial(tile, call, 0, level, place, place)
+    queries |= {
         "row": partial(row, call, 0, tokens - 1),
         "overview, exact": partial(overview, call),
         "overview, sampled": partial(overview, call, sample=16),
     }
-    for name, question in asked.items():
+    for name, compute in queries.items():
         progress(f"lens: {name}")
-        exact = getattr(question(), "exact", "exact")
-        listed.append(Figure(name, seconds(take_turns({name: question}, pace)[name]), "s", exact))
+        exact = getattr(compute(), "exact", "exact")
+        listed.append(Figure(name, seconds(interleaved({name: compute}, pace)[name]), "s", exact))
     return listed + a_page(pace, progress, shrink)
 
 
 def check(call: Call) -> None:
-    """What is measured is right: some rows against weights in float64 that know nothing of lse."""
+    """Checks some rows against float64 weights that are computed without lse; raises ArithmeticError."""
     assert call.q is not None and call.k is not None
     last = call.shape[1] - 1
     right = attention_weights(
@@ -103,7 +99,7 @@ def check(call: Call) -> None:
 
 
 def a_page(pace: Pace, progress: Callable[[str], None], shrink: int) -> list[Figure]:
-    """A run of usual size as one file."""
+    """Times the page of a run of typical size."""
     layers, tokens = max(1, LAYERS // shrink), max(8, SHORT // shrink)
     progress(f"lens: a page of {layers} layers × {HEADS} heads × {tokens} tokens")
     random, rules = np.random.default_rng(1), {"mask": causal(), "scale": DEPTH**-0.5}
@@ -124,19 +120,19 @@ def a_page(pace: Pace, progress: Callable[[str], None], shrink: int) -> list[Fig
         )
     run = Run("bench", "", {"text": Axis.of(tokens)}, tuple(calls))
     note = f"{layers} layers × {HEADS} heads × {tokens} tokens"
-    spent = seconds(take_turns({"page": lambda: page(run)}, pace)["page"])
+    spent = seconds(interleaved({"page": lambda: page(run)}, pace)["page"])
     made = page(run)
     progress("lens: the page in a browser")
     return [
         Figure("page", float(len(made.encode())), "bytes", note),
-        Figure("its making", spent, "s", "from a recorded run"),
+        Figure("building the page", spent, "s", "from a recorded run"),
         *browser.measure(made),
         *a_first_look(progress, shrink),
     ]
 
 
 def a_first_look(progress: Callable[[str], None], shrink: int) -> list[Figure]:
-    """The command on one sentence, from its start to its end, in processes of their own."""
+    """Times the command `regard look` on one sentence, in fresh processes."""
     progress("lens: regard look, one sentence")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
@@ -162,5 +158,5 @@ def a_first_look(progress: Callable[[str], None], shrink: int) -> list[Figure]:
             "s",
             "the default model, from the start of the command",
         ),
-        Figure("its page", bytes_, "bytes"),
+        Figure("regard look, page", bytes_, "bytes"),
     ]

@@ -1,4 +1,4 @@
-"""Machine: what the figures were measured on."""
+"""Machine: a description of the machine that the figures were measured on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["cores", "describe"]
 
 
 def cores() -> int:
-    """Cores that this process may use: every engine gets as many threads."""
+    """The number of cores that this process may use; every engine uses as many threads."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe() -> dict[str, Any]:
-    """The processor, its cores, what kernels are compiled for, system and interpreter, and how busy it already is;
-    nothing that names machine or owner.
+    """The processor, its cores, the target of kernels, system, Python version and load average; nothing that identifies
+    the machine or its owner.
     """
     return {
         "cpu": processor(),

@@ -1,4 +1,4 @@
-"""Report: what `regard bench` prints, and the JSON with everything in it."""
+"""Report: the tables that `regard bench` prints, and its JSON."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["as_json", "case_table", "figures_table", "machine_lines", "summary_t
 
 
 def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak: Peak) -> Group:
-    """The machine, its measured peaks, and who takes part."""
+    """The machine, its measured peaks, and the versions of the engines."""
     return Group(
         Text(f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python {machine['python']}"),
         Text(f"target: {machine['target']}"),
-        Text(f"load average before the start: {machine['load']} (other work makes every figure worse)", style="dim"),
+        Text(f"load average before the start: {machine['load']} (other load distorts all figures)", style="dim"),
         Text(
             f"measured peak: {peak.all:.0f} GFLOP/s float32 with {peak.threads} threads ({peak.one:.0f} with one), "
             f"{'' if math.isnan(peak.dot) else f'{peak.dot:.0f} bfloat16, '}reading {peak.read:.0f} GB/s"
@@ -37,7 +37,7 @@ def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak:
 
 
 def case_table(case: Case, results: Iterable[Result], peak: Peak) -> Group:
-    """One case: the timed engines, quickest first, and a footnote for each of the others."""
+    """One case: the timed engines, fastest first, and a footnote for each of the others."""
     results = list(results)
     table = blank(f"{case.name}: {case}")
     table.add_column("engine", no_wrap=True)
@@ -100,14 +100,14 @@ def summary_table(cases: Iterable[Case], results: Iterable[Result], peak: Peak) 
 
 
 def limit(case: Case, peak: Peak) -> float:
-    """What the machine could do at most, in the case's unit."""
+    """The peak of the machine in the unit of the case."""
     if case.task == "decode":
         return peak.read
     return peak.of(case.dtype)
 
 
 def model_table(tasks: Iterable[Timed], overhead: float) -> Table:
-    """Whole models on regard and on SDPA, and what a call costs beside its kernel."""
+    """Whole models on regard and on SDPA, and the overhead of a call."""
     table = blank("a Llama of 8 layers, 512 wide, float32")
     table.add_column("task")
     for title in ("regard", "torch SDPA", "×"):
@@ -115,12 +115,12 @@ def model_table(tasks: Iterable[Timed], overhead: float) -> Table:
     for task in tasks:
         table.add_row(task.task, duration(task.regard), duration(task.sdpa), ratio(task.ratio))
     table.add_section()
-    table.add_row("a call of regard.torch.attention beside its kernel", duration(overhead), "", "")
+    table.add_row("overhead of a call of regard.torch.attention", duration(overhead), "", "")
     return table
 
 
 def learning_table(models: Iterable[Learned]) -> Table:
-    """How fast the same model learns, and how well."""
+    """Training speed and losses of the same model on different attention implementations."""
     table = blank("a language model on the source of the standard library")
     table.add_column("attention")
     for title in ("tokens/s", "loss", "held out"):
@@ -133,8 +133,8 @@ def learning_table(models: Iterable[Learned]) -> Table:
 def figures_table(title: str, figures: Iterable[Figure]) -> Table:
     """Single figures, each with its unit."""
     table = blank(title)
-    table.add_column("what")
-    table.add_column("measured", justify="right")
+    table.add_column("measurement")
+    table.add_column("value", justify="right")
     table.add_column("", style="dim")
     for figure in figures:
         value = {"s": duration, "×": ratio, "bytes": mebibytes}[figure.unit](figure.value)
@@ -147,9 +147,7 @@ def blank(title: str) -> Table:
 
 
 def as_json(document: Any) -> Any:
-    """The same with dataclasses as dictionaries and numbers that do not exist as null, which JSON has no other word
-    for.
-    """
+    """The document with dataclasses as dictionaries, and NaN and infinity as null."""
     if is_dataclass(document) and not isinstance(document, type):
         return as_json(asdict(document))
     if isinstance(document, Mapping):
@@ -162,7 +160,7 @@ def as_json(document: Any) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """Three digits and a unit."""
+    """A duration with three digits and a unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:.0f} {unit}"

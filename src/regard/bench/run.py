@@ -1,4 +1,4 @@
-"""Run: the machine, then every case checked and timed, then the system; printed as it comes."""
+"""Run: describes the machine, checks and times every case, then the other benchmarks; prints results as they arrive."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .accuracy import Truth
 from .cases import CASES, Case, Result, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh_process import RULES
-from .interleave import FULL, QUICK, Pace, seconds, take_turns, timed
+from .interleave import FULL, QUICK, Pace, interleaved, seconds, timed
 from .machine import describe
 
 __all__ = ["run", "run_case"]
 
 QUICK_ROWS = 512  # of a case under --quick
 
-# What the libraries raise when a case is beyond them or a compiler is missing; anything else is our own mistake.
+# Exceptions of the libraries for unsupported cases or a missing compiler; any other exception is a bug of regard.
 FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportError, MemoryError)
 
 
 def run(
     cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure the named cases (kinds, patterns, model, learning, lens, system; all for an empty list); print, return
-    it.
+    """Measures and prints the named cases (names, kinds, patterns, model, learning, lens, system; all for an empty
+    list), and returns the results for JSON.
     """
     pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
     picked = choose(cases, [*pool, "model", "learning", "lens", "system"], "case")
     chosen = [pool[name] for name in picked if name in pool]
-    taking_part = installed(choose(engines, list(ENGINES), "engine"), asked=bool(engines), console=console)
+    taking_part = installed(choose(engines, list(ENGINES), "engine"), required=bool(engines), console=console)
     machine = describe()
     versions = {engine.name: engine.version() for engine in taking_part}
     found: dict[str, Any] = {
@@ -58,14 +58,14 @@ def run(
         console.print(report.summary_table(chosen, results, top))
         found |= {"peak": top, "cases": [{"name": case.name, **asdict(case)} for case in chosen], "results": results}
     if "model" in picked and whole.missing():
-        console.print(f"no whole models: {', '.join(whole.missing())} not installed", style="dim")
+        console.print(f"skipped model: {', '.join(whole.missing())} not installed", style="dim")
     elif "model" in picked:
         timed = whole.measure(QUICK if quick else FULL, progress, shrink=16 if quick else 1)
         spent = whole.overhead(QUICK if quick else FULL)
         console.print(report.model_table(timed, spent))
         found |= {"model": timed, "overhead": spent}
     if "learning" in picked and whole.missing():
-        console.print(f"nothing learns: {', '.join(whole.missing())} not installed", style="dim")
+        console.print(f"skipped learning: {', '.join(whole.missing())} not installed", style="dim")
     elif "learning" in picked:
         learned = learning.measure(4 if quick else 200, progress)
         console.print(report.learning_table(learned))
@@ -81,10 +81,10 @@ def run(
     return report.as_json(found)
 
 
-def installed(names: list[str], asked: bool, console: Console) -> list[Engine]:
-    """The engines that can take part. One that was asked for by name must; the others are mentioned."""
+def installed(names: list[str], required: bool, console: Console) -> list[Engine]:
+    """The installed engines; missing ones raise `Refused` if `required`, and are reported otherwise."""
     missing = {name: ENGINES[name].missing() for name in names if ENGINES[name].missing()}
-    if missing and asked:
+    if missing and required:
         packages = " ".join(package for some in missing.values() for package in some)
         raise refuse(
             "bench",
@@ -94,15 +94,15 @@ def installed(names: list[str], asked: bool, console: Console) -> list[Engine]:
             fix=f"pip install {packages}",
         )
     for name, absent in missing.items():
-        console.print(f"{ENGINES[name].title} takes no part: {', '.join(absent)} not installed", style="dim")
+        console.print(f"skipped {ENGINES[name].title}: {', '.join(absent)} not installed", style="dim")
     return [ENGINES[name] for name in names if name not in missing]
 
 
 def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callable[[str], None]) -> list[Result]:
-    """All engines on one case: first each is prepared and checked, then all that are right take turns."""
+    """All engines on one case: each is prepared and checked, then the correct ones are timed, interleaved."""
     engines = [engine for engine in engines if case.task in engine.tasks]
     inputs = case.inputs()
-    progress(f"{case.name}: the float64 answer")
+    progress(f"{case.name}: computing the float64 reference")
     truth = Truth(inputs)
     results: dict[str, Result] = {}
     ready: dict[str, tuple[Form, float]] = {}
@@ -111,7 +111,7 @@ def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callab
         try:
             chosen, error = fastest(engine.forms(inputs), truth)
         except Refused as refused:
-            note = "; ".join(f"{reason.what} (it takes {reason.expected}; {reason.fix})" for reason in refused.reasons)
+            note = "; ".join(f"{reason.what} (supports {reason.expected}; {reason.fix})" for reason in refused.reasons)
             results[engine.name] = Result(case.name, engine.name, "refused", note)
         except FAILURES as failure:
             note = f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0]}"
@@ -122,8 +122,8 @@ def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callab
                 results[engine.name] = Result(case.name, engine.name, "wrong", note, form=chosen.label, error=error)
             else:
                 ready[engine.name] = chosen, error
-    progress(f"{case.name}: timing {len(ready)} engines in turns")
-    spans = take_turns({name: form.run for name, (form, _) in ready.items()}, pace)
+    progress(f"{case.name}: timing {len(ready)} engines")
+    spans = interleaved({name: form.run for name, (form, _) in ready.items()}, pace)
     best = min((seconds(bursts) for name, bursts in spans.items() if name != "regard"), default=math.nan)
     for name, bursts in spans.items():
         form, error = ready[name]
@@ -145,7 +145,7 @@ def run_case(case: Case, engines: Iterable[Engine], pace: Pace, progress: Callab
 
 
 def fastest(forms: list[Form], truth: Truth) -> tuple[Form, float]:
-    """The quickest right form and its error; if none is right, the one that errs least."""
+    """The fastest correct form and its error; if none is correct, the form with the smallest error."""
     errors = [truth.error(form.read(form.run())) for form in forms]
     if len(forms) == 1 or min(errors) > truth.tolerance:
         error, place = min((error, place) for place, error in enumerate(errors))

@@ -1,4 +1,4 @@
-"""System: what regard costs besides arithmetic: import, compilation, memory. Each figure comes from fresh processes."""
+"""System: import time, compile time and memory of regard, each measured in fresh processes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ import regard
 loaded = [name for name in ("torch", "llvmlite") if name in sys.modules]
 print(json.dumps({"seconds": time.perf_counter() - start, "loaded": loaded}))
 """
-IMPORTS = 5  # fresh processes; the median counts
+IMPORTS = 5  # fresh processes, of which the median is reported
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure with its unit (s, bytes or ×), or NaN and a note why it could not be measured."""
+    """One measured value with its unit (s, bytes or ×), or NaN and a note with the reason."""
 
     name: str
     value: float
@@ -39,7 +39,7 @@ class Figure:
 
 
 def measure(rules: list[str], progress: Callable[[str], None]) -> list[Figure]:
-    """Import time, compile times of the named rules (see fresh.RULES), and extra memory."""
+    """Import time, compile times of the named rules (see fresh_process.RULES), and extra memory."""
     progress("system: import time")
     figures = [import_time()]
     for rule in rules:
@@ -58,7 +58,7 @@ def import_time() -> Figure:
 
 
 def compile_time(rule: str) -> list[Figure]:
-    """A kernel's first call less a later one: with an empty cache, then from the disk cache that this left behind."""
+    """First call of a kernel minus a later call: with an empty cache, then with the disk cache that this filled."""
     with tempfile.TemporaryDirectory() as folder:
         cold, cached = (
             child(["-m", "regard.bench.fresh_process", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2)
@@ -73,7 +73,7 @@ def compile_time(rule: str) -> list[Figure]:
 
 
 def memory() -> Figure:
-    """Beyond inputs and output, at the highest point of one causal call on 100,000 rows and one head."""
+    """Peak memory of a causal call on 100,000 rows and one head, without inputs and output."""
     name = "extra memory, causal, 100,000 rows × 1 head"
     if not Path("/proc/self/clear_refs").exists():
         return Figure(name, float("nan"), "bytes", "measured on Linux only: it needs /proc/self/clear_refs")
@@ -81,7 +81,7 @@ def memory() -> Figure:
 
 
 def child(arguments: list[str], **environment: str) -> Any:
-    """What a fresh interpreter prints as JSON; it finds the same regard as this one."""
+    """The JSON that a fresh interpreter prints; it imports the same regard as this one."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -95,7 +95,7 @@ def child(arguments: list[str], **environment: str) -> Any:
             "bench",
             "a fresh process failed",
             given=last,
-            expected="a figure as JSON",
-            fix=f"run it by hand: python {' '.join(arguments)}",
+            expected="a measurement as JSON",
+            fix=f"run it manually: python {' '.join(arguments)}",
         )
     return json.loads(done.stdout)

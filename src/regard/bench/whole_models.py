@@ -1,8 +1,7 @@
-"""Whole models: the same transformers model with the same weights on regard and on torch's SDPA, checked, then timed in
-turns.
+"""Whole models: the same transformers model on regard and on SDPA, checked, then timed in interleaved bursts.
 
-The shape is Llama's: 8 layers, 512 wide, 8 heads of 64, a feed-forward of 1376, and a vocabulary of 1000, so that what
-is measured is the layers and not the table of words.
+The model is a Llama of 8 layers, width 512, 8 heads of depth 64, a feed-forward width of 1376, and a vocabulary of
+1000, which is small so that the layers dominate the time.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..language.masks import causal
-from .interleave import Pace, seconds, take_turns
+from .interleave import Pace, interleaved, seconds
 
 __all__ = ["TASKS", "Timed", "measure", "missing"]
 
-STEPS = 16  # tokens written in one timed call of decoding
-TOLERANCE = 1e-3  # of the logits' largest: eight layers in float32, in another order of sums
+STEPS = 16  # tokens per timed call of decoding
+TOLERANCE = 1e-3  # relative to the largest logit: eight layers in float32, with another order of sums
 TASKS = {
-    # name: (tokens, window, what is done)
+    # name: (tokens, window, kind of task)
     "prefill, 4096 tokens": (4096, None, "prefill"),
     "training step, 4096 tokens": (4096, None, "train"),
     "prefill, 4096 tokens, window 256": (4096, 256, "prefill"),
@@ -35,7 +34,7 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Timed:
-    """One task: seconds on regard and on SDPA, and how far the two are apart (relative to the largest logit)."""
+    """One task: seconds on regard and on SDPA, and their difference (relative to the largest logit)."""
 
     task: str
     regard: float
@@ -48,14 +47,14 @@ class Timed:
 
 
 def missing() -> list[str]:
-    """The packages that this needs and that are not here."""
+    """The required packages that are not installed."""
     return [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
 
 
 def measure(
     pace: Pace, progress: Callable[[str], None], tasks: list[str] | None = None, shrink: int = 1
 ) -> list[Timed]:
-    """Every task on both; shrink divides the number of tokens, to see whether everything works."""
+    """Every task on both implementations; shrink divides the number of tokens, for a quick test."""
     found = []
     for name in tasks or TASKS:
         tokens, window, kind = TASKS[name]
@@ -65,16 +64,14 @@ def measure(
 
 
 def overhead(pace: Pace) -> float:
-    """Seconds that a call of regard.torch.attention takes whose kernel has next to nothing to do: one row, one key,
-    depth 8.
-    """
+    """Seconds of a call of regard.torch.attention with a negligible kernel: one row, one key, depth 8."""
     import torch
 
     from ..torch import attention
 
     q, mask = torch.zeros(1, 1, 1, 8), causal()
     return (
-        seconds(take_turns({"call": lambda: [attention(q, q, q, mask=mask) for _ in range(100)]}, pace)["call"]) / 100
+        seconds(interleaved({"call": lambda: [attention(q, q, q, mask=mask) for _ in range(100)]}, pace)["call"]) / 100
     )
 
 
@@ -87,9 +84,9 @@ def _task(name: str, tokens: int, window: int | None, kind: str, pace: Pace) -> 
         ours, theirs = (model(text).logits for model in models.values())
     difference = float((ours - theirs).abs().max() / theirs.abs().max())
     if not difference < TOLERANCE:
-        raise ArithmeticError(f"{name}: the logits differ by {difference:.1e} of the largest")
+        raise ArithmeticError(f"{name}: the logits differ by {difference:.1e}, relative to the largest")
     make = {"prefill": _prefill, "train": _train, "decode": _decode}[kind]
-    spans = take_turns({implementation: make(model, text) for implementation, model in models.items()}, pace)
+    spans = interleaved({implementation: make(model, text) for implementation, model in models.items()}, pace)
     share = STEPS if kind == "decode" else 1
     return Timed(name, seconds(spans["regard"]) / share, seconds(spans["sdpa"]) / share, difference)
 
@@ -143,7 +140,7 @@ def _train(model, text) -> Callable[[], object]:
 
 
 def _decode(model, text) -> Callable[[], object]:
-    """Tokens one by one after the text, whose keys and values are kept; then the cache is cut back."""
+    """Decodes tokens one by one after the cached text, then crops the cache."""
     import torch
 
     model.eval()

@@ -1,11 +1,11 @@
-"""What computes an attention.
+"""Engines: the implementations that compute attention, and how one is selected for a call.
 
-reference   the law, in float64 NumPy, which judges all others
-jit         kernels for this CPU, compiled for the expression
-gpu         torch's kernels on graphics cards
-sdpa        torch's own attention on the CPU, to compare with
-dispatch    which of them takes a call
-plan        which tiles are empty, full or mixed; cost: the work that follows; peak: what this machine can do
+reference   the definition, in float64 NumPy; all other engines are tested against it
+jit         CPU kernels, compiled for the expressions of the call
+gpu         engines for tensors on other devices
+sdpa        PyTorch's scaled_dot_product_attention on the CPU, for comparison
+dispatch    selects the CPU or the device implementation of a call
+plan        which tiles are empty, full or mixed; cost: operations and bytes of a plan; peak: limits of this machine
 """
 
 from .dispatch import ENGINES, Saved, choose, keep, pull_back, solve, why_not

@@ -1,4 +1,4 @@
-"""Which engine takes a problem on the CPU, and how a choice is refused; gpu/choose.py is the same for other devices."""
+"""Engine selection on the CPU, and the errors of an invalid choice; gpu/choose.py does the same for other devices."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ENGINES = ("jit", "reference", "sdpa")
 
 
 class Explained(NamedTuple):
-    """What would compute a call: the problem, the engine and why, rows and keys of its tiles, whether it skips any, and
-    the instructions that the compiled engine uses.
+    """How a call would be computed: the problem, the engine and the reasons for it, the tile size (rows, keys), whether
+    empty tiles are skipped, and the instruction set of the compiled engine.
     """
 
     problem: Problem
@@ -28,13 +28,13 @@ class Explained(NamedTuple):
 
 
 def choose(problem: Problem, engine: str = "auto", *, among: Sequence[str] = ENGINES, where="attention"):
-    """(the engine that will run, the reasons why); a named engine that cannot is refused with all its reasons."""
+    """(engine that will run, reasons); raises `Refused` with every reason if the requested engine cannot solve it."""
     known(engine, among, where)
     if engine == "auto":
         against = why_not(problem, "jit")
-        return ("reference", against) if against else ("jit", ["the compiled engine takes every part of this problem"])
+        return ("reference", against) if against else ("jit", ["the compiled engine supports this problem"])
     possible(engine, why_not(problem, engine), where)
-    return engine, ["asked for by name"]
+    return engine, ["requested explicitly"]
 
 
 def why_not(problem: Problem, engine: str) -> list[str]:
@@ -53,7 +53,7 @@ def why_not(problem: Problem, engine: str) -> list[str]:
 
 
 def known(engine, among: Sequence[str], where: str, what: str = "no such engine") -> None:
-    """Refuses what is neither "auto" nor one of these engines."""
+    """Raises `Refused` unless `engine` is "auto" or one of these names."""
     if not isinstance(engine, str) or engine not in ("auto", *among):
         raise refuse(
             where,
@@ -65,8 +65,8 @@ def known(engine, among: Sequence[str], where: str, what: str = "no such engine"
 
 
 def possible(engine: str, against: list[str], where: str) -> None:
-    """Refuses a named engine against which there are reasons."""
-    expected, fix = "a problem that this engine takes", 'use engine="auto"'
+    """Raises `Refused` if there are reasons why the requested engine cannot solve the problem."""
+    expected, fix = "a problem that this engine supports", 'use engine="auto"'
     if against:
-        what = f"engine {engine!r} cannot do this"
+        what = f"engine {engine!r} does not support this"
         raise Refused(where, [Reason(what, given=reason, expected=expected, fix=fix) for reason in against])

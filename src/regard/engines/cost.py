@@ -1,4 +1,4 @@
-"""Cost: operations and bytes of a problem, read off its plan. There is no second formula."""
+"""Cost: operations and bytes of a problem, computed from its plan."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .plan import Plan
 
 __all__ = ["Cost", "cost"]
 
-CAP = 200_000_000  # pairs in mixed tiles that are looked at one by one; beyond, their number is only bounded
-CHUNK = 1 << 18  # pairs per look
+CAP = 200_000_000  # up to this many pairs in mixed tiles are counted exactly; beyond, only an upper bound is computed
+CHUNK = 1 << 18  # pairs evaluated per step
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a call computes and touches, over all batch entries and heads.
+    """Operations and memory traffic of a call, over all batch entries and heads.
 
     visited: pairs of query and key in the tiles that the plan visits. allowed: pairs that the mask allows; where
     `exact` is False, an upper bound. matrix: all Q · K pairs. flops, useful: floating-point operations of the two
     matrix products, 2 · (D + E) per visited and per allowed pair. exponentials: one per visited pair. read, written:
-    bytes of q, k, v and of the output, each counted once. extra: bytes of the plan and of lse, which no array of the
-    caller holds.
-    weights: bytes that the whole matrix of weights would take, and that are never needed.
+    bytes of q, k, v and of the output, each counted once. extra: bytes of the plan and of lse, which are allocated in
+    addition to the caller's arrays.
+    weights: bytes of the full matrix of weights, which is never allocated.
     """
 
     matrix: int
@@ -96,7 +96,7 @@ def _allowed_in_mixed(problem: Problem, plan: Plan) -> int:
     H, Q = problem.dims["H"], problem.dims["Q"]
     group, tile = np.divmod(plan.tile_of[chosen], plan.order.shape[1])
     first, last = plan.runs[chosen, :2].astype(np.int64).T
-    # One entry per finest tile, so that every look has the same shape.
+    # One entry per finest tile, so that every step has the same shape.
     count = -(-(last - first) // plan.keys)
     within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     left = np.repeat(first, count) + within * plan.keys
@@ -119,14 +119,14 @@ def _allowed_in_mixed(problem: Problem, plan: Plan) -> int:
 
 
 def _touched(array: np.ndarray) -> int:
-    """Bytes of an array that are distinct in memory: an axis laid out again and again (stride 0) counts once."""
+    """Bytes of an array that are distinct in memory: a broadcast axis (stride 0) counts once."""
     axes = zip(array.shape, array.strides, strict=True)
     return array.itemsize * int(np.prod([size if stride or not size else 1 for size, stride in axes], dtype=np.int64))
 
 
 def _unit(number: int, unit: str) -> str:
     """A number with three digits and its unit: 1.23 GFLOP, 4 kB."""
-    for power, letter in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
         if number >= 10**power:
-            return f"{number / 10**power:.3g} {letter}{unit}"
+            return f"{number / 10**power:.3g} {prefix}{unit}"
     return f"{number} {unit}"

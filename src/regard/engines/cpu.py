@@ -1,4 +1,4 @@
-"""What the functions people call do with arrays, and with tensors on the CPU; gpu/entry.py is the same for devices."""
+"""CPU implementation of the public functions, for arrays and CPU tensors; gpu/entry.py is that for other devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..common.arrays import is_tensor, like, read_array
 from ..common.errors import refuse
 from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
-from ..language.measures import checked_request as question
+from ..language.measures import checked_request
 from ..language.problem import Gradients, Problem
 from . import fast_path
 from .choice import Explained, choose
@@ -24,9 +24,9 @@ TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
 
 class Saved(NamedTuple):
-    """A forward pass, and what the engine wants to know about it when it goes back.
+    """The result of a forward pass, saved for the backward pass.
 
-    out (B, H, Q, E) · sums (3, B, H, Q): lse first, then two that are the engine's own.
+    out (B, H, Q, E) · sums (3, B, H, Q): lse, then two values per row that only the engine uses.
     """
 
     engine: str
@@ -35,59 +35,60 @@ class Saved(NamedTuple):
 
 
 def attend(
-    q, k, v, asked: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
 ) -> tuple[Any, ...]:
-    """(out, lse) of one call, shaped as the caller's arrays are; lse only where it is asked for.
+    """(out,) or, with `lse`, (out, lse) of one call, with the leading axes of the caller's arrays.
 
-    out: where the result goes, (B, H, Q, E) with any strides, in a call without gradients. differentiate: what takes a
-    call of which torch wants gradients, (problem, q, k, v, sinks, engine) -> (out, lse); None refuses such calls.
+    out: an array for the result, (B, H, Q, E) with any strides, in a call without gradients. differentiate: the
+    function for a call that requires gradients, (problem, q, k, v, sinks, engine) -> (out, lse); None rejects such
+    calls.
     """
-    learns = differentiate is not None and wants_gradients(q, k, v, asked.sinks, asked.score)
-    if not learns and asked.sinks is None and asked.seed is None and not asked.dropout:
-        found = fast_path.attend(q, k, v, asked, engine, lse=lse, out=out)
+    differentiable = differentiate is not None and requires_gradients(q, k, v, arguments.sinks, arguments.score)
+    if not differentiable and arguments.sinks is None and arguments.seed is None and not arguments.dropout:
+        found = fast_path.attend(q, k, v, arguments, engine, lse=lse, out=out)
         if found is not None:
             return found
-    problem = Problem.of(q, k, v, **asked._asdict(), where=where, gradients=differentiate is not None)
-    if learns or (differentiate is not None and wants_gradients(problem.score)):
-        return differentiate(problem, q, k, v, asked.sinks, engine)[: 1 + lse]
+    problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=differentiate is not None)
+    if differentiable or (differentiate is not None and requires_gradients(problem.score)):
+        return differentiate(problem, q, k, v, arguments.sinks, engine)[: 1 + lse]
     found = solve(problem, engine, None if out is None else read_array(out, "out"))
     lead = leading(problem)
     return tuple([like(q, each.reshape(*lead, *each.shape[2:])) for each in found[: 1 + lse]])
 
 
-def weights(q, k, asked: Arguments, rows, keys):
-    """The weights of chosen rows and keys, by the law."""
+def weights(q, k, arguments: Arguments, rows, keys):
+    """The weights of selected rows and keys, by the reference engine."""
     from .reference import attention as reference
 
-    problem = Problem.of(q, k, None, **asked._asdict(), where="attention_weights")
+    problem = Problem.of(q, k, None, **arguments._asdict(), where="attention_weights")
     parts = picked(rows, keys, problem.dims)
     found = reference.weights(problem, *map(np.atleast_1d, parts)).astype(problem.dtype)
     return like(q, found.reshape((*leading(problem), *parts[0].shape, *parts[1].shape)))
 
 
-def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:
-    """The answers of `attention_stats` by name."""
-    checked = question(q, k, of, **asked._asdict())
-    name, _ = choose(checked.problem, engine, among=("jit", "reference"), where="attention_stats")
+def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
+    """The results of `attention_stats` by name."""
+    request = checked_request(q, k, of, **arguments._asdict())
+    name, _ = choose(request.problem, engine, among=("jit", "reference"), where="attention_stats")
     answer: Callable
     if name == "jit":
         from .jit.statistics import statistics as answer
     else:
         from .reference.statistics import statistics as answer
-    problem = checked.problem
+    problem = request.problem
 
-    def given_back(value):
+    def shaped(value):
         if isinstance(value, tuple):
-            return type(value)(*map(given_back, value))
+            return type(value)(*map(shaped, value))
         value = value.reshape(*problem.lead, *value.shape[2:])
         return like(q, value.astype(problem.real) if value.dtype.kind == "f" else value)
 
-    return {name: given_back(value) for name, value in answer(checked).items()}
+    return {name: shaped(value) for name, value in answer(request).items()}
 
 
-def explained(q, k, v, asked: Arguments, engine="auto") -> Explained:
-    """What `attend` would do."""
-    problem = Problem.of(q, k, v, **asked._asdict(), where="explain")
+def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:
+    """How `attend` would compute the call."""
+    problem = Problem.of(q, k, v, **arguments._asdict(), where="explain")
     name, why = choose(problem, engine)
     if name != "jit":
         return Explained(problem, name, why, TILE, skips=False)
@@ -121,9 +122,7 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
 
 
 def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.ndarray] | None = None) -> Saved:
-    """`solve`, for a backward pass to follow; `found` is (out, lse) of an earlier one, which is then not computed
-    again.
-    """
+    """`solve` with what the backward pass needs; `found`: (out, lse) of an earlier forward pass, which is reused."""
     name, _ = choose(problem, engine)
     if name == "sdpa":
         raise refuse(
@@ -144,7 +143,7 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
 def pull_back(
     problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
 ) -> Gradients:
-    """The gradients of Σ out · dout + Σ lse · dlse by the engine that went forward; of tables, the wanted ones."""
+    """The gradients of Σ out · dout + Σ lse · dlse by the engine of the forward pass; wanted: tables that need one."""
     if saved.engine == "jit":
         from . import jit
 
@@ -155,11 +154,11 @@ def pull_back(
     return found._replace(tables={table: found.tables[table] for table in wanted})
 
 
-# ---- torch's tensors -------------------------------------------------------------------------------------------------
+# ---- torch tensors ---------------------------------------------------------------------------------------------------
 
 
-def wants_gradients(*given) -> bool:
-    """Whether torch waits for a gradient of one of these: tensors, or what an expression reads."""
+def requires_gradients(*given) -> bool:
+    """Whether one of these tensors, or a tensor that one of these expressions reads, requires gradients."""
     for value in given:
         for source in value.sources if isinstance(value, Expr) else (value,):
             if is_tensor(source) and source.requires_grad:

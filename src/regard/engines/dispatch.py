@@ -1,7 +1,7 @@
-"""Dispatch: where a call is computed.
+"""Dispatch: selects the CPU or the device implementation of a call.
 
-What people call comes in here: tensors on a device go to gpu/entry.py, everything else to cpu.py. Both have the same
-four functions, and each chooses its engine. Below them, on the CPU, a checked problem goes to the engine of its name.
+Tensors on another device are computed by gpu/entry.py, everything else by cpu.py. Both define the same four functions
+and choose an engine for each call. `solve`, `keep` and `pull_back` compute a checked problem on the CPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def _home(q) -> Any:
-    """What computes arrays that lie where this one does."""
+    """The module that computes arrays on the device of this one."""
     if not elsewhere(q):
         return cpu
     from .gpu import entry
@@ -40,23 +40,23 @@ def _home(q) -> Any:
 
 
 def attend(
-    q, k, v, asked: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
 ) -> tuple[Any, ...]:
     """(out,) or (out, lse) of one call, as `cpu.attend` describes it."""
     attend = _home(q).attend
-    return attend(q, k, v, asked, engine, lse=lse, out=out, where=where, differentiate=differentiate)
+    return attend(q, k, v, arguments, engine, lse=lse, out=out, where=where, differentiate=differentiate)
 
 
-def weights(q, k, asked: Arguments, rows, keys):
-    """The weights of chosen rows and keys, (…, H, rows, keys)."""
-    return _home(q).weights(q, k, asked, rows, keys)
+def weights(q, k, arguments: Arguments, rows, keys):
+    """The weights of selected rows and keys, (…, H, rows, keys)."""
+    return _home(q).weights(q, k, arguments, rows, keys)
 
 
-def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:
-    """The answers of `attention_stats` by name."""
-    return _home(q).statistics(q, k, of, asked, engine)
+def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
+    """The results of `attention_stats` by name."""
+    return _home(q).statistics(q, k, of, arguments, engine)
 
 
-def explained(q, k, v, asked: Arguments, engine="auto") -> Explained:
-    """What would compute a call, and how."""
-    return _home(q).explained(q, k, v, asked, engine)
+def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:
+    """How a call would be computed."""
+    return _home(q).explained(q, k, v, arguments, engine)

@@ -1,7 +1,7 @@
-"""The fast path: a call like one before. What was checked and planned stays true; only where the arrays lie is new.
+"""The fast path: a call like an earlier one reuses its checks and its plan; only the addresses of the arrays are new.
 
-A model repeats the same few calls, usually with cold CPU caches; then the checks of a call, which are Python, would
-take longer than a small kernel.
+A model repeats the same calls, usually with cold CPU caches; the checks of a call, which are Python, would then take
+longer than a small kernel.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["attend"]
 
 
 class Kind(NamedTuple):
-    """A kind of call: its recipe (None if it takes the long way), the shapes of out and lse, and of the kernel's sums
-    in `real`.
+    """A kind of call: its recipe (None if it cannot use the fast path), the shapes of out, lse and the kernel's sums,
+    and the dtype of the sums.
     """
 
     recipe: Any
@@ -37,27 +37,27 @@ class Kind(NamedTuple):
 
 _kinds: Memo[Kind] = Memo(64)
 
-# Types of arguments that may take the fast path; made once, because they are looked at in every call.
+# Types of arguments that may take the fast path; built once, because they are checked in every call.
 RULE, NUMBER, WHOLE = (Expr, NoneType), (float, int, NoneType), (int, NoneType)
 
 
-def attend(q, k, v, asked: Arguments, engine, *, lse=False, out=None) -> tuple | None:
-    """(out,) or (out, lse) of a call without sinks, dropout and gradients; None if it has to take the long way.
+def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None) -> tuple | None:
+    """(out,) or (out, lse) of a call without sinks, dropout and gradients; None if the fast path does not apply.
 
-    q, k, v: arrays, or tensors on the CPU. out: where the result goes, (B, H, Q, E) with any strides.
+    q, k, v: arrays, or tensors on the CPU. out: an array for the result, (B, H, Q, E) with any strides.
     """
     arrays = (q, k, v) if out is None else (q, k, v, out)
-    looks = _looks(arrays)
-    if looks is None or type(engine) is not str or engine not in ("auto", "jit"):
+    layout = _layout(arrays)
+    if layout is None or type(engine) is not str or engine not in ("auto", "jit"):
         return None
-    mask, score, scale, query_start = asked[:4]
+    mask, score, scale, query_start = arguments[:4]
     if type(scale) not in NUMBER or type(query_start) not in WHOLE:
         return None
     if not (isinstance(mask, RULE) and isinstance(score, RULE)):
         return None
     jit = _jit()
-    rest = (looks, scale, query_start, engine, jit.threads.count(), jit.host())
-    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, asked, engine, out))
+    rest = (layout, scale, query_start, engine, jit.threads.count(), jit.host())
+    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, arguments, engine, out))
     if kind.recipe is None:
         return None
     if out is None:
@@ -70,9 +70,9 @@ def attend(q, k, v, asked: Arguments, engine, *, lse=False, out=None) -> tuple |
     return out, found if type(q) is np.ndarray else as_tensor(found)
 
 
-def _looks(arrays) -> tuple | None:
-    """What arrays look like; None for all but plain arrays, or plain tensors whose numbers lie on the CPU as they
-    are.
+def _layout(arrays) -> tuple | None:
+    """Shape, strides and dtype of each array; None unless all are plain arrays, or plain CPU tensors without lazy
+    negation.
     """
     first = type(arrays[0])
     if first is np.ndarray:
@@ -91,7 +91,7 @@ def _looks(arrays) -> tuple | None:
 
 @functools.cache
 def _jit():
-    """The compiled engine, loaded by the first call; an import statement would look for it in every call."""
+    """The compiled engine, imported by the first call; an import statement would cost a lookup in every call."""
     from . import jit
 
     return jit
@@ -101,10 +101,10 @@ def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
 
-def _kind(q, k, v, asked: Arguments, engine: str, out) -> Kind:
-    """The checks of a call, and its recipe. Where the checks had to copy an array, each call takes the long way."""
+def _kind(q, k, v, arguments: Arguments, engine: str, out) -> Kind:
+    """The checks of a call, and its recipe; the recipe is None where the checks had to copy an array."""
     jit = _jit()
-    problem = Problem.of(q, k, v, **asked._asdict(), gradients=True)
+    problem = Problem.of(q, k, v, **arguments._asdict(), gradients=True)
     B, H, Q, _ = problem.q.shape
     E = problem.v.shape[3]
     copied = [_address(array) for array in (q, k, v)] != [

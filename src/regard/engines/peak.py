@@ -1,8 +1,7 @@
-"""Peak: what this machine can do at most, measured: fused multiply-adds and dot products in registers, and reading from
-memory.
+"""Peak: the measured limits of this machine: fused multiply-adds and dot products in registers, and memory bandwidth.
 
 The loops are generated for the vectors that kernels use (the widest of this CPU, unless REGARD_TARGET restricts them),
-so that the share an engine reaches does not rest on a data sheet.
+so that an engine is compared with a measurement and not with a data sheet.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from .jit.run.threads import count
 __all__ = ["Peak", "measure"]
 
 STEPS = 4_000_000  # of the multiply-add loop: some 20 to 50 ms
-BYTES = 512 << 20  # read in turn by all threads together: far more than any cache holds
+BYTES = 512 << 20  # read by all threads together: far larger than any cache
 TRIES = 5  # the best counts, because a peak is a limit
 
 
 @dataclass(frozen=True)
 class Peak:
-    """GFLOP/s of float32 with one thread and with all, and of bfloat16 dot products with all (NaN where there is no
-    instruction for them); GB/s of reading with all. An FMA counts as two operations.
+    """Peak rates: float32 GFLOP/s with one thread and with all, bfloat16 dot-product GFLOP/s with all (NaN without an
+    instruction for them), and GB/s of reading memory with all. An FMA counts as two operations.
     """
 
     one: float
@@ -52,9 +51,7 @@ class Peak:
 
 
 def measure(memory: bool = True) -> Peak:
-    """All peaks of this machine, in about two seconds; without reading from memory, which is then NaN, in half of
-    one.
-    """
+    """All peaks of this machine, in about two seconds; with memory=False `read` is NaN, and it takes half a second."""
     lanes, chains = shape(host())
     threads = count()
     found = loops(host())
@@ -83,9 +80,7 @@ def reading(threads: int, lanes: int) -> float:
 
 
 def together(work: Callable[[int], object], threads: int) -> float:
-    """Seconds from the first start to the last end of `work(n)` on so many threads; ctypes lets go of the interpreter
-    lock.
-    """
+    """Seconds from the first start to the last end of `work(n)` on `threads` threads; ctypes releases the GIL."""
     gate = threading.Barrier(threads)
     spans: list[tuple[float, float]] = []
 
@@ -104,14 +99,15 @@ def together(work: Callable[[int], object], threads: int) -> float:
 
 
 def shape(target: Target) -> tuple[int, int]:
-    """Lanes of a vector, and as many independent chains as fit the registers beside two constants."""
+    """Lanes of a vector, and the number of independent chains that fit the registers together with two constants."""
     many = target.tile.vector == 64 or target.triple.startswith(("aarch64", "arm64"))  # 32 registers; others have 16
     return target.lanes(4), 24 if many else 12
 
 
 class Loops(NamedTuple):
-    """The loops as functions, fma(steps), read(address, floats) and, where there is an instruction for it, dot(steps);
-    and what keeps their code alive.
+    """The loops as functions: fma(steps), read(address, floats) and, if the CPU has the instruction, dot(steps).
+
+    owner: the LLVM engine, which must outlive them.
     """
 
     fma: Callable[..., float]
@@ -182,7 +178,7 @@ def dot_text(lanes: int, chains: int) -> str:
 
 
 def read_text(lanes: int) -> str:
-    """The sum of an array, with eight vectors on the way at once."""
+    """The sum of an array, with eight independent vector accumulators."""
     vector = f"<{lanes} x float>"
     phis = [f"%x{c} = phi {vector} [ {start(lanes, 0)}, %entry ], [ %y{c}, %loop ]" for c in range(8)]
     work = []

@@ -1,7 +1,7 @@
-"""Plan: which tiles of the attention matrix are empty, full or mixed, found without visiting the matrix.
+"""Plan: which tiles of the attention matrix are empty, full or mixed, computed without visiting the matrix.
 
-Start from a few big boxes, ask the bounds of the mask over each, keep what is mixed, split it, ask again: the work
-follows the boundary of the mask. A verdict may err towards "mixed" only, which costs speed and never correctness.
+The search starts with large boxes, evaluates bounds of the mask over each, and splits those that are mixed, so the work
+is proportional to the boundary of the mask. A box may be called "mixed" wrongly, which costs speed, never correctness.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ from ..language.problem import Problem
 
 __all__ = ["Plan", "plan", "plan_step"]
 
-FINE = (
-    4096  # so many finest boxes are asked at once, without levels: the cost of a question is in asking, not in its size
-)
-COARSE = 64  # otherwise the descent begins with at most this many boxes
-LIMIT = (
-    1 << 23
-)  # where the boundary is everywhere, the descent stops before a level has more boxes, and calls them mixed
-STEP = 64  # positions that share a plan in decoding, and keys that may be looked at for nothing at each edge of a mask
-CHUNK = 1 << 14  # boxes per question, so that the numbers of one question stay in the second-level cache
+FINE = 4096  # up to this many finest boxes are evaluated in one step: the cost of a step is mostly overhead
+COARSE = 64  # otherwise the search begins with at most this many boxes
+LIMIT = 1 << 23  # the search stops before a level has more boxes than this, and calls the remaining ones mixed
+STEP = 64  # positions that share a plan in decoding; up to this many keys are visited needlessly at each mask edge
+CHUNK = 1 << 14  # boxes per evaluation, so that the values of one evaluation fit the second-level cache
 
 _plans: Memo[Plan] = Memo(64)
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Per tile of query rows, the runs of keys that it visits; shared by batch entries and heads that do not differ.
+    """Per tile of query rows, the runs of keys that it visits; batch entries and heads with equal masks share a plan.
 
     rows, keys: the size of a tile. per_batch, per_head: whether the mask makes batch entries or heads differ. offsets,
     runs: the runs of tile t of group g are runs[offsets[g·T + t] : offsets[g·T + t + 1]], where T = ⌈Q / rows⌉ and g =
@@ -58,12 +54,12 @@ class Plan:
 
     @property
     def groups(self) -> int:
-        """How many plans differ; the batch entries and heads share them evenly."""
+        """Number of distinct plans; the batch entries and heads share them evenly."""
         return self.order.shape[0]
 
     @property
     def copies(self) -> int:
-        """How many pairs of batch entry and head share each group's plan."""
+        """Number of (batch entry, head) pairs that share each group's plan."""
         return self.dims["B"] * self.dims["H"] // max(self.groups, 1)
 
     @property
@@ -92,9 +88,7 @@ class Plan:
         return int(self.runs[:, 0].max(initial=-1))
 
     def until(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """runs and offsets where batch entries have fewer keys than were planned for, (B,): what lies beyond is left
-        out.
-        """
+        """runs and offsets for batch entries with fewer keys than planned, `ends` (B,): later keys are removed."""
         runs, offsets = self.runs.copy(), self.offsets
         end = ends[self.entry_of]
         if len(end) and np.minimum.reduce(end) <= self.latest:  # half the time of end.min(), in every step of a cache
@@ -106,7 +100,7 @@ class Plan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tiles of rows × keys are full, mixed and empty, over all batch entries and heads."""
+        """Numbers of full, mixed and empty tiles of rows × keys, over all batch entries and heads."""
         first, last, mixed = self.runs.astype(np.int64).T
         units = -(-last // self.keys) - first // self.keys
         full, some = (int(units[mixed == kind].sum()) * self.copies for kind in (0, 1))
@@ -115,7 +109,7 @@ class Plan:
 
     @property
     def pairs(self) -> dict[str, int]:
-        """How many pairs of query and key lie in full and in mixed tiles, over all batch entries and heads."""
+        """Numbers of (query, key) pairs in full and in mixed tiles, over all batch entries and heads."""
         first, last, mixed = self.runs.astype(np.int64).T
         area = (last - first) * self.heights
         return {name: int(area[mixed == kind].sum()) * self.copies for kind, name in enumerate(("full", "mixed"))}
@@ -134,10 +128,10 @@ class Plan:
             f"{len(self.runs):,} runs of keys"
         )
 
-    def picture(self, width: int = 32, group: int = 0) -> str:
-        """One group as characters, queries down and keys across: █ all full, ▒ some of it visited, · empty.
+    def diagram(self, width: int = 32, group: int = 0) -> str:
+        """One group as characters, queries down and keys across: █ full, ▒ partly visited, · empty.
 
-        width: the most characters per line; a line stands for about twice as many rows as a character for keys.
+        width: the most characters per line; a line represents about twice as many rows as a character represents keys.
         """
         Q, K = self.dims["Q"], self.dims["K"]
         tiles, units = self.order.shape[1], -(-K // self.keys)
@@ -155,7 +149,7 @@ class Plan:
         cell = np.outer(np.diff(np.minimum(tops * self.rows, Q)), np.diff(edges))
 
         def area(kinds) -> np.ndarray:
-            """Pairs per cell that runs of these kinds hold: what lies left of each edge, differenced."""
+            """Pairs per cell in runs of these kinds: the pairs to the left of each edge, differenced."""
             left = [
                 np.bincount(line, kinds * heights * np.clip(edge - first, 0, last - first), lines) for edge in edges
             ]
@@ -170,7 +164,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 class Boxes(NamedTuple):
-    """Boxes of one size, in units of the finest tile: their group and their place on the grid of boxes of that size."""
+    """Boxes of one size, in units of the finest tile: their group and their index on the grid of boxes of that size."""
 
     group: np.ndarray
     row: np.ndarray
@@ -178,10 +172,10 @@ class Boxes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """What is planned: the mask, the sizes, and what `batch`, `head`, the first position and the end of the keys are in
-    each group.
+    """The input of the search: the mask, the sizes, and the batch entry, head, first query position and end of the keys
+    of each group.
 
-    A row stands somewhere from its position to `ahead` beyond it.
+    ahead: the position of a row may be up to `ahead` larger than given.
     """
 
     mask: Expr
@@ -205,13 +199,13 @@ class Grid(NamedTuple):
 
     @property
     def shift(self) -> int:
-        """Bits that hold a unit, with room so that no box reaches from one tile into the next."""
+        """Bits that store a unit, with one spare so that no box extends from one tile into the next."""
         return self.units.bit_length() + 1
 
 
 class Stretches(NamedTuple):
-    """Neighbouring units of one tile that are of one kind, in order: the tile, over all groups; the first unit; one
-    past the last, perhaps past the edge; and whether they are mixed (1) or full (0).
+    """Consecutive units of one tile of the same kind, in order: the tile, over all groups; the first unit; one
+    past the last, which may be past the edge; and whether they are mixed (1) or full (0).
     """
 
     tile: np.ndarray
@@ -223,15 +217,15 @@ class Stretches(NamedTuple):
 def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None, ahead: int = 0) -> Plan:
     """The plan of a problem in tiles of `rows` query rows by `keys` keys.
 
-    A tile is full where the mask surely holds for all its pairs, empty where surely for none, mixed otherwise.
+    A tile is full if the mask is known to allow all its pairs, empty if it is known to allow none, and mixed otherwise.
 
-    ends (B,): how many keys each batch entry has, by default all of them. ahead: the plan stays true while entries get
-    up to so many keys more and their rows move on by as many positions, for decoding; runs then reach to where the keys
-    will be.
+    ends (B,): number of keys of each batch entry, by default all of them. ahead: the plan stays valid while entries
+    grow by up to this many keys and their rows advance by as many positions (decoding); runs then include the keys to
+    come.
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((256, 8), np.float32)
-    >>> print(plan(Problem.of(q, k, k, mask=rg.causal()), rows=32, keys=32).picture())
+    >>> print(plan(Problem.of(q, k, k, mask=rg.causal()), rows=32, keys=32).diagram())
     ▒▒······
     ██▒▒····
     ████▒▒··
@@ -249,9 +243,9 @@ def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None,
 
 
 def plan_step(problem: Problem, rows: int, keys: int) -> Plan:
-    """A plan for few rows: one is made for all positions within STEP, so that decoding plans once in STEP tokens.
+    """A plan for few rows, valid for all positions within STEP, so that decoding makes one plan per STEP tokens.
 
-    Up to STEP keys at each edge of the mask are mixed or visited for nothing, which changes no result.
+    Up to STEP keys at each edge of the mask are called mixed or visited needlessly, which changes no result.
     """
     K, B = problem.dims["K"], problem.dims["B"]
     start, last = problem.query_start // STEP * STEP, -(-K // STEP) * STEP
@@ -291,7 +285,7 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
         grid = Grid(
             mask, rows, keys, Q, **{name: part.astype(float) for name, part in floats.items()}, ahead=ahead, tables={}
         )
-        if len(batch) * tiles << (grid.shift + 7) >= 1 << 63:  # `_entries` numbers them all
+        if len(batch) * tiles << (grid.shift + 7) >= 1 << 63:  # `_entries` needs an index for each
             raise refuse(
                 "plan",
                 "the mask has too many tiles to plan",
@@ -307,18 +301,18 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
     offsets = np.zeros(batches * heads * tiles + 1, np.int64)
     np.cumsum(np.bincount(tile, minlength=batches * heads * tiles), out=offsets[1:])
     runs = np.empty((len(tile), 3), np.int32)
-    # The last unit may reach beyond the end, and then beyond 32 bits: it is cut off before it is stored.
+    # The last unit may extend past the end, and then past 32 bits: it is clipped before it is stored.
     last = np.minimum(found.last * keys, end[tile // tiles] if len(end) > 1 else end)
     runs[:, 0], runs[:, 1], runs[:, 2] = found.first * keys, last, found.mixed
     work = np.concatenate([[0], np.cumsum(runs[:, 1] - runs[:, 0], dtype=np.int64)])[offsets]
     order = np.argsort(-np.diff(work).reshape(batches * heads, tiles), axis=1, kind="stable").astype(np.int32)
     for array in (offsets, runs, order):
-        array.flags.writeable = False  # the plan is shared by every call that asks the same
+        array.flags.writeable = False  # the plan is shared by equal calls
     return Plan(rows, keys, per_batch, per_head, offsets=offsets, runs=runs, order=order, dims=dims)
 
 
 def _descend(grid: Grid) -> np.ndarray:
-    """Every box that is full, and every finest box that is mixed, as entries per tile."""
+    """All full boxes, and all mixed boxes of the finest size, as entries per tile."""
     groups, tiles, units = len(grid.batch), grid.tiles, grid.units
     high, wide = 1, 1  # the size of a box, in tiles and units: powers of two
     if groups * tiles * units > FINE:
@@ -331,9 +325,9 @@ def _descend(grid: Grid) -> np.ndarray:
     boxes = Boxes(*corners)
     found = []
     while len(boxes.group):
-        full, mixed = _verdicts(grid, boxes, high, wide)
+        full, mixed = _classified(grid, boxes, high, wide)
         found.append(_entries(grid, boxes, full, high, wide, 0))
-        # Halve the longer side, or both where they are equal: square boxes follow a slanted boundary best.
+        # Halve the longer side, or both if they are equal: square boxes follow a diagonal boundary best.
         halve_rows = high > 1 and (wide == 1 or high * grid.rows >= wide * grid.keys)
         halve_keys = wide > 1 and (high == 1 or high * grid.rows <= wide * grid.keys)
         if high == wide == 1 or np.count_nonzero(mixed) << (halve_rows + halve_keys) > LIMIT:
@@ -350,8 +344,8 @@ def _descend(grid: Grid) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _verdicts(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which boxes are full, and which are mixed."""
+def _classified(grid: Grid, boxes: Boxes, high: int, wide: int) -> tuple[np.ndarray, np.ndarray]:
+    """(full, mixed): for each box, whether it is full and whether it is mixed."""
     full, mixed = np.empty((2, len(boxes.group)), np.bool_)
     for begin in range(0, len(boxes.group), CHUNK):
         part = slice(begin, begin + CHUNK)
@@ -383,7 +377,7 @@ def _entries(grid: Grid, boxes: Boxes, chosen, high: int, wide: int, mixed: int)
 
 
 def _merged(grid: Grid, entries: np.ndarray) -> Stretches:
-    """The entries in order, neighbours of one kind joined."""
+    """The entries in order, adjacent ones of the same kind joined."""
     entries = np.sort(entries)
     place, mixed = entries >> 7, entries & 1
     end = place + (1 << (entries >> 1 & 63))

@@ -1,7 +1,7 @@
-"""Engine "sdpa": torch's scaled_dot_product_attention, to compare with. Mask and score are built densely, n × n.
+"""Engine "sdpa": PyTorch's scaled_dot_product_attention on the CPU, for comparison. Mask and score are dense matrices.
 
-SDPA knows a mask and an added bias, nothing else, and it lets NaN pass through a mask. What it cannot say is refused by
-`why_not`; a row that may attend nothing gives 0, as everywhere. It does not hand out lse, so that is summed beside it.
+SDPA supports a mask and an additive bias, and NaN passes through its mask; `why_not` lists what it does not support. A
+fully masked row gives 0, as in every engine. SDPA does not return lse, so lse is computed separately.
 """
 
 from __future__ import annotations
@@ -21,21 +21,19 @@ def why_not(problem: Problem) -> list[str]:
     """Every reason why SDPA cannot solve the problem; empty if it can."""
     reasons = []
     if problem.score is not None and not _is_added(problem.score):
-        reasons.append(f"SDPA can only add to the score, and this is `{problem.score!r}`")
+        reasons.append(f"SDPA supports only an additive bias, and the score is `{problem.score!r}`")
     if problem.sinks is not None:
-        reasons.append("SDPA has no sinks")
+        reasons.append("SDPA does not support sinks")
     if problem.dropout is not None:
-        reasons.append("SDPA draws its own dropout, which no seed of ours decides")
+        reasons.append("SDPA draws dropout from its own generator and does not support a seed")
     ruled = problem.mask is not None or problem.score is not None
     if ruled and not (np.isfinite(problem.k).all() and np.isfinite(problem.v).all()):
-        reasons.append("k or v holds NaN or infinity, which SDPA lets through a mask")
+        reasons.append("k or v contains NaN or infinity, which pass through the mask of SDPA")
     return reasons
 
 
 def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """softmax(scale · q kᵀ + bias where mask) v by torch -> out (B, H, Q, E), lse (B, H, Q), in the dtype of the
-    problem.
-    """
+    """softmax(scale · q kᵀ + bias where mask) v by torch -> out (B, H, Q, E), lse (B, H, Q), in the problem's dtype."""
     B, H, G, Q, K, E = (problem.dims[name] for name in "BHGQKE")
     if 0 in (B, H, Q, K):
         return np.zeros((B, H, Q, E), problem.dtype), np.full((B, H, Q), -np.inf, problem.real)
@@ -89,5 +87,5 @@ def _mentions_score(rule: Expr) -> bool:
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
-    """The array as a tensor; strides that torch does not take (negative ones) cost a copy."""
+    """The array as a tensor; it is copied where torch does not support its strides (negative ones)."""
     return as_tensor(array if min(array.strides, default=0) >= 0 and array.flags.writeable else array.copy())

@@ -58,8 +58,7 @@ def test_operators_mean_what_the_law_says(name):
     for floats in (False, True):
         x, y = (rg.score, rg.to_float(rg.key) / 2) if floats else (rg.query, rg.key)
         given = [
-            {"b": x > y, "n": each, "x": each}[letter]
-            for letter, each in zip(row.takes[:3], (x, y, x + y), strict=False)
+            {"b": x > y, "n": each, "x": each}[kind] for kind, each in zip(row.takes[:3], (x, y, x + y), strict=False)
         ]
         given += [x, y][: len(row.takes) - len(given)]
         rule = Op(name, *given)
@@ -128,17 +127,17 @@ def test_torch_compile_reads_our_rules(monkeypatch):
         normal(4, seed=5, dtype=torch.float64).requires_grad_(),
     )
     table = rg.table(near, "near")
-    asked = {
+    rules = {
         "mask": rg.causal() & rg.documents(np.arange(150) // 60),
         "score": rg.softcap(5.0) + table[rg.head, rg.query - rg.key] * table[rg.head, rg.key % 33],
         "sinks": sinks,
     }
     torch.compiler.reset()
-    call = gpu.DeviceCall.of(q, k, v, gradients=True, **asked)
+    call = gpu.DeviceCall.of(q, k, v, gradients=True, **rules)
     out, lse = flex.attend(call, torch.compile(flex._run, backend="eager", fullgraph=True))
     dout, dlse = normal(*out.shape, seed=6, dtype=torch.float64), normal(*lse.shape, seed=7, dtype=torch.float64)
     found = torch.autograd.grad((out * dout).sum() + (lse * dlse).sum(), (q, k, v, near, sinks))
-    wanted = reference.backward(Problem.of(q, k, v, gradients=True, **asked), dout.numpy(), dlse.numpy())
+    wanted = reference.backward(Problem.of(q, k, v, gradients=True, **rules), dout.numpy(), dlse.numpy())
     for gradient, its in zip(found, (*wanted[:3], wanted.tables[table], wanted.sinks[:, 0]), strict=True):
         np.testing.assert_allclose(gradient, its, rtol=1e-8, atol=1e-8)
 
@@ -236,9 +235,9 @@ def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
 
 def test_a_stand_in_is_the_same_problem():
     """Checks, rules, positions and the plan of a call on a device are those of the same call on the CPU."""
-    asked = {"mask": rg.causal() & rg.window(40), "score": rg.alibi(4), "query_start": [3, 9], "sinks": normal(4)}
-    call = gpu.DeviceCall.of(*qkv(), **asked)
-    same = Problem.of(*qkv(), **asked)
+    rules = {"mask": rg.causal() & rg.window(40), "score": rg.alibi(4), "query_start": [3, 9], "sinks": normal(4)}
+    call = gpu.DeviceCall.of(*qkv(), **rules)
+    same = Problem.of(*qkv(), **rules)
     assert repr(call.problem) == repr(same)
     np.testing.assert_array_equal(plan(call.problem, 32, 32).runs, plan(same, 32, 32).runs)
     assert call.problem.q.strides == (0, 0, 0, 0)
@@ -258,9 +257,9 @@ def test_floats_on_a_device_are_not_read_for_the_plan():
 
 @pytest.mark.parametrize("name", ["table", "q"])
 def test_tensors_of_different_devices_are_refused(name):
-    """What a call reads lies on one device, or on the CPU; the message says which does not."""
+    """Everything that a call reads is on one device, or on the CPU; the message names what is not."""
     far, near = torch.zeros(1, 8, 8, device="meta"), torch.zeros(1, 8, 8)
-    with pytest.raises(rg.Refused, match=re.escape("on another device\n  given     meta\n  expected  cpu")):
+    with pytest.raises(rg.Refused, match=re.escape("on a different device\n  given     meta\n  expected  cpu")):
         if name == "q":
             gpu.DeviceCall.of(near, far, near)
         else:
@@ -268,12 +267,12 @@ def test_tensors_of_different_devices_are_refused(name):
 
 
 def test_wrong_kinds_are_refused_together():
-    """Arrays beside tensors, dtypes that no kernel takes: all reasons at once."""
+    """Arrays mixed with tensors and unsupported dtypes: the error lists every problem."""
     q = torch.zeros(1, 8, 8)
     with pytest.raises(rg.Refused) as refused:
         gpu.DeviceCall.of(q, np.zeros((1, 8, 8), np.float32), q.long())
     assert [(reason.what, reason.given) for reason in refused.value.reasons] == [
-        ("k is no tensor", "ndarray"),
+        ("k is not a tensor", "ndarray"),
         ("v cannot be read", "torch.int64, torch.strided"),
     ]
 
@@ -294,12 +293,10 @@ CHOICES = {
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_auto_takes_the_library_kernel_that_fits(name, monkeypatch):
-    """Plain and causal calls go to SDPA, other rules to FlexAttention, dropout to the tiles; whoever wants lse goes
-    past SDPA.
-    """
+    """Unmasked and causal calls use SDPA, other rules FlexAttention, dropout the tiles; a call for lse skips SDPA."""
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
-    asked, wanted = CHOICES[name]
-    call = gpu.DeviceCall.of(*qkv(), **asked)
+    rules, wanted = CHOICES[name]
+    call = gpu.DeviceCall.of(*qkv(), **rules)
     assert gpu.choose(call)[0] == wanted
     assert gpu.choose(call, lse=True)[0] == ("flex" if wanted == "sdpa" else wanted)
 
@@ -311,7 +308,7 @@ def test_auto_keeps_what_is_masked_from_leaking(monkeypatch):
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
     q, k, v = qkv()
     v[0, 0, -1, 0] = torch.nan
-    assert [gpu.choose(gpu.DeviceCall.of(q, k, v, **asked))[0] for asked in ({"mask": rg.causal()}, WINDOW, {})] == [
+    assert [gpu.choose(gpu.DeviceCall.of(q, k, v, **rules))[0] for rules in ({"mask": rg.causal()}, WINDOW, {})] == [
         "tiles",
         "tiles",
         "sdpa",
@@ -324,11 +321,11 @@ def test_named_engines_run_or_refuse_with_all_reasons():
     with pytest.raises(rg.Refused) as refused:
         gpu.choose(call, "sdpa")
     assert [reason.given for reason in refused.value.reasons] == [
-        "SDPA's kernels know no score",
-        "SDPA's kernels know no dropout of a seed",
-        "SDPA's kernels know only the causal mask; another would be a matrix of Q × K",
+        "SDPA's kernels do not support a score",
+        "SDPA's kernels do not support seeded dropout",
+        "SDPA's kernels support only the causal mask; any other would be a Q × K matrix",
     ]
-    with pytest.raises(rg.Refused, match=r"FlexAttention is not compiled for cpu(.|\n)*FlexAttention has no dropout"):
+    with pytest.raises(rg.Refused, match=r"FlexAttention is not compiled for cpu(.|\n)*does not support dropout"):
         gpu.choose(call, "flex")
     with pytest.raises(rg.Refused, match=r"engine 'jit' computes on the CPU(.|\n)*tensor.cpu\(\)"):
         gpu.choose(call, "jit")
@@ -337,7 +334,7 @@ def test_named_engines_run_or_refuse_with_all_reasons():
 
 
 @pytest.mark.parametrize(
-    ("Q", "asked"),
+    ("Q", "rules"),
     [
         (50, {}),
         (50, {"mask": rg.causal()}),
@@ -348,12 +345,12 @@ def test_named_engines_run_or_refuse_with_all_reasons():
         (5, {"mask": rg.causal(), "query_start": 60}),
     ],
 )
-def test_sdpa_means_what_the_law_says(Q, asked):
-    """Wherever the rows begin among the keys, SDPA is asked for the keys that they see."""
+def test_sdpa_means_what_the_law_says(Q, rules):
+    """Wherever the rows begin among the keys, SDPA gets the keys that they attend to."""
     q, k, v = qkv(H=2, G=2, Q=Q, K=50, dtype=torch.float64)
-    call = gpu.DeviceCall.of(q, k, v, **asked)
+    call = gpu.DeviceCall.of(q, k, v, **rules)
     assert sdpa.why_not(call, lse=False) == []
-    np.testing.assert_allclose(sdpa.attend(call)[0], law(q, k, v, **asked)[0], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(sdpa.attend(call)[0], law(q, k, v, **rules)[0], rtol=1e-12, atol=1e-12)
 
 
 def test_the_functions_people_call_go_to_the_device(monkeypatch):
@@ -362,11 +359,11 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     """
     monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
-    asked = {"mask": rg.window(9), "score": rg.alibi(4)}
-    out, lse = rg.attention_with_lse(q, k, v, **asked)
-    weights = rg.attention_weights(q.detach(), k.detach(), rows=slice(None, None, -1), keys=3, **asked)
-    found = rg.attention_stats(q.detach(), k.detach(), of="entropy", **asked)
-    wanted, wanted_lse = law(*(x.detach() for x in (q, k, v)), **asked)
+    rules = {"mask": rg.window(9), "score": rg.alibi(4)}
+    out, lse = rg.attention_with_lse(q, k, v, **rules)
+    weights = rg.attention_weights(q.detach(), k.detach(), rows=slice(None, None, -1), keys=3, **rules)
+    found = rg.attention_stats(q.detach(), k.detach(), of="entropy", **rules)
+    wanted, wanted_lse = law(*(x.detach() for x in (q, k, v)), **rules)
     np.testing.assert_allclose(out.detach(), wanted[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(lse.detach(), wanted_lse[0], rtol=1e-5, atol=1e-5)
     assert torch.autograd.grad(out.sum(), v)[0].shape == v.shape
@@ -375,9 +372,9 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     assert found.entropy.shape == (4, 40)
     assert not isinstance(out, np.ndarray)
     assert (
-        str(rg.explain(q.detach(), k.detach(), v.detach(), **asked))
+        str(rg.explain(q.detach(), k.detach(), v.detach(), **rules))
         .splitlines()[3]
-        .startswith("engine  tiles: torch operations, tile by tile; SDPA's kernels know no score")
+        .startswith("engine  tiles: torch operations, tile by tile; SDPA's kernels do not support a score")
     )
     with pytest.raises(rg.Refused, match="computes on the CPU"):
         rg.attention(q, k, v, engine="reference")
@@ -386,9 +383,7 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
 
 
 def test_the_operator_goes_back_on_a_device(monkeypatch):
-    """Inside an operator torch's autograd is off; the way back on a card, which uses it, gives the gradients of the law
-    all the same.
-    """
+    """Inside an operator torch's autograd is off; the backward pass on a device, which uses it, is right anyway."""
     monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
@@ -426,7 +421,7 @@ def test_the_check_on_a_card_finds_everything_right_here(monkeypatch):
 def test_the_check_says_that_there_is_no_card(monkeypatch):
     """Without a card there is nothing to measure."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(rg.Refused, match="there is no graphics card"):
+    with pytest.raises(rg.Refused, match="no GPU available"):
         card.main([])
 
 

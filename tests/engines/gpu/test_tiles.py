@@ -153,10 +153,10 @@ def test_memory_grows_with_the_rows():
 MEASURES = ["lse", "entropy", "maximum", "distance", "range", "counts", "received", rg.mass(rg.key % 3 == 0), rg.top(3)]
 
 
-def alike(found, wanted, question):
-    """Answers of both kinds, part by part. Of keys whose weights are equal by a hair either may be named."""
-    K = question.problem.dims["K"]
-    P = reference.weights(question.problem, np.arange(question.problem.dims["Q"]), np.arange(K))
+def alike(found, wanted, request):
+    """Results of both kinds, part by part. Of keys with nearly equal weights either may be reported."""
+    K = request.problem.dims["K"]
+    P = reference.weights(request.problem, np.arange(request.problem.dims["Q"]), np.arange(K))
     for name, its in wanted.items():
         if hasattr(its, "key"):
             key = found[name].key.numpy()
@@ -179,9 +179,9 @@ def test_statistics_are_those_of_the_law(case, cells):
     given_ = {name: value for name, value in case.kwargs.items() if name != "v"}
     Q, K = case.kwargs["q"].shape[-2], case.kwargs["k"].shape[-2]
     of = [*MEASURES, *([rg.pooled(min(cells, Q), min(cells, K))] if Q and K else [])]
-    question = checked_request(**given_, of=of)
-    found = statistics(question, gpu.DeviceCall.of(asking.pop("q"), asking.pop("k"), None, **asking))
-    alike(found, reference_stats.statistics(question), question)
+    request = checked_request(**given_, of=of)
+    found = statistics(request, gpu.DeviceCall.of(asking.pop("q"), asking.pop("k"), None, **asking))
+    alike(found, reference_stats.statistics(request), request)
 
 
 def test_statistics_show_what_is_not_finite():
@@ -190,11 +190,11 @@ def test_statistics_show_what_is_not_finite():
     """
     q, k, _ = qkv(Q=20, K=20, B=1, dtype=torch.float64)
     k[0, 0, 12], q[0, 3, 15] = torch.nan, torch.inf
-    question = checked_request(q, k, [*MEASURES, rg.pooled(4, 5)], mask=rg.window(6))
+    request = checked_request(q, k, [*MEASURES, rg.pooled(4, 5)], mask=rg.window(6))
     alike(
-        statistics(question, gpu.DeviceCall.of(q, k, None, mask=rg.window(6))),
-        reference_stats.statistics(question),
-        question,
+        statistics(request, gpu.DeviceCall.of(q, k, None, mask=rg.window(6))),
+        reference_stats.statistics(request),
+        request,
     )
 
 

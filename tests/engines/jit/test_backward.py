@@ -253,7 +253,7 @@ def test_steep_scores_that_are_not_chosen():
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("rule", ["causal", "tables", "documents"])
 def test_law_6_what_is_masked_stays_out(poison, rule):
-    """Keys and values that nobody attends, and rows that attend nothing, may hold anything: no other gradient changes a
+    """Keys and values that no row attends to, and fully masked rows, may contain anything: no other gradient changes a
     bit.
     """
     q, k, v, dout, _ = arrays(Q=150, K=200)
@@ -326,7 +326,7 @@ def test_law_11_threads_that_share_one_head(rule):
 
 
 def test_law_11_batch_heads_and_strides_change_no_bit():
-    """A head gets the same gradients alone, in a batch, and from arrays that lie any other way."""
+    """A head gets the same gradients alone, in a batch, and from arrays with any other strides."""
     rule = {"mask": rg.causal() & rg.window(50), "score": rg.softcap(3.0)}
     q, k, v, dout, _ = arrays(Q=300)
     whole = rg.attention_backward(dout, q, k, v, engine="jit", **rule)
@@ -348,7 +348,7 @@ def test_law_11_batch_heads_and_strides_change_no_bit():
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize(("rows", "keys", "D", "E"), [(1, 1, 1, 1), (70, 141, 33, 17)])
 def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, rows, keys, D, E):
-    """Every array lies against a page that cannot be read or written; a stray access would end the process."""
+    """Every array is adjacent to a page that cannot be read or written; a stray access would end the process."""
     q, k, v, dout, dlse = arrays(dtype, Q=rows, K=keys, D=D, E=E)
     q, k, v, dout = (guarded(part, at_end) for part in (q, k, v, dout))
     dlse = guarded(dlse.astype(np.float64 if dtype == np.float64 else np.float32), at_end)

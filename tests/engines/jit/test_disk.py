@@ -52,7 +52,7 @@ def test_every_cut_and_every_flipped_bit_is_noticed(stored):
 
 
 def test_a_file_under_another_name_is_not_loaded(stored):
-    """The seal holds what the code was made from, so one kernel cannot stand in for another."""
+    """The digest covers the cache key, so one kernel cannot replace another."""
     other = "cd" * 32
     stored.rename(stored.with_name(f"{other}.o"))
     assert disk.fetch(other) is None
@@ -61,7 +61,7 @@ def test_a_file_under_another_name_is_not_loaded(stored):
 @posix
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "folder", "pipe", "group-writable", "world-writable"])
 def test_only_a_plain_file_of_ones_own_is_loaded(stored, tmp_path, kind):
-    """Not a link, not a file with a second name, not a pipe (which would also wait for ever), not what others may
+    """Not a link, not a file with a second name, not a pipe (which would also block indefinitely), not what others may
     write.
     """
     elsewhere = tmp_path / "elsewhere"
@@ -84,7 +84,7 @@ def test_only_a_plain_file_of_ones_own_is_loaded(stored, tmp_path, kind):
 @posix
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give files away")
 def test_a_file_of_another_owner_is_not_loaded(stored):
-    """A file that somebody else owns could be changed by him at any time."""
+    """A file of another user could be changed at any time."""
     os.chown(stored, 12345, -1)
     assert disk.fetch(DIGEST) is None
 
@@ -93,7 +93,7 @@ def test_a_file_of_another_owner_is_not_loaded(stored):
 
 
 def test_the_folder_is_for_its_owner_alone(folder):
-    """What is made on the way to the folder can be read by nobody else."""
+    """Folders that are created can be read by the owner only."""
     assert [each.stat().st_mode & 0o777 for each in (folder, folder.parent)] == [0o700, 0o700]
     assert disk.place() == (folder, "only this user can write there")
 
@@ -139,22 +139,22 @@ def test_a_symlinked_folder(stored, tmp_path, monkeypatch):
 
 @posix
 def test_a_folder_of_another_user_is_not_used(stored, monkeypatch):
-    """Root with somebody's HOME, or somebody with another's: kernels are not shared."""
+    """Root with the HOME of a user, or a user with that of another: kernels are not shared."""
     mine = os.getuid()
     monkeypatch.setattr(disk.os, "getuid", lambda: mine + 1)
     found, why = disk.place()
     assert found is None
-    assert why.endswith("belongs to somebody else")
+    assert why.endswith("belongs to another user")
     assert disk.fetch(DIGEST) is None
 
 
 @pytest.mark.parametrize("where", ["", "somewhere/below", "~/cache"])
 def test_no_home_and_no_absolute_path(where, monkeypatch, tmp_path):
-    """Relative paths do not count; where there is no home either, nothing is kept, and no folder named ~ appears."""
+    """Relative paths are ignored; without a home folder nothing is stored, and a folder named ~ is never created."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", where)
     monkeypatch.setattr(disk.os.path, "expanduser", lambda path: path)
-    assert disk.place() == (None, "there is no home folder")
+    assert disk.place() == (None, "the home folder is unknown")
     disk.store(DIGEST, CODE)
     assert disk.fetch(DIGEST) is None
     assert list(tmp_path.iterdir()) == []

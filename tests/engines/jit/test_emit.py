@@ -38,7 +38,7 @@ def applied(name: str, x: Expr, y: Expr) -> Expr:
     """The operator on two numbers, as a number."""
     row = OPERATORS[name]
     arguments = [
-        {"b": x > 1, "n": (x, y)[place % 2], "x": (x, y)[place % 2]}[letter] for place, letter in enumerate(row.takes)
+        {"b": x > 1, "n": (x, y)[place % 2], "x": (x, y)[place % 2]}[kind] for place, kind in enumerate(row.takes)
     ]
     found = Op(name, *arguments)
     return rg.where(found, 1.0, -1.0) if found.kind == "bool" else found
@@ -89,7 +89,7 @@ def test_every_kind_of_table(dtype, isa):
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_a_table_of_16_bit(dtype):
-    """A bias in 16 bits gives the bits of the same numbers in 32, in a mask's bounds and in a gradient as well."""
+    """A 16-bit bias is bit-identical to the same numbers in 32 bits, in the bounds of a mask and in a gradient too."""
     q, k, v = (np.random.default_rng(n).standard_normal((2, 40, 16), dtype=np.float32) for n in range(3))
     short = np.random.default_rng(4).standard_normal(40).astype(dtype)
     found = []
@@ -133,7 +133,7 @@ def test_a_table_without_axes():
         rg.score + ((rg.key * 1.0) // 0.1) % 2,
     ],
 )
-def test_what_decides_by_a_hair_is_decided_as_in_the_law(rule):
+def test_discontinuous_decisions_agree_with_the_law(rule):
     """Quotients, equalities and floors of positions and tables fall on the same side as in float64."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((130, 8), dtype=np.float32) for _ in range(3))

@@ -1,8 +1,6 @@
-"""Memory safety of every kernel, dtype and vector unit: all arrays, those of the engine too, lie against forbidden
-pages.
+"""Memory safety of every kernel, dtype and vector unit: all arrays, those of the engine too, are next to guard pages.
 
-A stray access ends the process. What is allocated without a value is filled with NaN, so that a number that was never
-written shows.
+A stray access ends the process. Uninitialized memory is filled with NaN, so that reading it is visible.
 """
 
 import os
@@ -23,7 +21,7 @@ from tests.support.machine import on
 
 
 class Guarding:
-    """NumPy, but for new arrays: they begin or end where a forbidden page does."""
+    """NumPy, except that new arrays begin or end at a forbidden page."""
 
     def __init__(self, at_end: bool):
         self.at_end = at_end
@@ -152,7 +150,7 @@ def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
                     if hasattr(module, "np"):
                         patched.setattr(module, "np", guarding)
                 found = CALLS[name](dtype, guarding.ascontiguousarray)
-                for arena in launch._free:  # its end is aligned: what lies between it and the page must be untouched
+                for arena in launch._free:  # its end is aligned: the bytes between it and the page must be untouched
                     assert not arena.memory[arena.address - arena.memory.ctypes.data + arena.size :].any()
             for x, y in zip(found, plain, strict=True):
                 np.testing.assert_array_equal(x, y)

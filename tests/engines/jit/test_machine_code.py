@@ -97,7 +97,7 @@ def test_the_portable_kernel_compiles_for_another_machine():
 
 
 def test_machines_are_not_overstated():
-    """A vector unit that this machine lacks is refused by name."""
+    """A vector unit that this machine lacks raises an error with its name."""
     with pytest.raises(ValueError, match=r"this machine has no avx9000: it offers .*portable"):
         limited("avx9000")
 
@@ -125,4 +125,4 @@ def test_every_dtype_is_compiled(dtype):
     name, why = choose(Problem.of(q, q, q))
 
     assert name == "jit"
-    assert why == ["the compiled engine takes every part of this problem"]
+    assert why == ["the compiled engine supports this problem"]

@@ -1,6 +1,4 @@
-"""Sizes near 2**31 and addresses far apart: right or refused, never wrapped. Arrays lie in files without content, or
-repeat one row.
-"""
+"""Sizes near 2**31 and distant addresses: right or rejected, never wrapped. Arrays are sparse or repeat one row."""
 
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ def normal(*shape, seed=0):
 
 @pytest.mark.parametrize("many", ["q", "k"])
 def test_2_to_the_31_rows_are_refused(many):
-    """Positions are 32-bit numbers in compiled code, so no row may stand at 2**31."""
+    """Positions are 32-bit numbers in compiled code, so the position of a row must be below 2**31."""
     one = np.zeros((1, 8), np.float32)
     arrays = {"q": one, "k": one} | {many: np.broadcast_to(one, (LIMIT, 8))}
     with pytest.raises(
@@ -43,9 +41,7 @@ def test_2_to_the_31_rows_are_refused(many):
 
 @pytest.mark.parametrize("last", [LIMIT - 1, LIMIT - 7, LIMIT - 64, LIMIT - 1025])
 def test_the_last_rows_before_the_limit(tmp_path, last):
-    """Rows that stand just below 2**31, with lanes behind them that would stand beyond it, see their window and nothing
-    else.
-    """
+    """Rows just below 2**31, with unused lanes beyond it, attend to their window and nothing else."""
     k, v = (sparse(tmp_path / name, (last, 2)) for name in "kv")
     k[-80:], v[-80:] = normal(80, 2, seed=1), normal(80, 2, seed=2)
     q = normal(5, 2)
@@ -62,7 +58,7 @@ def test_the_last_rows_before_the_limit(tmp_path, last):
 
 
 def test_a_start_far_beyond_the_keys():
-    """Rows may stand as far as 2**31 from the keys, on either side."""
+    """Rows may be as far as 2**31 from the keys, on either side."""
     q, k = normal(3, 4), normal(40, 4)
     for start in (LIMIT - 4, -LIMIT + 4):
         for mask in (rg.query - rg.key > 0, (rg.query + rg.key) % 3 != 0):
@@ -79,7 +75,7 @@ def test_a_start_far_beyond_the_keys():
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_rows_gigabytes_apart(tmp_path, turned):
-    """Elements of one row, rows, and heads may lie further apart than 32 bits can say, in either direction."""
+    """Strides of elements, rows and heads may exceed 32 bits, in either direction."""
     store = sparse(tmp_path / "store", (6, 2**32), np.float32)  # rows 16 GiB apart
     arrays = []
     for at, seed in ((0, 1), (100, 2), (200, 3)):

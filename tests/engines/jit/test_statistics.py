@@ -34,10 +34,10 @@ EVERYTHING = [
 ]
 
 
-def usual(question: Request) -> dict:
+def usual(request: Request) -> dict:
     """What one would write in NumPy with the matrix at hand, every step in float32 (float64 for float64)."""
-    problem, real = question.problem, question.problem.real.type
-    B, H, G, Q, K = (problem.dims[letter] for letter in "BHGQK")
+    problem, real = request.problem, request.problem.real.type
+    B, H, G, Q, K = (problem.dims[axis] for axis in "BHGQK")
     q, k = problem.q.astype(real), np.repeat(problem.k.astype(real), H // max(G, 1), axis=1)
     positions = {
         "batch": np.arange(B)[:, None, None, None],
@@ -71,7 +71,7 @@ def usual(question: Request) -> dict:
             "range": [np.where(np.isneginf(s), np.inf, s).min(-1, initial=np.inf), s.max(-1, initial=-np.inf)],
             "top": [np.pad(-np.sort(-p, -1), [(0, 0)] * 3 + [(0, 4)])[..., :4]],
         }
-        for measure in question.measures:
+        for measure in request.measures:
             if isinstance(measure, Mass):
                 found[measure.name] = [np.where(readings.evaluate(measure.keys, positions), p, 0).sum(-1)]
             if measure.kind == "pooled":
@@ -96,15 +96,15 @@ def judge(kwargs, of) -> None:
     kwargs = {name: value for name, value in kwargs.items() if name != "v"}
     found = rg.attention_stats(**kwargs, of=of, engine="jit")
     rest = {name: kwargs[name] for name in kwargs if name not in ("q", "k")}
-    question = checked_request(kwargs["q"], kwargs["k"], of, **rest)
-    exact, plain = law(question), usual(question)
-    eps = 8 * np.finfo(question.problem.real).eps
+    request = checked_request(kwargs["q"], kwargs["k"], of, **rest)
+    exact, plain = law(request), usual(request)
+    eps = 8 * np.finfo(request.problem.real).eps
     shaken = []
     for seed in (1, 2):
-        noise = np.random.default_rng(seed).uniform(-eps, eps, question.problem.q.shape)
-        moved = {**kwargs, "q": question.problem.q * (1 + noise), "k": question.problem.k.astype(np.float64)}
-        shaken.append(law(checked_request(moved.pop("q"), moved.pop("k"), question.measures, **moved)))
-    for measure in question.measures:
+        noise = np.random.default_rng(seed).uniform(-eps, eps, request.problem.q.shape)
+        moved = {**kwargs, "q": request.problem.q * (1 + noise), "k": request.problem.k.astype(np.float64)}
+        shaken.append(law(checked_request(moved.pop("q"), moved.pop("k"), request.measures, **moved)))
+    for measure in request.measures:
         name, kind = measure.name, measure.kind
         if kind == "counts":
             for one, other in zip(found.counts, exact["counts"], strict=True):
@@ -123,28 +123,28 @@ def judge(kwargs, of) -> None:
             # The sums of squared distances are float64: one as large as the largest distance squared is rounded like
             # it.
             squares = (
-                1e-15 * (question.problem.dims["Q"] + question.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
+                1e-15 * (request.problem.dims["Q"] + request.problem.dims["K"] + 64) ** 2 if kind == "distance" else 0
             )
             budget = 4 * (made + moved) + eps * size + squares
             assert error <= budget, (
                 f"{name} {part}: error {error:.2e}, usual {made:.2e}, input rounding {moved:.2e}, size {size:.2e}"
             )
             if kind in ("maximum", "top"):
-                check_keys(question, found[name].key, exact[name], 4 * (made + moved) + eps)
+                check_keys(request, found[name].key, exact[name], 4 * (made + moved) + eps)
 
 
-def check_keys(question: Request, keys, exact, budget: float) -> None:
-    """At every key stands the weight that was told, up to the budget; −1 where there is no weight."""
+def check_keys(request: Request, keys, exact, budget: float) -> None:
+    """Every key has the reported weight, up to the budget; −1 marks a missing weight."""
     p = rg.attention_weights(
-        question.problem.q.astype(np.float64),
-        question.problem.k.astype(np.float64),
-        **{name: getattr(question.problem, name) for name in ("mask", "score", "scale", "query_start", "sinks")},
+        request.problem.q.astype(np.float64),
+        request.problem.k.astype(np.float64),
+        **{name: getattr(request.problem, name) for name in ("mask", "score", "scale", "query_start", "sinks")},
     )
     keys, weight = keys.reshape(exact.key.shape), exact.weight
     if keys.ndim == 3:
         keys, weight = keys[..., None], weight[..., None]
-    told = exact.key.reshape(keys.shape)
-    np.testing.assert_array_equal(keys < 0, told < 0)
+    expected = exact.key.reshape(keys.shape)
+    np.testing.assert_array_equal(keys < 0, expected < 0)
     if p.shape[-1]:
         there = np.take_along_axis(p, np.maximum(keys, 0), -1)
         there = np.where(keys < 0, 0, there)
@@ -153,10 +153,10 @@ def check_keys(question: Request, keys, exact, budget: float) -> None:
 
 @st.composite
 def questions(draw, **sizes):
-    """A problem, and everything that can be asked about it."""
+    """A problem, and any selection of measures."""
     case = draw(problems(**sizes))
-    question = checked_request(case.kwargs["q"], case.kwargs["k"], "lse", query_start=case.kwargs["query_start"])
-    dims = Dims(**question.problem.dims)
+    request = checked_request(case.kwargs["q"], case.kwargs["k"], "lse", query_start=case.kwargs["query_start"])
+    dims = Dims(**request.problem.dims)
     of = [*EVERYTHING[:-2], rg.mass(draw(masks(dims))), rg.top(4)]
     if dims.Q and dims.K:
         of.append(rg.pooled(draw(st.integers(1, dims.Q)), draw(st.integers(1, dims.K))))
@@ -219,7 +219,7 @@ def test_the_columns_of_a_coarse_map():
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
-    """q, k, sinks and tables lie against a page that cannot be read; a stray access would end the process."""
+    """q, k, sinks and tables are adjacent to a page that cannot be read; a stray access would end the process."""
     q, k = (guarded(array.astype(dtype), at_end) for array in arrays(Q, K, D)[:2])
     document = rg.table(guarded(np.arange(K) // 9, at_end))
     height = rg.table(guarded(np.linspace(-1, 1, 7, dtype=np.float32), at_end))
@@ -239,7 +239,7 @@ def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
 @pytest.mark.parametrize("mask", [rg.causal(), rg.key % 3 != rg.query % 3], ids=["causal", "thirds"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_goes_where_the_law_sends_it(dtype, mask, bad):
-    """A query and a key that are not finite: NaN and infinities stand in the same places of every answer, and nowhere
+    """A query and a key that are not finite: NaN and infinities are in the same places of every result, and nowhere
     else.
     """
     q, k = (array.astype(dtype) for array in arrays(Q=70, K=150, D=9, B=1)[:2])
@@ -314,7 +314,7 @@ def test_law_11_batch_and_strides(rules):
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("chunk", [1, 7, 64, 129])
 def test_law_11_rows_in_chunks(rules, chunk):
-    """The statistics of a row are the same bits whatever rows stand beside it."""
+    """The statistics of a row are bit-identical whatever other rows the call has."""
     q, k, _ = arrays(Q=200, K=300)
     of = [measure for measure in ALL if getattr(measure, "name", measure) in OF_ROWS]
     whole = rg.attention_stats(q, k, of=of, engine="jit", **rules)

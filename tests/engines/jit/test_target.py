@@ -1,4 +1,4 @@
-"""REGARD_TARGET: kernels are compiled as if the machine offered nothing wider, and a wrong name is refused."""
+"""REGARD_TARGET: kernels are compiled as if the machine had nothing wider, and an unknown name raises `Refused`."""
 
 import os
 import platform
@@ -308,8 +308,8 @@ def test_bench_says_the_target():
     print(described["target"])
     """
     lines = printed(code, "portable").split("\n")
-    told = f"portable (REGARD_TARGET; this machine offers {', '.join(whole_machine())})"
-    assert f"target: {told}" in lines and lines[-1] == told
+    shown = f"portable (REGARD_TARGET; this machine offers {', '.join(whole_machine())})"
+    assert f"target: {shown}" in lines and lines[-1] == shown
 
 
 @pytest.mark.parametrize("isa", offered())

@@ -207,7 +207,7 @@ def test_torch_lends_its_threads():
 
 @pytest.mark.parametrize("workers", [2, 7])
 def test_a_team_does_every_task_once(workers):
-    """More tasks than threads, and more threads asked for than the team has."""
+    """More tasks than threads, and more threads requested than the team has."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(4)

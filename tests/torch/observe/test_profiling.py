@@ -141,7 +141,7 @@ def test_the_kernel_that_ran_is_named():
     }
     found = {engine: profile(Rows(attend), rows(64), **ONCE).calls[0] for engine, attend in ways.items()}
     assert {engine: call.engine for engine, call in found.items()} == {engine: engine for engine in ways}
-    assert found["reference"].why == "asked for by name"
+    assert found["reference"].why == "requested explicitly"
     out, matrix = 2 * 2 * 64 * 8 * 4, 2 * 2 * 64 * 64 * 4
     assert {engine: call.modelled >= out + matrix for engine, call in found.items()} == {
         "jit": False,

@@ -1,8 +1,7 @@
-"""Engines: who computes. One file each; nothing is imported before it is asked to take part.
+"""The engines that are compared, one file each; an engine is imported only when it is used.
 
-An engine's file has `forms(inputs)`: the ways in which this engine can compute the case, ready to be called. If it has
-several, the fastest one that is right takes part. What the engine cannot express it refuses, and the refusal becomes a
-footnote.
+Each file defines `forms(inputs)`: the implementations by which the engine can compute the case, ready to be called. If
+there are several, the fastest correct one is used. It raises `Refused` for unsupported cases, which becomes a footnote.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import numpy as np
 from ...common.errors import Refused, refuse
 from ..cases import Inputs
 
-__all__ = ["ENGINES", "Engine", "Form", "cannot"]
+__all__ = ["ENGINES", "Engine", "Form", "unsupported"]
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way of computing a case: `run()` is timed; `read(run())` is its result: out (B, H, Q, E), the gradients of q,
-    k and v, or what `truth.Truth` checks of statistics.
+    """One implementation of a case: `run()` is timed; `read(run())` is the result: out (B, H, Q, E), the gradients of
+    q, k and v, or the statistics that `accuracy.Truth` checks.
     """
 
     label: str
@@ -35,9 +34,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine by its short name; `packages` must be installed for `file` to be imported. tasks: what it is asked
-    for.
-    """
+    """An engine; `packages` must be installed to import `file`. tasks: the tasks in which it is compared."""
 
     name: str
     title: str
@@ -50,13 +47,13 @@ class Engine:
         return [package for package in self.packages if importlib.util.find_spec(package) is None]
 
     def version(self) -> str:
-        """Of the package that does the work."""
+        """The version of the main package."""
         if not self.packages:
             return importlib.import_module("regard").__version__
         return importlib.metadata.version(self.packages[0])
 
     def forms(self, inputs: Inputs) -> list[Form]:
-        """Every way this engine knows to compute the case, or `Refused`."""
+        """Every form of the case that this engine supports; raises `Refused` if there are none."""
         return importlib.import_module(f".{self.file}", __name__).forms(inputs)
 
 
@@ -75,6 +72,6 @@ ENGINES = {
 }
 
 
-def cannot(engine: str, what: str, takes: str, mend: str) -> Refused:
-    """The refusal of an engine that has no way to say what a case asks."""
-    return refuse(engine, f"no {what}", given=f"a case with {what}", expected=takes, fix=mend)
+def unsupported(engine: str, what: str, supported: str, fix: str) -> Refused:
+    """The exception of an engine that does not support a feature of a case."""
+    return refuse(engine, f"no {what}", given=f"a case with {what}", expected=supported, fix=fix)

@@ -1,4 +1,4 @@
-"""jax.nn.dot_product_attention compiled by XLA; a softcap is written out, because the function has no place for it."""
+"""JAX: jax.nn.dot_product_attention compiled by XLA; softcap is composed, because the function does not support it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def forms(inputs: Inputs) -> list[Form]:
 
 
 def softcapped(q, k, v, additive):
-    """The textbook with a softcap; as many key heads as query heads."""
+    """Attention with softcap from basic operations, with as many key heads as query heads."""
     s = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k)
     p = jax.nn.softmax(CAP * jnp.tanh(s / CAP) + additive, axis=-1)
     return jnp.einsum("bhqk,bkhd->bqhd", p, v)

@@ -1,6 +1,4 @@
-"""ONNX Runtime: models of a single node, the standard Attention and the two of its own that are faster where they
-apply.
-"""
+"""ONNX Runtime: models of a single node: the standard Attention, and two contrib operators where they apply."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from onnx import TensorProto, helper
 
 from ..cases import CAP, Inputs
 from ..machine import cores
-from . import Form, cannot
+from . import Form, unsupported
 
 KINDS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "int32": TensorProto.INT32}
 
@@ -20,7 +18,7 @@ KINDS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "int32": 
 def forms(inputs: Inputs) -> list[Form]:
     case = inputs.case
     if case.dtype == "bfloat16":
-        raise cannot("ONNX Runtime", "bfloat16", "float32 and float16 on the CPU", "convert the model")
+        raise unsupported("ONNX Runtime", "bfloat16", "float32 and float16 on the CPU", "convert the model")
     if case.task == "decode":
         return [attention(inputs), decoding(inputs)]
     found = [attention(inputs)]
@@ -67,7 +65,7 @@ def multi_head(inputs: Inputs) -> Form:
 
 
 def grouped_query(inputs: Inputs) -> Form:
-    """com.microsoft GroupQueryAttention: always causal, with a window, a softcap, and a mask added on top."""
+    """com.microsoft GroupQueryAttention: always causal, with optional window, softcap and additive mask."""
     case = inputs.case
     nothing = np.zeros((case.B, case.G, 0, case.D), inputs.q.dtype)
     feeds: dict[str, Any] = {
@@ -95,9 +93,7 @@ def grouped_query(inputs: Inputs) -> Form:
 
 
 def decoding(inputs: Inputs) -> Form:
-    """GroupQueryAttention with all keys but the last in a buffer that is both what was and what will be: nothing is
-    copied.
-    """
+    """GroupQueryAttention with all keys except the last in a buffer shared by past and present, without copies."""
     case = inputs.case
     feeds: dict[str, Any] = {
         "q": flat(inputs.q),
@@ -121,8 +117,9 @@ def decoding(inputs: Inputs) -> Form:
 
 
 def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], read, shared=None, **attributes) -> Form:
-    """A model of one node with its inputs and outputs bound, so that a call copies nothing; None leaves an input out.
-    shared: inputs whose memory is also that of an output.
+    """A model of one node with bound inputs and outputs, so that a call copies nothing; None omits an input.
+
+    shared: inputs that share their memory with an output.
     """
     shared = shared or {}
     given = {name: array for name, array in feeds.items() if array is not None}
@@ -162,11 +159,11 @@ def model(node: str, domain: str, feeds: dict[str, Any], outputs: list[str], rea
 
 
 def flat(array: np.ndarray) -> np.ndarray:
-    """(B, heads, rows, depth) as (B, rows, heads · depth), the layout of ONNX Runtime's own nodes."""
+    """(B, heads, rows, depth) as (B, rows, heads · depth), the layout of ONNX Runtime's contrib operators."""
     B, heads, rows, depth = array.shape
     return np.ascontiguousarray(array.swapaxes(1, 2)).reshape(B, rows, heads * depth)
 
 
 def unflat(case):
-    """The way back."""
+    """The inverse of `flat` for outputs."""
     return lambda out: out.reshape(case.B, case.Q, case.H, case.D).swapaxes(1, 2)

@@ -1,6 +1,4 @@
-"""OpenVINO: its ScaledDotProductAttention, or for a softcap the same written out as a graph, compiled for low
-latency.
-"""
+"""OpenVINO: ScaledDotProductAttention, or a graph of basic operators for softcap, compiled for low latency."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from ..cases import CAP, Inputs
 from ..machine import cores
 from . import Form
 
-# The type of the arrays and the precision inside; this plugin has no float16 inside and would take bfloat16 instead.
+# The type of the arrays and the internal precision; the CPU plugin has no internal float16 and would use bfloat16.
 KINDS = {
     "float32": (openvino.Type.f32, "f32"),
     "float16": (openvino.Type.f16, "f32"),
@@ -40,10 +38,10 @@ def forms(inputs: Inputs) -> list[Form]:
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": cores()}
     request = openvino.Core().compile_model(openvino.Model([out], parameters), "CPU", settings).create_infer_request()
     for place, array in enumerate(arrays):
-        bits = array.view(np.int16) if case.dtype == "bfloat16" else array  # it does not know NumPy's bfloat16
+        bits = array.view(np.int16) if case.dtype == "bfloat16" else array  # OpenVINO does not support NumPy's bfloat16
         request.set_input_tensor(place, openvino.Tensor(bits, array.shape, kind))
 
-    def run(held=arrays):  # a tensor shares the memory of its array, but does not keep it
+    def run(held=arrays):  # a tensor shares the memory of its array, but does not keep it alive
         request.infer()
         return request.get_output_tensor(0)
 
@@ -51,7 +49,7 @@ def forms(inputs: Inputs) -> list[Form]:
 
 
 def repeated(node, case):
-    """(B, G, K, D) as (B, H, K, D) inside the graph: the operator has no grouped heads."""
+    """(B, G, K, D) as (B, H, K, D) inside the graph: the operator does not support grouped heads."""
     wide = op.broadcast(
         op.unsqueeze(node, op.constant(2)), op.constant([case.B, case.G, case.H // case.G, case.K, case.D])
     )

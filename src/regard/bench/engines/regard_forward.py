@@ -1,4 +1,4 @@
-"""A forward pass of regard, which its statistics are compared with: they would be free if they took as long."""
+"""The forward pass of regard, with which the time of its statistics is compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regard, called as its users call it: NumPy arrays, a mask and a score."""
+"""regard, called by its public functions: NumPy arrays, a mask and a score."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gradients(inputs: Inputs) -> Form:
 
 
 def statistics(inputs: Inputs) -> Form:
-    """Entropy, distance, what each key receives, and a map."""
+    """Entropy, distance, the weight that each key receives, and a map."""
     case = inputs.case
     rows, columns = min(CELLS, case.Q), min(CELLS, case.K)
     of: list[Any] = ["entropy", "distance", "received", pooled(rows, columns)]
@@ -46,8 +46,8 @@ def statistics(inputs: Inputs) -> Form:
         return attention_stats(inputs.q, inputs.k, of=of, mask=inputs.mask, score=inputs.score, engine="jit")
 
     def read(found) -> tuple[np.ndarray, ...]:
-        """Per row the entropy and the distance as a share of the keys; per row of the map and per row of the matrix its
-        total.
+        """Entropy per row, distance per row divided by the number of keys, and the sums of the rows of the map and of
+        the received weights.
         """
         bands = (found.pooled.mean * np.diff(edges(case.K, columns))).sum(-1)
         return found.entropy, found.distance.mean / case.K, bands, found.received.sum(-1, dtype=np.float64) / case.Q

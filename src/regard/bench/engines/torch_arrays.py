@@ -1,4 +1,4 @@
-"""What the torch engines share: tensors over the arrays of a case, threads, and gradients."""
+"""Common code of the torch engines: tensors of the arrays of a case, threads, and gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import Form
 
 
 def tensors(inputs: Inputs) -> list[torch.Tensor]:
-    """q, k, v without a copy; torch gets a thread per core."""
+    """q, k, v without a copy; sets torch to one thread per core."""
     torch.set_num_threads(cores())
     return [as_tensor(array) for array in (inputs.q, inputs.k, inputs.v)]
 
@@ -24,7 +24,7 @@ def additive(inputs: Inputs) -> torch.Tensor:
 
 
 def forms(inputs: Inputs, label: str, attend: Callable[..., torch.Tensor]) -> list[Form]:
-    """attend(q, k, v), without gradients or with those of q, k and v."""
+    """The form that calls attend(q, k, v), with gradients of q, k and v if the case needs them."""
     q, k, v = tensors(inputs)
     if inputs.case.task != "gradients":
         return [Form(label, torch.inference_mode()(lambda: attend(q, k, v)), lambda out: (out.float().numpy(),))]

@@ -1,4 +1,4 @@
-"""The textbook in torch: matmul, softmax, matmul, with the whole matrix in memory and every step in place."""
+"""Eager PyTorch: matmul, softmax, matmul, with the full matrix in memory and in-place operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def forms(inputs: Inputs) -> list[Form]:
         mask = mask.view(1, case.G, case.H // case.G, case.Q, case.K)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        # The heads of a group stand beside each other: (B, G, H/G, Q, D) against (B, G, 1, K, D).
+        # The heads of a group are consecutive: (B, G, H/G, Q, D) against (B, G, 1, K, D).
         q = q.view(case.B, case.G, case.H // case.G, case.Q, case.D)
         k, v = k[:, :, None], v[:, :, None]
         s = (q * case.D**-0.5) @ k.mT

@@ -1,6 +1,4 @@
-"""FlexAttention compiled by torch.compile: rules as functions, blocks that are empty are skipped. It needs a C++
-compiler.
-"""
+"""FlexAttention compiled by torch.compile: rules as functions, empty blocks are skipped. It needs a C++ compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention on other devices, such as graphics cards: planned and lowered here, computed by torch or in tiles."""
+"""Attention on other devices, such as GPUs: planned and lowered here, computed by PyTorch kernels or in tiles."""
 
 from .choose import choose, why_not
 from .device_call import DeviceCall

@@ -1,7 +1,6 @@
-"""FlexAttention's BlockMask from our Plan: the blocks that each tile of rows visits, without evaluating the mask on n²
-pairs.
+"""FlexAttention's BlockMask from a Plan, without evaluating the mask on all Q · K pairs.
 
-A block that is not whole, at the edge of the matrix, counts as mixed, as torch's own `create_block_mask` has it.
+A partial block at the edge of the matrix counts as mixed, as in torch's `create_block_mask`.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ Lists = tuple[torch.Tensor, torch.Tensor]
 
 
 class Blocks(NamedTuple):
-    """Per tile of rows the blocks of keys that it visits, per block of keys the tiles that visit it: mixed ones and
-    full ones.
+    """Per tile of rows the blocks of keys that it visits, and per block of keys the tiles that visit it; mixed and full
+    ones separately.
     """
 
     keys: Lists
@@ -84,7 +83,7 @@ def _blocks(found: Plan, device: torch.device) -> Blocks:
     group, row = np.divmod(tile, tiles)
 
     def listed(chosen: np.ndarray, line: np.ndarray, other: np.ndarray, lines: int, others: int) -> Lists:
-        """How many of the other kind each line has, and which, rising."""
+        """The number of chosen blocks on each line, and their indices in ascending order."""
         place = group[chosen] * lines + line[chosen]
         order = np.argsort(place, kind="stable")
         place, which = place[order], other[chosen][order]

@@ -1,4 +1,4 @@
-"""Which engine computes a call on a device, and why."""
+"""Engine selection for tensors on a device."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ REASONS = {
 
 
 def choose(call: DeviceCall, engine: str = "auto", lse: bool = False) -> tuple[str, list[str]]:
-    """The engine that will run and why; a named engine that cannot is refused with all its reasons.
+    """(engine that will run, reasons); raises `Refused` with every reason if the requested engine cannot compute it.
 
-    The library kernels let NaN and infinity pass through a mask inside the blocks that they visit (0 · NaN is NaN). So
-    where there is a mask, "auto" first looks whether all numbers are finite, which reads them once and waits for the
-    device, and takes "tiles" where they are not. A named engine does not look.
+    In the library kernels NaN and infinity pass through a mask inside the blocks that they visit (0 · NaN is NaN). With
+    a mask, "auto" therefore checks that all values are finite, which reads them once and synchronizes with the device,
+    and selects "tiles" if they are not. An explicitly requested engine skips this check.
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)
@@ -42,33 +42,33 @@ def choose(call: DeviceCall, engine: str = "auto", lse: bool = False) -> tuple[s
     known(engine, ENGINES, "attention")
     if engine != "auto":
         possible(engine, why_not(call, engine, lse), "attention")
-        return engine, ["asked for by name"]
+        return engine, ["requested explicitly"]
     passed: list[str] = []
     for name in ENGINES:
         against = why_not(call, name, lse)
         if against:
             passed += against
         elif name != "tiles" and call.problem.mask is not None and not _finite(call):
-            return "tiles", ["q, k or v holds NaN or infinity, which the library kernels let through a mask"]
+            return "tiles", ["q, k or v contains NaN or infinity, which pass through a mask in the library kernels"]
         else:
             return name, [REASONS[name], *passed]
-    raise AssertionError("tiles takes every call")
+    raise AssertionError("tiles supports every call")
 
 
 def why_not(call: DeviceCall, engine: str, lse: bool) -> list[str]:
-    """Every reason why an engine cannot solve the call; empty if it can."""
+    """Every reason why an engine cannot compute the call; empty if it can."""
     return {"sdpa": lambda: sdpa.why_not(call, lse), "flex": lambda: flex.why_not(call), "tiles": list}[engine]()
 
 
 def _finite(call: DeviceCall) -> bool:
-    """Whether nothing could leak: a masked key or value, and in a backward pass a query."""
+    """Whether k and v, and in a backward pass q, are finite, so that no masked value can reach the result."""
     if call.q.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise refuse(
             "attention",
-            "the numbers cannot be looked at while a CUDA graph is captured",
+            "values cannot be checked during CUDA graph capture",
             given='engine="auto" and a mask',
-            expected="an engine by name, which does not look for NaN",
-            fix='say engine="flex" or engine="sdpa"',
+            expected="an explicitly requested engine, which skips the check for NaN",
+            fix='pass engine="flex" or engine="sdpa"',
         )
     backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.q, call.k, call.v))
     read = (call.k, call.v, call.q) if backward else (call.k, call.v)

@@ -1,6 +1,4 @@
-"""DeviceCall: what one call of attention asks where its tensors lie: the checked problem without numbers, and the
-tensors beside it.
-"""
+"""DeviceCall: one checked call of attention on a device: the problem without data, and the tensors."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ _copies: weakref.WeakKeyDictionary[Table, dict[torch.device, torch.Tensor]] = we
 class DeviceCall:
     """One checked call: q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · sinks (H, S) or None, on one device.
 
-    problem: the same call with stand-ins for q, k, v and sinks, arrays of their shapes without numbers: checks, rules,
-    positions and plans are those of the CPU. tables: what the rules read, on the device.
+    problem: the same call with placeholders for q, k, v and sinks, arrays of their shapes without data, so that checks,
+    rules, positions and plans are those of the CPU. tables: the tables that the rules read, on the device.
     """
 
     problem: Problem
@@ -42,12 +40,12 @@ class DeviceCall:
 
     @property
     def real(self) -> torch.dtype:
-        """What sums are made in, and lse: float32, or float64 for float64 tensors."""
+        """The dtype of sums and lse: float32, or float64 for float64 tensors."""
         return torch_real(self.q.dtype)
 
     @classmethod
-    def of(cls, q, k, v, *, sinks=None, where="attention", **asked) -> DeviceCall:
-        """The checked call, or `Refused` with all reasons at once; v=None asks about weights only."""
+    def of(cls, q, k, v, *, sinks=None, where="attention", **arguments) -> DeviceCall:
+        """The checked call; raises `Refused`, listing every problem. v=None: a call for the weights only."""
         reasons: list[Reason] = []
         for name, value in (("q", q), ("k", k), ("v", v), ("sinks", sinks)):
             if value is not None:
@@ -62,7 +60,7 @@ class DeviceCall:
             where=where,
             device=device,
             sinks=None if sinks is None else stand_in(sinks),
-            **asked,
+            **arguments,
         )
         batch = tuple(q.shape[:-3])
         if v is None:
@@ -74,7 +72,7 @@ class DeviceCall:
 
 
 def tables_on(device: torch.device, *rules: Expr | None) -> Tables:
-    """What the rules read, on the device: tensors as they are, copies of everything else."""
+    """The tables that the rules read, on the device: tensors themselves, copies of everything else."""
     read = tables_of(*(rule for rule in rules if rule is not None))
     return {table: _table_on(device, table) for table in read.values()}
 
@@ -83,7 +81,7 @@ def _table_on(device: torch.device, table: Table) -> torch.Tensor:
     source: Any = table.source
     if is_tensor(source):
         if source.device.type != "cpu" and table.kind != "float":
-            # Conditions and whole numbers were copied when the rule was built; the plan must see what they are now.
+            # Booleans and integers were copied when the rule was built; the plan needs their current values.
             np.copyto(table.array, read_array(source, "table"))
         return source.to(device)
     if not table.frozen:
@@ -95,16 +93,16 @@ def _table_on(device: torch.device, table: Table) -> torch.Tensor:
 
 
 def _copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    # torch knows little of unsigned numbers; those of 64 bits are no tables.
+    # torch supports few operations on unsigned integers; 64-bit ones are rejected as tables.
     return as_tensor(np.array(array, np.int64 if array.dtype.kind == "u" else array.dtype, order="C")).to(device)
 
 
 def _tensor(name: str, value, q, reasons: list[Reason]) -> None:
-    """Whether this is a tensor that torch's kernels could read beside q."""
+    """Adds a reason unless this is a strided tensor of a supported dtype on the device of q."""
     if not is_tensor(value):
         reasons.append(
             Reason(
-                f"{name} is no tensor",
+                f"{name} is not a tensor",
                 given=type(value).__name__,
                 expected=f"a tensor on {device_of(q)}, like q",
                 fix=f"move it: torch.as_tensor({name}, device=q.device)",
@@ -122,7 +120,7 @@ def _tensor(name: str, value, q, reasons: list[Reason]) -> None:
     elif value.device != q.device:
         reasons.append(
             Reason(
-                f"{name} lies on another device",
+                f"{name} is on a different device",
                 given=str(value.device),
                 expected=f"{q.device}, like q",
                 fix=f"move it: {name}.to(q.device)",

@@ -1,4 +1,4 @@
-"""Dropout in torch operations: the pairs that `regard.language.dropout` lets fall out, counted on the device."""
+"""Counter-based dropout in torch operations: drops the same pairs as `regard.language.dropout`, on the device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ WORD = 0xFFFFFFFF
 
 
 def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> torch.Tensor:
-    """What the weights of these pairs are multiplied by, 0 or 1 / (1 - rate); the positions broadcast.
+    """The dropout factors of these pairs, 0 or 1 / (1 - rate); the positions broadcast.
 
-    Words are held in 64 bits: a product of two wraps around, and its bits are those of the product without sign.
+    Words are stored as int64: the product of two wraps around and is bit-identical to the unsigned product.
 
     >>> zero = torch.zeros(1, dtype=torch.int64)
     >>> factors(Dropout(0.5, seed=5), torch.float32, zero, zero, zero, torch.arange(8)).tolist()

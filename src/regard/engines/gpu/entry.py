@@ -1,4 +1,4 @@
-"""What the functions people call do with tensors that are not on the CPU; cpu.py is the same for those that are."""
+"""Device implementation of the public functions, for tensors that are not on the CPU; cpu.py is that for the CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from ...common.arrays import device_of, stand_in
 from ...language.checks.arguments import Arguments, picked
-from ...language.measures import checked_request as question
+from ...language.measures import checked_request
 from ..choice import Explained, known
 from . import flex, sdpa
 from . import tiles as streamed
@@ -23,16 +23,16 @@ __all__ = ["attend", "explained", "statistics", "weights"]
 
 
 def attend(
-    q, k, v, asked: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
 ) -> tuple[torch.Tensor, ...]:
-    """(out,) or (out, lse) of one call; torch's own autograd knows the gradients, so `differentiate` is not asked.
+    """(out,) or (out, lse) of one call; torch's autograd computes the gradients, so `differentiate` is not used.
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)
     >>> attend(q, k, v, Arguments(mask=rg.causal()), "tiles")[0].round(decimals=2)[0]
     tensor([1., 0., 0.])
     """
-    call = DeviceCall.of(q, k, v, **asked._asdict(), where=where, gradients=True)
+    call = DeviceCall.of(q, k, v, **arguments._asdict(), where=where, gradients=True)
     name, _ = choose(call, engine, lse=lse)
     found: tuple[Any, ...] = {"sdpa": sdpa, "flex": flex, "tiles": streamed}[name].attend(call)
     shaped = tuple(each.reshape(*call.problem.lead, *each.shape[2:]) for each in found[: 1 + lse])
@@ -40,9 +40,9 @@ def attend(
 
 
 @torch.no_grad()
-def weights(q, k, asked: Arguments, rows, keys) -> torch.Tensor:
-    """The weights of chosen rows and keys, (…, H, rows, keys) in q's dtype."""
-    call = DeviceCall.of(q, k, None, **asked._asdict(), where="attention_weights")
+def weights(q, k, arguments: Arguments, rows, keys) -> torch.Tensor:
+    """The weights of selected rows and keys, (…, H, rows, keys) in the dtype of q."""
+    call = DeviceCall.of(q, k, None, **arguments._asdict(), where="attention_weights")
     parts = picked(rows, keys, call.problem.dims)
     some = [torch.from_numpy(np.ascontiguousarray(np.atleast_1d(part))).to(q.device) for part in parts]
     found = weights_of(call, *some).to(q.dtype)
@@ -50,24 +50,24 @@ def weights(q, k, asked: Arguments, rows, keys) -> torch.Tensor:
 
 
 @torch.no_grad()
-def statistics(q, k, of, asked: Arguments, engine="auto") -> dict[str, Any]:
-    """The answers by name, shaped as the caller's tensors are."""
+def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
+    """The results by name, with the leading axes of the caller's tensors."""
     known(engine, ("tiles",), "attention_stats", "no such engine for tensors on a device")
-    call = DeviceCall.of(q, k, None, **asked._asdict(), where="attention_stats")
-    sinks = None if asked.sinks is None else stand_in(asked.sinks)
-    rest = asked._replace(sinks=sinks)._asdict()
-    checked = question(stand_in(q), stand_in(k), of, device=device_of(q), **rest)
+    call = DeviceCall.of(q, k, None, **arguments._asdict(), where="attention_stats")
+    sinks = None if arguments.sinks is None else stand_in(arguments.sinks)
+    rest = arguments._replace(sinks=sinks)._asdict()
+    request = checked_request(stand_in(q), stand_in(k), of, device=device_of(q), **rest)
 
     def shaped(value):
         if isinstance(value, tuple):
             return type(value)(*map(shaped, value))
         return value.reshape(*call.problem.lead, *value.shape[2:])
 
-    return {name: shaped(value) for name, value in answers(checked, call).items()}
+    return {name: shaped(value) for name, value in answers(request, call).items()}
 
 
-def explained(q, k, v, asked: Arguments, engine="auto") -> Explained:
-    """What `attend` would do."""
-    call = DeviceCall.of(q, k, v, **asked._asdict(), where="explain")
+def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:
+    """How `attend` would compute the call."""
+    call = DeviceCall.of(q, k, v, **arguments._asdict(), where="explain")
     name, why = choose(call, engine)
     return Explained(call.problem, name, why, (SIZE, SIZE), skips=True)

@@ -1,4 +1,4 @@
-"""Engine "flex": torch's FlexAttention, with rules lowered from the expression tree and blocks taken from the Plan."""
+"""Engine "flex": PyTorch's FlexAttention, with rules lowered from the expressions and blocks from the Plan."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from .lowering import mask_of, score_of, whole_of
 __all__ = ["attend", "compiled", "rules", "why_not"]
 
 DEVICES = ("cuda", "xpu")
-LEAST_DEPTH = 16  # of the compiled kernels: shallower queries and values are filled up with zeros
+LEAST_DEPTH = 16  # of the compiled kernels: queries and values of a smaller depth are padded with zeros
 
 
 def why_not(call: DeviceCall) -> list[str]:
-    """Every reason why FlexAttention cannot solve the call; empty if it can."""
+    """Every reason why FlexAttention cannot compute the call; empty if it can."""
     problem, reasons = call.problem, []
     if call.q.device.type not in DEVICES:
         reasons.append(f"FlexAttention is not compiled for {call.q.device.type}")
     if problem.dropout is not None:
-        reasons.append("FlexAttention has no dropout")
+        reasons.append("FlexAttention does not support dropout")
     if call.real == torch.float64:
-        reasons.append("FlexAttention's kernels have no float64")
+        reasons.append("FlexAttention's kernels do not support float64")
     if 0 in call.q.shape[:3] or not call.k.shape[2]:
-        reasons.append("there is nothing to compute: FlexAttention wants a row and a key")
+        reasons.append("the call is empty: FlexAttention needs at least one row and one key")
     return reasons
 
 
 def attend(call: DeviceCall, run: Callable | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out (B, H, Q, E), lse (B, H, Q)) by the compiled kernels, or by `run`, which takes what flex_attention takes.
+    """(out (B, H, Q, E), lse (B, H, Q)) by the compiled kernels, or by `run`, with the parameters of flex_attention.
 
-    Sinks are logits in the denominator only, so they rescale what the kernel gives: out · σ(lse − s), where s = ln Σ
+    Sinks are logits in the denominator only, so they rescale the output of the kernel: out · σ(lse − s), where s = ln Σ
     exp(sinks).
     """
     problem = call.problem
@@ -59,13 +59,13 @@ def attend(call: DeviceCall, run: Callable | None = None) -> tuple[torch.Tensor,
         return out, lse
     sink = call.sinks.to(call.real).logsumexp(1)[None, :, None]
     empty = lse == -torch.inf
-    some = torch.where(empty, 0, lse)  # the derivative of nothing would be NaN
+    some = torch.where(empty, 0, lse)  # the derivative at −inf would be NaN
     share = torch.where(empty, 0, torch.sigmoid(some - sink))
     return (out * share[..., None]).to(out.dtype), torch.where(empty, sink, torch.logaddexp(some, sink))
 
 
 def rules(call: DeviceCall) -> tuple[Callable | None, Callable | None]:
-    """The mask and the score as FlexAttention asks them: of a row, counted from 0, instead of a position."""
+    """The mask and the score as functions of a row index from 0, as FlexAttention calls them, not of a position."""
     problem, whole = call.problem, whole_of(call.problem)
     mask = mask_of(problem, {table: tensor.detach() for table, tensor in call.tables.items()}, whole)
     score = score_of(problem, call.tables, call.real, whole)
@@ -90,10 +90,10 @@ def _score_of_rows(score: Callable, start: torch.Tensor) -> Callable:
 
 @functools.lru_cache(64)
 def compiled(mask: str, score: str) -> Callable:
-    """FlexAttention compiled for rules of this text.
+    """FlexAttention compiled for the rules with this text.
 
-    torch.compile counts recompilations by the code of a function, and past its limit it would run the plain form, n ×
-    n. So each pair of rules gets a function of its own, and past the limit there is an error.
+    torch.compile counts recompilations per code object, and past its limit it would run the unfused version, which
+    builds the matrix. So each pair of rules has its own function, and fullgraph=True raises an error past the limit.
     """
     code = _run.__code__.replace(co_name=f"attention_{abs(hash((mask, score)))}")
     return torch.compile(types.FunctionType(code, _run.__globals__, code.co_name, None, None), fullgraph=True)

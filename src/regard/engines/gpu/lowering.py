@@ -1,10 +1,9 @@
-"""Rules as torch operations: an expression becomes a function of tensors, for kernels that are compiled and for tiles
-alike.
+"""Lowering: an expression becomes a function of tensors, for compiled kernels and for tiles.
 
-The function is a list of steps, one per node, each an operation on earlier values. What torch traces is therefore plain
-operations on captured tensors. Every value has one dtype, decided here: conditions bool, whole numbers int32 where
-bounds show that it is enough, floats the dtype of the sums; what decides something by a hair is float64, as in the law
-(see `readings.deciding`).
+The function is a list of steps, one per node, each an operation on earlier values, so torch traces plain operations on
+captured tensors. Every value has one dtype, decided here: conditions are bool, integers int32 where bounds show that it
+suffices, floats the dtype of the sums. Values that feed a discontinuous decision (a comparison, rounding, an index) are
+float64, as in the reference (see `language.analysis.deciding`).
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ LEAST, MOST = -(2.0**31), 2.0**31
 
 
 class Step(NamedTuple):
-    """One operation: what it does, and which earlier values it takes."""
+    """One operation, and the indices of the earlier values that are its arguments."""
 
     work: Callable
     args: tuple[int, ...]
 
 
 def whole_of(problem: Problem) -> torch.dtype:
-    """The integer type in which nothing overflows: int32 where the bounds of all whole numbers show it."""
+    """The integer type that cannot overflow: int32 if the bounds of all integers show it, else int64."""
     names = tuple("" if rule is None else rule.digest for rule in (problem.mask, problem.score))
     B, H, Q, K = (problem.dims[name] for name in "BHQK")
     start = problem.query_start
     sizes = B, H, int(start.min(initial=0)), int(start.max(initial=0)) + Q, K
     read = tables_of(*(rule for rule in (problem.mask, problem.score) if rule is not None))
-    # A digest stands for the numbers too, unless they may change.
+    # A digest covers the values of a table too, unless they may change.
     fits = _fits if all(table.frozen or table.kind != "int" for table in read.values()) else _fits.__wrapped__
     return torch.int32 if fits(names, sizes) else torch.int64
 
 
 @functools.lru_cache(256)
 def _fits(names: tuple[str, ...], sizes: tuple[int, ...]) -> bool:
-    """Whether all whole numbers of the rules with these digests stay within 32 bits."""
+    """Whether all integers of the rules with these digests fit 32 bits."""
     B, H, low, high, K = sizes
     roots = [known(name) for name in names if name]
     spans = {"batch": (0, B), "head": (0, H), "query": (low, high), "key": (0, K)}
@@ -62,7 +61,7 @@ def _fits(names: tuple[str, ...], sizes: tuple[int, ...]) -> bool:
 
 
 class Extremes:
-    """What is known of a table wherever it is read: of whole numbers the smallest and largest, of floats nothing."""
+    """Bounds of a table wherever it is read: the smallest and largest value of integers, none for floats."""
 
     def __init__(self, table: Table):
         self.ends = (
@@ -78,7 +77,7 @@ def _interval(low: float, high: float) -> Interval:
 
 
 def mask_of(problem: Problem, tables: Tables, whole: torch.dtype) -> Callable | None:
-    """mask(batch, head, query, key) -> conditions; all floats are float64, for a mask decides by a hair."""
+    """mask(batch, head, query, key) -> conditions; all floats are float64, because a mask is discontinuous."""
     return None if problem.mask is None else lower(problem.mask, POSITIONS, tables, torch.float64, whole, torch.bool)
 
 
@@ -90,7 +89,7 @@ def score_of(problem: Problem, tables: Tables, real: torch.dtype, whole: torch.d
 def lower(
     rule: Expr, names: tuple[str, ...], tables: Tables, real: torch.dtype, whole: torch.dtype, gives: torch.dtype
 ) -> Callable:
-    """The rule as a function of the named variables, which are tensors that broadcast; its value is given as `gives`.
+    """The rule as a function of the named variables, tensors that broadcast; the result has the dtype `gives`.
 
     >>> from regard.language.masks import window
     >>> rule = lower(window(2), POSITIONS, {}, torch.float64, torch.int32, torch.bool)
@@ -99,7 +98,7 @@ def lower(
     """
     exact = deciding(rule) if real != torch.float64 else frozenset()
     steps: list[Step] = []
-    found: dict[int, tuple[int, torch.dtype]] = {}  # by node: the place of its value, and the dtype
+    found: dict[int, tuple[int, torch.dtype]] = {}  # by node: the index of its value, and the dtype
 
     def add(work: Callable, *args: int) -> int:
         steps.append(Step(work, args))
@@ -152,7 +151,7 @@ def _played(steps: tuple[Step, ...], last: int) -> Callable:
 
 
 def _meeting(node: Op, given: list[torch.dtype], dtype: torch.dtype, whole: torch.dtype) -> torch.dtype:
-    """The dtype in which the arguments of an operator meet."""
+    """The common dtype to which the arguments of an operator are cast."""
     if node.kind != "bool":
         return whole if node.kind == "int" and "float" not in {arg.kind for arg in node.args} else _widest(given, dtype)
     if all(each == torch.bool for each in given):
@@ -161,7 +160,7 @@ def _meeting(node: Op, given: list[torch.dtype], dtype: torch.dtype, whole: torc
 
 
 def _widest(given: list[torch.dtype], own: torch.dtype) -> torch.dtype:
-    """The own dtype where it is a float's, else that of the widest float given, else the own."""
+    """`own` if it is a float dtype or no float is given, else the widest float dtype given."""
     floats = [each for each in given if each.is_floating_point]
     if own.is_floating_point or not floats:
         return own
@@ -177,8 +176,8 @@ def _constant(value: bool | int | float, dtype: torch.dtype) -> Callable:
 
 
 def _captured(table: torch.Tensor, dtype: torch.dtype, captured: list[torch.Tensor]) -> torch.Tensor:
-    """What a read captures: floats in its dtype. FlexAttention gives a tensor its gradient through one read only: each
-    has its own.
+    """The tensor that a read captures: floats are cast to its dtype. FlexAttention computes the gradient of a tensor
+    through one read only, so each read captures a separate tensor.
     """
     held = table.to(dtype) if dtype.is_floating_point else table
     return held.clone() if held.requires_grad and any(held is other for other in captured) else held
@@ -210,7 +209,7 @@ def _mod(x, y):
 
 
 def _divisor(y):
-    """Whole numbers by 0 give 0, as in NumPy; torch must not see the 0."""
+    """An integer divided by 0 is 0, as in NumPy; torch must not divide by 0."""
     return torch.where(y == 0, 1, y)
 
 
@@ -219,7 +218,7 @@ def _sign(x):
 
 
 def _to_int(x):
-    """Toward zero into 32 bits; NaN gives 0. The largest is no float32, so it is put in afterwards."""
+    """Toward zero, clamped to 32 bits; NaN gives 0. 2³¹ − 1 is not a float32, so it is inserted afterwards."""
     if not x.is_floating_point():
         return x
     inside = torch.where((x > LEAST) & (x < MOST), torch.trunc(x), 0.0).to(torch.int64)

@@ -1,4 +1,4 @@
-"""Engine "sdpa" on a device: torch's fused scaled_dot_product_attention, for what is plain or causal."""
+"""Engine "sdpa" on a device: PyTorch's fused scaled_dot_product_attention, for unmasked and causal calls."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ FUSED = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFI
 
 
 def why_not(call: DeviceCall, lse: bool) -> list[str]:
-    """Every reason why SDPA's fused kernels cannot solve the call; empty if they can. lse: whether lse is wanted."""
+    """Every reason why SDPA's fused kernels cannot compute the call; empty if they can. lse: whether it is returned."""
     problem, reasons = call.problem, []
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
     if 0 in (B, H, Q, K):
-        reasons.append("there is nothing to compute: SDPA wants a row and a key")
+        reasons.append("the call is empty: SDPA needs at least one row and one key")
     if lse:
-        reasons.append("SDPA gives no lse")
-    for part, what in ((problem.score, "score"), (problem.sinks, "sinks"), (problem.dropout, "dropout of a seed")):
+        reasons.append("SDPA does not return lse")
+    for part, what in ((problem.score, "a score"), (problem.sinks, "sinks"), (problem.dropout, "seeded dropout")):
         if part is not None:
-            reasons.append(f"SDPA's kernels know no {what}")
+            reasons.append(f"SDPA's kernels do not support {what}")
     if problem.mask is not None and problem.mask is not causal():
-        reasons.append("SDPA's kernels know only the causal mask; another would be a matrix of Q × K")
+        reasons.append("SDPA's kernels support only the causal mask; any other would be a Q × K matrix")
     elif _keys(call) is None:
-        reasons.append("SDPA's causal mask begins at the first key or ends at the last, for all batch entries alike")
-    elif H != G and _asked(call)[2] == "to the last key":
+        reasons.append("SDPA's causal mask is aligned to the first key or to the last, and equal for all batch entries")
+    elif H != G and _arguments(call)[2] == "to the last key":
         reasons.append(
-            "SDPA's kernels for rows that do not begin at the first key want as many key heads as query heads"
+            "SDPA's kernels for rows that do not begin at the first key need as many key heads as query heads"
         )
     return reasons or _unfused(call)
 
 
 def attend(call: DeviceCall) -> tuple[torch.Tensor, None]:
-    """softmax(scale · q kᵀ) v, all keys or the causal ones; the plain form, which builds the matrix, is locked out."""
-    k, v, form = _asked(call)
+    """softmax(scale · q kᵀ) v, over all keys or causal; the math backend, which builds the matrix, is disabled."""
+    k, v, form = _arguments(call)
     given: dict = {"scale": call.problem.scale, "enable_gqa": call.q.shape[1] != k.shape[1]}
     if form == "from the first key":
         given["is_causal"] = True
@@ -51,34 +51,32 @@ def attend(call: DeviceCall) -> tuple[torch.Tensor, None]:
         return scaled_dot_product_attention(call.q, k, v, **given), None
 
 
-def _asked(call: DeviceCall) -> tuple[torch.Tensor, torch.Tensor, str]:
-    """The keys and values that the rows see together, and how: all of them, causally from the first key, or to the
-    last.
+def _arguments(call: DeviceCall) -> tuple[torch.Tensor, torch.Tensor, str]:
+    """The keys and values that any row attends to, and the mask: all of them, or causal, aligned to the first key or to
+    the last.
     """
     keys, Q = _keys(call), call.q.shape[2]
     k, v = call.k[:, :, :keys], call.v[:, :, :keys]
-    if call.problem.mask is None or Q == 1 or _sees_all(call):
+    if call.problem.mask is None or Q == 1 or _all_visible(call):
         return k, v, "all"
     return k, v, "from the first key" if keys == Q else "to the last key"
 
 
-def _sees_all(call: DeviceCall) -> bool:
+def _all_visible(call: DeviceCall) -> bool:
     return bool((call.problem.query_start >= call.k.shape[2] - 1).all())
 
 
 def _keys(call: DeviceCall) -> int | None:
-    """How many keys the rows see together, so that the last row stands at the last of them; None where there is no such
-    number.
-    """
+    """The number of keys that any row attends to, such that the last row is at the last of them; None otherwise."""
     Q, K = call.q.shape[2], call.k.shape[2]
-    if call.problem.mask is None or _sees_all(call):
+    if call.problem.mask is None or _all_visible(call):
         return K
     first, *others = set(call.problem.query_start.tolist())
     return first + Q if not others and 0 <= first <= K - Q else None
 
 
 def _unfused(call: DeviceCall) -> list[str]:
-    """Why no fused kernel takes tensors of this kind, on a device that has some."""
+    """The reason why no fused kernel of the device supports these tensors, if there is one."""
     if call.q.device.type != "cuda":
         return []
     from torch.backends.cuda import (
@@ -88,11 +86,11 @@ def _unfused(call: DeviceCall) -> list[str]:
         can_use_flash_attention,
     )
 
-    k, v, form = _asked(call)
+    k, v, form = _arguments(call)
     given = SDPAParams(call.q, k, v, None, 0.0, form == "from the first key", call.q.shape[1] != k.shape[1])
     tried = [can_use_flash_attention, can_use_efficient_attention]
-    if form != "to the last key":  # which cuDNN would be given as a matrix
+    if form != "to the last key":  # for which cuDNN would need a matrix
         tried.append(can_use_cudnn_attention)
     if any(can_use(given) for can_use in tried):
         return []
-    return ["no fused kernel of SDPA takes these shapes and dtypes on this card, and its plain form builds the matrix"]
+    return ["no fused SDPA kernel supports these shapes and dtypes on this GPU; the math backend builds the matrix"]

@@ -1,6 +1,4 @@
-"""Statistics of the weights, and the weights of a rectangle, by torch operations: some rows at a time, over the keys of
-the Plan.
-"""
+"""Statistics of the weights, and weights of selected rows and keys, by torch operations, tile by tile of the Plan."""
 
 from __future__ import annotations
 
@@ -34,8 +32,8 @@ __all__ = ["statistics", "weights"]
 
 
 def weights(call: DeviceCall, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """The weights of chosen rows and keys, counted from 0 -> (B, H, rows, keys) in the dtype of sums; dropout has
-    fallen on them.
+    """The weights of selected rows and keys (indices from 0) -> (B, H, rows, keys), in the dtype of sums, after
+    dropout.
     """
     rules, (B, H), K = Rules(call), call.q.shape[:2], call.k.shape[2]
     found = torch.zeros(B, H, len(rows), len(keys), dtype=call.real, device=call.q.device)
@@ -51,7 +49,7 @@ def weights(call: DeviceCall, rows: torch.Tensor, keys: torch.Tensor) -> torch.T
 
 
 class RowWeights:
-    """Some rows over all keys that they visit: scores s, the keys, denominators, weights p."""
+    """A block of rows over all keys that it visits: scores s, the keys, denominators, weights p."""
 
     def __init__(self, call: DeviceCall, rows: Rows, found: Block):
         self.s, self.variables, self.allowed = found.s, found.variables, found.allowed
@@ -71,26 +69,26 @@ class RowWeights:
         return torch.where(below.total.isnan(), torch.nan, torch.where(self.allowed, p * value, 0).sum(-1))
 
 
-def statistics(question: Request, call: DeviceCall) -> dict[str, Any]:
+def statistics(request: Request, call: DeviceCall) -> dict[str, Any]:
     """Every measure by name: tensors or tuples of tensors, in the dtype of sums and int64, their shapes beginning with
     (B, H).
     """
     (B, H, Q), K = call.q.shape[:3], call.k.shape[2]
     rules = Rules(call)
-    masses = tuple(question.of_kind("mass"))
+    masses = tuple(request.of_kind("mass"))
     tables = tables_on(call.q.device, *(each.keys for each in masses))
     sets = {each: lower(each.keys, POSITIONS, tables, torch.float64, torch.int64, torch.bool) for each in masses}
     received = call.q.new_zeros((B, H, K), dtype=call.real)
     maps = {
         each: [received.new_zeros(B, H, each.rows, each.columns) for _ in range(2)]
-        for each in question.of_kind("pooled")
+        for each in request.of_kind("pooled")
     }
     found: dict[str, Any] = {}
     for rows, parts in [*tiles(call, K)] or [(Rows(slice(None), slice(None), slice(None), 1, slice(0, 0)), [])]:
         seen = RowWeights(call, rows, _together(rules, rows, parts))
         if parts:
             received[rows.batch, rows.heads, seen.keys] += seen.p.sum(-2)
-        for each in question.measures:
+        for each in request.measures:
             if each.kind == "mass":
                 inside = sets[each](*seen.variables[1:])
                 _put(found, each.name, seen.weigh(torch.where(inside, 1.0, 0.0).to(call.real)), rows, Q, (B, H))
@@ -103,11 +101,11 @@ def statistics(question: Request, call: DeviceCall) -> dict[str, Any]:
             torch.from_numpy(edges(size, cells)).diff().to(total) for size, cells in ((Q, each.rows), (K, each.columns))
         )
         found[each.name] = Pooled(total / (high[:, None] * wide), largest)
-    return {each.name: received if each.kind == "received" else found[each.name] for each in question.measures}
+    return {each.name: received if each.kind == "received" else found[each.name] for each in request.measures}
 
 
 def _together(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Block:
-    """The blocks of some rows side by side; where nothing is visited, one key that is not attended."""
+    """The blocks of some rows concatenated over the keys; if there is none, one masked key."""
     blocks = [block(rules, rows, keys, mixed) for keys, mixed in parts]
     if not blocks:
         q = rows.of(rules.call.q, rules.call)
@@ -119,7 +117,7 @@ def _together(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Bloc
 
 
 def _put(found: dict[str, Any], name: str, value: Any, rows: Rows, Q: int, lead: tuple[int, int]) -> None:
-    """Puts the answers about some rows where they belong."""
+    """Stores the results of some rows at their place in the output."""
     parts = value if isinstance(value, tuple) else (value,)
     if name not in found:
         made = [part.new_zeros((*lead, Q, *part.shape[3:])) for part in parts]
@@ -149,14 +147,14 @@ def _entropy(seen: RowWeights, _: Measure) -> torch.Tensor:
 
 
 def _distance(seen: RowWeights, _: Measure) -> Distance:
-    """Mean and variance of query − key, as if there were no sinks."""
+    """Mean and variance of query − key, without sinks."""
     p, away = shares(seen.s, seen.alone), (seen.variables[3] - seen.keys).to(seen.s)
     mean = seen.weighed(p, seen.alone, away)
     return Distance(mean, seen.weighed(p, seen.alone, (away - mean[..., None]) ** 2))
 
 
 def _best(seen: RowWeights, order: torch.Tensor, count: int) -> Top:
-    """Weights and keys at the places in `order`, filled up to `count`."""
+    """Weights and keys at the indices in `order`, padded to `count`."""
     room = (0, count - order.shape[-1])
     there = torch.nn.functional.pad(seen.allowed.gather(-1, order), room)
     nan = seen.below.total.isnan()[..., None]

@@ -1,7 +1,7 @@
-"""Tiles: exact attention by torch operations, streamed over the tiles of the Plan; any device, any dtype, every law.
+"""Tiles: exact attention by torch operations over the tiles of the Plan, for any device, dtype and rule.
 
-Slower than a fused kernel and complete: dropout, NaN behind masks, float64, gradients of everything. Memory grows with
-the rows.
+Slower than a fused kernel but complete: dropout, masked NaN, float64, gradients of every input. Memory is linear in the
+number of rows.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 ROWS, KEYS = 256, 256  # of a tile of the plan
-WIDE = 2048  # keys of a run that are taken at once
-ROOM = 1 << 26  # scores that are held at once, if a single row has not more
+WIDE = 2048  # keys of a run per step
+ROOM = 1 << 26  # scores in memory at a time, unless a single row has more
 
 INFINITY = float("inf")
 
 
 class Rules:
-    """The rules of a call as functions of tensors: mask, score (None where there is none), and dropout."""
+    """The rules of a call as functions of tensors: mask and score (None where there is none)."""
 
     def __init__(self, call: DeviceCall):
         self.call = call
@@ -63,8 +63,8 @@ def positions(part: Part, device: torch.device) -> torch.Tensor:
 
 
 class Rows(NamedTuple):
-    """Some rows of some batch entries and heads; groups: the key/value heads that these heads read, each `copies` of
-    them.
+    """A block of rows of some batch entries and heads; groups: the key/value heads that they read, each shared by
+    `copies` query heads.
     """
 
     batch: slice
@@ -75,11 +75,11 @@ class Rows(NamedTuple):
 
     @property
     def place(self) -> tuple:
-        """Where they stand in (B, H, Q, …)."""
+        """Their index in (B, H, Q, …)."""
         return self.batch, self.heads, self.rows
 
     def of(self, tensor: torch.Tensor, call: DeviceCall) -> torch.Tensor:
-        """Their part of (B, H, Q, …), in the dtype of sums."""
+        """Their part of a (B, H, Q, …) tensor, in the dtype of sums."""
         return tensor[self.batch, self.heads][:, :, self.rows].to(call.real)
 
     def per_head(self, tensor: torch.Tensor, keys: Part, call: DeviceCall) -> torch.Tensor:
@@ -88,9 +88,7 @@ class Rows(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Scores of some rows over some keys (B, H, R, N), −inf where a row may not attend; and what the rules were asked
-    about.
-    """
+    """Scores of some rows over some keys (B, H, R, N), −inf where masked; and the variables of the rules."""
 
     s: torch.Tensor
     variables: tuple[torch.Tensor, ...]
@@ -101,7 +99,7 @@ class Block(NamedTuple):
 
 
 def block(rules: Rules, rows: Rows, keys: Part, mixed: bool = True) -> Block:
-    """The scores of these rows over these keys; the mask is asked where the tile is mixed."""
+    """The scores of these rows over these keys; the mask is evaluated only if the tile is mixed."""
     call, device = rules.call, rules.call.q.device
     B, H = call.q.shape[:2]
     batch = torch.arange(B, device=device)[rows.batch, None, None, None]
@@ -116,16 +114,16 @@ def block(rules: Rules, rows: Rows, keys: Part, mixed: bool = True) -> Block:
 
 
 def rows_at_once(call: DeviceCall, keys: int) -> int:
-    """Rows whose scores over so many keys are held at once: a power of two."""
+    """How many rows fit in memory with their scores over `keys` keys: a power of two."""
     B, H = call.q.shape[:2]
     most = max(ROOM // max(B * H * keys, 1), 1)
     return min(1 << (most.bit_length() - 1), ROWS)
 
 
 def tiles(call: DeviceCall, keys: int = 0) -> Iterator[tuple[Rows, list[tuple[slice, bool]]]]:
-    """Each tile of query rows, and what it visits by the Plan: (keys, mixed), in the order of the keys.
+    """Each tile of query rows, and the keys that it visits by the Plan: (keys, mixed), in ascending order.
 
-    keys: over how many keys at once the caller holds the scores of a tile, by default WIDE.
+    keys: how many keys of a tile's scores the caller has in memory at a time, by default WIDE.
     """
     H, Q, G = call.q.shape[1], call.q.shape[2], call.k.shape[1]
     height = rows_at_once(call, keys or WIDE)
@@ -147,7 +145,7 @@ def tiles(call: DeviceCall, keys: int = 0) -> Iterator[tuple[Rows, list[tuple[sl
 
 
 class Denominator(NamedTuple):
-    """Σ exp(s) = total · exp(top), in two parts, so that nothing overflows and nothing is lost."""
+    """Σ exp(s) = total · exp(top), in two parts, to avoid overflow and loss of precision."""
 
     top: torch.Tensor
     total: torch.Tensor
@@ -163,7 +161,7 @@ class Denominator(NamedTuple):
 
 
 def denominator(s: torch.Tensor) -> Denominator:
-    """Σ exp(s) over the last axis, which has an element."""
+    """Σ exp(s) over the last axis, which must not be empty."""
     top = s.amax(-1)
     return Denominator(top, torch.exp(s - some_number(top)[..., None]).sum(-1))
 
@@ -174,7 +172,7 @@ def nothing(shape, call: DeviceCall) -> Denominator:
 
 
 def with_sinks(call: DeviceCall, rows: Rows, below: Denominator) -> Denominator:
-    """The denominator once the sinks are in it."""
+    """The denominator including the sinks."""
     if call.sinks is None or not call.sinks.shape[1]:
         return below
     top, total = denominator(call.sinks[rows.heads].to(call.real))
@@ -182,7 +180,7 @@ def with_sinks(call: DeviceCall, rows: Rows, below: Denominator) -> Denominator:
 
 
 def summed(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Denominator:
-    """The denominators of these rows, sinks among them."""
+    """The denominators of these rows, including the sinks."""
     call = rules.call
     below = nothing(rows.of(call.q, call).shape[:3], call)
     for keys, mixed in parts:
@@ -191,30 +189,30 @@ def summed(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Denomin
 
 
 def shares(s: torch.Tensor, below: Denominator) -> torch.Tensor:
-    """exp(s) / Σ exp(s), and 0 for a key that is out, whatever the denominator is."""
+    """exp(s) / Σ exp(s), and 0 for a masked key, whatever the denominator is."""
     return torch.where(s == -INFINITY, 0, torch.exp(s - some_number(below.top)[..., None]) / below.total[..., None])
 
 
 def left_over(rules: Rules, variables: tuple) -> torch.Tensor | float:
-    """What dropout multiplies the weights by."""
+    """The dropout factors of the weights."""
     dropout = rules.call.problem.dropout
     return 1.0 if dropout is None else factors(dropout, rules.call.real, *variables[1:])
 
 
 def some_number(top: torch.Tensor) -> torch.Tensor:
-    """A maximum that can be subtracted: 0 stands in for the −inf of nothing at all."""
+    """A maximum that can be subtracted: −inf, the maximum of an empty set, becomes 0."""
     return torch.where(top == -INFINITY, 0, top)
 
 
 class Sum:
-    """Σ p · x over blocks of x: an infinity or NaN in x is seen by those who attend it, and by no others (law 6)."""
+    """Σ p · x over blocks of x; infinities and NaN in x reach only the rows that attend to them (law 6)."""
 
     def __init__(self, shape, call: DeviceCall, spoiled: bool):
         self.plain = torch.zeros(shape, dtype=call.real, device=call.q.device)
         self.marks = torch.zeros_like(self.plain) if spoiled else None
 
     def add(self, place: Any, p: torch.Tensor, allowed: torch.Tensor, x: torch.Tensor, copies: int = 1) -> None:
-        """found[place] += p @ x, summed over heads that share a key head."""
+        """found[place] += p @ x, summed over the query heads that share a key head."""
         if self.marks is None:
             self.plain[place] += _shared(p @ x, copies)
             return
@@ -233,5 +231,5 @@ def _shared(x: torch.Tensor, copies: int) -> torch.Tensor:
 
 
 def hostile(*tensors: torch.Tensor) -> bool:
-    """Whether one of them holds an infinity or NaN."""
+    """Whether one of them contains an infinity or NaN."""
     return not all(bool(torch.isfinite(tensor).all()) for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Engine "tiles": attention and its gradients by torch operations, one tile of query rows after the other."""
+"""Engine "tiles": attention and its gradients by torch operations, one tile of query rows at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["attend"]
 
 
 def attend(call: DeviceCall) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out (B, H, Q, E), lse (B, H, Q)) of which gradients lead back to q, k, v, sinks and the tables."""
+    """(out (B, H, Q, E), lse (B, H, Q)), differentiable with respect to q, k, v, sinks and the tables."""
     return _Streamed.apply(call, call.q, call.k, call.v, call.sinks, *call.tables.values())
 
 
@@ -113,7 +113,5 @@ def _backward(call: DeviceCall, out, below: Denominator, dout, dlse, learned: li
 
 
 def _through(partial: Callable, seen: Block, ds: torch.Tensor) -> torch.Tensor:
-    """The gradient that reaches a leaf of the score, given d score' / d leaf; nothing from a pair that is not
-    attended.
-    """
+    """The gradient with respect to a leaf of the score, given d score' / d leaf; 0 for masked pairs."""
     return torch.where(seen.allowed, ds * partial(*seen.variables), 0)

@@ -1,12 +1,12 @@
-"""The CPU engine: attention as kernels that are compiled for the problem and the machine.
+"""Engine "jit": attention on the CPU, by kernels compiled for the problem and the machine.
 
-engine      Problem -> kernel -> result                  gradients   the same for a backward pass
-statistics  what is asked of the weights                 decode      steps over pages of keys, prepared once for many
-tiling      how many rows a task has, and which lanes
+engine      forward pass                                 gradients   backward pass
+statistics  statistics of the weights                    decode      decoding over paged keys and values
+tiling      query rows and lanes of a task
 
-kernels/    the loop nests, and the parts that they are made of
+kernels/    the loop nests, and the parts that they are composed of
 code/       expressions and loops as machine code
-run/        a kernel on several threads
+run/        running a kernel on several threads
 """
 
 from .code.target import description, host

@@ -1,9 +1,9 @@
-"""Decoding: attention over pages of keys, prepared once for many steps.
+"""Decoding: attention over paged keys and values, prepared once for many steps.
 
-A step asks what the step before it asked, of a key more. What follows from the question, its plan, its kernel and
-nearly all of the argument block, is worked out once and stays true while rows move on by `ahead` positions
-(`plan.plan`). A step says where its arrays lie, cuts the plan's runs where the keys end, and runs: the same kernel,
-over the same blocks, with the same bits.
+Consecutive steps differ by one key. The plan, the kernel and most of the argument block are computed once and stay
+valid while rows advance by up to `ahead` positions (`plan.plan`). A step sets the addresses of its arrays, clips the
+runs of the plan to the current keys, and runs the same kernel over the same blocks, so results are bit-identical to
+those of a single call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .tiling import PLAN_KEYS, splits, tiling
 __all__ = ["Decoder"]
 
 PLACE = {name: number for number, name in enumerate(FIXED)}
-# What differs from step to step, in the order in which a step names it.
+# Slots that differ from step to step, in the order of the arrays in `Decoder.__call__`.
 ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts", "next")]
 ARRAYS = [PLACE[name] for name in ("q", "k", "v", "out")]  # address and strides
 SUMS, LEFT, COLUMNS, KEYS = (PLACE[name] for name in ("lse", "left", "pages_batch", "K"))
@@ -38,12 +38,12 @@ assert FIXED[SUMS : SUMS + 3] == ("lse", "top", "total")
 
 
 class Decoder:
-    """Attention of rows that move on over keys that grow, in pages.
+    """Attention of advancing query rows over a growing number of keys, stored in pages.
 
-    problem: what is asked, rows at their first positions; of k and v only the shape counts, with K the most keys that
-    there will be.
-    ends (B,): how many keys each batch entry has at first. ahead: how far rows and ends may move on. page: positions in
-    a page.
+    problem: the call, with rows at their first positions; of k and v only the shape is used, with K the largest number
+    of keys.
+    ends (B,): number of keys of each batch entry in the first step. ahead: how far rows and ends may advance. page:
+    positions per page.
     """
 
     def __init__(self, problem: Problem, ends: np.ndarray, ahead: int, page: int):
@@ -56,7 +56,7 @@ class Decoder:
         split = splits(problem, found, tiles, threads.count())
         self.pieces = -(-problem.dims["K"] // PIECE) if split else 1
         self.room = tiles * self.pieces * (E + 2) * shape.rows if split else 0
-        # The tasks taken so far, and the pieces left of each tile.
+        # The number of tasks started, and of pieces left per tile.
         self.counters = np.append(0, np.full(tiles if split else 0, self.pieces))
         target, (mask, score) = host(), rules(problem)
         _, constants, tables = signature(mask, score)
@@ -93,7 +93,7 @@ class Decoder:
         )
 
     def at_home(self) -> bool:
-        """Whether threads and instructions are those that it was prepared for."""
+        """Whether the number of threads and the target are those that it was prepared for."""
         return self.home == (threads.count(), host())
 
     def __call__(self, q, k, v, *, table, start, ends, sinks) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +115,7 @@ class Decoder:
         top = address(sums)
         block[SUMS : SUMS + 3] = top, top + sums.strides[0], top + 2 * sums.strides[0]
         block[LEFT], block[COLUMNS] = address(counters) + 8, table.shape[1]
-        block[KEYS] = np.maximum.reduce(ends)  # the table may end there: nothing further is asked for
+        block[KEYS] = np.maximum.reduce(ends)  # the table may end there: nothing past it is prefetched
         if sinks is not None:
             sinks = np.ascontiguousarray(sinks, self.real)
             block[PLACE["sinks"]] = address(sinks)
@@ -124,7 +124,7 @@ class Decoder:
 
 
 def _for_each_entry(found: Plan) -> Plan:
-    """The plan with runs of their own for each batch entry, whose keys will end elsewhere."""
+    """The plan with separate runs for each batch entry, because their numbers of keys will differ."""
     if found.per_batch:
         return found
     B, count = found.dims["B"], len(found.runs)

@@ -1,4 +1,4 @@
-"""Problem -> Plan -> kernel -> result: what is asked of the CPU engine."""
+"""The forward pass of the CPU engine: Problem -> Plan -> kernel -> result."""
 
 from __future__ import annotations
 
@@ -43,25 +43,24 @@ __all__ = [
     "work",
 ]
 
-FEW = 16  # with no more rows, a call is likely to be a step of decoding, and the next to ask the same of a key more
-SMALL = 4_000_000  # multiply-adds (some 30 µs) below which waking a thread costs more than it brings
+FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
+SMALL = 4_000_000  # multiply-adds (about 30 µs) below which a single thread is faster
 
 
 class Prepared(NamedTuple):
-    """A kernel and what it takes besides arrays."""
+    """A kernel, its specification, the leaves of its expressions, and its scratch memory in bytes."""
 
     kernel: build.Kernel
-    spec: Any  # what it is specialised to
+    spec: Any
     constants: list[Const]
     tables: list[Table]
     scratch: int
 
 
 class Saved(NamedTuple):
-    """A forward pass and what a backward pass needs of it: a weight is 2**(exponent · (s - top)) / total, s in the
-    kernel's units.
+    """The result of a forward pass, saved for the backward pass.
 
-    sums (3, B, H, Q): lse, top and total.
+    sums (3, B, H, Q): lse, top and total; a weight is 2**(exponent · (s - top)) / total, with s in units of the kernel.
     """
 
     out: np.ndarray
@@ -69,11 +68,11 @@ class Saved(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
+    """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
-    block: the argument block, in which addresses are filled in; behind its slots the counters, of tasks taken and of
-    the pieces of keys left of each tile. room: numbers of working memory for pieces. plan, start: what the block's
-    other addresses point to.
+    block: the argument block, in which addresses are filled in, followed by the counters of tasks started and of pieces
+    left per tile. slots: its length without the counters. room: numbers in the working memory for pieces. plan, start:
+    owners of the other addresses in the block.
     """
 
     ready: Prepared
@@ -89,7 +88,7 @@ _prepared: Memo[Prepared] = Memo(256)
 _recipes: Memo[Recipe] = Memo(64)
 
 _NEXT, _LEFT, _PARTS, *_ARRAYS = (FIXED.index(name) for name in ("next", "left", "parts", "q", "k", "v", "out"))
-_SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total lie side by side, there and here
+_SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total: contiguous, as in `sums`
 
 
 def why_not(problem: Problem) -> list[str]:
@@ -103,13 +102,13 @@ def tile_shape(problem: Problem) -> tuple[int, int]:
 
 
 def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(out (B, H, Q, E) in the problem's dtype, lse (B, H, Q)). `out` may be given, with any strides."""
+    """(out (B, H, Q, E) in the problem's dtype, lse (B, H, Q)). out: an array for the result, with any strides."""
     found, sums = keep(problem, out)
     return found, sums[0]
 
 
 def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
-    """`solve`, and what a backward pass needs."""
+    """`solve`, with the sums that the backward pass needs."""
     B, H, Q, _ = problem.q.shape
     if out is None:
         out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype)
@@ -120,7 +119,7 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
         return saved
     arrays = q, k, v, out = problem.q, problem.k, problem.v, out
     sinks = None if problem.sinks is None else np.ascontiguousarray(problem.sinks, real)
-    # The numbers of dropout are left out of the recipe, because they change in every step of a training.
+    # The seed and rate of dropout are not part of the recipe, because the seed changes in every training step.
     kind = (
         q.shape,
         k.shape,
@@ -148,8 +147,10 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
 
 
 def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None) -> None:
-    """A call of a known kind: where q, k, v and out lie, room for lse, top and total, and slots by name that are its
-    own.
+    """Runs a call of a known kind.
+
+    addresses: of q, k, v and out. sums: receives lse, top and total. held: objects to keep alive during the call. rest:
+    further slots by name.
     """
     block = recipe.block.copy()
     counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
@@ -166,7 +167,7 @@ def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tupl
 
 
 def recipe_of(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
-    """What has to be thought about once for all calls of a kind."""
+    """The recipe for all calls of the same kind as this one."""
     B, H, Q, _ = problem.q.shape
     shape = tiling(problem)
     found = (plan_step if Q <= FEW else plan)(problem, shape.planned, PLAN_KEYS)
@@ -208,13 +209,13 @@ def aligned(count: int, dtype: np.dtype) -> np.ndarray:
 
 
 def work(problem: Problem, found: Plan) -> int:
-    """Multiply-adds of a call, empty tiles left out."""
+    """Multiply-adds of a call, without empty tiles."""
     B, H, _, D = problem.q.shape
     return B * H // len(found.order) * visited(found) * found.rows * (D + problem.v.shape[3])
 
 
 def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray) -> Prepared:
-    """The kernel for a problem, compiled or found."""
+    """The kernel for a problem, compiled or cached."""
     unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
     rest = (
         problem.q.shape,
@@ -237,7 +238,7 @@ def rules(problem: Problem):
 
 
 def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Specification:
-    """What a kernel is specialised to."""
+    """The specification of the kernel for a problem."""
     mask, score = rules(problem)
     return Specification(
         shape=signature(mask, score)[0],
@@ -268,8 +269,8 @@ def _compiled(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ..
 
 
 def _reach(problem: Problem) -> tuple[int, int, int]:
-    """How far keys and rows reach, and rows below 0: rounded up to powers of two, so that a step of decoding reaches as
-    far as the last.
+    """The ranges of key positions, query positions, and negative query positions, rounded up to powers of two, so that
+    consecutive decoding steps have the same ranges.
     """
     # Lanes past the last row have positions too.
     first, last = int(problem.query_start.min()), int(problem.query_start.max()) + problem.q.shape[2] + 1024

@@ -1,4 +1,4 @@
-"""Problem, what its forward pass saved, dout -> the backward kernel's three phases -> gradients."""
+"""The backward pass of the CPU engine: (Problem, Saved, dout) -> the backward kernel's three phases -> gradients."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from .kernels import backward
 from .kernels.backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
 from .kernels.parts import dropout
 from .kernels.parts.backward_tile import Expressions
-from .kernels.parts.plan_by_key import visitors
+from .kernels.parts.plan_by_key import tile_ranges
 from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS
 
 __all__ = ["kept", "pull_back"]
 
-LINE, CROWDED = 8, 128  # float64 in a cache line, and in rows so far apart that few of them fit the cache at once
-NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
+LINE, CROWDED = 8, 128  # float64 per cache line; rows a multiple of CROWDED apart collide in the cache
+NARROW = 8  # a tile that visits fewer keys than this times its rows is narrow
 
 
 class Recipe(NamedTuple):
-    """A call as far as it is known from the last one of its kind: everything but where its arrays lie.
+    """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
-    block: the argument block, in which addresses are filled in at the `place` of their names. tiles of queries, units
-    of keys.
-    apart: the tables whose gradients are gathered in copies. held: what the block points to.
+    block: the argument block, in which addresses are filled in. place: the index of each slot by name. tiles: tiles of
+    queries. units: blocks of keys.
+    apart: tables whose gradients are accumulated in one copy per thread. held: owners of the addresses in the block.
     """
 
     ready: Prepared
@@ -60,7 +60,7 @@ _recipes: Memo[Recipe] = Memo(64)
 
 
 def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
-    """What a forward pass would have saved, from its results alone: each weight is exp(score - lse)."""
+    """`Saved` computed from out and lse alone: each weight is exp(score - lse)."""
     lse = np.ascontiguousarray(lse, problem.real)
     top = lse / problem.real.type(factors(problem).unit)  # in units of the kernel's scores
     return Saved(out, np.stack([lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real)]))
@@ -69,9 +69,9 @@ def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
 def pull_back(
     problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
 ) -> Gradients:
-    """The gradients of Σ out · dout + Σ lse · dlse, of tables and sinks in float64.
+    """The gradients of Σ out · dout + Σ lse · dlse; those of tables and sinks are float64.
 
-    wanted: the float tables of the score whose gradients are asked for.
+    wanted: the float tables of the score whose gradients are computed.
     """
     B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
     real = problem.real
@@ -106,7 +106,7 @@ def _run(
     recipe = _recipes((problem.mask, problem.score), kind, lambda: _recipe(problem, arrays, list(tables)))
     ready, tiles, rows = recipe.ready, recipe.tiles, recipe.ready.spec.rows
     numbers = sum(table.array.size for table in recipe.apart)
-    # Tasks taken, and how far the others are.
+    # The number of tasks started, and the progress of each task.
     counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64)
     given: dict[str, Any] = {
         **arrays,
@@ -143,7 +143,7 @@ def _run(
 
 
 def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]) -> Recipe:
-    """What has to be thought about once for all calls of a kind."""
+    """The recipe for all calls of the same kind as this one."""
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
     rows = _rows(problem)
     seen = plan(problem, rows, PLAN_KEYS)
@@ -166,7 +166,7 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
         "start": problem.query_start,
         "offsets": seen.offsets,
         "runs": seen.runs,
-        "visitors": visitors(seen, KEYS),
+        "tile_ranges": tile_ranges(seen, KEYS),
         "key_tiles": units,
         "tiles": seen.order.shape[1],
         "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,
@@ -195,32 +195,32 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
 
 
 def _spaced(shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros whose rows are not a power of two apart: a tile writes to a column of them, which would all share one place
-    in the cache.
+    """Zeros whose rows are not a power of two apart: a tile writes to a column, whose entries would otherwise share a
+    cache set.
     """
     apart = shape[-1] + (LINE if shape[-1] % CROWDED == 0 else 0)
     return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
 
 
 def _zeros(count: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros that begin on a cache line; pages that nobody writes cost nothing."""
+    """Zeros that begin on a cache line; untouched pages are not allocated."""
     room = np.zeros(count * dtype.itemsize + 64, np.uint8)
     return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
 
 
 def _numbered(ready: Prepared, tables) -> list[Table]:
-    """The wanted tables in the order of the kernel's."""
+    """The given tables in the order of the kernel."""
     return [table for table in ready.tables if table in tables]
 
 
 def _work(problem: Problem, seen: Plan) -> int:
-    """Multiply-adds of a call, empty tiles left out."""
+    """Multiply-adds of a call, without empty tiles."""
     return sum(seen.pairs.values()) * (3 * problem.dims["D"] + 2 * problem.dims["E"])
 
 
 def _rows(problem: Problem) -> int:
-    """Query rows of a tile. Where a tile sees few keys, a good part of them is cut by the mask's edges: less, in a
-    lower tile.
+    """Query rows of a tile. If tiles visit few keys, mask edges cut through a large part of them; smaller tiles waste
+    less.
     """
     target = host()
     lanes = target.lanes(Format(problem.dtype.name, target).size)
@@ -235,7 +235,7 @@ def _rows(problem: Problem) -> int:
 
 
 def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> Prepared:
-    """The kernel for a problem, compiled or found."""
+    """The kernel for a problem, compiled or cached."""
     unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
     start = problem.query_start
     rest = (
@@ -290,17 +290,17 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
 
 
 def _all_direct(problem: Problem, reads: list[Read]) -> bool:
-    """Whether tasks can add to a table in turns wherever it is read; a table that only conditions read is not added
-    to.
+    """Whether tasks can add to a table one after another wherever it is read; False for a table that only conditions
+    read, which gets no gradient.
     """
     return bool(reads) and all(_direct(problem, read) for read in reads)
 
 
 def _direct(problem: Problem, read: Read) -> bool:
-    """Whether an entry of a table belongs to one row of queries and one key, so that tasks can add to it in turns.
+    """Whether each entry of a table belongs to one query row and one key, so that tasks can add to it in order.
 
-    A row is its position only where all batch entries begin at the same, and clamping must not bring two positions
-    together.
+    Row and position are equivalent only if all batch entries start at the same position, and clamping must not map two
+    positions to one entry.
     """
     starts, found = problem.query_start, set()
     spans = {"query": (int(starts.min()), int(starts.max()) + problem.dims["Q"]), "key": (0, problem.dims["K"])}
@@ -312,7 +312,7 @@ def _direct(problem: Problem, read: Read) -> bool:
 
 
 def _shifted(part: Expr) -> tuple[str | None, int]:
-    """The name of a position and what is added to it; None for anything else."""
+    """(name of a position, the constant added to it); (None, 0) for any other expression."""
     if isinstance(part, Var):
         return part.name, 0
     if (

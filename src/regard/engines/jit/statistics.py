@@ -1,6 +1,4 @@
-"""Statistics of the weights from the compiled engine: which kernels are needed, and answers from their sums, in
-float64.
-"""
+"""Statistics of the weights by the CPU engine: selects kernels, and computes the results from their sums in float64."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ from .code import build
 from .code.arguments import factors, leaves, pack, plain
 from .code.emit import signature
 from .code.target import host
-from .kernels.parts.plan_by_key import visitors
+from .kernels.parts.plan_by_key import tile_ranges
 from .kernels.parts.tile import BLOCK, Memory
 from .kernels.score_sweep import Frame
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
@@ -53,7 +51,7 @@ _frames: Memo[Frame] = Memo(64)
 
 
 class Runner(NamedTuple):
-    """Runs both kernels over one problem: what they share are its tiles and its plan."""
+    """Runs both kernels over one problem, with the same tiles and plan."""
 
     problem: Problem
     shape: Tiling
@@ -61,22 +59,22 @@ class Runner(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, shape: Tiling) -> Runner:
-        """The problem is planned here."""
+        """The runner for a problem, with its plan."""
         if shape.folded:  # keys are counted per head, so heads do not share lanes
             shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
         return cls(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
 
     @property
     def room(self) -> int:
-        """Rows of whole tiles: the last may reach beyond Q."""
+        """Number of rows of whole tiles; the last tile may extend past Q."""
         return self.plan.order.shape[1] * self.shape.rows
 
     def empty(self, count: int, dtype) -> np.ndarray:
-        """So many numbers per row of whole tiles, for a kernel to fill."""
+        """An array of `count` numbers per row of whole tiles, for a kernel to fill."""
         return np.empty((*self.problem.q.shape[:2], count, self.room), dtype)
 
     def frame(self, sets: tuple[Expr, ...]) -> Frame:
-        """What the kernels are written for."""
+        """The frame that the kernels are generated from; sets: expressions for sets of keys."""
         problem, start = self.problem, self.problem.query_start
         unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k))
         sizes = (*problem.dims.values(), problem.dtype, self.shape, unit)
@@ -87,7 +85,7 @@ class Runner(NamedTuple):
         problem = self.problem
         mask, score = engine.rules(problem)
         shape, constants, tables = signature(mask, score, *sets)
-        # The integers of the sets of keys have to fit too.
+        # The integers of the sets of keys must fit 32 bits too.
         every = functools.reduce(operator.and_, sets, everything() if mask is None else mask)
         spec = engine.specify(replace(problem, mask=every), self.shape, False, (*unit, True, True))
         return Frame(replace(spec, shape=shape, mask=mask is not None), host(), mask, score, sets, constants, tables)
@@ -103,7 +101,7 @@ class Runner(NamedTuple):
         tasks: int,
         own: dict[str, Any],
     ) -> None:
-        """Compiles and runs a kernel. detail: what it is specialised to besides its frame; own: its own slots, in their
+        """Compiles and runs a kernel. detail: its specification besides the frame; own: its additional slots, in
         order.
         """
         problem = self.problem
@@ -118,41 +116,39 @@ class Runner(NamedTuple):
         launch(kernel, block, Memory.total(memory), workers, (self, frame, counter, own))
 
 
-def statistics(question: Request) -> dict[str, Any]:
-    """Every measure by name: arrays or tuples of arrays, floats of any size and int64, their shapes beginning with (B,
-    H).
-    """
-    problem = question.problem
+def statistics(request: Request) -> dict[str, Any]:
+    """Every measure by name: arrays or tuples of arrays, of a float dtype or int64, with shapes (B, H, …)."""
+    problem = request.problem
     runner = Runner.of(problem, tiling(problem))
     with np.errstate(all="ignore"):
-        rows = RowSums(runner, question)
-        found = {measure.name: rows.answer(measure) for measure in question.measures if measure.kind in OF_ROWS}
-        received = [measure.name for measure in question.of_kind("received")]
-        maps: list[PooledMap | None] = list(question.of_kind("pooled"))
-        for picture in maps or [None] * len(received):  # one pass each; the first also counts what keys receive
-            cells = Cells(picture.rows, picture.columns, problem.dims["Q"], problem.dims["K"]) if picture else None
+        rows = RowSums(runner, request)
+        found = {measure.name: rows.answer(measure) for measure in request.measures if measure.kind in OF_ROWS}
+        received = [measure.name for measure in request.of_kind("received")]
+        maps: list[PooledMap | None] = list(request.of_kind("pooled"))
+        for each in maps or [None] * len(received):  # one pass each; the first also sums what keys receive
+            cells = Cells(each.rows, each.columns, problem.dims["Q"], problem.dims["K"]) if each else None
             columns, total, most = by_keys(runner, rows.top_room, rows.peak, bool(received), cells)
             found |= dict.fromkeys(received, columns)
-            if picture:
+            if each:
                 area = np.outer(
-                    np.diff(edges(problem.dims["Q"], picture.rows)), np.diff(edges(problem.dims["K"], picture.columns))
+                    np.diff(edges(problem.dims["Q"], each.rows)), np.diff(edges(problem.dims["K"], each.columns))
                 )
-                found[picture.name] = Pooled(total / area, most)
+                found[each.name] = Pooled(total / area, most)
             received = []
-    return {measure.name: found[measure.name] for measure in question.measures}
+    return {measure.name: found[measure.name] for measure in request.measures}
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 class RowSums:
-    """What the first kernel found about every row, and what follows from it for all measures."""
+    """The sums of the rows kernel for every row, and the results of all measures of rows."""
 
-    def __init__(self, runner: Runner, question: Request):
+    def __init__(self, runner: Runner, request: Request):
         problem = runner.problem
-        kinds = {measure.kind for measure in question.measures}
-        masses = list(question.of_kind("mass"))
-        best = [1] * ("maximum" in kinds) + [measure.count for measure in question.of_kind("top")]
+        kinds = {measure.kind for measure in request.measures}
+        masses = list(request.of_kind("mass"))
+        best = [1] * ("maximum" in kinds) + [measure.count for measure in request.of_kind("top")]
         sums = Sums(
             "entropy" in kinds,
             "distance" in kinds,
@@ -240,7 +236,7 @@ def maximum(rows: RowSums, measure: Measure) -> Maximum:
 
 
 def reach(rows: RowSums, _: Measure) -> Range:
-    """In the scores' own units."""
+    """Smallest and largest score, in units of the scores."""
     return Range(rows.of("least") * rows.unit, rows.of("most") * rows.unit)
 
 
@@ -263,13 +259,13 @@ OF_ROWS: dict[str, Callable[[RowSums, Any], Any]] = {
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 
-CELL = 1024  # keys: the columns of a coarse map are computed in parts no smaller, so that there are tasks enough
+CELL = 1024  # keys: the columns of a coarse map are computed in parts of at least this size, to have enough tasks
 
 
 class Cells(NamedTuple):
-    """A map of rows × columns cells laid over height × width pairs, whose last cells may reach beyond the matrix.
+    """A map of rows × columns cells over height × width pairs; the last cells may extend past the matrix.
 
-    Cell (r, c) holds the query rows ⌊r·height/rows⌋ … ⌊(r+1)·height/rows⌋ − 1 and the keys likewise.
+    Cell (r, c) covers the query rows ⌊r·height/rows⌋ … ⌊(r+1)·height/rows⌋ − 1, and the keys likewise.
     """
 
     rows: int
@@ -281,20 +277,20 @@ class Cells(NamedTuple):
 def by_keys(
     runner: Runner, top: np.ndarray, peak: np.ndarray, received: bool, cells: Cells | None
 ) -> tuple[np.ndarray, ...]:
-    """What each key receives (B, H, K), and sums and maxima in cells (B, H, rows, columns); zeros where one is not
-    asked.
+    """The weight that each key receives (B, H, K), and the sums and maxima of cells (B, H, rows, columns); zeros for
+    those that are not requested.
 
     A weight is exp((s − top) · unit) · peak, s in the kernel's units: top (B, H, whole tiles) in real, peak (B, H, Q).
     """
-    B, H, Q, K = (runner.problem.dims[letter] for letter in "BHQK")
+    B, H, Q, K = (runner.problem.dims[axis] for axis in "BHQK")
     real = runner.problem.real
     lines, columns, height, width = cells or Cells(0, 0, Q, K)
     parts = max(1, width // (CELL * max(columns, 1)))
-    fine = parts * columns  # ⌊part · width / fine⌋ is the edge of a column whenever it should be
+    fine = parts * columns  # every edge of a column is an edge ⌊part · width / fine⌋ of a part
     sums, total, most = np.zeros((B, H, K)), np.zeros((B, H, lines, fine)), np.zeros((B, H, lines, fine), real)
     room = np.zeros((B, H, runner.room), real)
     room[..., :Q] = peak
-    # Every range holds whole columns, and enough keys to be worth a task.
+    # Every range consists of whole columns, and of enough keys for a task.
     borders = edges(width, fine)[:: -(-BLOCK * fine // width)] if fine else np.arange(0, K, BLOCK)
     borders = np.append(borders[borders < K], K)
     own = {
@@ -302,7 +298,7 @@ def by_keys(
         "row_peak": room,
         "ranges": len(borders) - 1,
         "borders": borders,
-        "visitors": visitors(runner.plan, BLOCK),
+        "tile_ranges": tile_ranges(runner.plan, BLOCK),
         "received": sums,
         "map_rows": lines,
         "map_columns": fine,
@@ -329,10 +325,9 @@ def by_keys(
 
 
 def pooled_by_lse(runner: Runner, lse: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and maxima of the weights exp(score − lse) in each cell, where the logarithms of the denominators, (B, H,
-    Q), are known.
+    """Sums and maxima of the weights exp(score − lse) in each cell, for a given lse (B, H, Q), in one pass.
 
-    One pass. Rows with lse −inf have no weights; those with NaN or +inf are NaN wherever they attend.
+    Rows with lse −inf have zero weights; rows with lse NaN or +inf are NaN wherever they attend.
     """
     top = np.zeros((*lse.shape[:2], runner.room), runner.problem.real)
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Tiling: how many query rows a task has, what its lanes are, and whether its keys are shared among several tasks."""
+"""Tiling: the number of query rows and lanes of a task, and whether its keys are split into several tasks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .kernels.forward import PIECE
 
 __all__ = ["PLAN_KEYS", "Tiling", "splits", "tiling", "visited"]
 
-PLAN_KEYS = 16  # verdicts are this fine along keys: what a window or a document wastes at its ends stays small
-NARROW = 8  # times its rows: a tile that sees fewer keys is narrow
+PLAN_KEYS = 16  # keys per tile of the plan: small, so that little is wasted at the edges of windows and documents
+NARROW = 8  # a tile that visits fewer keys than this times its rows is narrow
 PATIENT = 1 << 16  # rows beyond which planning narrow tiles would take longer than they save
-SHARES = 4  # tasks per thread that make it unlikely that one waits long for another
+SHARES = 4  # tasks per thread for a balanced load
 
 
 class Tiling(NamedTuple):
-    """rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan. folded: see
-    `Specification`.
+    """The tile of a call. rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan.
+    folded: see `Specification`.
     """
 
     rows: int
@@ -31,10 +31,10 @@ class Tiling(NamedTuple):
 
 
 def tiling(problem: Problem) -> Tiling:
-    """As many rows as fill the registers, fewer where there are not as many.
+    """As many rows as fill the registers, or fewer if the call has fewer.
 
-    Where heads share keys and have few rows, they share a tile. Where a tile sees few keys, a good part of them is cut
-    by the mask's two edges, and less is cut in a tile of fewer rows.
+    Heads that share keys and have few rows share a tile ("folded"). If tiles visit few keys, the mask edges cut through
+    a large part of them, and tiles of fewer rows waste less.
     """
     target = host()
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
@@ -43,7 +43,7 @@ def tiling(problem: Problem) -> Tiling:
     folded = group > 1 and group * Q <= most and not _per_head(problem)
     wanted = group * Q if folded else Q
     if wanted <= lanes // 2 and target.tile.vector == 64:
-        lanes //= 2  # two narrow registers are multiplied as fast as a wide one
+        lanes //= 2  # two narrow registers are as fast as a wide one
     rows = most
     while rows > lanes and rows // 2 >= wanted:
         rows //= 2
@@ -57,17 +57,17 @@ def tiling(problem: Problem) -> Tiling:
 
 
 def _per_head(problem: Problem) -> bool:
-    """Whether the mask makes heads differ."""
+    """Whether the mask depends on the head."""
     return problem.mask is not None and any(
         isinstance(node, Var) and node.name == "head" for node in walk(problem.mask)
     )
 
 
 def splits(problem: Problem, found: Plan, tasks: int, threads: int) -> bool:
-    """Whether pieces of keys become tasks of their own; results are the same bits either way."""
+    """Whether pieces of keys become separate tasks; results are bit-identical either way."""
     return tasks < SHARES * threads and problem.dims["K"] > PIECE and visited(found) > PIECE * found.order.size
 
 
 def visited(found: Plan) -> int:
-    """Keys that tiles visit, over all tiles."""
+    """Number of keys visited, summed over all tiles."""
     return int((found.runs[:, 1] - found.runs[:, 0]).sum(dtype="int64"))

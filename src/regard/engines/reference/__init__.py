@@ -1,6 +1,6 @@
-"""The law: attention, its gradients and statistics in float64, independent of every engine that it judges.
+"""The reference: attention, its gradients and statistics in float64, independent of the engines tested against it.
 
-attention    forward, weights and backward in NumPy, axis by axis
-statistics   what can be asked of the weights
-scalar       the same once more, on single numbers with their own autograd
+attention    forward pass, weights and backward pass in NumPy
+statistics   the statistics of the weights
+scalar       self-attention on single numbers, with autograd, without NumPy
 """

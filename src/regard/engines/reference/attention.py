@@ -1,8 +1,7 @@
-"""The law: what attention means, in float64 NumPy. Every engine is tested against this file, and none of them imports
-it.
+"""The reference: the definition of attention in float64 NumPy. Every engine is tested against it; none imports it.
 
-Read it for the formula, not for speed: it builds the whole matrix, row by column, and says each step once. Names end in
-the axes of the array: B batch, H query heads, Q query rows, K key rows, D score depth, E value depth.
+It is written for clarity, not for speed: it builds the full matrix. Names end in the axes of the array: B batch, H
+query heads, Q query rows, K key rows, D score depth, E value depth.
 
     >>> import numpy as np
     >>> from regard.language.problem import Problem
@@ -26,12 +25,12 @@ from ...language.problem import Gradients, Problem
 
 __all__ = ["Gradients", "backward", "forward", "weights"]
 
-ROWS, KEYS = 64, 2048  # of a block in `weights`: half a megabyte per head, and enough work for each call of NumPy
+ROWS, KEYS = 64, 2048  # of a block in `weights`: half a megabyte per head, and enough work per NumPy call
 
 
 class Denominator(NamedTuple):
-    """Σ exp(s) = total · exp(top), in two parts: rounded into one lse, a sum of n equal scores loses its ln n from 1e16
-    on.
+    """Σ exp(s) = total · exp(top), in two parts: as a single lse, a sum of n equal scores of 1e16 or more would lose
+    its ln n to rounding.
     """
 
     top: np.ndarray
@@ -49,8 +48,8 @@ class Denominator(NamedTuple):
 def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """out = softmax(score(scale · q kᵀ) where mask) v, and lse = ln(Σ exp(score) + Σ exp(sinks)).
 
-    -> out (B, H, Q, E), lse (B, H, Q) in nats, both float64. A row that may attend nothing gives 0 and, without sinks,
-    −inf.
+    -> out (B, H, Q, E), lse (B, H, Q) in nats, both float64. A fully masked row gives out = 0 and, without sinks,
+    lse = −inf.
     """
     with np.errstate(all="ignore"):
         s_BHQK, values = logits(problem, *everywhere(problem))
@@ -60,11 +59,10 @@ def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """exp(score) / (Σ exp(score) + Σ exp(sinks)) for chosen rows and keys (positions counted from 0) -> (B, H, rows,
-    keys), float64.
+    """exp(score) / (Σ exp(score) + Σ exp(sinks)) for selected rows and keys (indices from 0) -> (B, H, rows, keys),
+    float64, after dropout.
 
-    Dropout has fallen on them already. The denominators are summed block by block, so memory grows with the rectangle
-    and not with Q · K.
+    The denominators are summed block by block, so memory grows with the selection and not with Q · K.
     """
     B, H, K = (problem.dims[name] for name in "BHK")
     found = np.zeros((B, H, len(rows), len(keys)))
@@ -85,7 +83,7 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
     """The gradients of Σ out · dout + Σ lse · dlse, by dS = P ∘ (dP − δ + dlse) with dP = dout vᵀ and δ = Σ dout · out.
 
     dout (B, H, Q, E), dlse (B, H, Q) or None for 0 -> float64, with an entry for every float table of the score.
-    A key that a row may not attend passes nothing on, nor does an empty row.
+    A masked pair contributes no gradient, nor does a fully masked row.
     """
     dout_BHQE = np.asarray(dout, np.float64)
     dlse_BHQ = np.zeros(dout_BHQE.shape[:3]) if dlse is None else np.asarray(dlse, np.float64)
@@ -132,9 +130,9 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
 
 
 def logits(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """What enters the softmax, −inf where a row may not attend a key, and the variables it was made from.
+    """The input of the softmax, −inf where masked, and the variables it was computed from.
 
-    Masked keys are replaced, not added to: −inf + NaN would be NaN, and a masked NaN must stay out.
+    Masked scores are replaced, not added to: −inf + NaN would be NaN, and a masked NaN must have no effect.
     """
     B, H = problem.q.shape[:2]
     shape = (B, H, len(rows), len(keys))
@@ -154,13 +152,13 @@ def logits(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> tuple[np.nda
 
 
 def denominator(s: np.ndarray) -> Denominator:
-    """Σ exp(s) over the last axis; 0 for nothing, NaN for anything with NaN or +inf."""
+    """Σ exp(s) over the last axis; 0 if it is empty, NaN if it contains NaN or +inf."""
     top = s.max(-1, initial=-np.inf)
     return Denominator(top, np.exp(s - some_number(top)[..., None]).sum(-1))
 
 
 def with_sinks(problem: Problem, below_BHQ: Denominator) -> Denominator:
-    """The denominator once the sinks are in it."""
+    """The denominator including the sinks."""
     if problem.sinks is None:
         return below_BHQ
     top_H, total_H = denominator(problem.sinks.astype(np.float64))
@@ -168,24 +166,24 @@ def with_sinks(problem: Problem, below_BHQ: Denominator) -> Denominator:
 
 
 def shares(s: np.ndarray, below: Denominator) -> np.ndarray:
-    """exp(s) / Σ exp(s), and 0 for a key that is out, whatever the denominator is."""
+    """exp(s) / Σ exp(s), and 0 for a masked key, whatever the denominator is."""
     return np.where(s == -np.inf, 0, np.exp(s - some_number(below.top)[..., None]) / below.total[..., None])
 
 
 def left_over(problem: Problem, values: dict[str, np.ndarray]) -> np.ndarray | float:
-    """What dropout multiplies the weights by, 0 or 1 / (1 − rate); the denominator is summed before it."""
+    """The dropout factors of the weights, 0 or 1 / (1 − rate); dropout does not change the denominator."""
     if problem.dropout is None:
         return 1.0
     return problem.dropout.factors(*(values[name] for name in ("batch", "head", "query", "key")))
 
 
 def some_number(top: np.ndarray) -> np.ndarray:
-    """A maximum that can be subtracted: 0 stands in for the −inf of nothing at all."""
+    """A maximum that can be subtracted: −inf, the maximum of an empty set, becomes 0."""
     return np.where(top == -np.inf, 0, top)
 
 
 def weighted_sum(p: np.ndarray, allowed: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """p @ values over the allowed pairs: an infinity or NaN among the values is seen by those, and by no others."""
+    """p @ values; infinities and NaN among the values reach only the rows that attend to them."""
     out = p @ np.where(np.isfinite(values), values, 0)
     for bad, here in ((np.inf, values == np.inf), (-np.inf, values == -np.inf), (np.nan, np.isnan(values))):
         if here.any():

@@ -1,11 +1,10 @@
-"""The law once more, on single numbers: self-attention over lists of autograd `Value`s, without NumPy.
+"""Scalar reference: self-attention over lists of autograd `Value`s, without NumPy.
 
-Every number is a node that remembers what it was made from and how fast it changes with each of those. Nothing is
-hidden in a matrix product, so each weight, each score and each gradient can be printed and followed. Matrices are lists
-of rows.
+Every number is a node that stores its inputs and the local derivative with respect to each, so each weight, score and
+gradient can be printed and traced. Matrices are lists of rows.
 
-Additive masks are what they are: −inf + NaN is NaN, so a masked NaN is not kept out here.
-`regard.engines.reference.attention` keeps it out.
+Masks are additive here: −inf + NaN is NaN, so a masked NaN is not excluded. `regard.engines.reference.attention`
+excludes it.
 
     >>> x = Value(3.0)
     >>> y = x * x + 2 * x
@@ -86,7 +85,7 @@ class Value:
         return f"Value({self.data:.6g})"
 
     def backward(self) -> None:
-        """Add d self / d node to the `grad` of every node that self was made from (the chain rule, last node first)."""
+        """Add d self / d node to the `grad` of every node that self depends on (the chain rule, last node first)."""
         flowing = {id(self): 1.0}
         for node in reversed(self.history()):
             arrived = flowing[id(node)]
@@ -95,7 +94,7 @@ class Value:
                 flowing[id(child)] = flowing.get(id(child), 0.0) + arrived * local
 
     def history(self) -> list[Value]:
-        """Every node that self was made from, children first; with a stack of its own, so depth has no limit."""
+        """Every node that self depends on, children first; iterative, so the depth has no limit."""
         order: list[Value] = []
         entered: set[int] = set()
         stack = [(self, False)]
@@ -119,13 +118,13 @@ def value(x: Value | float) -> Value:
 
 
 def dot(x: Sequence[Value | float], y: Sequence[Value | float]) -> Value:
-    """Σ xᵢ yᵢ as a single node: the derivative with respect to xᵢ is yᵢ, and the other way round."""
+    """Σ xᵢ yᵢ as a single node: the derivative with respect to xᵢ is yᵢ, and with respect to yᵢ it is xᵢ."""
     if len(x) != len(y):
         raise refuse(
             "dot",
             "the rows differ in length",
             given=f"{len(x)} and {len(y)} numbers",
-            expected="as many in x as in y",
+            expected="rows of equal length",
             fix="check the depth of both matrices",
         )
     left, right = [value(a) for a in x], [value(b) for b in y]
@@ -140,10 +139,10 @@ def matmul(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
 
 
 def softmax(row: Sequence[Value | float]) -> Row:
-    """exp(xᵢ − max x) / Σ exp(xⱼ − max x). Without the maximum exp overflows; with it the result is the same.
+    """exp(xᵢ − max x) / Σ exp(xⱼ − max x). Subtracting the maximum avoids overflow and does not change the result.
 
-    The maximum is a plain number: a shift of all entries changes nothing, so it has no gradient. A row of −inf alone
-    gives zeros.
+    The maximum is a plain number: shifting all entries has no effect, so it needs no gradient. A row of only −inf gives
+    zeros.
 
     >>> softmax([1000.0, 1000.0])
     [Value(0.5), Value(0.5)]
@@ -165,8 +164,8 @@ def attention_scores(queries: Sequence[Sequence], keys: Sequence[Sequence], scal
 
 
 def causal_mask(queries: int, keys: int) -> list[list[float]]:
-    """What is added to the scores: 0 where key j stands at or before query i, −inf after it. The last query stands at
-    the last key.
+    """The additive causal mask: 0 where key j is at or before query i, −inf after it. The last query is at the position
+    of the last key.
 
     >>> causal_mask(2, 3)
     [[0.0, 0.0, -inf], [0.0, 0.0, 0.0]]
@@ -182,10 +181,10 @@ def add(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
 def dropout_factors(
     queries: int, keys: int, rate: float, seed: int, batch: int = 0, head: int = 0
 ) -> list[list[float]]:
-    """What dropout multiplies each weight by: 0 for a share `rate` of them, 1 / (1 − rate) for the others.
+    """The dropout factor of each weight: 0 for a fraction `rate` of them, 1 / (1 − rate) for the others.
 
-    Philox4x32-10 decides, of the counter (key // 4, query, head, batch) and the seed: one of its four words for each of
-    four keys.
+    The random bits are Philox4x32-10 of the counter (key // 4, query, head, batch) and the seed: one of its four words
+    for each of four keys.
 
     >>> dropout_factors(1, 8, rate=0.5, seed=4)
     [[0.0, 2.0, 2.0, 2.0, 0.0, 0.0, 2.0, 2.0]]
@@ -212,7 +211,7 @@ def multiply(x: Sequence[Sequence], y: Sequence[Sequence]) -> Matrix:
 
 
 def apply_attention(weights: Sequence[Sequence], values: Sequence[Sequence]) -> Matrix:
-    """Each row's weighted mean of the values: Σⱼ weightᵢⱼ · vⱼ."""
+    """The weighted sum of the values for each row: Σⱼ weightᵢⱼ · vⱼ."""
     return matmul(weights, values)
 
 
@@ -249,5 +248,5 @@ class SelfAttention:
         return apply_attention(A, values), A
 
     def parameters(self) -> list[Value]:
-        """Every number that training may change."""
+        """Every trainable number."""
         return [entry for weight in (self.W_q, self.W_k, self.W_v) for row in weight for entry in row]

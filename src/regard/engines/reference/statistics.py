@@ -1,9 +1,8 @@
-"""The law of the statistics, in float64 NumPy: what each measure means, said once for a block of rows and all their
-keys.
+"""Reference statistics: the definition of each measure in float64 NumPy, for a block of rows and all their keys.
 
-It stands on `reference`: logits s, denominators, weights p. A row that attends a NaN or +inf is NaN in every measure
-but `counts` and `range`, which show what it attends; a key or a cell of a map is NaN where such a row attends it. A row
-that attends nothing gives 0.
+It builds on `reference.attention`: logits s, denominators, weights p. A row that attends to a NaN or +inf is NaN in
+every measure except `counts` and `range`, which report it; a key or a cell of a map is NaN if such a row attends to it.
+A fully masked row gives 0.
 
     >>> from regard.language.measures import checked_request
     >>> found = statistics(checked_request(np.zeros((4, 8)), np.zeros((4, 8)), ["entropy"]))
@@ -40,7 +39,7 @@ __all__ = ["statistics"]
 
 
 class Rows:
-    """Some rows of the matrix: logits s, the variables they were made from, denominators, weights p."""
+    """A block of rows of the matrix: logits s, the variables they were computed from, denominators, weights p."""
 
     def __init__(self, problem: Problem, rows: np.ndarray):
         self.rows = rows
@@ -57,24 +56,24 @@ class Rows:
         return np.where(np.isnan(below.total), np.nan, np.where(self.attended, p * value, 0).sum(-1))
 
 
-def statistics(question: Request) -> dict[str, Any]:
+def statistics(request: Request) -> dict[str, Any]:
     """Every measure by name: arrays or tuples of arrays, float64 and int64, their shapes beginning with (B, H)."""
-    problem = question.problem
-    B, H, Q, K = (problem.dims[letter] for letter in "BHQK")
-    parts: dict[str, list] = {measure.name: [] for measure in question.measures}
+    problem = request.problem
+    B, H, Q, K = (problem.dims[axis] for axis in "BHQK")
+    parts: dict[str, list] = {measure.name: [] for measure in request.measures}
     received = np.zeros((B, H, K))
-    maps = {measure.name: np.zeros((2, B, H, measure.rows, measure.columns)) for measure in question.of_kind("pooled")}
+    maps = {measure.name: np.zeros((2, B, H, measure.rows, measure.columns)) for measure in request.of_kind("pooled")}
     with np.errstate(all="ignore"):
         for some in [*blocks(Q, ROWS)] or [slice(0, 0)]:
             seen = Rows(problem, np.arange(Q)[some])
             received += seen.p.sum(-2)
-            for measure in question.measures:
+            for measure in request.measures:
                 if isinstance(measure, PooledMap):
                     pool(maps[measure.name], measure, seen, Q, K)
                 elif measure.kind in OF_ROWS:
                     parts[measure.name].append(OF_ROWS[measure.kind](seen, measure))
     found: dict[str, Any] = {}
-    for measure in question.measures:
+    for measure in request.measures:
         if isinstance(measure, PooledMap):
             total, largest = maps[measure.name]
             area = np.outer(np.diff(edges(Q, measure.rows)), np.diff(edges(K, measure.columns)))
@@ -108,12 +107,12 @@ def lse(seen: Rows, _: Measure) -> np.ndarray:
 
 
 def entropy(seen: Rows, _: Measure) -> np.ndarray:
-    """−Σ p ln p over the keys, where 0 ln 0 = 0. The share of sinks has no term of its own."""
+    """−Σ p ln p over the keys, where 0 ln 0 = 0. Sinks contribute no term."""
     return seen.weigh(-np.log(np.where(seen.p == 0, 1, seen.p)))
 
 
 def distance(seen: Rows, _: Measure) -> Distance:
-    """Mean and variance of query − key, as if there were no sinks: a mean needs weights whose sum is 1."""
+    """Mean and variance of query − key, without sinks: a mean needs weights that sum to 1."""
     below = denominator(seen.s)
     p, away = shares(seen.s, below), seen.values["query"] - seen.values["key"]
     mean = seen.weighed(p, below, away)

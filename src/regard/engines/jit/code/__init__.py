@@ -1,7 +1,7 @@
-"""Machine code: expressions and loops as LLVM IR, for this machine's vector units, compiled and kept on disk.
+"""Machine code: expressions and loops as LLVM IR for the vector units of this machine, compiled and cached on disk.
 
-ir         IR as indented Python             emit       expressions as IR, one row per operator
+ir         IR written as nested Python       emit       expressions as IR, one entry per operator
 special    exp2, log2, tanh …                formats    numbers in memory and in registers
-arguments  what a kernel is told per call    target     the machine's vector units
-build      IR -> something to call           disk       machine code kept for the next process
+arguments  the argument block of a call      target     instruction sets of the machine
+build      IR -> callable machine code       disk       cache of machine code on disk
 """

@@ -1,8 +1,8 @@
-"""The argument block: what a kernel is told per call, as 64-bit slots that engine and kernel both know by name.
+"""The argument block: the arguments of a kernel call, as 64-bit slots with names that engine and kernel share.
 
-First the slots of `FIXED`, of which the first two are the same for every kernel (`launch.py`): the address of the
-counter that tasks are taken from, and how many there are. Then the constants of the expressions (integers, or the bits
-of a float64), then per table its address and (size, stride in bytes) of each axis.
+First the slots of `FIXED`, of which the first two are the same for every kernel (`launch.py`): the address of the task
+counter, and the number of tasks. Then the constants of the expressions (integers, or the bit patterns of float64), then
+per table its address and the (size, stride in bytes) of each axis.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FIXED = (
     "dropout_seed", "dropout_threshold", "dropout_scale",
 )  # fmt: skip
 
-NO_RUNS = np.zeros((1, 3), np.int32)  # a kernel looks at the first run before it asks whether there is one
+NO_RUNS = np.zeros((1, 3), np.int32)  # a kernel reads the first run before it tests whether there is one
 
 
 def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], **given) -> np.ndarray:
-    """The block for one call: `given` are slots by name, arrays (for which their addresses stand), numbers or floats.
+    """The block for one call. `given`: further slots by name: arrays (stored as addresses), integers or floats.
 
-    The arrays must outlive the block. Arrays of the problem, and what follows from it and its plan, need not be given.
+    The arrays must outlive the block. Slots that follow from the problem and its plan need not be given.
     """
     B, H, Q, _ = problem.q.shape
     G, K = problem.k.shape[1:3]
@@ -73,7 +73,7 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
 
 
 def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
-    """The slots after the fixed ones: what the leaves of the expressions are in this call."""
+    """The slots after the fixed ones: the constants and tables of the expressions in this call."""
     slots = [bits(node.value) if node.kind == "float" else int(node.value) for node in constants]
     for table in tables:
         slots.append(address(table.array))
@@ -83,15 +83,15 @@ def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
 
 
 def plain(problem: Problem) -> bool:
-    """Whether the softmax can take the scale into its exponent, so that dot products are scores."""
-    # The maximum is taken before the scale, which must therefore not turn signs; a tiny one would vanish, and 0 · -inf
-    # is NaN.
+    """Whether the scale can be merged into the exponent of the softmax, so that dot products are scores."""
+    # The maximum is taken before scaling, so the scale must be positive; a tiny one would underflow, and 0 · -inf is
+    # NaN.
     return problem.score is None and problem.scale > 1e-30
 
 
 class Factors(NamedTuple):
-    """Where the scale is applied: `score` times a dot product is what a score expression takes; a weight is
-    2**(exponent · (s - m)); and a unit of s stands for the natural logarithm `unit`.
+    """Where the scale is applied: the variable of a score expression is `score` times a dot product; a weight is
+    2**(exponent · (s - m)); and `unit` converts s to nats.
     """
 
     score: float
@@ -108,7 +108,7 @@ def factors(problem: Problem) -> Factors:
 
 
 def slot(value) -> int:
-    """What stands in a slot for an array, a float or a whole number."""
+    """The content of a slot: the address of an array, the bit pattern of a float, or an integer."""
     return address(value) if isinstance(value, np.ndarray) else bits(value) if isinstance(value, float) else value
 
 
@@ -117,8 +117,8 @@ def bits(value: float) -> int:
 
 
 class Block:
-    """The same block, read by a kernel: slots by name, constants and tables by number. fixed: the names of a kernel's
-    own slots.
+    """The argument block as a kernel reads it: slots by name, constants and tables by number. fixed: the names of the
+    slots of this kernel.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""IR -> machine code -> something to call, kept on disk between processes (disk.py).
+"""Build: compiles IR to callable machine code, cached in memory and on disk (disk.py).
 
-A kernel is found by what it was made from: its specification, the source of this package, LLVM's version and the CPU.
+The cache key is a digest of the specification, the source of this package, the version of LLVM and the CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .target import Target
 
 __all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "sources"]
 
-# Functions of the C library that machine code may call, besides those of special.py: how threads wait (run/pool.py).
+# C library functions that machine code may call besides those of special.py: for threads that wait (run/pool.py).
 SYSTEM = (
     "clock_gettime",
     "pthread_cond_broadcast",
@@ -37,9 +37,7 @@ _kernels: dict[str, Kernel] = {}
 
 
 class Kernel:
-    """Machine code with the signature void(arguments, scratch, budget of tasks). Calling it releases the interpreter
-    lock.
-    """
+    """Machine code with the signature void(arguments, scratch, maximal number of tasks); calls release the GIL."""
 
     SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -51,18 +49,18 @@ class Kernel:
 
 @functools.cache
 def initialize() -> None:
-    """LLVM's native parts, once per process, and the C library's functions that kernels may call."""
+    """Initializes LLVM's native target once per process, and registers the C functions that kernels may call."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
     library = ctypes.CDLL(None)
     for name in (*SYSTEM, *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY)):
-        if hasattr(library, name):  # `syscall` is missing where nobody calls it
+        if hasattr(library, name):  # `syscall` is missing on systems where it is not used
             llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 
 
 def sources() -> list[Path]:
-    """Every file that can decide what code a specification becomes, or how a call fills the kernel's argument block."""
+    """Every file that can affect the code of a specification, or how a call fills the kernel's argument block."""
     jit = Path(__file__).parent.parent
     regard = jit.parent.parent
     whole = (jit, regard / "common", regard / "language")
@@ -79,7 +77,7 @@ def _source() -> bytes:
 
 
 def compiled(specification: str, target: Target, write: Callable[[], ir.Module], name: str) -> Kernel:
-    """The kernel for a specification: from memory, from disk, or written by `write` and compiled."""
+    """The kernel for a specification: from memory, from disk, or compiled from the IR that `write` returns."""
     digest = hashlib.sha256(_source() + repr((specification, target)).encode()).hexdigest()
     with _lock:
         if digest not in _kernels:
@@ -107,8 +105,8 @@ def _optimized(module: ir.Module, target: Target, machine) -> llvm.ModuleRef:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     parsed = llvm.parse_assembly(str(module))
-    # Loops are unrolled, vectors laid out and invariants hoisted by hand: cleaning up is enough. LLVM's usual pipeline
-    # takes twice as long and makes kernels no faster (bench/LOG.md).
+    # Loops are unrolled, vectors laid out and invariants hoisted in the IR, so two cleanup passes suffice. LLVM's
+    # default pipeline takes twice as long and makes kernels no faster (bench/LOG.md).
     passes = llvm.create_new_module_pass_manager()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
@@ -122,7 +120,7 @@ def _machine_code(module: ir.Module, target: Target) -> bytes:
 
 
 def assembly(module: ir.Module, target: Target) -> str:
-    """The kernel as assembly text, for reading; also for machines other than this one."""
+    """The kernel as assembly text; also for targets other than this machine."""
     initialize()
     if not target.triple.startswith(llvm.get_default_triple().split("-")[0]):
         llvm.initialize_all_targets()

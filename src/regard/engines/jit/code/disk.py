@@ -1,10 +1,10 @@
-"""Machine code kept on disk: only where nobody else can write, and loaded only if it is exactly what was written.
+"""Disk cache of machine code: stored only where no other user can write, and loaded only if its digest matches.
 
-The folder and every folder above it belong to this user or to root, and nobody else may write there (in a folder like
-/tmp, everybody may, but nobody may move what belongs to others). A file is read only if it is this user's own, plain,
-under one name, and sealed with the digest of its content and of what it was made from. It is written under another name
-first, so that processes never see half a file. Where no such folder can be had, kernels are compiled in every process;
-`place` says why.
+The folder belongs to this user, its parents to this user or root, and no one else may write to them (a sticky folder
+such as /tmp is accepted as a parent, because there users cannot move the files of others). A file is read only if it is
+a regular file of this user with a single link, and begins with the digest of its content and its cache key. It is
+written under a temporary name and renamed, so that processes never read a partial file. Without such a folder kernels
+are compiled in every process; `place` reports the reason.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def place() -> tuple[Path | None, str]:
-    """$XDG_CACHE_HOME/regard or ~/.cache/regard, made where it is missing; None and the reason where it cannot be
-    trusted.
-    """
+    """($XDG_CACHE_HOME/regard or ~/.cache/regard, status), created if missing; (None, reason) if it is not trusted."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
     if not os.path.isabs(base):
-        return None, "there is no home folder"
+        return None, "the home folder is unknown"
     folder = Path(os.path.realpath(base)) / "regard"
     try:
         _make(folder)
@@ -50,19 +48,19 @@ def _make(folder: Path) -> None:
 
 
 def _why_not(folder: Path, inner: bool) -> str:
-    """Why others could put something into a folder, or in its place; empty if they cannot."""
+    """Why other users could write to a folder or replace it; empty if they cannot."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return "is not a folder"
     if hasattr(os, "getuid") and found.st_uid not in ((os.getuid(),) if inner else (os.getuid(), 0)):
-        return "belongs to somebody else"
+        return "belongs to another user"
     if found.st_mode & OTHERS and (inner or not found.st_mode & stat.S_ISVTX):
         return "can be written by others"
     return ""
 
 
 def fetch(digest: str) -> bytes | None:
-    """What was stored under a digest, or None."""
+    """The machine code stored under a digest, or None."""
     folder, _ = place()
     if folder is None:
         return None
@@ -86,13 +84,13 @@ def fetch(digest: str) -> bytes | None:
 
 
 def _ours(found: os.stat_result) -> bool:
-    """A plain file of this user, with one name, that nobody else can write."""
+    """Whether it is a regular file of this user, with a single link, that no other user can write."""
     mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
     return mine and stat.S_ISREG(found.st_mode) and not found.st_mode & OTHERS and found.st_nlink == 1
 
 
 def store(digest: str, code: bytes) -> None:
-    """Keeps machine code; a full or read-only disk costs the next process a compilation, nothing else."""
+    """Stores machine code. Write errors are ignored: the next process then compiles again."""
     folder, _ = place()
     if folder is None:
         return

@@ -1,8 +1,8 @@
-"""Expressions as machine code: one row per operator, the values of leaves, and where each part is computed.
+"""Expressions as LLVM IR: one entry per operator, the values of leaves, and where each part is computed.
 
-A value is uniform (a scalar) as long as nothing it depends on differs between lanes. Lanes are query rows, so what
-depends on batch, head and query alone is computed once per tile, what depends on the key but not the query once per
-key, and only the rest for every pair.
+A value is uniform (a scalar) unless something it depends on differs between lanes. Lanes are query rows, so parts that
+depend on batch, head and query alone are computed once per tile, parts that depend on the key but not the query once
+per key, and only the rest for every pair.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ TABLE_TYPES = {
 
 
 def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
-    """(shape of the expressions, their constants, their tables): equal shapes share one kernel.
+    """(shape of the expressions, their constants, their tables): expressions of equal shape share a kernel.
 
-    Constants and tables are numbered in the order in which `walk` meets them; the shape names them by number and type.
+    Constants and tables are numbered in the order of `walk`; the shape refers to them by number and type.
     """
     constants: list[Const] = []
     tables: list[Table] = []
@@ -65,7 +65,7 @@ def signature(*roots: Expr | None) -> tuple[tuple, list[Const], list[Table]]:
 
 
 def _invertible(node: Expr) -> bool:
-    """True for a number whose inverse is an ordinary one, so that dividing by it may become multiplying."""
+    """True for a number whose inverse is a normal float, so that a division by it may become a multiplication."""
     return isinstance(node, Const) and node.kind != "bool" and 1e-30 < abs(node.value) < 1e30
 
 
@@ -73,8 +73,8 @@ def _invertible(node: Expr) -> bool:
 class Emitter:
     """One expression root, emitted in stages into one kernel.
 
-    real: the float type. whole: the integer type, 32 bits where bounds show that it is enough. deciding: nodes computed
-    in float64 whatever `real` is (see `analysis.deciding`). values: what is computed so far, by node; `scope` adds
+    real: the float type. whole: the integer type, 32 bits where bounds show that it suffices. deciding: nodes computed
+    in float64 whatever `real` is (see `analysis.deciding`). values: the values computed so far, by node; `scope` adds
     variables and starts an inner scope.
     """
 
@@ -88,14 +88,14 @@ class Emitter:
     values: dict[int, Any] = field(default_factory=dict)
 
     def scope(self, **variables) -> Emitter:
-        """An inner scope: sees what is computed already, and what it computes stays inside."""
+        """An inner scope: it can use the values computed so far; the values that it computes are local to it."""
         inner = replace(self, values=dict(self.values))
         for name, value in variables.items():
             inner.values[id(Var(name))] = value
         return inner
 
     def prepare(self, root: Expr) -> None:
-        """Computes every part of the expression whose leaves are known by now."""
+        """Emits every part of the expression whose leaves have values."""
         for node in walk(root):
             known = all(id(child) in self.values for child in node.children)
             if id(node) not in self.values and known and not isinstance(node, Var):
@@ -141,7 +141,7 @@ class Emitter:
             converted.append(value)
         by_constant = node.name == "div" and real == F32 and is_vector(args[0]) and _invertible(node.args[1])
         if by_constant and any(part is the_score for part in walk(node.args[0])):
-            inverse = code.fdiv(ir.Constant(F32, 1.0), converted[1])  # leaves the loop: it is the same for all
+            inverse = code.fdiv(ir.Constant(F32, 1.0), converted[1])  # loop-invariant
             return code.fmul(converted[0], code.splat(inverse, count))
         return EMIT[node.name](self, *(code.splat(value, count) for value in converted))
 
@@ -154,7 +154,7 @@ class Emitter:
         offset: Any = ir.Constant(I64, 0)
         for value, size, stride in zip(index, sizes, strides, strict=True):
             narrow = element(value)
-            # Clamped in the width of the index, so that no index, however wrong, leaves the table.
+            # Clamped in the width of the index, so that no index can be outside the table.
             top = code.sub(size, ir.Constant(I64, 1))
             if narrow != I64:
                 top = code.smaller_int(top, ir.Constant(I64, 2**31 - 1))
@@ -181,7 +181,7 @@ class Emitter:
             width, wanted = dtype.itemsize * 8, self.whole.width
             if width == wanted:
                 return found
-            if width > wanted:  # bounds of the table showed that nothing is lost
+            if width > wanted:  # bounds of the table show that its values fit
                 return code.trunc(found, target)
             return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
         if dtype.name in formats.NARROW:
@@ -200,7 +200,7 @@ def _is_float(value) -> bool:
 
 
 def _either(floats: str, ints: str):
-    """An instruction pair: the float form and the integer form of one operator."""
+    """An operator with a float and an integer instruction."""
 
     def emit(e: Emitter, *args):
         return getattr(e.code, floats if _is_float(args[0]) else ints)(*args)
@@ -218,7 +218,7 @@ def _compare(sign: str):
 
 
 def _extreme(name: str, sign: str):
-    """minimum and maximum; NaN if either is."""
+    """minimum or maximum; NaN if either argument is NaN."""
 
     def emit(e: Emitter, a, b):
         if _is_float(a):
@@ -229,7 +229,7 @@ def _extreme(name: str, sign: str):
 
 
 def _function(name: str):
-    """A function of one float: our polynomial for float32, the C library otherwise."""
+    """A function of one float: the polynomial of special.py for float32, the C library otherwise."""
 
     def emit(e: Emitter, x):
         ours = getattr(special, name, None)
@@ -277,10 +277,10 @@ def _where(e: Emitter, condition, x, y):
 
 
 def _whole_quotient(e: Emitter, x, y):
-    """Floor division and remainder of integers; by zero both give 0.
+    """Floor division and remainder of integers; both are 0 for a zero divisor.
 
-    No vector unit divides integers. 32-bit ones go through float64, whose quotient never rounds across a whole number;
-    wider ones divide lane by lane.
+    Vector units have no integer division. 32-bit integers are divided in float64, whose quotient never rounds across an
+    integer; wider ones are divided lane by lane.
     """
     code = e.code
     nought = code.icmp_signed("==", y, code.whole(0, y))
@@ -291,7 +291,7 @@ def _whole_quotient(e: Emitter, x, y):
             code.intrinsic("floor", code.fdiv(code.sitofp(x, wide), code.sitofp(safe, wide))), x.type
         )
     else:
-        # The one quotient that does not fit, least / -1, is turned into least / 1: bounds keep such values out.
+        # The one quotient that overflows, least / -1, is computed as least / 1: bounds exclude such values.
         least = code.icmp_signed("==", x, code.whole(-(2 ** (element(x).width - 1)), x))
         minus = code.icmp_signed("==", safe, code.whole(-1, y))
         safe = code.select(code.and_(least, minus), code.whole(1, y), safe)
@@ -313,7 +313,7 @@ def _floordiv(e: Emitter, x, y):
 
 
 def _mod(e: Emitter, x, y):
-    """The remainder with the sign of the divisor, as Python and NumPy have it."""
+    """The remainder with the sign of the divisor, as in Python and NumPy."""
     if not _is_float(x):
         return _whole_quotient(e, x, y)[1]
     code, zero = e.code, e.code.number(0.0, x)

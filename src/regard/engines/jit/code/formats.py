@@ -1,8 +1,7 @@
-"""How numbers lie in memory and how kernels compute with them: 16-bit formats are widened when loaded and rounded when
-stored.
+"""Number formats in memory and in registers: 16-bit formats are widened when loaded and rounded when stored.
 
-bfloat16 is the upper half of a float32. float16 is converted by instructions where there are any, and by integer
-arithmetic where there are none; both are exact one way and round to nearest, ties to even, the other.
+bfloat16 is the upper half of a float32. float16 is converted by instructions if the machine has them, and by integer
+arithmetic otherwise. Widening is exact; rounding is to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from .target import Target
 
 __all__ = ["NARROW", "Format", "Narrow", "stored"]
 
-REALS = {"float32": F32, "float64": F64}  # what a kernel computes with
+REALS = {"float32": F32, "float64": F64}  # the types that kernels compute in
 
 
 def stored(name: str):
-    """The type of a number in memory: those that are widened lie there as bits."""
+    """The type of a number in memory: formats that are widened are stored as integers."""
     return REALS[name] if name in REALS else ir.IntType(FLOATS[name].bits)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A dtype by name, on a machine: what is stored, and what a kernel computes with (`real`)."""
+    """A dtype by name, on a target: how it is stored, and the type that a kernel computes in (`real`)."""
 
     name: str
     target: Target
@@ -48,27 +47,27 @@ class Format:
 
     @property
     def size(self) -> int:
-        """Bytes of a number that is computed with."""
+        """Bytes of a number in the type that kernels compute in."""
         return FLOATS[self.row.sums].itemsize
 
     @property
     def wide(self) -> bool:
-        """Whether numbers are stored as they are computed with."""
+        """Whether numbers are stored in the type that kernels compute in."""
         return self.name == self.row.sums
 
     @property
     def pairs(self) -> bool:
-        """Whether products take pairs of numbers as they are stored: the instruction is for bfloat16."""
+        """Whether products use the dot-product instruction on pairs of stored bfloat16."""
         return self.name == "bfloat16" and self.target.tile.pairs
 
     def load(self, code: Code, place, lanes: int = 1):
-        """Numbers that lie side by side, widened."""
+        """Contiguous numbers, widened."""
         if self.wide:
             return code.get(place, vector(self.real, lanes))
         return self.widened(code, code.get(place, vector(stored(self.name), lanes)))
 
     def store(self, code: Code, value, place) -> None:
-        """Numbers side by side, rounded."""
+        """Stores contiguous numbers, rounded."""
         code.put(value if self.wide else self.rounded(code, value), place)
 
     def widened(self, code: Code, bits):
@@ -78,7 +77,7 @@ class Format:
         return NARROW[self.name].widen(code, bits)
 
     def rounded(self, code: Code, value):
-        """float32 as the bits of this format."""
+        """float32 rounded to the bit pattern of this format."""
         if self.converts:
             lanes = value.type.count if is_vector(value) else 1
             return code.bitcast(code.fptrunc(value, vector(ir.HalfType(), lanes)), vector(I16, lanes))
@@ -86,13 +85,13 @@ class Format:
 
     @property
     def converts(self) -> bool:
-        """Whether instructions widen and round it: there are some for float16."""
+        """Whether the target has conversion instructions for it (float16 only)."""
         return self.name == "float16" and self.target.halves
 
 
 class Narrow(NamedTuple):
-    """How a format is converted by integer arithmetic, on any machine: widen(code, bits) is exact, round(code, value)
-    is to nearest, ties to even.
+    """Conversion of a format by integer arithmetic, on any machine: widen(code, bits) is exact, round(code, value) is
+    to nearest, ties to even.
     """
 
     widen: Callable[[Code, Any], Any]
@@ -100,14 +99,14 @@ class Narrow(NamedTuple):
 
 
 def widen_brain(code: Code, bits):
-    """bfloat16, as bits, as float32."""
+    """A bfloat16 bit pattern as float32."""
     lanes = bits.type.count if is_vector(bits) else 1
     high = code.shl(code.zext(bits, vector(I32, lanes)), code.whole(16, vector(I32, lanes)))
     return code.bitcast(high, vector(F32, lanes))
 
 
 def round_brain(code: Code, value):
-    """float32 as the bits of bfloat16, its upper 16; NaN stays NaN."""
+    """float32 as a bfloat16 bit pattern, its upper 16 bits; NaN stays NaN."""
     bits = code.as_bits(value)
     one = code.whole(1, bits)
     odd = code.and_(code.lshr(bits, code.whole(16, bits)), one)
@@ -119,11 +118,11 @@ def round_brain(code: Code, value):
 
 
 def widen_half(code: Code, bits):
-    """float16, as bits, as float32: exact, also where no instruction converts."""
+    """A float16 bit pattern as float32, exactly, without a conversion instruction."""
     wide = code.zext(bits, vector(I32, bits.type.count) if is_vector(bits) else I32)
     magnitude = code.shl(code.and_(wide, code.whole(0x7FFF, wide)), code.whole(13, wide))
     real = vector(F32, bits.type.count) if is_vector(bits) else F32
-    # Moved to its place, the exponent is 112 too small; the product mends that, denormals included.
+    # After the shift the exponent is 112 too small; the product corrects that, denormals included.
     finite = code.fmul(code.bitcast(magnitude, real), code.number(2.0**112, real))
     endless = code.bitcast(code.or_(magnitude, code.whole(0x7F800000, wide)), real)
     value = code.select(code.icmp_signed(">=", magnitude, code.whole(0x7C00 << 13, wide)), endless, finite)
@@ -132,7 +131,7 @@ def widen_half(code: Code, bits):
 
 
 def round_half(code: Code, value):
-    """float32 as the bits of float16, where no instruction converts."""
+    """float32 as a float16 bit pattern, without a conversion instruction."""
     bits = code.as_bits(value)
 
     def whole(number: int):
@@ -140,9 +139,9 @@ def round_half(code: Code, value):
 
     magnitude = code.and_(bits, whole(0x7FFFFFFF))
     odd = code.and_(code.lshr(magnitude, whole(13)), whole(1))
-    # The exponent is moved by 112; a carry out of the mantissa leads to the next exponent, and at last to infinity.
+    # The exponent is reduced by 112; a carry out of the mantissa increments the exponent, up to infinity.
     normal = code.lshr(code.add(magnitude, code.add(odd, whole(0xFFF - (112 << 23)))), whole(13))
-    # Below 2**-14 adding 1/2 lets the addition round at the place of float16's last bit.
+    # Below 2**-14, adding 1/2 makes the addition round at the last bit of float16.
     small = code.sub(
         code.as_bits(code.fadd(code.bitcast(magnitude, value.type), code.number(0.5, value))), whole(0x3F000000)
     )

@@ -1,7 +1,7 @@
-"""Writing LLVM IR as indented Python: loops and branches are `with` blocks, numbers have short names.
+"""LLVM IR written as nested Python: loops and branches are `with` blocks, types have short names.
 
-`Code` is llvmlite's builder with what kernels need on top. A "vector" is a register of lanes; `lanes` is how many fit
-one. Nothing here knows about attention.
+`Code` extends llvmlite's builder with the operations that kernels need. A "vector" is a register of lanes; `lanes` is
+the number of elements that fit one. Nothing here depends on attention.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PTR = ir.PointerType()
 
 
 class Brain(ir.Type):
-    """bfloat16, which llvmlite does not name; no constants of it are needed."""
+    """bfloat16, which llvmlite does not define; constants of it are not needed."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -45,21 +45,21 @@ def element(value):
 
 
 class Word(NamedTuple):
-    """Two bfloat16 in memory, at an offset from an address, that stand for every lane."""
+    """Two bfloat16 in memory, at an offset from an address, that are broadcast to every lane."""
 
     address: ir.Value
     offset: int
 
 
 class Loop:
-    """A running loop: its index, the values carried from round to round, and, after it, their last values."""
+    """A running loop: its index, the loop-carried values and, after it, their last values."""
 
     def __init__(self, index, carried):
         self.index, self.carried, self.result = index, carried, carried
         self.following = carried
 
     def carry(self, *values):
-        """What the next round starts with."""
+        """Sets the carried values of the next iteration."""
         self.following = list(values)
 
 
@@ -83,27 +83,25 @@ class Code(ir.IRBuilder):
     # memory -----------------------------------------------------------------------------------------------------------
 
     def at(self, pointer, offset):
-        """The address `offset` bytes further on."""
+        """The address plus `offset` bytes."""
         return self.gep(pointer, [self.index(offset) if isinstance(offset, int) else offset], source_etype=BYTE)
 
     def get(self, pointer, type, align: int = 1):
-        """A load. User arrays may lie anywhere, so nothing is assumed about alignment unless it is said."""
+        """A load. The caller's arrays may be unaligned, so no alignment is assumed unless it is specified."""
         return self.load(pointer, align=align, typ=type)
 
     def put(self, value, pointer, align: int = 1):
         self.store(value, pointer, align=align)
 
     def prefetch(self, pointer):
-        """Asks for a line that is wanted soon, into the second-level cache; an address that nobody owns does no
-        harm.
-        """
+        """Prefetches a cache line into the second-level cache; an invalid address is harmless."""
         where = [self.index(value, I32) for value in (0, 2, 1)]
         self.external("llvm.prefetch.p0", ir.VoidType(), pointer, *where)
 
     # lanes ------------------------------------------------------------------------------------------------------------
 
     def splat(self, value, lanes: int):
-        """A scalar in every lane; a vector as it is."""
+        """A scalar broadcast to every lane; a vector unchanged."""
         if lanes == 1 or is_vector(value):
             return value
         kind = vector(value.type, lanes)
@@ -128,7 +126,7 @@ class Code(ir.IRBuilder):
         return out
 
     def transpose(self, rows: list) -> list:
-        """A square of lanes x lanes elements, rows to columns: log2(lanes) rounds of exchanging halves, quarters …"""
+        """The transpose of lanes x lanes elements: log2(lanes) rounds of exchanging halves, quarters …"""
         rows, step = list(rows), 1
         lanes = len(rows)
         while step < lanes:
@@ -142,7 +140,7 @@ class Code(ir.IRBuilder):
         return rows
 
     def per_lane(self, function, type, *vectors):
-        """The scalar function in every lane, one after the other; for what has no vector form."""
+        """The scalar function applied lane by lane, for operations without a vector form."""
         counts = [v.type.count for v in vectors if is_vector(v)]
         if not counts:
             return function(*vectors)
@@ -155,33 +153,31 @@ class Code(ir.IRBuilder):
         kind = args[0].type
         gives = gives or kind
         count = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
-        letter = {"float": "f32", "double": "f64"}.get(str(element(args[0])), str(element(args[0])))
-        suffix = f"{count}{letter}"
+        inner = {"float": "f32", "double": "f64"}.get(str(element(args[0])), str(element(args[0])))
+        suffix = f"{count}{inner}"
         if gives != kind:
-            inner = gives.element if isinstance(gives, ir.VectorType) else gives
-            outer = {"float": "f32", "double": "f64"}.get(str(inner), str(inner))
+            result = gives.element if isinstance(gives, ir.VectorType) else gives
+            outer = {"float": "f32", "double": "f64"}.get(str(result), str(result))
             suffix = f"{count}{outer}.{suffix}"
         return self.external(f"llvm.{name}.{suffix}", gives, *args)
 
     def external(self, name: str, gives, *args):
-        """A call of a function outside of the module."""
+        """A call of a function outside the module."""
         known = self.module.globals.get(name)
         if known is None:
             known = ir.Function(self.module, ir.FunctionType(gives, [arg.type for arg in args]), name)
         return self.call(known, args)
 
     def fma(self, a, b, c):
-        """a·b + c: one instruction and one rounding where the machine has it (always or never, so results stay the
-        same).
+        """a·b + c: one instruction and one rounding if the machine has it (always or never, so results are
+        reproducible).
         """
         return self.intrinsic("fmuladd", a, b, c)
 
     def dot_pairs(self, a, b, c):
-        """c + a₀·b₀ + a₁·b₁ in every lane: the words of a and b (32 bits) hold two bfloat16 each; a may lie in
-        memory.
-        """
+        """c + a₀·b₀ + a₁·b₁ in every lane: the 32-bit words of a and b are two bfloat16 each; a may be in memory."""
         if isinstance(a, Word):
-            # LLVM loads and spreads the word by itself, which costs a register and an instruction.
+            # LLVM would load and broadcast the word separately, which costs a register and an instruction.
             shape = ir.FunctionType(c.type, [c.type, b.type, PTR])
             text = f"vdpbf16ps {a.offset}($3){{1to{c.type.count}}}, $2, $0"
             return self.call(ir.InlineAsm(shape, text, "=v,0,v,r"), [c, b, a.address])
@@ -190,7 +186,7 @@ class Code(ir.IRBuilder):
         return self.external(name, c.type, c, self.bitcast(a, pairs), self.bitcast(b, pairs))
 
     def paired(self, low, high):
-        """Words of two float32, rounded to bfloat16, the first in the lower half."""
+        """32-bit words of two float32 rounded to bfloat16, the first in the lower half."""
         lanes = low.type.count
         name = f"llvm.x86.avx512bf16.cvtne2ps2bf16.{32 * lanes}"
         both = self.external(name, vector(Brain(), 2 * lanes), high, low)
@@ -198,26 +194,26 @@ class Code(ir.IRBuilder):
         return self.shuffle(both, both, [place // 2 + lanes * (place % 2) for place in range(2 * lanes)])
 
     def brain(self, value):
-        """float32 as bfloat16, as bits, by the instruction of machines that multiply pairs; denormals become 0."""
+        """float32 as a bfloat16 bit pattern, by the AVX512-BF16 instruction; denormals become 0."""
         count = value.type.count
         return self.bitcast(self.fptrunc(value, vector(Brain(), count)), vector(I16, count))
 
     def horner(self, x, coefficients: list[float]):
-        """c0 + x·(c1 + x·(c2 + …)), each step one rounding."""
+        """c0 + x·(c1 + x·(c2 + …)), with one rounding per step."""
         out = self.number(coefficients[-1], x)
         for coefficient in reversed(coefficients[:-1]):
             out = self.fma(out, x, self.number(coefficient, x))
         return out
 
     def larger(self, a, b):
-        """max(a, b) in one instruction; if either is NaN, b."""
+        """max(a, b) in one instruction; b if either is NaN."""
         return self.select(self.fcmp_ordered(">", a, b), a, b)
 
     def abs(self, x):
         return self.intrinsic("fabs", x)
 
     def as_bits(self, x):
-        """The bits of a float, as an integer of the same width."""
+        """The bit pattern of a float, as an integer of the same width."""
         inner = I32 if element(x) == F32 else I64
         return self.bitcast(x, vector(inner, x.type.count) if is_vector(x) else inner)
 
@@ -225,7 +221,7 @@ class Code(ir.IRBuilder):
 
     @contextmanager
     def loop(self, start, stop, step: int = 1, carry: tuple[Any, ...] | list[Any] = ()):
-        """`for index in range(start, stop, step)`, testing before the first round."""
+        """`for index in range(start, stop, step)`, tested before the first iteration."""
         before = self.block
         head, body, after = (self.append_basic_block(name) for name in ("loop", "round", "done"))
         self.branch(head)
@@ -246,7 +242,7 @@ class Code(ir.IRBuilder):
 
     @contextmanager
     def repeat(self, condition, carry: list[Any]):
-        """`while condition(*carried)`: the loop whose count is not known."""
+        """`while condition(*carried)`: a loop with an unknown number of iterations."""
         before = self.block
         head, body, after = (self.append_basic_block(name) for name in ("while", "round", "done"))
         self.branch(head)

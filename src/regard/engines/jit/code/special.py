@@ -1,7 +1,6 @@
-"""Special functions on vectors of float32: range reduction and a polynomial each, with its bound in units in the last
-place.
+"""Special functions on vectors of float32: range reduction and a polynomial each, with error bounds in ulp.
 
-Coefficients are least-maximum fits on the reduced range (bench/fit_polynomials.py); the bounds are tested in
+Coefficients are minimax fits on the reduced range (bench/fit_polynomials.py); the bounds are tested in
 tests/engines/jit/test_special.py. float64 (masks only) and rare functions call the C library, lane by lane.
 """
 
@@ -29,7 +28,7 @@ __all__ = [
 LOG2E = math.log2(math.e)
 LN2_HI, LN2_LO = 0.693145751953125, 1.4286068203094172e-06  # their sum is ln 2; HI has 15 bits, so n·HI is exact
 
-# Adding 1.5·2**23 rounds to a whole number, which then stands in the low bits: two cheap steps instead of conversions.
+# Adding 1.5·2**23 rounds to an integer, which is then in the low bits: two cheap steps instead of conversions.
 MAGIC = 12582912.0
 FLOOR = {F32: -127.0, F64: -1023.0}  # 2 to this power counts as 0
 MAGIC_64 = 6755399441055744.0  # 1.5·2**52, for float64
@@ -53,15 +52,15 @@ ATANH = [0.6666666865348816, 0.3999888002872467, 0.2866138517856598, 0.208520606
 
 
 def power_of_two(code: Code, n):
-    """2**n for a whole float n in [-127, 127]; -127 gives 0."""
+    """2**n for an integral float n in [-127, 127]; -127 gives 0."""
     ints = code.fptosi(n, vector(I32, n.type.count) if is_vector(n) else I32)
     biased = code.shl(code.add(ints, code.whole(127, ints)), code.whole(23, ints))
     return code.bitcast(biased, n.type)
 
 
 def softmax_exp2(code: Code, x, factor, lowest):
-    """2**(factor · x) for x <= 0, the kernel's inner loop: ≤ 2 ulp; exactly 0 from `lowest` down, so for -inf; NaN for
-    NaN. The product is never rounded by itself, which matters where it is large.
+    """2**(factor · x) for x <= 0, the kernel's inner loop: ≤ 2 ulp; exactly 0 at and below `lowest`, so for -inf; NaN
+    for NaN. The product is never rounded separately, which matters where it is large.
 
     lowest: `FLOOR` of the type / factor.
     """
@@ -97,13 +96,13 @@ def _reduced(code: Code, x):
 
 
 def exp(code: Code, x):
-    """e**x: ≤ 2 ulp; 0 and inf past the ends."""
+    """e**x: ≤ 2 ulp; 0 on underflow and inf on overflow."""
     n, f = _reduced(code, _clamped(code, x, -105.0, 89.0))
     return _scaled(code, code.fma(f, code.horner(f, EXPM1), code.number(1.0, x)), n)
 
 
 def exp2(code: Code, x):
-    """2**x: ≤ 2 ulp; 0 and inf past the ends."""
+    """2**x: ≤ 2 ulp; 0 on underflow and inf on overflow."""
     x = _clamped(code, x, -151.0, 129.0)
     n = code.intrinsic("roundeven", x)
     return _scaled(code, code.horner(code.fsub(x, n), EXP2), n)
@@ -111,13 +110,13 @@ def exp2(code: Code, x):
 
 def expm1(code: Code, x):
     """e**x - 1, accurate near 0: 2**n·(e**f - 1) + (2**n - 1): ≤ 4 ulp."""
-    # From e**20 on the -1 is lost anyway.
+    # From e**20 on the -1 is lost to rounding.
     near = _expm1_near(code, _clamped(code, x, -20.0, 20.0))
     return code.select(code.fcmp_ordered(">", x, code.number(20.0, x)), exp(code, x), near)
 
 
 def _expm1_near(code: Code, x):
-    """e**x - 1 for |x| <= 20, where 2**n needs no care."""
+    """e**x - 1 for |x| <= 20, where 2**n cannot overflow."""
     magic = code.number(MAGIC, x)
     shifted = code.fma(x, code.number(LOG2E, x), magic)
     n = code.fsub(shifted, magic)
@@ -128,7 +127,7 @@ def _expm1_near(code: Code, x):
 
 
 def tanh(code: Code, x):
-    """(e**2x - 1) / (e**2x + 1), through expm1: ≤ 6 ulp, also near 0."""
+    """(e**2x - 1) / (e**2x + 1), by expm1: ≤ 6 ulp, also near 0."""
     m = _expm1_near(code, _clamped(code, code.fadd(x, x), -20.0, 20.0))
     return code.fdiv(m, code.fadd(m, code.number(2.0, x)))
 
@@ -160,7 +159,7 @@ def _logarithm(code: Code, x, combine):
     tiny = code.fcmp_ordered("<", x, code.number(1.1754943508222875e-38, x))  # denormals: scale up first
     y = code.select(tiny, code.fmul(x, code.number(8388608.0, x)), x)
     bits = code.as_bits(y)
-    # Subtracting √½'s bits makes the exponent field count from √½ instead of from 1.
+    # Subtracting the bit pattern of √½ makes the exponent field count from √½ instead of from 1.
     offset = code.sub(bits, code.whole(0x3F3504F3, bits))
     exponent = code.ashr(offset, code.whole(23, bits))
     mantissa = code.bitcast(code.sub(bits, code.shl(exponent, code.whole(23, bits))), x.type)
@@ -178,15 +177,15 @@ def _logarithm(code: Code, x, combine):
 
 
 def log1p(code: Code, x):
-    """log(1 + x), accurate near 0: the logarithm of the rounded sum, mended by what the rounding lost."""
+    """log(1 + x), accurate near 0: the logarithm of the rounded sum, corrected by the rounding error."""
     one = code.number(1.0, x)
     total = code.fadd(one, x)
     lost = code.fsub(x, code.fsub(total, one))
-    mended = code.fadd(log(code, total), code.fdiv(lost, total))
+    corrected = code.fadd(log(code, total), code.fdiv(lost, total))
     exact = code.fcmp_unordered("==", total, one)  # x is below one unit in the last place of 1
     finite = code.fcmp_ordered("<", total, code.number(math.inf, x))
     positive = code.fcmp_ordered(">", total, code.number(0.0, x))
-    return code.select(exact, x, code.select(code.and_(finite, positive), mended, log(code, total)))
+    return code.select(exact, x, code.select(code.and_(finite, positive), corrected, log(code, total)))
 
 
 LIBRARY = (
@@ -209,7 +208,7 @@ LIBRARY = (
 
 
 def library(code: Code, name: str, *args):
-    """The C library's function in every lane; correct to its own bound, slow."""
+    """The C library's function applied lane by lane: slow, with the accuracy of the library."""
     inner = element(args[0])
     spelled = name + ("f" if inner == F32 else "")
     return code.per_lane(lambda *scalars: code.external(spelled, inner, *scalars), inner, *args)

@@ -1,6 +1,6 @@
-"""The machine: which instructions it has, and the shape of the register tiles that suit them.
+"""Compilation target: the instruction sets of this machine, and the register tile for each.
 
-The environment variable REGARD_TARGET restricts it: kernels are then compiled as if the machine offered nothing wider.
+The environment variable REGARD_TARGET restricts it: kernels are then compiled as if the machine had no wider vectors.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ VARIABLE = "REGARD_TARGET"
 
 
 class Isa(NamedTuple):
-    """A kind of vector unit, and the register tile of an inner loop on it.
+    """An instruction set, and the register tile of an inner loop on it.
 
     needs: CPU features. vector: bytes in a register. key_tile x query_vectors accumulators (depth_tile x query_vectors
     for the output): enough independent multiply-adds to hide their latency (4 cycles on two ports), with registers left
-    for operands. query_vectors · lanes queries are multiplied with one broadcast key element. pairs: it multiplies
-    pairs of bfloat16 and adds both products to a float32 (the dot-product instruction).
+    for operands. query_vectors · lanes queries are multiplied with one broadcast key element. pairs: there is a
+    dot-product instruction, which multiplies pairs of bfloat16 and adds both products to a float32.
     """
 
     needs: tuple[str, ...]
@@ -39,9 +39,9 @@ class Isa(NamedTuple):
 
 # Best first.
 ISAS = {
-    # the same registers and tiles as avx512, two multiply-adds of bfloat16 at once
+    # the registers and tiles of avx512; two bfloat16 multiply-adds per lane and instruction
     "avx512bf16": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512bf16"), 64, 4, 4, 4, pairs=True),
-    # 32 registers of 64 bytes: 16 accumulators and 4 queries; 24 accumulators measure the same
+    # 32 registers of 64 bytes: 16 accumulators and 4 queries; 24 accumulators are equally fast
     "avx512": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl"), 64, 4, 4, 4),
     # 16 registers of 32 bytes: 10 accumulators and 2 queries
     "avx2": Isa(("avx2", "fma"), 32, 5, 5, 2),
@@ -52,7 +52,7 @@ ISAS = {
 
 @dataclass(frozen=True)
 class Target:
-    """What code is generated for: an ISA, and the processor in LLVM's words."""
+    """The target of code generation: an ISA, and LLVM's description of the processor."""
 
     isa: str
     triple: str
@@ -82,12 +82,12 @@ def _features() -> dict[str, bool]:
 
 @functools.cache
 def _available() -> tuple[str, ...]:
-    """What the machine itself offers, widest first."""
+    """The names in ISAS that this machine supports, widest first."""
     return tuple(name for name, isa in ISAS.items() if all(_features().get(need) for need in isa.needs))
 
 
-@functools.cache  # a refusal is not kept: it is raised in every call
-def _asked() -> str | None:
+@functools.cache  # an exception is not cached: it is raised in every call
+def _requested() -> str | None:
     """The name in REGARD_TARGET, read once per process; None where it is unset or empty."""
     given = os.environ.get(VARIABLE, "")
     name = given.strip().lower()
@@ -115,13 +115,13 @@ def _asked() -> str | None:
 @functools.cache
 def offered() -> tuple[str, ...]:
     """The names in ISAS that kernels may be compiled for, widest first: from the one in REGARD_TARGET downwards."""
-    asked = _asked()
-    return _available() if asked is None else _available()[_available().index(asked) :]
+    requested = _requested()
+    return _available() if requested is None else _available()[_available().index(requested) :]
 
 
 def description() -> str:
-    """The target in use; where REGARD_TARGET restricts it, what the machine offers besides."""
-    if _asked() is None:
+    """The target in use and, if REGARD_TARGET restricts it, all that this machine supports."""
+    if _requested() is None:
         return host().isa
     return f"{host().isa} ({VARIABLE}; this machine offers {', '.join(_available())})"
 
@@ -129,9 +129,9 @@ def description() -> str:
 @functools.cache
 def _target(name: str) -> Target:
     if name == "portable" and platform.machine() in ("x86_64", "AMD64"):
-        # Baseline x86-64, so that the machine code holds nothing newer.
+        # Baseline x86-64, so that the machine code contains no newer instructions.
         return Target(name, llvm.get_default_triple(), "x86-64", "")
-    # A narrower ISA is what the machine offers without what makes it wider.
+    # A narrower ISA: the features of this machine without those of wider ISAs.
     banned = {
         "avx2": ("avx512", "evex512", "avx10", "amx"),
         "avx512": ("avx512bf16", "avx512fp16", "avx10", "amx"),
@@ -146,12 +146,12 @@ def _target(name: str) -> Target:
 
 
 def host() -> Target:
-    """What kernels are compiled for: the widest of `offered()`, or the one forced by `limited`."""
+    """The target that kernels are compiled for: the widest of `offered()`, or the one set by `limited`."""
     return _target(_forced or offered()[0])
 
 
 class limited:
-    """`with limited("avx2"):` compile as if the machine had no more than that; refused where it has less."""
+    """`with limited("avx2"):` compiles as if the machine had nothing wider; ValueError if it does not have it."""
 
     def __init__(self, isa: str):
         if isa not in offered():

@@ -1,6 +1,6 @@
-"""The kernels, which are loop nests.
+"""The kernels: loop nests in LLVM IR.
 
-forward          attention                                backward         its gradients
-statistics_rows  what is asked of a row's weights         statistics_keys  what is asked of a key's
-score_sweep      what passes over the scores share        parts/           what kernels are put together from
+forward          attention                                backward         gradients of attention
+statistics_rows  statistics per query row                 statistics_keys  statistics per key
+score_sweep      base class of the statistics kernels     parts/           components of kernels
 """

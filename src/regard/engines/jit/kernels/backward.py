@@ -1,19 +1,19 @@
-"""The backward kernel: gradients of q, k, v and of tables, without the matrix; the scores are computed once more.
+"""The backward kernel: gradients of q, k, v and of tables, without storing the matrix; the scores are recomputed.
 
     dV = Pᵀ dO      dP = dO Vᵀ      dS = P ∘ (dP + rest) ∘ ∂s'/∂s      dQ = scale · dS K      dK = scale · dSᵀ Q
 
-A task is a tile of keys of one key head; it holds dK and dV and walks over the tiles of queries that visit it. Lanes
-are queries:
+A task is a tile of keys of one key head; it accumulates dK and dV over the tiles of queries that visit it. Lanes are
+queries:
 
     Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (backward_tile.py)
     dV[key][depth] +=  P · dO        dK[key][depth] += dS · Q        dQᵀ[depth][lane] += Kᵀ · dSᵀ
 
-dQ is shared between the tasks of a head: float32 (float64) in working memory, and the tasks add to a tile of it in the
-order of their keys, each waiting until those before it are past that tile (ordered_adds.py). So every sum has one
-order, whatever the threads do.
+dQ is shared by the tasks of a head: it is float32 (float64) in working memory, and the tasks add to a tile of it in the
+order of their keys, each waiting until earlier tasks are past that tile (ordered_adds.py). So the order of every sum is
+deterministic, independent of the threads.
 
-The kernel runs three times, in phases: `rows` prepares per query rest = dlse - Σ dO · O and its softmax, `keys` is the
-work, and `queries` turns dQ into the caller's rows.
+The kernel runs three times, in phases: `rows` computes rest = dlse - Σ dO · O and the softmax statistics of each query,
+`keys` computes the gradients, and `queries` writes dQ to the caller's array.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ..code.ir import I64, Code
 from ..code.target import Target
 from .parts.backward_tile import Expressions, Pullback
 from .parts.dropout import Dropout
-from .parts.ordered_adds import Turns
-from .parts.plan_by_key import Met, meeting
+from .parts.ordered_adds import OrderedAdds
+from .parts.plan_by_key import KeySpan, visited_keys
 from .parts.scratch_product import CHAIN, GRAIN, Matrix, Multiplier
 from .parts.staging import Staging
 from .parts.tasks import begun, each_task
@@ -45,7 +45,7 @@ FIXED = (
     *(f"{array}{part}" for array in ARRAYS for part in ("", "_batch", "_head", "_row", "_depth")),
     "top", "total", "dlse", "rest", "softmax", "work",
     "H", "group", "groups", "G", "Q", "K", "scale", "score_factor", "exponent", "start",
-    "offsets", "runs", "visitors", "key_tiles", "tiles", "plan_batch", "plan_head",
+    "offsets", "runs", "tile_ranges", "key_tiles", "tiles", "plan_batch", "plan_head",
     "progress", "finished", "flushed", "gathered", "copies", "numbers", "ring",
     "dropout_seed", "dropout_threshold", "dropout_scale",
 )  # fmt: skip
@@ -53,7 +53,7 @@ FIXED = (
 
 @dataclass(frozen=True)
 class Specification:
-    """What a kernel is specialised to. Everything else is an argument."""
+    """The compile-time parameters of a kernel. Everything else is an argument."""
 
     shape: tuple  # of the expressions (`emit.signature`)
     D: int
@@ -61,22 +61,20 @@ class Specification:
     dtype: str
     rows: int  # W, a multiple of the vector's lanes
     wide: bool  # integers need 64 bits
-    unit: tuple[bool, ...]  # which of ARRAYS lie with depth contiguous
+    unit: tuple[bool, ...]  # which of ARRAYS have a contiguous depth axis
     dropout: bool
-    # Whose gradients are wanted: their numbers, and whether tasks add to them directly.
+    # The tables that need a gradient: their numbers, and whether tasks add to the gradients directly.
     tables: tuple[tuple[int, bool], ...]
 
 
 def fixed_slots(spec: Specification) -> tuple[str, ...]:
-    """The names of the kernel's own slots: `FIXED`, and per wanted table where its gradient begins and how far its rows
-    are apart.
-    """
+    """The names of the kernel's slots: `FIXED`, and per table with a gradient the address and row stride of that."""
     return FIXED + tuple(f"{part}{number}" for number, _ in spec.tables for part in ("gradient", "width"))
 
 
 def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:
-    """The matrices of a thread's working memory: rows, and bytes of a row. Names in `t` are transposed, in `p` rows in
-    pairs.
+    """The matrices of a thread's working memory: rows, and bytes of a row. Names that end in `t` are transposed; those
+    in `p` have pairs of rows interleaved.
     """
     D, E, W, size, step = (
         *(padded(depth, form) for depth in (spec.D, spec.E)),
@@ -113,7 +111,7 @@ def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:
 
 
 def padded(depth: int, form: Format) -> int:
-    """Depth in working memory."""
+    """The depth padded to a multiple of the register tiles, as in working memory."""
     grain = 2 * GRAIN if form.pairs else GRAIN
     return -(-depth // grain) * grain
 
@@ -134,7 +132,7 @@ def write(spec: Specification, target: Target, expressions: Expressions) -> ir.M
 
 
 class RowTile(NamedTuple):
-    """Rows of queries: their batch entry and head, the pair of them as a number, the first row, and how many."""
+    """A tile of query rows: batch entry, head, both as one number (`pair`), the first row, and the number of rows."""
 
     b: ir.Value
     h: ir.Value
@@ -160,7 +158,7 @@ class _Backward:
             self.room[name] = Matrix(code.at(args[1], offset), row)
             offset += rows * row
         self.staging = Staging(code, tools, form, arg, dict(zip(ARRAYS, spec.unit, strict=True)))
-        self.turns = Turns(code, arg, target)
+        self.adds = OrderedAdds(code, arg, target)
         self.scale = arg.factor("scale", tools.type)
         dropout = None
         if spec.dropout:
@@ -179,7 +177,7 @@ class _Backward:
         self.mask = expressions.mask
 
     def task(self, number) -> None:
-        """A task of the phase that is asked for."""
+        """One task of the current phase."""
         for at, name in enumerate(PHASES):
             with self.code.when(self.code.icmp_signed("==", self.arg["phase"], self.code.index(at))):
                 getattr(self, name)(number)
@@ -194,11 +192,11 @@ class _Backward:
         return code.at(self.arg.address(name), offset)
 
     def _place(self, name: str, number, count: int):
-        """The address of what belongs to a number, in an array of `count` elements each."""
+        """The address of entry `number` in an array of `count` elements per entry."""
         return self.code.at(self.arg.address(name), self.code.mul(number, self.code.index(count * self.size)))
 
     def _tile(self, number) -> RowTile:
-        """The tile of rows that a task is."""
+        """The tile of rows of a task."""
         code, arg = self.code, self.arg
         pair, tile = code.sdiv(number, arg["tiles"]), code.srem(number, arg["tiles"])
         first = code.mul(tile, code.index(self.spec.rows))
@@ -208,7 +206,7 @@ class _Backward:
     # phases -----------------------------------------------------------------------------------------------------------
 
     def rows(self, number) -> None:
-        """Per row of a tile: the shift that its scores are taken from, the inverse of its total, and rest."""
+        """Per row of a tile: the maximum that is subtracted from its scores, the inverse of its total, and rest."""
         code, spec, staging = self.code, self.spec, self.staging
         b, h, pair, first, count = self._tile(number)
         parts = self.room["out"], self.room["dv"]
@@ -241,7 +239,7 @@ class _Backward:
                 code.put(rest, self._place("rest", at, 1), self.size)
 
     def queries(self, number) -> None:
-        """A tile of dQᵀ becomes rows of dq."""
+        """Writes a tile of dQᵀ to rows of dq."""
         spec = self.spec
         tile = self._tile(number)
         work = Matrix(self._place("work", number, self.D * spec.rows), spec.rows * self.size)
@@ -265,40 +263,40 @@ class _Backward:
         if self.form.pairs:
             staging.pair_up(self.room["k"], self.room["kp"], code.index(0), code.index(KEYS), self.D)
         self.finite_keys = code.and_(*whole)
-        self._find_gradients(number)
-        self.turns.enter(number, unit, pair)
+        self._set_gradients(number)
+        self.adds.enter(number, unit, pair)
         group = code.add(code.mul(b, arg["plan_batch"]), code.mul(code.mul(g, arg["group"]), arg["plan_head"]))
         with code.loop(code.index(0), arg["group"], 1, [arg["tiles"], code.index(0)]) as head:
             at = code.add(group, code.mul(head.index, arg["plan_head"]))
             found = code.at(
-                arg.address("visitors"), code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
+                arg.address("tile_ranges"), code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
             )
             begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
             head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))
         with code.loop(*head.result) as tile:
-            self.turns.reach(tile.index)
+            self.adds.reach(tile.index)
             with code.loop(code.index(0), arg["group"]) as head:
                 at = code.add(group, code.mul(head.index, arg["plan_head"]))
-                keys = meeting(code, arg, at, tile.index, first, code.add(first, count))
+                keys = visited_keys(code, arg, at, tile.index, first, code.add(first, count))
                 with code.when(code.icmp_signed("<", keys.first, keys.last)):
                     h = code.add(code.mul(g, arg["group"]), head.index)
                     self.visit(b, h, tile.index, first, keys)
         for name, depth, factor in (("dk", spec.D, self.scale), ("dv", spec.E, None)):
             staging.store(name, self._row(name, b, g, first), self.room[name], count, depth, factor)
-        self.turns.leave(number)
+        self.adds.leave(number)
 
-    def _find_gradients(self, number) -> None:
-        """Where the gradients of tables are summed: in place, or in this task's own copy."""
+    def _set_gradients(self, number) -> None:
+        """Sets where the gradients of tables are summed: in place, or in the copy of this task."""
         code, arg = self.code, self.arg
-        copy = self.turns.clear_copy(number)
+        copy = self.adds.clear_copy(number)
         for table, direct in self.spec.tables:
             base = arg.address(f"gradient{table}") if direct else code.at(copy, arg[f"gradient{table}"])
             self.pullback.gradients[id(self.tables[table])] = base
 
     # a visit ----------------------------------------------------------------------------------------------------------
 
-    def visit(self, b, h, tile, base, keys: Met) -> None:
-        """A tile of queries meets some keys of the task's tile, which begins at key `base`."""
+    def visit(self, b, h, tile, base, keys: KeySpan) -> None:
+        """One tile of queries with those keys of the task's tile that it visits; base: the first key of that tile."""
         code, arg, spec, room, multiply = self.code, self.arg, self.spec, self.room, self.multiply
         W, step, pairs, zero = spec.rows, self.step, self.form.pairs, code.index(0)
         row = code.mul(tile, code.index(W))
@@ -314,14 +312,14 @@ class _Backward:
             finite = code.and_(finite, self.staging.finite(room[name], W, width // step))
         first, last = code.sub(keys.first, base), code.sub(keys.last, base)
         end = code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
-        # bfloat16 is rounded so much that long chains add nothing to it.
+        # The rounding of bfloat16 is so coarse that the error of long chains is negligible.
         chain = None if pairs else CHAIN
         terms = zero, code.index(self.D // step)
-        multiply(room["s"], room["k"], room["qt"], W, (first, end), terms, anew=True, chain=chain)
+        multiply(room["s"], room["k"], room["qt"], W, (first, end), terms, overwrite=True, chain=chain)
         terms = zero, code.index(self.E // step)
-        multiply(room["ds"], room["v"], room["doutt"], W, (first, end), terms, anew=True, chain=chain)
+        multiply(room["ds"], room["v"], room["doutt"], W, (first, end), terms, overwrite=True, chain=chain)
         start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
-        self.turns.wait_for_heads(tile, any(direct for _, direct in spec.tables))
+        self.adds.wait_for_heads(tile, any(direct for _, direct in spec.tables))
         self.pullback.open(b, h, code.add(start, row), count)
         softmax = Matrix(self._place("softmax", number, 3 * W), W * self.size)
         p, ds = (room["weights"], room["slopes"]) if pairs else (room["s"], room["ds"])
@@ -356,14 +354,14 @@ class _Backward:
                     self._gather(work, tile, p, ds, (first, end), careful)
 
     def _gather(self, work: Matrix, tile, p: Matrix, ds: Matrix, keys, careful: bool) -> None:
-        """dV, dK and dQ take in a visit. careful: without the products of removed pairs, because 0 · NaN is NaN."""
+        """Adds a visit to dV, dK and dQ. careful: omits the products of masked pairs, because 0 · NaN is NaN."""
         code, room, multiply, step, pairs = self.code, self.room, self.multiply, self.step, self.form.pairs
         queries = code.index(0), code.index(self.spec.rows // step)
-        # The lowest tile is one chain, so that the bits do not depend on the height of tiles.
+        # The smallest tile is one chain, so that results do not depend on the number of rows of a tile.
         chain, by_key, by_lane = 2 * self.lanes // step, "a" if careful else "", "b" if careful else ""
         multiply(room["dv"], p, room["doutp" if pairs else "dout"], self.E, keys, queries, chain=chain, marked=by_key)
         multiply(room["dk"], ds, room["qp" if pairs else "q"], self.D, keys, queries, chain=chain, marked=by_key)
-        self.turns.wait(tile)
+        self.adds.wait(tile)
         terms = tuple(code.ashr(end, code.index(1)) for end in keys) if pairs else keys
         multiply(
             work,
@@ -372,7 +370,7 @@ class _Backward:
             self.spec.rows,
             (code.index(0), code.index(self.D)),
             terms,
-            turned=True,
+            transposed=True,
             chain=None,
             marked=by_lane,
         )

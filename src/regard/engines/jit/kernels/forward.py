@@ -5,19 +5,20 @@
 A task is a tile of W query rows. Its queries are transposed once, Qᵀ[depth][lane], and then for each block of keys:
 
     Sᵀ[key][lane]  =  K · Qᵀ          products.py    one key element, broadcast, times vectors of queries
-    score and mask                    rules.py       on lanes; a full block does not mention the mask
-    m, α, p, l                        softmax.py     the running softmax; everything is vertical
+    score and mask                    rules.py       on lanes; the mask is skipped in full blocks
+    m, α, p, l                        softmax.py     the running softmax; no operations across lanes
     Oᵀ[depth][lane] = α Oᵀ + Vᵀ · P   products.py    one value element, broadcast, times vectors of probabilities
 
-Keys are summed in pieces of PIECE, each from nothing, and the pieces are merged in order. A call with few rows and many
-keys makes every piece a task of its own ("split"), and whoever finishes a tile's last piece merges them: the same sums
-in the same order, so decoding gives the bits of a whole prefill. Blocks begin at multiples of BLOCK keys, and a row
-sums its keys one after the other: its bits do not depend on its neighbours, on the batch, or on the threads.
+Keys are summed in pieces of PIECE, each starting from zero, and the pieces are merged in order. In a call with few rows
+and many keys every piece is a separate task ("split"), and the thread that finishes the last piece of a tile merges
+them: the same sums in the same order, so decoding is bit-identical to a prefill of the full sequence. Blocks begin at
+multiples of BLOCK keys, and a row sums its keys sequentially, so its result does not depend on other rows, the batch,
+or the number of threads.
 
-What is read: the rows of q, k and v that the plan visits, in place, with any strides, and nothing beyond them.
+The kernel reads only the rows of q, k and v that the plan visits, in place, with any strides.
 
-0 · NaN is NaN, so a value that a row may not see could reach it in a mixed block. No check is paid for beforehand: a
-piece whose output is not finite is done once more, carefully, with those products left out.
+0 · NaN is NaN, so a masked value could affect a row in a mixed block. There is a check only afterwards: a piece whose
+output is not finite is computed again, carefully, without the products of masked pairs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from .parts.tile import BLOCK, Memory, Specification, Tile, regions
 
 __all__ = ["PIECE", "write"]
 
-# Keys summed from nothing before they are merged: enough that merging is cheap, few enough to share among threads.
+# Keys per piece: enough to make merging cheap, few enough to distribute pieces over threads.
 PIECE = 1024
 
 
@@ -68,7 +69,7 @@ class _Forward:
     def __init__(self, code: Code, arg: Block, tile: Tile, rules: Rules):
         self.code, self.arg, self.tile, self.rules = code, arg, tile, rules
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
-        # The piece that is being summed, and all pieces so far.
+        # The softmax of the current piece, and of all pieces so far.
         self.running = lambda memory: Running(code, memory, tile.type, tile.vectors, exponent, unit)
         self.run, self.whole = (self.running(tile.memory[name]) for name in ("running", "final"))
         self.keys, self.values = Keys(code, tile), Values(code, tile)
@@ -77,7 +78,7 @@ class _Forward:
             self.dropout = Dropout(code, tile.form.target, arg, tile.type, tile.vectors, tile.memory["dropout"])
 
     def task(self, number) -> None:
-        """Which head and rows a task is, and what the plan says about its keys; then its pieces."""
+        """One task: finds its head, rows and runs of keys, then computes its pieces."""
         code, arg, tile = self.code, self.arg, self.tile
         split = tile.spec.split
         part = code.srem(number, arg["pieces"]) if split else None
@@ -101,14 +102,14 @@ class _Forward:
         self.rows_before = code.add(code.mul(pair, arg["rows"]), row)
         if split:
             self.piece(runs, code.mul(part, code.index(PIECE)))
-            self.hand_in(number, part)
+            self.store_piece(number, part)
         else:
             self.all_pieces(runs)
 
     # pieces -----------------------------------------------------------------------------------------------------------
 
     def all_pieces(self, runs) -> None:
-        """One piece after the other, each merged into the whole; a piece that is alone is the whole."""
+        """All pieces of a tile, each merged into the total; a single piece is used directly."""
         code, tile = self.code, self.tile
         some = code.icmp_signed("<", *runs)
         first = self.read_run(code.select(some, runs[0], code.index(0)))[0]
@@ -132,19 +133,17 @@ class _Forward:
         self.tile.clear(self.tile.memory["whole"])
 
     def merge(self, output, states) -> None:
-        """A piece's Oᵀ, m and l join the whole."""
+        """Merges the Oᵀ, m and l of a piece into the total."""
         code, tile, whole = self.code, self.tile, self.whole
-        factors = [whole.take(number, *state) for number, state in enumerate(states)]
+        factors = [whole.merge(number, *state) for number, state in enumerate(states)]
         with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
             source, target = tile.place(output, depth.index), tile.place(tile.memory["whole"], depth.index)
             for number, factor in enumerate(factors):
                 before = code.fmul(tile.get(target, number), whole.factor(number))
                 tile.put(code.fma(tile.get(source, number), factor, before), target, number)
 
-    def hand_in(self, number, part) -> None:
-        """The piece goes to where the tile's pieces are collected; whoever brings the last one merges them all, in
-        order.
-        """
+    def store_piece(self, number, part) -> None:
+        """Stores a piece in the shared memory of its tile; the thread that stores the last one merges all, in order."""
         code, arg, tile = self.code, self.arg, self.tile
         E, vectors = tile.spec.E, tile.vectors
         size = (E + 2) * tile.row_bytes
@@ -168,9 +167,9 @@ class _Forward:
             self.finish(self.whole, tile.memory["whole"])
 
     def piece(self, runs, begin):
-        """m, l and Oᵀ of the keys begin … begin + PIECE; a second, careful attempt only where the first is not finite.
+        """m, l and Oᵀ of the keys begin … begin + PIECE, with a second, careful attempt if the first is not finite.
 
-        Gives the run that the next piece begins with.
+        Returns the run that the next piece begins with.
         """
         code = self.code
         carry = [code.index(0), code.index(1), runs[0]]
@@ -185,7 +184,7 @@ class _Forward:
         return tried.result[2]
 
     def finite(self):
-        """Whether every lane's Oᵀ is."""
+        """Whether Oᵀ is finite in every lane."""
         code, tile = self.code, self.tile
         zero = code.number(0.0, tile.type)
         with code.loop(code.index(0), code.index(tile.spec.E), 1, [zero] * tile.vectors) as depth:
@@ -208,9 +207,9 @@ class _Forward:
         return [code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3)]
 
     def runs(self, first_run, last_run, begin):
-        """The plan's runs within a piece, cut at multiples of BLOCK; what falls into the same block is done together.
+        """The plan's runs within a piece, split at multiples of BLOCK; runs in the same block are computed together.
 
-        Gives the run that was not used up.
+        Returns the first run that is not finished.
         """
         code = self.code
         end = code.add(begin, code.index(PIECE))
@@ -227,11 +226,11 @@ class _Forward:
             skipped.carry(code.add(skipped.carried[0], code.index(1)))
         carry = [skipped.result[0], begin]
 
-        def goes_on(run, reached):
+        def continues(run, reached):
             begins = code.larger_int(edge(run, 0), reached)
             return code.and_(exists(run), code.icmp_signed("<", begins, end))
 
-        with code.repeat(goes_on, carry) as taken:
+        with code.repeat(continues, carry) as taken:
             run, reached = taken.carried
             first, last, mixed = self.read_run(run)
             first = code.larger_int(first, reached)
@@ -239,13 +238,13 @@ class _Forward:
             run, last, mixed = self.joined(run, last, mixed, border, last_run)
             stop = code.smaller_int(last, border)
             self.block(first, code.sub(stop, first), code.icmp_signed("!=", mixed, code.index(0)))
-            # What remains of the run belongs to the next block.
+            # The rest of the run belongs to the next block.
             used_up = code.icmp_signed("<=", last, border)
             taken.carry(code.select(used_up, code.add(run, code.index(1)), run), stop)
         return taken.result[0]
 
     def joined(self, run, last, mixed, border, last_run):
-        """A run together with those that follow it before the border."""
+        """A run joined with the following runs that begin before the border."""
         code = self.code
 
         def joins(run, last, mixed):
@@ -259,7 +258,7 @@ class _Forward:
         with code.repeat(joins, [run, last, mixed]) as joined:
             following = code.add(joined.carried[0], code.index(1))
             further = self.read_run(following)
-            # Unless both parts are full and touch, the mask decides.
+            # The result is mixed unless both parts are full and adjacent.
             touch = code.icmp_signed("==", further[0], joined.carried[1])
             both = code.or_(joined.carried[2], further[2])
             joined.carry(following, further[1], code.select(touch, both, code.index(1)))
@@ -283,7 +282,7 @@ class _Forward:
     # the end ----------------------------------------------------------------------------------------------------------
 
     def finish(self, run: Running, output) -> None:
-        """out = Oᵀ / l, lse, and what a backward pass needs."""
+        """out = Oᵀ / l, lse, and the sums that the backward pass needs."""
         code, tile, arg = self.code, self.tile, self.arg
         run.add_sinks(self.sink, arg["sink_count"])
         normalizers = run.normalizers()
@@ -297,7 +296,7 @@ class _Forward:
             run.store(row, code.at(arg.address(name), code.mul(self.rows_before, code.index(tile.size))), tile.count)
 
     def sink(self, index, number: int):
-        """A sink of every lane: of the head, or of each lane's own head where heads share a tile."""
+        """A sink in every lane: that of the head, or of the head of each lane if heads share a tile."""
         code, tile, arg = self.code, self.tile, self.arg
 
         def of(head):

@@ -1,8 +1,7 @@
-"""What kernels that only look at scores share: tasks from the counter, a tile of query rows, the scores of a block of
-keys.
+"""Base class of kernels that read only scores: tasks from the counter, a tile of query rows, the scores of a block.
 
-`Sweep` is the frame of such a kernel; what it does per task is said by the classes that stand on it
-(statistics_rows.py, statistics_keys.py). Their argument blocks hold the slots of every kernel, then their own.
+The subclasses of `Sweep` define what a task does (statistics_rows.py, statistics_keys.py). Their argument blocks begin
+with the slots of every kernel, followed by additional ones.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..code.arguments import FIXED, Block
 from ..code.ir import I32, I64
 from ..code.target import Target
 from .parts.panels import Keys
-from .parts.plan_by_key import meeting
+from .parts.plan_by_key import visited_keys
 from .parts.rules import Rules
 from .parts.softmax import Running
 from .parts.tasks import begun, each_task
@@ -26,7 +25,7 @@ __all__ = ["Frame", "Sweep"]
 
 
 class Frame(NamedTuple):
-    """What such a kernel is written for. sets: further masks, which the kernel itself applies."""
+    """The input of code generation for such a kernel. sets: further masks, which the subclass applies."""
 
     spec: Specification
     target: Target
@@ -38,10 +37,10 @@ class Frame(NamedTuple):
 
 
 class Sweep:
-    """The frame of a kernel: void(arguments, scratch, budget)."""
+    """The base class of a kernel void(arguments, scratch, budget)."""
 
     def __init__(self, name: str, frame: Frame, own: tuple[str, ...], memory: dict[str, int]):
-        """own: the names of the kernel's own slots; memory: all its working memory, bytes by name."""
+        """own: the names of the additional slots; memory: all working memory, bytes by name."""
         spec, target, mask, score, _, constants, tables = frame
         self.module, self.code, (arguments, scratch, self.budget) = begun(name)
         code = self.code
@@ -53,7 +52,7 @@ class Sweep:
         self.keys = Keys(code, tile)
 
     def written(self) -> ir.Module:
-        """The whole kernel."""
+        """The complete kernel."""
         with each_task(self.code, self.arg, self.budget) as number:
             self.task(number)
         self.code.ret_void()
@@ -62,14 +61,14 @@ class Sweep:
     def task(self, number) -> None:
         raise NotImplementedError
 
-    def go_to(self, pair) -> None:
-        """A head of a batch entry (pair = b · H + h), and what the plan calls it."""
+    def set_head(self, pair) -> None:
+        """Sets the batch entry and head (pair = b · H + h), and its group in the plan."""
         code, arg = self.code, self.arg
         self.pair, self.b, self.h = pair, code.sdiv(pair, arg["heads"]), code.srem(pair, arg["heads"])
         self.group = code.add(code.mul(self.b, arg["plan_batch"]), code.mul(self.h, arg["plan_head"]))
 
     def enter(self, which) -> None:
-        """A tile of the head: its queries become lanes."""
+        """Sets the tile of the head, and loads its queries into lanes."""
         code, arg, tile = self.code, self.arg, self.tile
         row = code.mul(which, code.index(tile.spec.rows))
         tile.enter(self.b, self.h, row, code.smaller_int(code.sub(arg["Q"], row), code.index(tile.spec.rows)))
@@ -79,13 +78,13 @@ class Sweep:
         self.rules.open(self.b, self.h, self.position)
 
     def scores(self, first, count, mixed) -> None:
-        """Sᵀ of some keys of a block, -inf where they are out."""
+        """Sᵀ of some keys of a block, -inf where masked."""
         self.rules.scores(self.keys, self.run, first, count, mixed)
 
     def each_block(self, which, do) -> None:
-        """do(first, count, mixed) for the keys that a tile visits: at once what lies between two multiples of BLOCK.
+        """do(first, count, mixed) for the keys that a tile visits, in one step between two multiples of BLOCK.
 
-        So a row's sums are cut in the same places whatever its neighbours see.
+        So the sums of a row are split at the same keys, whatever the other rows of its tile visit.
         """
         code, arg = self.code, self.arg
         place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
@@ -96,10 +95,10 @@ class Sweep:
             begin, end = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(2))
             with code.repeat(
                 lambda at: code.icmp_signed("<", at, end), [code.larger_int(begin, run.carried[0])]
-            ) as walk:
-                at = walk.carried[0]
+            ) as blocks:
+                at = blocks.carried[0]
                 border = code.mul(code.add(code.sdiv(at, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
-                first, last, mixed = meeting(code, arg, self.group, which, at, border)
+                first, last, mixed = visited_keys(code, arg, self.group, which, at, border)
                 do(first, code.sub(last, first), mixed)
-                walk.carry(border)
-            run.carry(walk.result[0])
+                blocks.carry(border)
+            run.carry(blocks.result[0])

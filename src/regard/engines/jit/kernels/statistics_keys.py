@@ -1,13 +1,13 @@
-"""The kernel of statistics per key: a second pass over the scores, with keys held and queries walking by.
+"""The kernel of statistics per key: a second pass over the scores, for each block of keys over all its queries.
 
 A weight is p = 2**(exponent · (s - top)) · peak, where top is the row's largest score and peak its largest weight, both
-from the first pass. A task is a range of keys of one head, cut into blocks; every tile of queries that meets a block
-adds
+from the first pass. A task is a range of keys of one head, split into blocks; every tile of queries that visits a block
+adds to
 
-    received   Σ p over the lanes of a key        kept as [key][lane], summed over lanes when the block is done
-    a map      Σ p and max p over each cell       a range holds whole columns of cells, so that no cell has two tasks
+    received   Σ p over the lanes of a key        stored as [key][lane], summed over lanes at the end of the block
+    a map      Σ p and max p over each cell       a range is whole columns of cells, so each cell belongs to one task
 
-in the order of the tiles: nothing is atomic, and the bits do not depend on the threads.
+in the order of the tiles: without atomic operations, and independent of the number of threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from ..code import special
 from ..code.ir import F64, I64
-from .parts.plan_by_key import meeting
+from .parts.plan_by_key import visited_keys
 from .parts.tile import BLOCK, regions
 from .score_sweep import Frame, Sweep
 
@@ -29,7 +29,7 @@ SLOTS = (
     "row_peak",
     "ranges",
     "borders",
-    "visitors",
+    "tile_ranges",
     "received",
     "map_rows",
     "map_columns",
@@ -41,18 +41,16 @@ SLOTS = (
 
 
 def keys_memory(frame: Frame) -> dict[str, int]:
-    """Bytes of working memory by name: besides a tile's, a vector of lanes per key, and two rows of a tile for a
-    map.
-    """
+    """Bytes of working memory by name: that of a tile, a vector of lanes per key, and two rows of a tile for a map."""
     return regions(frame.spec, frame.target) | {"columns": 8 * BLOCK * frame.spec.lanes, "cells": 16 * frame.spec.rows}
 
 
 def keys_kernel(frame: Frame, received: bool, pooled: bool) -> ir.Module:
-    """The kernel `keys(arguments, scratch, budget)`. Its own slots (`SLOTS`):
+    """The kernel `keys(arguments, scratch, budget)`. Its additional slots (`SLOTS`):
 
-    row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; visitors, of
-    tiles of BLOCK keys; received (B, H, K) float64; a map's cells, the rows and keys that they would cover in all (the
-    last cells may reach beyond Q and K), and its sums (float64) and maxima (B, H, map_rows, map_columns).
+    row_top, row_peak (B, H, whole tiles) in real; ranges, their number, and borders (ranges + 1) int64; tile_ranges, of
+    tiles of BLOCK keys; received (B, H, K) float64; a map's cells, the rows and keys that they cover in total (the last
+    cells may extend past Q and K), and its sums (float64) and maxima (B, H, map_rows, map_columns).
     """
     return _KeysKernel(frame, received, pooled).written()
 
@@ -65,29 +63,29 @@ class _KeysKernel(Sweep):
     def task(self, number) -> None:
         """A range of keys, block by block."""
         code, arg = self.code, self.arg
-        self.go_to(code.sdiv(number, arg["ranges"]))
+        self.set_head(code.sdiv(number, arg["ranges"]))
         border = code.at(arg.address("borders"), code.mul(code.srem(number, arg["ranges"]), code.index(8)))
         begin, end = code.get(border, I64, 8), code.get(code.at(border, 8), I64, 8)
         with code.loop(begin, end, BLOCK) as block:
             self.block(block.index, code.smaller_int(code.add(block.index, code.index(BLOCK)), end))
 
     def block(self, first, last) -> None:
-        """Every tile of queries that meets the keys first … last."""
+        """Every tile of queries that visits one of the keys first … last."""
         code = self.code
         if self.received:
             self.clear(code.sub(last, first))
-        with code.loop(*self.walk(first, last)) as which:
-            found, stop, mixed = meeting(code, self.arg, self.group, which.index, first, last)
+        with code.loop(*self.tile_range(first, last)) as which:
+            found, stop, mixed = visited_keys(code, self.arg, self.group, which.index, first, last)
             with code.when(code.icmp_signed("<", found, stop)):
                 self.enter(which.index)
                 self.scores(found, code.sub(stop, found), mixed)
                 self.rows_of(which.index)
                 self.add(first, found, stop)
         if self.received:
-            self.hand_out(first, code.sub(last, first))
+            self.store_received(first, code.sub(last, first))
 
-    def walk(self, first, last):
-        """The first tile of queries that may meet the keys, and one past the last; a block may lie in two tiles of
+    def tile_range(self, first, last):
+        """The first tile of queries that may visit the keys, and one past the last; a block may overlap two tiles of
         keys.
         """
         code, arg = self.code, self.arg
@@ -95,13 +93,13 @@ class _KeysKernel(Sweep):
         ends = []
         for key in (first, code.sub(last, code.index(1))):
             unit = code.add(code.mul(self.group, units), code.sdiv(key, code.index(BLOCK)))
-            place = code.at(arg.address("visitors"), code.mul(unit, code.index(16)))
+            place = code.at(arg.address("tile_ranges"), code.mul(unit, code.index(16)))
             ends.append([code.get(code.at(place, 8 * part), I64, 8) for part in range(2)])
         (begin, end), (other_begin, other_end) = ends
         return code.smaller_int(begin, other_begin), code.larger_int(end, other_end)
 
     def rows_of(self, which) -> None:
-        """top and peak of the tile's rows. Lanes past the last row have peak 0."""
+        """Loads top and peak of the tile's rows; lanes past the last row have peak 0."""
         code, arg, tile = self.code, self.arg, self.tile
         width = code.mul(arg["tiles"], code.index(tile.spec.rows))
         begin = code.add(code.mul(self.pair, width), code.mul(which, code.index(tile.spec.rows)))
@@ -116,7 +114,7 @@ class _KeysKernel(Sweep):
         self.live = [code.fcmp_unordered("!=", peak, code.number(0.0, peak)) for peak in self.peak]
 
     def weights(self, key) -> list:
-        """p of a row of Sᵀ: exactly 0 for a removed key and for a row that has no weights."""
+        """p of a row of Sᵀ: exactly 0 for a masked key and for a fully masked row."""
         code, tile, run = self.code, self.tile, self.run
         found = []
         for number in range(tile.vectors):
@@ -127,7 +125,7 @@ class _KeysKernel(Sweep):
         return found
 
     def add(self, first, found, stop) -> None:
-        """The weights of the tile's lanes on the keys found … stop; first: where the block begins."""
+        """Adds the weights of the tile's lanes on the keys found … stop; first: the first key of the block."""
         code, tile = self.code, self.tile
         if not self.pooled:
             with code.loop(code.index(0), code.sub(stop, found)) as key:
@@ -153,7 +151,7 @@ class _KeysKernel(Sweep):
     # received ---------------------------------------------------------------------------------------------------------
 
     def column(self, key):
-        """Where the sums of a key lie."""
+        """The address of the sums of a key."""
         return self.code.at(
             self.tile.memory["columns"], self.code.mul(key, self.code.index(self.tile.size * self.tile.lanes))
         )
@@ -164,7 +162,7 @@ class _KeysKernel(Sweep):
             code.put(code.number(0.0, tile.type), self.column(key.index), align=tile.size * tile.lanes)
 
     def collect(self, key, p: list) -> None:
-        """The vectors of a key join its sums."""
+        """Adds the vectors of a key to its sums."""
         code, tile, place = self.code, self.tile, self.column(key)
         code.put(
             code.fadd(code.get(place, tile.type, align=tile.size * tile.lanes), self.summed(p)),
@@ -173,13 +171,13 @@ class _KeysKernel(Sweep):
         )
 
     def summed(self, p: list):
-        """One vector from several: neighbours first."""
+        """The sum of several vectors, pairwise."""
         while len(p) > 1:
             p = [self.code.fadd(*p[at : at + 2]) if at + 1 < len(p) else p[at] for at in range(0, len(p), 2)]
         return p[0]
 
-    def hand_out(self, first, count) -> None:
-        """Sums over lanes, in float64, to where the caller reads them."""
+    def store_received(self, first, count) -> None:
+        """Stores the sums over lanes, in float64, to the caller's array."""
         code, arg, tile = self.code, self.arg, self.tile
         with code.loop(code.index(0), count) as key:
             sums = code.get(self.column(key.index), tile.type, align=tile.size * tile.lanes)
@@ -191,13 +189,13 @@ class _KeysKernel(Sweep):
     # a map ------------------------------------------------------------------------------------------------------------
 
     def cell(self, number, size: str, cells: str):
-        """The cell of a row or key: the last that begins, at ⌊cell · size / cells⌋, no later than it."""
+        """The cell of a row or key: the last whose first index, ⌊cell · size / cells⌋, is not after it."""
         code, arg = self.code, self.arg
         after = code.mul(code.add(number, code.index(1)), arg[cells])
         return code.sdiv(code.sub(after, code.index(1)), arg[size])
 
     def pool(self, column, found: list) -> None:
-        """Sums and maxima of the lanes join the cells of their rows in one column of the map."""
+        """Merges the sums and maxima of the lanes into the cells of their rows in one column of the map."""
         code, arg, tile = self.code, self.arg, self.tile
         cells, step = tile.memory["cells"], tile.size * tile.lanes
         for at, value in enumerate(found):
@@ -206,8 +204,8 @@ class _KeysKernel(Sweep):
         with code.repeat(
             lambda lane, _: code.icmp_signed("<", lane, tile.count),
             [code.index(0), self.cell(row, "map_height", "map_rows")],
-        ) as walk:
-            lane, which = walk.carried
+        ) as cell_rows:
+            lane, which = cell_rows.carried
             border = code.sdiv(code.mul(code.add(which, code.index(1)), arg["map_height"]), arg["map_rows"])
             stop = code.smaller_int(code.sub(border, row), tile.count)
             place = code.add(
@@ -223,4 +221,4 @@ class _KeysKernel(Sweep):
                 each.carry(code.fadd(each.carried[0], p), code.larger(each.carried[1], most))
             code.put(each.result[0], total_at, align=8)
             code.put(each.result[1], most_at, align=tile.size)
-            walk.carry(stop, code.add(which, code.index(1)))
+            cell_rows.carry(stop, code.add(which, code.index(1)))

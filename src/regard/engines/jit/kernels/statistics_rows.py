@@ -1,17 +1,16 @@
-"""The kernel of statistics per row: one pass over the keys, like the forward kernel without values, with more sums
-beside m and l.
+"""The kernel of statistics per row: one pass over the keys, like the forward kernel, with other sums instead of values.
 
-With d = s - m ≤ 0 and p = 2**(exponent · d), every lane carries what is asked of
+With d = s - m ≤ 0 and p = 2**(exponent · d), every lane accumulates those requested of
 
     total     Σ p                 surprise  Σ p · d   both rescaled by α when m grows; they give the entropy
     moments   Σ p, Σ p·x, Σ p·x²  x = query − key
     sets      Σ p over each set of keys
-    best      the largest scores, falling, and their keys
+    best      the largest scores, in descending order, and their keys
     least, most   of the scores     counted   keys attended, NaN, +inf
 
-d of the old keys falls by what m grew: Σ p (d - δ) = Σ p d - δ Σ p. Moments are float64, and all three see the same p:
-so the mean and the variance that follow are those of slightly other weights, and nothing cancels, however far the keys
-are. What is stored are these sums; `statistics.py` makes answers of them.
+When m grows by δ, d of earlier keys decreases by δ: Σ p (d - δ) = Σ p d - δ Σ p. Moments are float64, and all three use
+the same p, so mean and variance are those of slightly perturbed weights, without cancellation, however distant the keys
+are. The kernel stores these sums; `statistics.py` computes the results from them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = ["Sums", "rows_kernel", "rows_memory"]
 
 @dataclass(frozen=True)
 class Sums:
-    """What a kernel is to sum. sets: how many sets of keys; best: how many keys per row."""
+    """The sums that a kernel computes. sets: number of sets of keys; best: number of keys per row."""
 
     surprise: bool
     moments: bool
@@ -46,7 +45,7 @@ class Sums:
     counted: bool
 
     def kept(self, real: np.dtype) -> dict[str, tuple[int, np.dtype, float]]:
-        """What every lane carries, by name: how many numbers, of which kind, and what they are at first."""
+        """The accumulators of every lane, by name: (how many, their dtype, their initial value)."""
         whole, double = np.dtype(np.int32), np.dtype(np.float64)
         found = {
             "maximum": (1, real, -math.inf),
@@ -73,7 +72,7 @@ class Lanes(NamedTuple):
     vectors: int
 
     def place(self, number: int, row):
-        """The address of a vector of a row; the row may be known at run time only."""
+        """The address of a vector of a row, given as an int or as a value at run time."""
         step = self.type.count * self.size
         base = self.code.at(self.memory, step * number)
         if isinstance(row, int):
@@ -91,11 +90,11 @@ TYPES = {"float32": F32, "float64": F64, "int32": I32}
 
 
 def _plus(code: Code, before, more):
-    """A sum and a number, or a product of two."""
+    """A sum plus a number, or plus the product of two."""
     return code.fma(more[0], more[1], before) if isinstance(more, tuple) else code.fadd(before, more)
 
 
-# How what was seen before and what is new become one.
+# How an accumulator is combined with a new value.
 JOINED: dict[str, Callable] = {
     **dict.fromkeys(("total", "surprise", "moments", "sets"), _plus),
     "least": lambda code, before, more: code.intrinsic("minimum", before, more),
@@ -112,8 +111,8 @@ def rows_memory(frame: Frame, sums: Sums) -> dict[str, int]:
 
 
 def rows_kernel(frame: Frame, sums: Sums) -> ir.Module:
-    """The kernel `rows(arguments, scratch, budget)`; its own slots are the addresses of the sums, (B, H, count, whole
-    tiles).
+    """The kernel `rows(arguments, scratch, budget)`; its additional slots are the addresses of the sums, (B, H, count,
+    whole tiles).
     """
     return _RowsKernel(frame, sums).written()
 
@@ -143,7 +142,7 @@ class _RowsKernel(Sweep):
     def task(self, number) -> None:
         """A tile of query rows."""
         code, arg = self.code, self.arg
-        self.go_to(code.sdiv(number, arg["tiles"]))
+        self.set_head(code.sdiv(number, arg["tiles"]))
         place = code.add(code.mul(self.group, arg["tiles"]), code.srem(number, arg["tiles"]))
         which = code.sext(code.get(code.at(arg.address("order"), code.mul(place, code.index(4))), I32, 4), I64)
         self.enter(which)
@@ -159,13 +158,13 @@ class _RowsKernel(Sweep):
         self.store(which)
 
     def positions(self, number: int):
-        """Where the lanes of a vector stand, in float64."""
+        """The positions of the lanes of a vector, in float64."""
         code, lanes = self.code, self.tile.lanes
         first = code.splat(code.sitofp(self.position, F64), lanes)
         return code.fadd(first, ir.Constant(first.type, [float(number * lanes + lane) for lane in range(lanes)]))
 
     def store(self, which) -> None:
-        """Whole tiles are stored; what lies past the last row is room that nobody reads."""
+        """Stores the sums of the whole tile; entries past the last row are never read."""
         code, arg, tile = self.code, self.arg, self.tile
         width = code.mul(arg["tiles"], code.index(tile.spec.rows))
         for number in range(tile.vectors):
@@ -182,7 +181,7 @@ class _RowsKernel(Sweep):
     # a block of keys --------------------------------------------------------------------------------------------------
 
     def block(self, first, count, mixed) -> None:
-        """Keys that join the sums."""
+        """Adds some keys of a block to the sums."""
         code, run, tile = self.code, self.run, self.tile
         self.scores(first, count, mixed)
         before = [self.shift(number) for number in range(tile.vectors)]
@@ -194,21 +193,21 @@ class _RowsKernel(Sweep):
             self.add(number, first, count)
 
     def shift(self, number: int):
-        """m, or 0 where nothing was seen."""
+        """m, or 0 if every key so far is masked."""
         code, top = self.code, self.run.state(number)[0]
         return code.select(code.fcmp_ordered("==", top, code.number(-math.inf, top)), code.number(0.0, top), top)
 
-    def rescale(self, number: int, fallen) -> None:
-        """What was summed so far, seen from the new maximum; fallen: the old one minus the new one."""
+    def rescale(self, number: int, decrease) -> None:
+        """Rescales the sums so far to the new maximum; decrease: the old maximum minus the new one."""
         code, alpha, lowest = self.code, self.run.factor(number), self.run.exponent[1]
         rows = self.rows
         total = code.fmul(rows["total"].get(number), alpha)
         rows["total"].put(total, number)
         if self.sums.surprise:
-            # Where the fall is so deep that α is 0, so is the total, and any finite number will do.
-            fallen = code.select(code.fcmp_ordered("<", fallen, lowest), lowest, fallen)
+            # If the decrease is so large that α is 0, so is the total, and any finite number is correct.
+            decrease = code.select(code.fcmp_ordered("<", decrease, lowest), lowest, decrease)
             surprise = code.fmul(rows["surprise"].get(number), alpha)
-            rows["surprise"].put(code.fma(fallen, total, surprise), number)
+            rows["surprise"].put(code.fma(decrease, total, surprise), number)
         for name, factor in (("sets", alpha), ("moments", self.widened(alpha))):
             for row in range(self.kept.get(name, (0,))[0]):
                 rows[name].put(code.fmul(rows[name].get(number, row), factor), number, row)
@@ -218,10 +217,10 @@ class _RowsKernel(Sweep):
         return value if self.tile.real == F64 else self.code.fpext(value, vector(F64, self.tile.lanes))
 
     def add(self, number: int, first, count) -> None:
-        """The keys of the block join the sums of a vector of lanes."""
+        """Adds the keys of the block to the sums of a vector of lanes."""
         code, tile, shift = self.code, self.tile, self.shift(number)
         names = [(name, row) for name, (rows, _, _) in self.kept.items() for row in range(rows) if name in JOINED]
-        # Sums begin anew in every block: short chains round less.
+        # Each block is summed separately: short chains have smaller rounding errors.
         begin = [code.number(self.kept[name][2], self.rows[name].type) for name, _ in names]
         with code.loop(code.index(0), count, 1, begin) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
@@ -234,7 +233,7 @@ class _RowsKernel(Sweep):
             lanes.put(JOINED[name](code, lanes.get(number, row), after), number, row)
 
     def seen(self, number: int, s, d, position) -> dict[str, list]:
-        """What one key gives to every sum. d: s - m."""
+        """The contribution of one key to every sum. d: s - m."""
         code, run, sums = self.code, self.run, self.sums
         zero, minus, plus = (code.number(value, s) for value in (0.0, -math.inf, math.inf))
         d = code.select(code.fcmp_ordered("<", d, run.exponent[1]), run.exponent[1], d)  # 0 · -inf is NaN
@@ -244,7 +243,7 @@ class _RowsKernel(Sweep):
         if sums.surprise:
             found["surprise"] = [(p, d)]
         if sums.sets:
-            found["sets"] = [code.select(holds, p, zero) for holds in self.sets.holding(number, position)]
+            found["sets"] = [code.select(holds, p, zero) for holds in self.sets.membership(number, position)]
         if sums.moments:
             away = code.fsub(self.queries[number], code.splat(code.sitofp(position, F64), self.tile.lanes))
             wide = self.widened(p)
@@ -260,7 +259,7 @@ class _RowsKernel(Sweep):
     # the largest scores -----------------------------------------------------------------------------------------------
 
     def rank(self, number: int, first, count) -> None:
-        """Scores that beat the last of the best join them; in most blocks there is none."""
+        """Inserts the scores that are larger than the last of the best; most blocks have none."""
         code, tile = self.code, self.tile
         last = self.rows["best"].place(number, self.sums.best - 1)
         with code.loop(code.index(0), count) as key:
@@ -273,11 +272,11 @@ class _RowsKernel(Sweep):
                 self.insert(number, s, code.trunc(code.add(first, key.index), I32))
 
     def insert(self, number: int, s, position) -> None:
-        """Moves smaller scores down by one in the lanes where s is larger; equal ones, whose keys came before, stay."""
+        """Inserts s in sorted order, per lane; scores equal to s, whose keys are earlier, remain before it."""
         code, scores, keys = self.code, self.rows["best"], self.rows["best_keys"]
         lanes = self.tile.lanes
-        nobody = ir.Constant(ir.VectorType(I1, lanes), [0] * lanes)
-        with code.loop(code.index(0), code.index(self.sums.best), 1, [s, code.splat(position, lanes), nobody]) as row:
+        none = ir.Constant(ir.VectorType(I1, lanes), [0] * lanes)
+        with code.loop(code.index(0), code.index(self.sums.best), 1, [s, code.splat(position, lanes), none]) as row:
             moving, key, moves = row.carried
             here, here_key = scores.get(number, row.index), keys.get(number, row.index)
             moves = code.or_(moves, code.fcmp_ordered(">", moving, here))
@@ -287,7 +286,7 @@ class _RowsKernel(Sweep):
 
 
 class KeySets:
-    """Sets of keys as masks on lanes, each part computed as seldom as it can be."""
+    """Sets of keys as masks on lanes; parts that do not depend on the key are computed once per tile."""
 
     def __init__(self, sweep: Sweep, frame: Frame):
         self.code, self.tile, self.sets = sweep.code, sweep.tile, frame.sets
@@ -296,7 +295,7 @@ class KeySets:
         self.emitter = Emitter(self.code, F64, self.whole, sweep.arg, numbers, frame.tables)
 
     def open(self, b, h, first) -> None:
-        """What can be known once per tile."""
+        """Computes the parts that depend on the tile only."""
         code, lanes = self.code, self.tile.lanes
         b, h, first = map(self._narrowed, (b, h, first))
         self.per_vector = []
@@ -308,8 +307,8 @@ class KeySets:
                 scope.prepare(keys)
             self.per_vector.append(scope)
 
-    def holding(self, number: int, position) -> list:
-        """Per set, in which lanes it holds the key."""
+    def membership(self, number: int, position) -> list:
+        """Per set, in which lanes it contains the key."""
         scope = self.per_vector[number].scope(key=self._narrowed(position))
         return [self.code.splat(scope.value(keys), self.tile.lanes) for keys in self.sets]
 

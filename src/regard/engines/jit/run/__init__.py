@@ -1,5 +1,5 @@
 """Running a kernel on several threads.
 
-launch   a call: its tasks, its working memory, what must stay alive     threads   who works with whom
-pool     workers that wait in machine code
+launch   a call: its tasks, working memory and lifetimes     threads   number and choice of threads
+pool     worker threads that wait in machine code
 """

@@ -1,6 +1,4 @@
-"""The one way to run a kernel over its tasks: on how many threads, with which working memory, and what must stay alive
-meanwhile.
-"""
+"""Launch: runs a kernel over its tasks on several threads, with working memory, and keeps its arrays alive."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ PAST = 2**62  # a counter beyond every task
 
 
 class Arena:
-    """What one call needs beside arrays: its job, and the working memory of its threads."""
+    """The memory of one call besides arrays: its job, and the working memory of its threads."""
 
     def __init__(self, size: int):
         self.size = size
@@ -32,15 +30,16 @@ class Arena:
         self.kept: tuple = ()
 
 
-_free: list[Arena] = []  # the last used last, because it lies nearest
-_busy: set[Arena] = set()  # a call that is torn away from its arena leaves it here: a worker may still be writing
+_free: list[Arena] = []  # most recently used last, because it is likely to be in the cache
+_busy: set[Arena] = set()  # the arena of an interrupted call stays here, because a worker may still write to it
 
 
 def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, kept: tuple) -> None:
-    """Runs the kernel with an argument block until its tasks are used up.
+    """Runs the kernel with an argument block until all its tasks are done.
 
-    The first two slots of every block are the address of a counter (int64, 0 at first) and the number of tasks. The
-    block holds addresses; what they point to is `kept` until no worker can be at it, whatever interrupts the call.
+    The first two slots of every block are the address of a counter (int64, initially 0) and the number of tasks. The
+    block contains addresses; the memory is kept alive by `kept` until no worker can access it, even if the call is
+    interrupted.
     """
     stride = -(-scratch_bytes // pool.LINE) * pool.LINE
     arena = _arena(pool.JOB + workers * stride)
@@ -52,12 +51,12 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
         _busy.add(arena)
         while arena.job[LEFT]:
             crew.share(arena.address, crew.first, crew.bell)
-    except BaseException:  # an interrupt, or whatever else a handler of signals raises
+    except BaseException:  # an interrupt, or another exception raised by a signal handler
         while True:
             try:
                 _stop(arena, crew)
                 break
-            except BaseException:  # the next interrupt, while the first is served: it changes nothing
+            except BaseException:  # another interrupt during this loop has no effect
                 continue
         raise
     finally:
@@ -68,7 +67,7 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
 
 
 def _stop(arena: Arena, crew: threads.Crew | threads.Team) -> None:
-    """Ends a call early: nobody takes a further task, and all are waited for, because they write into the caller's
+    """Ends a call early: no thread starts a further task, and all are awaited, because they write to the caller's
     arrays.
     """
     while arena.job[LEFT]:

@@ -1,15 +1,14 @@
-"""The pool as machine code: how a caller hands its tasks to waiting threads, and how they wait; written once, for every
-kernel.
+"""The thread pool as machine code: how a caller passes its tasks to waiting threads, and how they wait.
 
-    mailbox   where one worker waits      job (an address: empty 0, or taken by the worker 1) · next mailbox · asleep
+    mailbox   where one worker waits      job (an address; 0: empty, 1: taken by the worker) · next mailbox · asleep
     job       one call of a kernel        kernel · arguments · scratch · stride · helpers · left · entered · pending
 
-A caller posts its job to mailboxes that are empty, works itself, takes the job back from workers that have not come
-yet, and waits for those that have: a worker that wakes late delays nobody. Callers share the mailboxes without a lock;
-who finds none empty works alone. A worker looks at its mailbox for a moment (SPIN), then sleeps in the kernel of the
-system; neither needs the interpreter. Functions of the C library that are called here stand in `build.SYSTEM`.
+A caller posts its job to empty mailboxes, works itself, retracts the job from workers that have not started, and waits
+for those that have, so a worker that wakes late delays no call. Callers share the mailboxes without a lock; a caller
+for which none is empty works alone. A worker polls its mailbox for a moment (SPIN), then sleeps in the operating
+system; neither needs the interpreter. The C library functions that are called here are listed in `build.SYSTEM`.
 
-A caller returns to Python every SLICE, so that signals are handled, and is called again until nothing is left.
+A caller returns to Python every SLICE, so that signals are handled, and is called again until all tasks are done.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from ..code.ir import I32, I64, PTR, Code
 
 __all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "MAILBOX", "SLEEPS", "sleep_here", "write"]
 
-SPIN = 50_000  # ns that a worker looks out for the next job: as long as Python takes between two small calls
-PATIENCE = 20_000  # ns that a caller looks out for the last worker before it sleeps
+SPIN = 50_000  # ns that a worker polls for the next job: about the time between two small calls in Python
+PATIENCE = 20_000  # ns that a caller polls for the last worker before it sleeps
 SLICE = 20_000_000  # ns after which a caller returns to Python
 ENDLESS = 2**62  # a budget of tasks that is never used up
 
@@ -34,7 +33,7 @@ LINE = 128  # bytes: two cache lines, because they are fetched in pairs
 MAILBOX, JOB, BELL = LINE, 2 * LINE, 4 * LINE  # bytes
 POST, NEXT, ASLEEP = 0, 8, 16  # in a mailbox
 KERNEL, ARGUMENTS, SCRATCH, STRIDE, HELPERS, LEFT = range(0, 48, 8)  # in a job: what the caller writes
-ENTERED, PENDING = LINE, LINE + 8  # and what its workers do
+ENTERED, PENDING = LINE, LINE + 8  # and what its workers write
 TAKEN = 1
 AWAITED = 1 << 30  # in `pending`: the caller sleeps
 
@@ -47,7 +46,7 @@ SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # the number of futex
 
 
 class Futex:
-    """Linux: the system itself compares and sleeps."""
+    """Linux: a futex, which compares and sleeps in the kernel."""
 
     def __init__(self, code: Code, bell):
         self.code = code
@@ -61,7 +60,7 @@ class Futex:
         code.call(syscall, [code.index(SYSCALL[platform.machine()]), place, private, value, timeout])
 
     def wait(self, place, expected, nanoseconds: int | None) -> None:
-        """Sleeps while the 32 bits at a place are as expected; may wake without a reason."""
+        """Sleeps while the 32 bits at an address are as expected; spurious wakeups are possible."""
         timeout = ir.Constant(PTR, None)
         if nanoseconds is not None:
             timeout = self.room
@@ -74,7 +73,7 @@ class Futex:
 
 
 class Condition:
-    """Elsewhere: one POSIX mutex and one condition for all, at the bell."""
+    """Other systems: one POSIX mutex and one condition variable for all threads, at the bell."""
 
     def __init__(self, code: Code, bell):
         self.code = code
@@ -118,14 +117,14 @@ def sleep_here() -> str:
 
 
 class _Callee:
-    """A pointer that is called: pointers say no more what they point to, and a call has to."""
+    """A function pointer with its type: LLVM pointers are opaque, but a call needs the type."""
 
     def __init__(self, pointer, function_type: ir.FunctionType = RUN):
         self.get_reference, self.function_type = pointer.get_reference, function_type
 
 
 class _Writer(Code):
-    """What both functions are written with."""
+    """A builder with the operations that all functions of the pool share."""
 
     def __init__(self, module: ir.Module, name: str, sleep: str):
         function = ir.Function(module, RUN, name)
@@ -134,24 +133,24 @@ class _Writer(Code):
         self.clock, self.count = self.alloca(I64, 2), self.alloca(I64)
         self.sleep = SLEEPS[sleep](self, self.inttoptr(function.args[2], PTR))
 
-    def see(self, place, type=I64):
+    def atomic_load(self, place, type=I64):
         return self.load_atomic(place, "seq_cst", type.width // 8, typ=type)
 
     def set(self, place, value: int, type=I64):
         self.atomic_rmw("xchg", place, self.index(value, type), "seq_cst")
 
     def swap(self, place, before, after):
-        """Whether the 64 bits at a place were `before`; then they are `after`."""
+        """Compare and exchange: if the 64 bits at an address are `before`, sets them to `after`; whether it did."""
         return self.extract_value(self.cmpxchg(place, before, after, "seq_cst", "seq_cst"), 1)
 
     def now(self):
-        """Nanoseconds."""
+        """The monotonic clock in nanoseconds."""
         self.external("clock_gettime", I32, self.index(time.CLOCK_MONOTONIC, I32), self.clock)
         seconds, rest = (self.get(self.at(self.clock, offset), I64, 8) for offset in (0, 8))
         return self.add(self.mul(seconds, self.index(10**9)), rest)
 
     def spin(self, waiting: Callable, nanoseconds: int) -> None:
-        """Looks again and again while there is something to wait for, for so long at most."""
+        """Polls while `waiting()` is true, for at most `nanoseconds`."""
         deadline = self.add(self.now(), self.index(nanoseconds))
         with self.repeat(lambda go: go, [waiting()]) as again:
             for _ in range(4):
@@ -159,14 +158,14 @@ class _Writer(Code):
             again.carry(self.and_(waiting(), self.icmp_signed("<", self.now(), deadline)))
 
     def rest(self) -> None:
-        """Tells the processor that this is a loop that waits."""
+        """A spin-loop hint to the processor."""
         if platform.machine() in ("x86_64", "AMD64"):
             self.external("llvm.x86.sse2.pause", ir.VoidType())
         elif platform.machine() in ("aarch64", "arm64"):
             self.external("llvm.aarch64.hint", ir.VoidType(), self.index(1, I32))
 
     def scratch(self, job, place):
-        """The working memory of one of the threads at a job."""
+        """The working memory of one of the threads of a job."""
         return self.at(self.get(self.at(job, SCRATCH), PTR, 8), self.mul(place, self.get(self.at(job, STRIDE), I64, 8)))
 
     def run(self, job, scratch, budget) -> None:
@@ -175,7 +174,7 @@ class _Writer(Code):
 
 
 def write(sleep: str) -> ir.Module:
-    """Both functions, for threads that sleep in one of the ways of `SLEEPS`."""
+    """The module with all functions, for threads that sleep by one of the methods in `SLEEPS`."""
     module = ir.Module("regard")
     _work(_Writer(module, "work", sleep))
     _share(_Writer(module, "share", sleep))
@@ -184,21 +183,21 @@ def write(sleep: str) -> ir.Module:
 
 
 def _work(code: _Writer) -> None:
-    """`work(mailbox, nothing, bell)`: a worker, which never returns."""
+    """`work(mailbox, unused, bell)`: the loop of a worker, which never returns."""
     mailbox = code.args[0]
     post, asleep = code.at(mailbox, POST), code.at(mailbox, ASLEEP)
     empty = code.index(0)
     always = code.append_basic_block("always")
     code.branch(always)
     code.position_at_end(always)
-    code.spin(lambda: code.icmp_signed("==", code.see(post), empty), SPIN)
-    job = code.see(post)
+    code.spin(lambda: code.icmp_signed("==", code.atomic_load(post), empty), SPIN)
+    job = code.atomic_load(post)
     with code.if_else(code.icmp_signed("==", job, empty)) as (nothing, something):
         with nothing:
-            # Who posts looks at `asleep` after it has written, who sleeps looks at the post after it has said so: one
-            # of them sees.
+            # The caller reads `asleep` after it has posted, and the worker reads the post after it has set `asleep`, so
+            # a wakeup cannot be lost.
             code.set(asleep, 1, I32)
-            with code.when(code.icmp_signed("==", code.see(post), empty)):
+            with code.when(code.icmp_signed("==", code.atomic_load(post), empty)):
                 code.sleep.wait(asleep, code.index(1, I32), None)
             code.set(asleep, 0, I32)
         with something, code.when(code.swap(post, job, code.index(TAKEN))):
@@ -207,7 +206,7 @@ def _work(code: _Writer) -> None:
 
 
 def _help(code: _Writer, job, post) -> None:
-    """A worker's share of a job, with working memory of its own; the last to leave wakes a caller that sleeps."""
+    """Runs a worker's share of a job in separate working memory; the last worker wakes a sleeping caller."""
     place = code.atomic_rmw("add", code.at(job, ENTERED), code.index(1), "seq_cst")
     code.run(job, code.scratch(job, code.add(place, code.index(1))), code.index(ENDLESS))
     code.set(post, 0)
@@ -218,9 +217,7 @@ def _help(code: _Writer, job, post) -> None:
 
 
 def _share(code: _Writer) -> None:
-    """`share(job, first mailbox, bell)`: does a job with the workers that have time; `left` says whether to call it
-    again.
-    """
+    """`share(job, first mailbox, bell)`: runs a job with the idle workers; `left`: whether to call it again."""
     job, first, _ = code.args
     _post(code, job, first)
     left = code.at(job, LEFT)
@@ -234,40 +231,40 @@ def _share(code: _Writer) -> None:
 
 
 def _post(code: _Writer, job, first) -> None:
-    """Gives the job to empty mailboxes, as many as helpers are wanted, once; wakes who sleeps."""
+    """Posts the job to empty mailboxes, one per helper, only once, and wakes sleeping workers."""
     helpers, pending = code.at(job, HELPERS), code.at(job, PENDING)
     wanted, address = code.get(helpers, I64, 8), code.ptrtoint(job, I64)
     code.put(code.index(0), helpers, 8)
 
-    def goes_on(mailbox, wanted):
+    def continues(mailbox, wanted):
         return code.and_(
             code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), code.icmp_signed(">", wanted, code.index(0))
         )
 
-    with code.repeat(goes_on, [first, wanted]) as walk:
-        mailbox, wanted = walk.carried
+    with code.repeat(continues, [first, wanted]) as mailboxes:
+        mailbox, wanted = mailboxes.carried
         post, asleep = code.at(mailbox, POST), code.at(mailbox, ASLEEP)
         code.put(wanted, code.count, 8)
-        with code.when(code.icmp_signed("==", code.see(post), code.index(0))):
+        with code.when(code.icmp_signed("==", code.atomic_load(post), code.index(0))):
             code.atomic_rmw("add", pending, code.index(1, I32), "seq_cst")
             with code.if_else(code.swap(post, code.index(0), address)) as (posted, lost):
                 with posted:
                     code.put(code.sub(wanted, code.index(1)), code.count, 8)
-                    with code.when(code.icmp_signed("==", code.see(asleep, I32), code.index(1, I32))):
+                    with code.when(code.icmp_signed("==", code.atomic_load(asleep, I32), code.index(1, I32))):
                         code.set(asleep, 0, I32)
                         code.sleep.wake(asleep)
                 with lost:
                     code.atomic_rmw("sub", pending, code.index(1, I32), "seq_cst")
-        walk.carry(code.get(code.at(mailbox, NEXT), PTR, 8), code.get(code.count, I64, 8))
+        mailboxes.carry(code.get(code.at(mailbox, NEXT), PTR, 8), code.get(code.count, I64, 8))
 
 
 def _tasks(code: _Writer, job, scratch):
-    """Tasks for a slice of time, in portions that grow until one takes a fair part of it; whether tasks are left."""
+    """Runs tasks for a slice of time, in portions that grow until one takes an eighth of it; whether tasks are left."""
     arguments = code.get(code.at(job, ARGUMENTS), PTR, 8)
     counter, tasks = code.get(arguments, PTR, 8), code.get(code.at(arguments, 8), I64, 8)
 
     def unfinished():
-        return code.icmp_signed("<", code.see(counter), tasks)
+        return code.icmp_signed("<", code.atomic_load(counter), tasks)
 
     begun = code.now()
     with code.repeat(lambda go, *_: go, [unfinished(), begun, code.index(1)]) as portion:
@@ -281,24 +278,24 @@ def _tasks(code: _Writer, job, scratch):
 
 
 def _retract(code: _Writer, job, first) -> None:
-    """Takes the job out of the mailboxes of workers that have not come."""
+    """Removes the job from the mailboxes of workers that have not started."""
     pending, address = code.at(job, PENDING), code.ptrtoint(job, I64)
-    with code.repeat(lambda mailbox: code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), [first]) as walk:
-        post = code.at(walk.carried[0], POST)
+    with code.repeat(lambda mailbox: code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), [first]) as mailboxes:
+        post = code.at(mailboxes.carried[0], POST)
         with (
-            code.when(code.icmp_signed("==", code.see(post), address)),
+            code.when(code.icmp_signed("==", code.atomic_load(post), address)),
             code.when(code.swap(post, address, code.index(0))),
         ):
             code.atomic_rmw("sub", pending, code.index(1, I32), "seq_cst")
-        walk.carry(code.get(code.at(walk.carried[0], NEXT), PTR, 8))
+        mailboxes.carry(code.get(code.at(mailboxes.carried[0], NEXT), PTR, 8))
 
 
 def _wait(code: _Writer, job):
-    """Until no worker is at the job, or a slice is over; whether one still is."""
+    """Waits until no worker runs the job, or a slice is over; whether one still does."""
     pending = code.at(job, PENDING)
 
     def busy(value=None):
-        value = code.see(pending, I32) if value is None else value
+        value = code.atomic_load(pending, I32) if value is None else value
         return code.icmp_signed("!=", code.and_(value, code.index(AWAITED - 1, I32)), code.index(0, I32))
 
     code.spin(busy, PATIENCE)
@@ -310,13 +307,13 @@ def _wait(code: _Writer, job):
     return busy()
 
 
-# the team of another runtime ------------------------------------------------------------------------------------------
+# the threads of OpenMP ------------------------------------------------------------------------------------------------
 
 PARALLEL = ir.FunctionType(ir.VoidType(), [PTR, PTR, I32, I32])  # GOMP_parallel(function, data, threads, flags)
 
 
 def _member(code: _Writer) -> ir.Function:
-    """`member(job)`: what each thread of a team does, unless enough are there already."""
+    """`member(job)`: the work of each thread of a team, unless enough threads have entered already."""
     job = code.args[0]
     place = code.atomic_rmw("add", code.at(job, ENTERED), code.index(1), "seq_cst")
     with code.when(code.icmp_signed("<=", place, code.get(code.at(job, HELPERS), I64, 8))):
@@ -326,13 +323,13 @@ def _member(code: _Writer) -> ir.Function:
 
 
 def _team(code: _Writer, member: ir.Function) -> None:
-    """`team(job, GOMP_parallel, threads)`: a slice of a job on the threads that OpenMP has running; `left` as in
-    `share`.
-    """
+    """`team(job, GOMP_parallel, threads)`: runs a slice of a job on OpenMP's threads; `left` as in `share`."""
     job, parallel, threads = code.args
     code.put(code.index(0), code.at(job, ENTERED), 8)
     code.call(_Callee(parallel, PARALLEL), [member, job, code.trunc(threads, I32), code.index(0, I32)])
     arguments = code.get(code.at(job, ARGUMENTS), PTR, 8)
-    unfinished = code.icmp_signed("<", code.see(code.get(arguments, PTR, 8)), code.get(code.at(arguments, 8), I64, 8))
+    unfinished = code.icmp_signed(
+        "<", code.atomic_load(code.get(arguments, PTR, 8)), code.get(code.at(arguments, 8), I64, 8)
+    )
     code.put(code.zext(unfinished, I64), code.at(job, LEFT), 8)
     code.ret_void()

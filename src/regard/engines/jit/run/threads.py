@@ -1,9 +1,9 @@
-"""Threads: how many a call may use, and who they are.
+"""Threads: how many a call may use, and which.
 
-Where torch has threads running (OpenMP), they do the work: they look out for it anyway, and threads of our own would
-take turns with them on the same cores. Elsewhere workers wait in machine code (pool.py) from the first need on. They
-are daemon threads that never return to Python: they hold no lock, and end with the process. A forked child has neither,
-and starts its own workers.
+If torch has OpenMP threads, they are used: they are polling for work already, and additional threads would compete with
+them for the same cores. Otherwise workers are started on first use and wait in machine code (pool.py). They are daemon
+threads that never return to Python: they own no lock, and end with the process. A forked child has neither, and starts
+new workers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _limit = threading.local()
 
 
 def count() -> int:
-    """How many threads a call may use: the cores this process may run on, unless limited."""
+    """The number of threads that a call may use: the cores that this process may run on, unless limited."""
     allowed = getattr(_limit, "threads", None)
     return _cores() if allowed is None else allowed
 
@@ -58,16 +58,16 @@ def _machine_code(sleep: str) -> build.Kernel:
 
 
 class Team:
-    """The threads of torch: `share(job, first, bell)` does a slice of a job on them."""
+    """The OpenMP threads of torch: `share(job, first, bell)` runs a slice of a job on them."""
 
     def __init__(self, parallel: int, threads: int) -> None:
         self.share = build.Kernel(_machine_code(pool.sleep_here()).engine, "team").call
-        # Always all of them are asked, because OpenMP ends those that are not.
+        # All of them are always used, because OpenMP terminates unused ones.
         self.first, self.bell = parallel, threads
 
 
 class Crew:
-    """Workers of our own: `share(job, first, bell)` does a slice of a job with them."""
+    """Worker threads of regard: `share(job, first, bell)` runs a slice of a job with them."""
 
     def __init__(self, sleep: str) -> None:
         self.sleep = sleep
@@ -75,7 +75,7 @@ class Crew:
         self.share, self.work = code.call, build.Kernel(code.engine, "work")
         self.memory = [_zeros(pool.BELL)]
         self.bell = _aligned(self.memory[0])
-        self.first = 0  # the mailbox of the newest worker, from which the others are found
+        self.first = 0  # the mailbox of the newest worker, the head of the linked list
         self.size = 0
         if sleep == "condition":
             library = ctypes.CDLL(None)
@@ -83,13 +83,13 @@ class Crew:
             library.pthread_cond_init(ctypes.c_void_p(self.bell + pool.BELL // 2), None)
 
     def grow(self, workers: int) -> None:
-        """Starts workers until there are so many."""
+        """Starts threads until there are `workers` of them."""
         while self.size < workers:
             memory = _zeros(pool.MAILBOX)
             mailbox = _aligned(memory)
             self.memory.append(memory)
             ctypes.c_int64.from_address(mailbox + pool.NEXT).value = self.first
-            # The thread's own frame keeps the code and the memory, until the process ends.
+            # The frame of the thread keeps the code and the memory alive until the process ends.
             threading.Thread(target=_work, args=(self, mailbox), daemon=True, name=f"regard-{self.size}").start()
             self.first = mailbox
             self.size += 1
@@ -108,12 +108,12 @@ def _aligned(memory: np.ndarray) -> int:
 
 
 _crew: Crew | None = None
-_forked = False  # OpenMP's threads are not there in a child, and it does not know
+_forked = False  # a forked child has no OpenMP threads, and OpenMP does not detect that
 _growing = lock()
 
 
 def crew(wanted: int) -> Crew | Team:
-    """The threads of this process, so many at least beside the calling one."""
+    """The threads of this process: at least `wanted` besides the calling one."""
     global _crew
     torch = sys.modules.get("torch")
     if wanted and torch is not None and not _forked and hasattr(torch, "get_num_threads"):
@@ -131,7 +131,7 @@ def crew(wanted: int) -> Crew | Team:
 
 @functools.cache
 def _team(torch: str, threads: int) -> Team | None:
-    """torch's threads, if they are OpenMP's: its library is asked, which finds the runtime that it was linked with."""
+    """The threads of torch, if they are OpenMP's; torch's library resolves `GOMP_parallel` of the linked runtime."""
     path = Path(torch).parent / "lib" / "libtorch_cpu.so"
     parallel = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None) if path.exists() else None
     return Team(ctypes.cast(parallel, ctypes.c_void_p).value or 0, threads) if parallel else None

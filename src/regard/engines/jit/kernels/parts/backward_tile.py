@@ -1,11 +1,10 @@
-"""The backward pass of one visit, element by element: from scores and dP to weights and the gradients of scores and of
-tables.
+"""The element-wise part of the backward pass: from scores and dP to weights and the gradients of scores and tables.
 
     P = 2**(exponent · (s' - top)) / total        dS' = P ∘ (dP + rest)        dS = dS' ∘ ∂s'/∂s        s' = score(s)
 
-The partial derivatives are expressions too (`analysis.adjoints`), emitted beside the score, so that what both need is
-computed once. A removed pair gets exactly 0, by choosing and not by multiplying: -0, which adds nothing but can be told
-from what is merely small.
+The partial derivatives are expressions too (`analysis.adjoints`), emitted together with the score, so that common parts
+are computed once. A masked pair gets exactly 0, by selection and not by multiplication: -0, which leaves sums unchanged
+but is distinguishable from an underflow.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ __all__ = ["Expressions", "Pullback"]
 
 
 class Expressions(NamedTuple):
-    """What a backward kernel is written for. partials: ∂s'/∂leaf for the score and the reads of tables whose gradients
-    are wanted; constants and tables: the leaves of all of them, in the order of the argument block.
+    """The expressions of a backward kernel. partials: ∂s'/∂leaf for the score and for the reads of tables that need a
+    gradient; constants and tables: the leaves of all expressions, in the order of the argument block.
     """
 
     mask: Expr | None
@@ -41,11 +40,11 @@ class Expressions(NamedTuple):
 
 
 class Pullback:
-    """Mask, score and partial derivatives on lanes; what depends on the query is computed once per visit, on the key
-    once per key.
+    """Mask, score and partial derivatives on lanes; parts that depend on the query alone are computed once per visit,
+    parts that depend on the key alone once per key.
 
-    gradients: per table whose gradient is wanted its address, float64, contiguous. room: working memory for two vectors
-    of float64.
+    gradients: per table that needs one the address of its gradient, float64. room: working memory for two vectors of
+    float64.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Pullback:
         return [leaf for leaf in self.partials if isinstance(leaf, Read)]
 
     def open(self, b, h, first, count) -> None:
-        """What can be known once per visit: batch, head, and the query position of every lane."""
+        """Computes the parts that depend on the visit only: on batch, head, and the query position of every lane."""
         code, lanes = self.code, self.lanes
         place = b, h
         b, h, first = (value if self.whole == I64 else code.trunc(value, self.whole) for value in (b, h, first))
@@ -134,11 +133,11 @@ class Pullback:
         end,
         masked: bool,
     ) -> None:
-        """Rows first … last of P and dS from those of S and dP, rows up to `end` as if removed; gradients of tables
-        grow.
+        """Rows first … last of P and dS from those of S and dP, and rows up to `end` as if masked; adds to gradients of
+        tables.
 
-        base: the key of row 0. rows: three rows of lanes, the shift that is taken from a score, the inverse of the
-        total, and rest.
+        base: the key of row 0. rows: three rows of lanes: the maximum that is subtracted from a score, the inverse of
+        the total, and rest.
         """
         code, tools = self.code, self.tools
         with code.loop(last, end) as loop:
@@ -154,7 +153,7 @@ class Pullback:
                 tools.place(part, at) for part, at in ((scores, loop.index), (dp, loop.index), (rows, code.index(0)))
             )
             shared: list[dict] = [{} for _ in self.parts]
-            landed: list[tuple[Any, Any, Any]] = []
+            contributions: list[tuple[Any, Any, Any]] = []
             for number, scopes in enumerate(self.scopes):
                 logit = tools.get(s_at, number)
                 logit = logit if self.score is None else code.fmul(logit, self.factor)
@@ -180,11 +179,11 @@ class Pullback:
                 kind = self.partials.get(the_score)
                 self._put(nothing if kind is None else through(kind), ds, loop.index, number)
                 for read in self.reads:
-                    landed.append((read, self._offset(read, rule), through(self.partials[read])))
-            self._land(landed)
+                    contributions.append((read, self._offset(read, rule), through(self.partials[read])))
+            self._scatter(contributions)
 
     def _put(self, value, matrix: Matrix, row, number: int) -> None:
-        """Stores a vector of P or dS; as bfloat16 where products take pairs."""
+        """Stores a vector of P or dS, as bfloat16 if the products use pairs."""
         code, tools = self.code, self.tools
         if not tools.pairs:
             tools.put(value, tools.place(matrix, row), number)
@@ -193,7 +192,7 @@ class Pullback:
         code.put(code.brain(value), place, 2 * self.lanes)
 
     def _scope(self, scope: Emitter, roots: list[Expr], key, shared: dict) -> Emitter:
-        """The scope of a key: what is the same for all lanes is computed for the first vector only."""
+        """The scope of a key; values that are the same for all lanes are computed for the first vector only."""
         inner = scope.scope(key=key)
         known = set(inner.values)
         inner.values.update(shared)
@@ -203,18 +202,18 @@ class Pullback:
         return inner
 
     def _weight(self, logit, number: int, dp, rows_at, step: int, kept):
-        """P and P ∘ (dP + rest) of a vector; with dropout, P and dP times what it multiplies weights by."""
+        """P and P ∘ (dP + rest) of a vector; with dropout, P and dP are multiplied by the dropout factors."""
         code, tools = self.code, self.tools
         shift, inverse, rest = (tools.get(rows_at, number, row * step) for row in range(3))
         x = code.fsub(logit, shift)
         zero = code.number(0.0, x)
-        x = code.select(code.fcmp_ordered(">", x, zero), zero, x)  # by a rounding, at most
+        x = code.select(code.fcmp_ordered(">", x, zero), zero, x)  # positive only by rounding errors
         weight = code.fmul(special.softmax_exp2(code, x, self.exponent, self.lowest), inverse)
         slope = code.fmul(weight, code.fadd(dp if kept is None else code.fmul(dp, kept), rest))
         return weight if kept is None else code.fmul(weight, kept), slope
 
     def _number(self, value):
-        """A number in every lane, as the kernel computes."""
+        """A number in every lane, in the float type of the kernel."""
         code, value = self.code, self.code.splat(value, self.lanes)
         if element(value) in (F32, F64):
             convert = code.fptrunc if self.real == F32 else code.fpext
@@ -224,9 +223,7 @@ class Pullback:
     # tables -----------------------------------------------------------------------------------------------------------
 
     def _offset(self, read: Read, rule: Emitter):
-        """Where the gradient of what is read lies, in bytes from the first: a vector only if it differs between
-        lanes.
-        """
+        """The byte offset of the gradient entry that is read: a vector only if it differs between lanes."""
         code = self.code
         number = next(at for at, known in enumerate(self.tables) if known is read.table)
         sizes = self.arg.tables[number][1]
@@ -243,10 +240,10 @@ class Pullback:
             total = code.add(total, code.splat(wide, count))
         return code.mul(total, code.whole(8, total))
 
-    def _land(self, landed: list) -> None:
-        """Adds what landed to the gradients of tables, vector after vector; lanes without a row add nothing."""
+    def _scatter(self, contributions: list) -> None:
+        """Adds contributions to the gradients of tables, vector by vector; lanes without a row are skipped."""
         code, room = self.code, self.room
-        for at, (read, offset, value) in enumerate(landed):
+        for at, (read, offset, value) in enumerate(contributions):
             number, base = at // len(self.reads), self.gradients[id(read.table)]
             alive = code.sub(self.count, code.index(number * self.lanes))
             wide = value if self.real == F64 else code.fpext(value, vector(F64, self.lanes))

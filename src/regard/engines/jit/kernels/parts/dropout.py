@@ -1,13 +1,12 @@
-"""Dropout on lanes: the numbers of `regard.language.dropout`, four keys at a time, kept as one bit per pair until a
-weight asks.
+"""Dropout on lanes: the random numbers of `regard.language.dropout`, four keys at a time, stored as one bit per pair.
 
-    open(batch, heads, queries)   once per tile: what the counters of every lane begin with
+    open(batch, heads, queries)   once per tile: the counters of every lane, except for the key
     draw(first, count)            once per block of keys: rows of bits; `first` is a multiple of 4, as blocks are
     factor(number, row)           0 or 1 / (1 - rate) in the lanes of a vector, for a key of the block
 
-A product of 32 by 32 bits takes a lane of 64, so every vector is drawn in as many parts as its lanes need; what the
-upper half of such a lane holds is of no account until the end. What all lanes share (the key, one head, the first
-rounds) stays scalar.
+A 32 x 32 bit product needs a 64-bit lane, so a vector is computed in several parts if necessary; the upper halves of
+these lanes are ignored until the end. Values that all lanes share (the key, a single head, the first rounds) stay
+scalar.
 """
 
 from __future__ import annotations
@@ -26,20 +25,18 @@ TOGETHER = 4  # keys that share a counter
 
 
 def slots(dropout: counting.Dropout) -> dict[str, int | float]:
-    """What a kernel is told, by the names of the argument block; the seed as the bits of a signed number."""
+    """The slots of the argument block by name; the seed is reinterpreted as a signed integer."""
     seed = dropout.seed - 2**64 if dropout.seed >= 2**63 else dropout.seed
     return {"dropout_seed": seed, "dropout_threshold": dropout.threshold, "dropout_scale": dropout.scale}
 
 
 def room(keys: int, rows: int, lanes: int) -> int:
-    """Bytes of working memory for a block of so many keys and query rows: a bit per pair, and at least a byte per
-    vector.
-    """
+    """Bytes of working memory for a block of keys and query rows: one bit per pair, at least one byte per vector."""
     return keys * rows // min(lanes, 8)
 
 
 class Dropout:
-    """type: of a vector of weights. memory: `room` for the bits of a block."""
+    """The dropout of a tile. type: of a vector of weights. memory: an address with `room` bytes."""
 
     def __init__(self, code: Code, target: Target, arg: Block, type: ir.VectorType, vectors: int, memory):
         self.code, self.lanes, self.vectors, self.memory = code, type.count, vectors, memory
@@ -54,14 +51,14 @@ class Dropout:
         self.factors = code.number(0.0, type), arg.factor("dropout_scale", type)
 
     def open(self, batch, heads: list, queries: list) -> None:
-        """The counters of a tile: its batch entry; per vector the head (a scalar, or one per lane) and the positions of
-        its lanes.
+        """Sets the counters of a tile: the batch entry; per vector the head (a scalar, or one per lane) and the query
+        positions of its lanes.
         """
         self.batch = batch
         self.counters = [(self._parts(query), self._parts(head)) for query, head in zip(queries, heads, strict=True)]
 
     def _parts(self, value) -> list:
-        """Integers of any width as parts of 64-bit lanes; a scalar serves all parts."""
+        """Integers of any width as parts with 64-bit lanes; a scalar is shared by all parts."""
         code, lanes = self.code, self.lanes
         if not is_vector(value):
             return [value if value.type == I64 else code.sext(value, I64)] * (lanes // self.part)
@@ -71,7 +68,7 @@ class Dropout:
         return [cut if cut.type.element == I64 else code.sext(cut, vector(I64, self.part)) for cut in cuts]
 
     def draw(self, first, count) -> None:
-        """The bits of keys first … first + count; what is drawn for up to three keys more is of no account."""
+        """Draws one bit per pair for keys first … first + count; those of up to three further keys are ignored."""
         code = self.code
         with code.loop(code.index(0), count, TOGETHER) as loop:
             four = code.lshr(code.add(first, loop.index), code.index(2))
@@ -95,7 +92,7 @@ class Dropout:
         return self.code.mul(self.code.and_(word, self.code.whole(WORD, word)), self.code.whole(by, word))
 
     def _mixed(self, product, word, key):
-        """The upper half of a product, with a word and a key."""
+        """The xor of the upper half of a product with a word and a key."""
         high = self.code.xor(self.code.lshr(product, self.code.whole(32, product)), self._like(product, key))
         count = max(value.type.count if is_vector(value) else 1 for value in (high, word))
         return self.code.xor(self.code.splat(high, count), self.code.splat(word, count))
@@ -104,7 +101,7 @@ class Dropout:
         return self.code.splat(scalar, value.type.count if is_vector(value) else 1)
 
     def _joined(self, words: list):
-        """The parts of a vector side by side, 32 bits in a lane."""
+        """The parts of a vector concatenated, with 32-bit lanes."""
         narrow = [self.code.trunc(word, vector(I32, self.part)) for word in words]
         while len(narrow) > 1:
             order = list(range(2 * narrow[0].type.count))
@@ -121,9 +118,7 @@ class Dropout:
         self.code.put(bits if self.lanes >= 8 else self.code.zext(bits, BYTE), self._place(number, row))
 
     def factor(self, number: int, row):
-        """What the weights of a vector of lanes are multiplied by, for a row of the block; a dropped weight keeps its
-        sign.
-        """
+        """The dropout factors of a vector of lanes, for a row of the block; a dropped weight keeps its sign."""
         code, lanes = self.code, self.lanes
         bits = code.get(self._place(number, row), ir.IntType(max(lanes, 8)))
         kept = code.bitcast(bits if lanes >= 8 else code.trunc(bits, ir.IntType(lanes)), vector(I1, lanes))

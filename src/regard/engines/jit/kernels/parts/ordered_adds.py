@@ -1,8 +1,8 @@
-"""Who may add when: tasks that share a sum add to it in the order of their numbers, whatever the threads do.
+"""Ordered additions: tasks that share a sum add to it in the order of their numbers, independent of the threads.
 
-A task publishes the tile of queries at which it is; whoever adds to that tile waits until every earlier task of the
-same head is past it. Earlier tasks have been taken before, so they are running or done, and nobody waits for ever.
-Gradients of tables that a task cannot own are summed in a copy of its own, and copies are added up in the order of the
+A task publishes its current tile of queries; a task that adds to a tile waits until every earlier task of the same head
+is past it. Earlier tasks were started before, so they are running or done, and a deadlock is impossible. Gradients of
+tables that tasks cannot add to directly are summed in one copy per task, and the copies are added in the order of the
 tasks.
 """
 
@@ -14,15 +14,16 @@ from ...code.arguments import Block
 from ...code.ir import F64, I32, I64, Code
 from ...code.target import Target
 
-__all__ = ["DONE", "Turns"]
+__all__ = ["DONE", "OrderedAdds"]
 
-DONE = 2**62  # the tile at which a finished task is
-PATIENCE = 1023  # looks between two moments in which the processor is given to others
+DONE = 2**62  # the progress of a finished task
+PATIENCE = 1023  # polls between two calls of sched_yield
 
 
-class Turns:
-    """progress: per key head and tile of keys, the tile of queries that its task is at. finished: per key head, a
-    number of tiles of keys that surely are done. flushed: how many tasks have added up their copies.
+class OrderedAdds:
+    """The slots that it uses: progress: per key head and tile of keys, the current tile of queries of its task.
+    finished: per key head, a lower bound of the number of leading tiles of keys that are done. flushed: the number of
+    tasks that have added their copies.
     """
 
     def __init__(self, code: Code, arg: Block, target: Target):
@@ -35,23 +36,23 @@ class Turns:
         return code.at(self.arg.address("progress"), code.mul(at, code.index(8)))
 
     def _until(self, place, sign: str, value) -> None:
-        """Waits until the number there stands in this relation to the value."""
+        """Waits until the number at an address satisfies the comparison with the value."""
         code = self.code
         opposite = {">": "<=", "==": "!="}[sign]
 
-        def waits(_):
+        def unsatisfied(_):
             return code.icmp_signed(opposite, code.load_atomic(place, "acquire", 8, typ=I64), value)
 
-        with code.repeat(waits, [code.index(1)]) as look:
+        with code.repeat(unsatisfied, [code.index(1)]) as poll:
             if self.x86:
                 code.external("llvm.x86.sse2.pause", ir.VoidType())
-            tired = code.icmp_signed("==", code.and_(look.carried[0], code.index(PATIENCE)), code.index(0))
-            with code.when(tired):
+            yields = code.icmp_signed("==", code.and_(poll.carried[0], code.index(PATIENCE)), code.index(0))
+            with code.when(yields):
                 code.external("sched_yield", I32)
-            look.carry(code.add(look.carried[0], code.index(1)))
+            poll.carry(code.add(poll.carried[0], code.index(1)))
 
     def enter(self, number, unit, pair) -> None:
-        """A task begins: the tiles of keys before its own that are not done are those that it may have to wait for."""
+        """Begins a task, and finds the first earlier tile of keys that is not done: it may have to wait for those."""
         code = self.code
         self.unit, self.pair, self.own = unit, pair, self._progress(pair, unit)
         known = code.at(self.arg.address("finished"), code.mul(pair, code.index(8)))
@@ -66,22 +67,22 @@ class Turns:
         code.atomic_rmw("xchg", known, self.lowest, "release")
 
     def reach(self, tile) -> None:
-        """Everything before this tile has been added."""
+        """Publishes that the task has added everything before this tile."""
         self.code.atomic_rmw("xchg", self.own, tile, "release")
 
     def wait(self, tile) -> None:
-        """Until every earlier task of the same key head is past the tile."""
+        """Waits until every earlier task of the same key head is past the tile."""
         with self.code.loop(self.lowest, self.unit) as earlier:
             self._until(self._progress(self.pair, earlier.index), ">", tile)
 
     def wait_for_heads(self, tile, needed: bool) -> None:
-        """Until every earlier task of the same keys is past the tile, where tasks add to one table."""
+        """Waits until every earlier task of the same keys is past the tile, if tasks add to one table."""
         if needed:
             with self.code.loop(self.code.index(0), self.pair) as earlier:
                 self._until(self._progress(earlier.index, self.unit), ">", tile)
 
     def clear_copy(self, number):
-        """The task's own copy of the gradients of tables, all 0."""
+        """The task's copy of the gradients of tables, set to 0."""
         code, arg = self.code, self.arg
         bytes_ = code.mul(arg["numbers"], code.index(8))
         copy = self.copy = code.at(arg.address("copies"), code.mul(code.srem(number, arg["ring"]), bytes_))
@@ -90,7 +91,7 @@ class Turns:
         return copy
 
     def leave(self, number) -> None:
-        """Adds the copy up when it is this task's turn, and ends the task."""
+        """Adds the copy to the total after those of all earlier tasks, and ends the task."""
         code, arg = self.code, self.arg
         with code.when(code.icmp_signed(">", arg["numbers"], code.index(0))):
             flushed = arg.address("flushed")

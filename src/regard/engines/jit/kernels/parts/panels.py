@@ -1,12 +1,11 @@
-"""The elements of k and v as the products take them: where they lie, or from a panel, a copy of the block in another
-form.
+"""The elements of k and v in the layout of the products: in place, or from a panel, a converted copy of the block.
 
     float32, float64        in place, with any strides
     16 bit                  widened to float32, once per block
-    bfloat16, by pairs      k in place: two neighbours in depth are a word;
-                            v interleaved: two neighbouring keys are a word
+    bfloat16, by pairs      k in place: two adjacent elements of a row are a word;
+                            v interleaved: two adjacent keys are a word
 
-A panel costs a few percent of the products that read it.
+A panel costs a few percent of the time of the products that read it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Keys", "Values"]
 
 
 class Keys:
-    """k for dot products: rows of steps, a step being one element, or a pair of them."""
+    """k for dot products: rows of steps, where a step is one element or a pair."""
 
     def __init__(self, code: Code, tile: Tile):
         self.code, self.tile, self.form = code, tile, tile.form
@@ -26,7 +25,7 @@ class Keys:
         self.steps = steps(tile.spec.D, tile.form)
 
     def stage(self, count) -> None:
-        """Makes the panel of some rows, if there is one."""
+        """Fills the panel with some rows, if there is one."""
         if self.placed:
             return
         code, tile, D = self.code, self.tile, self.tile.spec.D
@@ -57,7 +56,7 @@ class Keys:
         return code.at(row, code.mul(number, code.index(4)))
 
     def element(self, place, further: int):
-        """What lies some steps from a place, in every lane."""
+        """The step `further` steps after an address, broadcast to every lane."""
         code, tile = self.code, self.tile
         if self.placed and not self.form.pairs:
             distance = tile.form.itemsize * further if tile.unit("k") else code.mul(code.index(further), tile.step("k"))
@@ -73,7 +72,7 @@ class Values:
         self.placed = in_place(tile.spec, tile.form, "v")
 
     def stage(self, count) -> None:
-        """Makes the panel of some rows, if there is one; an odd last key is paired with zeros."""
+        """Fills the panel with some rows, if there is one; an odd last key is paired with zeros."""
         if self.placed:
             return
         code, tile, E = self.code, self.tile, self.tile.spec.E
@@ -91,7 +90,7 @@ class Values:
             self._interleave(tile.row("v", code.mul(whole, code.index(2))), None, self._panel_row(whole))
 
     def _interleave(self, low, high, target) -> None:
-        """Words of two rows; without a second row, of one row and zeros."""
+        """Interleaves two rows into words; without a second row, one row and zeros."""
         code, tile, E = self.code, self.tile, self.tile.spec.E
         lanes = 2 * tile.form.target.lanes(4)  # the widest, whatever the tile has
         squares = E // lanes * lanes if tile.unit("v") else 0
@@ -129,7 +128,7 @@ class Values:
         )
 
     def element(self, place, further: int):
-        """What lies some elements from a place, in every lane."""
+        """The element `further` elements after an address, broadcast to every lane."""
         code, tile = self.code, self.tile
         if not self.placed:
             return _from_panel(code, tile, place, further)
@@ -138,7 +137,7 @@ class Values:
 
 
 def _from_panel(code: Code, tile: Tile, place, further: int):
-    """A number, or a pair of them; a pair that is multiplied with one vector only is not loaded before."""
+    """A number or a pair, broadcast; a pair that is multiplied by one vector only stays in memory."""
     if tile.form.pairs and tile.vectors == 1:
         return Word(place, 4 * further)
     return code.splat(code.get(code.at(place, 4 * further), F32), tile.lanes)

@@ -1,9 +1,8 @@
-"""A plan read from the side of the keys: which tiles of queries visit a tile of keys, and which of its keys each of
-them meets.
+"""The plan by keys: which tiles of queries visit a tile of keys, and which of its keys each of them visits.
 
-A plan lists keys per tile of queries. Sums over queries (gradients of keys and values, attention received) go the other
-way: they hold a tile of keys and walk over the tiles of queries that visit it. `visitors` says where that walk begins
-and ends, in time that grows with the runs; the kernel then finds a tile's keys by binary search (`meeting`).
+A plan lists keys per tile of queries. Sums over queries (gradients of keys and values, attention received) need the
+tiles of queries per tile of keys. `tile_ranges` computes the first and last of these, in time linear in the number of
+runs; the kernel then finds the keys of each tile by binary search (`visited_keys`).
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from llvmlite import ir
 from ....plan import Plan
 from ...code.ir import I32, I64, Code
 
-__all__ = ["Met", "meeting", "visitors"]
+__all__ = ["KeySpan", "tile_ranges", "visited_keys"]
 
 
-def visitors(plan: Plan, keys: int) -> np.ndarray:
+def tile_ranges(plan: Plan, keys: int) -> np.ndarray:
     """Per group of the plan and tile of `keys` keys: the first tile of queries that visits it, and one past the last.
 
-    -> (groups, ⌈K / keys⌉, 2), int64; (T, 0) for keys that nobody visits, with T tiles of queries.
+    -> (groups, ⌈K / keys⌉, 2), int64; (T, 0) for keys that no tile visits, with T tiles of queries.
     """
     groups, tiles = plan.order.shape
     units = -(-plan.dims["K"] // keys)
@@ -36,10 +35,10 @@ def visitors(plan: Plan, keys: int) -> np.ndarray:
 
 
 def _least(shape: tuple[int, int], spans: tuple, value: np.ndarray, nothing: int) -> np.ndarray:
-    """Per group and unit the least value of the spans (group, first unit, one past the last) that hold it.
+    """Per group and unit the least value of the spans (group, first unit, one past the last) that contain it.
 
-    A span is the union of two spans whose length is a power of two; from the longest to the shortest, each hands its
-    least to its halves.
+    A span is the union of two spans whose length is a power of two; from the longest to the shortest, each passes its
+    least value to its halves.
     """
     group, first, last = spans
     level = np.frexp(last - first)[1] - 1  # of the longest power of two inside
@@ -57,9 +56,9 @@ def _least(shape: tuple[int, int], spans: tuple, value: np.ndarray, nothing: int
     return below
 
 
-class Met(NamedTuple):
-    """Keys that a tile of queries visits: the first, one past the last (no key where that is not above the first), and
-    whether the mask decides.
+class KeySpan(NamedTuple):
+    """Keys that a tile of queries visits: the first, one past the last (empty if that is not larger), and whether the
+    span is mixed.
     """
 
     first: ir.Value
@@ -67,10 +66,10 @@ class Met(NamedTuple):
     mixed: ir.Value
 
 
-def meeting(code: Code, arg, group, tile, first, last) -> Met:
-    """What spans the keys from `first` to `last` that a tile of queries visits.
+def visited_keys(code: Code, arg, group, tile, first, last) -> KeySpan:
+    """The smallest span of the keys from `first` to `last` that a tile of queries visits.
 
-    Runs with a gap between them count as mixed: the mask knows the gap. arg: a block with the slots offsets, runs and
+    A span with a gap counts as mixed, because the mask excludes the gap. arg: a block with the slots offsets, runs and
     tiles.
     """
     offsets = code.at(arg.address("offsets"), code.mul(code.add(code.mul(group, arg["tiles"]), tile), code.index(8)))
@@ -80,7 +79,7 @@ def meeting(code: Code, arg, group, tile, first, last) -> Met:
         place = code.at(arg.address("runs"), code.add(code.mul(run, code.index(12)), code.index(4 * number)))
         return code.sext(code.get(place, I32, 4), I64)
 
-    # The first run that ends beyond `first`.
+    # The first run that ends after `first`.
     with code.repeat(lambda low, high: code.icmp_signed("<", low, high), [begin, end]) as search:
         low, high = search.carried
         middle = code.ashr(code.add(low, high), code.index(1))
@@ -90,7 +89,7 @@ def meeting(code: Code, arg, group, tile, first, last) -> Met:
 
     def meets(run, *_):
         exists = code.icmp_signed("<", run, end)
-        # Where this tile has no further run, some run is read all the same: the first of the plan.
+        # If the tile has no further run, the first run of the plan is read instead, and not used.
         safe = code.select(exists, run, code.index(0))
         return code.and_(exists, code.icmp_signed("<", part(safe, 0), last))
 
@@ -102,4 +101,4 @@ def meeting(code: Code, arg, group, tile, first, last) -> Met:
         both = code.or_(code.or_(mixed, part(run, 2)), code.zext(gap, I64))
         joined.carry(code.add(run, code.index(1)), code.select(fresh, starts, lo), ends, both)
     _, lo, hi, mixed = joined.result
-    return Met(lo, hi, code.icmp_signed("!=", mixed, nothing))
+    return KeySpan(lo, hi, code.icmp_signed("!=", mixed, nothing))

@@ -1,12 +1,11 @@
-"""The two matrix products of a block of keys. Each is a register tile: elements of a row, broadcast, times vectors of
-lanes.
+"""The two matrix products of a block of keys, computed in register tiles: broadcast elements times vectors of lanes.
 
     Sᵀ[key][lane]    =  Σ_depth  k[key][depth] · Qᵀ[depth][lane]
     Oᵀ[depth][lane]  =  α Oᵀ[depth][lane]  +  Σ_key  v[key][depth] · P[key][lane]
 
-Sums run in short chains (a stretch of depth, a block of keys) that are then added, which rounds less than one long
-chain. The order is the same whatever the tile: a lane's bits do not depend on how keys are grouped. Where the machine
-multiplies pairs of bfloat16, a step of either sum is two depths or two keys.
+Sums are computed in short chains (a stretch of depth, a block of keys) that are then added, which has smaller rounding
+errors than one long chain. The order does not depend on the tile, so a lane's result does not depend on how keys are
+grouped. With the bfloat16 dot-product instruction, a step of either sum is two elements of depth or two keys.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from .tile import BLOCK, Tile
 
 __all__ = ["add_values", "add_values_carefully", "multiply", "multiply_keys"]
 
-# Depths of a dot product summed in one chain: at D 64 and 128, 20 to 40 % less error for one percent more time.
+# Elements of a dot product per chain: at D 64 and 128, 20 to 40 % less error for one percent more time.
 STRETCH = 32
 
 
 def multiply(code: Code, tile: Tile, element, lanes, total):
-    """total + element · lanes, or the same of pairs."""
+    """total + element · lanes, or the same for pairs."""
     return code.dot_pairs(element, lanes, total) if tile.form.pairs else code.fma(element, lanes, total)
 
 
 def multiply_keys(code: Code, tile: Tile, run: Running, keys: Keys, count) -> None:
-    """Sᵀ of the first `count` keys of the block, and the maximum of every lane on the way."""
+    """Sᵀ of the first `count` keys of the block; also updates the maximum of every lane."""
     for start, stop, some in _pieces(code, count, tile.key_tile):
         with code.loop(start, stop, some) as loop:
             _multiply(code, tile, run, keys, loop.index, some)
 
 
 def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) -> None:
-    """Some rows of Sᵀ, stretch of depth after stretch."""
+    """Some rows of Sᵀ, one stretch of depth after another."""
     place = tile.place(tile.s, key)
     rows = [keys.row(code.add(key, code.index(step))) for step in range(some)]
-    # bfloat16 is rounded so much that long chains add nothing to it.
+    # The rounding of bfloat16 is so coarse that the error of long chains is negligible.
     stretch = keys.steps // 4 * 4 if tile.form.pairs else STRETCH
     entire = keys.steps // stretch * stretch if stretch else 0
     if entire:
@@ -56,20 +55,18 @@ def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) 
         dots = _dots(code, tile, keys, rows=rows, key=key, start=start, end=end, unroll=1)
         _add(code, tile, place, begins, dots)
     for number in range(tile.vectors):
-        run.see(number, [tile.get(place, number, row) for row in range(some)])
+        run.include(number, [tile.get(place, number, row) for row in range(some)])
 
 
 def _dots(code: Code, tile: Tile, keys: Keys, *, rows: list, key, start, end, unroll: int) -> list:
-    """Sums over start … end of depth, for all rows and vectors; every round asks for its share of these keys'
-    values.
-    """
+    """Sums over start … end of depth, for all rows and vectors; each iteration prefetches a share of the values."""
     vectors = tile.vectors
     share = -(-tile.lines("v") * len(rows) * unroll // keys.steps)
     zero = code.number(0.0, tile.type)
     with code.loop(start, end, unroll, [zero] * (len(rows) * vectors)) as loop:
         rounds = code.udiv(loop.index, code.index(unroll))
         first = code.add(code.mul(key, code.index(tile.lines("v"))), code.mul(rounds, code.index(share)))
-        tile.ask("v", tile.block["v"], first, share)
+        tile.prefetch("v", tile.block["v"], first, share)
         sums = list(loop.carried)
         queries_at = tile.place(tile.qt, loop.index)
         elements_at = [keys.step(row, loop.index) for row in rows]
@@ -85,7 +82,7 @@ def _dots(code: Code, tile: Tile, keys: Keys, *, rows: list, key, start, end, un
 
 
 def _add(code: Code, tile: Tile, place, begins, values: list) -> None:
-    """Adds to rows of Sᵀ, or begins them: whatever lay there before is then not taken."""
+    """Adds to rows of Sᵀ, or overwrites them if `begins`."""
     for at, value in enumerate(values):
         row, number = divmod(at, tile.vectors)
         before = code.select(begins, code.number(0.0, value), tile.get(place, number, row))
@@ -93,16 +90,16 @@ def _add(code: Code, tile: Tile, place, begins, values: list) -> None:
 
 
 def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> None:
-    """Oᵀ takes in a block of `count` steps."""
+    """Adds a block of `count` steps to Oᵀ."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
     for start, stop, depths in _pieces(code, code.index(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
-        # Every round asks for its share of the next block's keys.
+        # Each iteration prefetches a share of the next block's keys.
         most = BLOCK // 2 if tile.form.pairs else BLOCK
         share = -(-tile.lines("k") * BLOCK * depths // (most * tile.spec.E))
         with code.loop(start, stop, depths) as depth:
             before = code.mul(code.sdiv(depth.index, code.index(depths)), code.index(most))
             with code.loop(code.index(0), count, 1, [zero] * (depths * vectors)) as loop:
-                tile.ask("k", tile.ahead, code.mul(code.add(before, loop.index), code.index(share)), share)
+                tile.prefetch("k", tile.ahead, code.mul(code.add(before, loop.index), code.index(share)), share)
                 weights_at = tile.place(tile.s, loop.index)
                 weights = [tile.get(weights_at, number) for number in range(vectors)]
                 elements_at = values.column(values.row(loop.index), depth.index)
@@ -118,7 +115,7 @@ def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> N
 
 
 def add_values_carefully(code: Code, tile: Tile, run: Running, values: Values, count) -> None:
-    """The same sums in the same order, without the products of removed keys (which are marked by a weight of -0)."""
+    """The same sums in the same order, without the products of masked keys (which are marked by a weight of -0)."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
     with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
         with code.loop(code.index(0), count, 1, [zero] * vectors) as loop:
@@ -154,7 +151,7 @@ def _add_to_output(code: Code, tile: Tile, run: Running, depth, sums) -> None:
 
 
 def _pieces(code: Code, count, size: int, rest: int = 1):
-    """(start, stop, step) of a count in whole pieces, then of what remains, in steps of `rest` (0: nothing remains)."""
+    """(start, stop, step) for whole pieces of a count, then for the remainder, in steps of `rest` (0: no remainder)."""
     whole = code.mul(code.sdiv(count, code.index(size)), code.index(size))
     yield code.index(0), whole, size
     if size > 1 and rest:

@@ -1,8 +1,7 @@
-"""The scores of a tile: products, then mask and score on lanes, every part computed as seldom as it can be.
+"""The scores of a tile: products, then score and mask on lanes.
 
-What depends on batch, head and query is computed once per tile, what depends on the key alone once per key and shared
-by all vectors, the rest for every pair. Masks compute their float parts in float64, so that a mask means the same in
-every engine.
+Parts that depend on batch, head and query are computed once per tile, parts that depend on the key alone once per key,
+and the rest for every pair. Masks compute floats in float64, so that a mask is the same in every engine.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["Rules"]
 
 
 class Rules:
-    """mask and score as expressions; constants and tables: their leaves, in the order of the argument block."""
+    """The mask and the score of a kernel; constants and tables: their leaves, in the order of the argument block."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Rules:
         self.mask, self.score = mask, score
 
     def open(self, b, h, first) -> None:
-        """What can be known once per tile: batch, head, and the query position of every lane.
+        """Computes the parts that depend on the tile only: on batch, head, and the query position of every lane.
 
         h: the head, or the group of heads that share the tile; first: the position of its first row.
         """
@@ -84,7 +83,7 @@ class Rules:
             self.per_vector.append(scopes)
 
     def scores(self, keys: Keys, run: Running, first, count, mixed) -> None:
-        """Sᵀ of some keys of a block, -inf where they are out, and the maximum of every lane."""
+        """Sᵀ of some keys of a block, -inf where masked, and the maximum of every lane."""
         self.tile.enter_block(first)
         keys.stage(count)
         run.begin_block()
@@ -92,7 +91,7 @@ class Rules:
         self._decide(run, first, count, mixed)
 
     def _decide(self, run: Running, first, count, mixed) -> None:
-        """Score and mask of some keys of a block; a full block does not mention the mask."""
+        """Applies score and mask to some keys of a block; the mask is skipped in a full block."""
         code = self.code
         if self.mask is not None:
             with code.if_else(mixed) as (then, otherwise):
@@ -105,7 +104,7 @@ class Rules:
             self._apply(run, first, count, masked=False)
 
     def _apply(self, run: Running, first, count, masked: bool) -> None:
-        """S becomes score(S), then -inf where the mask is false; the maximum of every lane is taken anew."""
+        """Replaces S by score(S), and by -inf where the mask is false; recomputes the maximum of every lane."""
         code, tile = self.code, self.tile
         nothing, factor = code.number(-math.inf, tile.type), tile.arg.factor("score_factor", tile.type)
         with code.loop(code.index(0), count, 1, [nothing] * tile.vectors) as loop:
@@ -119,7 +118,7 @@ class Rules:
                 if self.score is not None:
                     s = code.fmul(s, factor)
                 found: dict[Expr, ir.Value] = {}
-                # The score first, then the mask, which decides over whatever the score became.
+                # The score first, then the mask, which overrides the score.
                 for part in reversed(range(len(self.parts))):
                     root = self.parts[part][1]
                     if root is self.mask and not masked:
@@ -141,7 +140,7 @@ class Rules:
                 tile.put(s, place, number)
                 seen.append(code.larger(loop.carried[number], s))
             loop.carry(*seen)
-        run.replace_seen(loop.result)
+        run.set_block_maximum(loop.result)
 
     def _logit(self, value):
         """A score in every lane."""

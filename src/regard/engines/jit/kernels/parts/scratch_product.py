@@ -1,11 +1,10 @@
-"""One matrix product on working memory, which all five of the backward pass are: an element, broadcast, times vectors
-of lanes.
+"""The matrix product on working memory of which the backward pass has five: broadcast elements times vectors of lanes.
 
     out[row][lane]  (+)=  Σ_term  a(row, term) · b[term][lane]
 
-`a` may lie transposed. Sums run in chains that are then added, which rounds less than one long chain; chains begin at
-fixed places, so the bits do not depend on how the work was cut. Where the machine multiplies pairs of bfloat16, an
-element is a word that holds two terms, and so are the lanes of b.
+`a` may be transposed. Sums are computed in chains that are then added, which has smaller rounding errors than one long
+chain; chains begin at fixed terms, so results do not depend on how the work is divided. With the bfloat16 dot-product
+instruction an element is a word of two terms, and so are the lanes of b.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ...code.target import Target
 __all__ = ["CHAIN", "GRAIN", "Matrix", "Multiplier", "sum_of_lanes"]
 
 CHAIN = 32  # terms of a sum that are added one after the other
-GRAIN = 16  # rows, columns and terms are multiples of this, so that no register tile is cut
+GRAIN = 16  # rows, columns and terms are multiples of this, so that every register tile is complete
 UNROLL = 4  # terms per round of the innermost loop
 
 Span = tuple[Any, Any]  # the first, and one past the last
@@ -29,14 +28,14 @@ Span = tuple[Any, Any]  # the first, and one past the last
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows in working memory: where the first begins, and bytes from one to the next."""
+    """A matrix in working memory: the address of its first row, and bytes from row to row."""
 
     base: Any
     row: int
 
 
 class Multiplier:
-    """type: of a vector of sums. operand: of a vector of what is multiplied, numbers or words."""
+    """The matrix product. type: of a vector of sums. operand: of a vector of factors, numbers or words."""
 
     def __init__(self, code: Code, target: Target, form: Format):
         self.code, self.size, self.pairs = code, form.size, form.pairs
@@ -56,7 +55,7 @@ class Multiplier:
         )
 
     def get(self, place, number: int, offset: int = 0, type=None):
-        """A vector, counted from a place; of sums, unless a type is given."""
+        """Vector `number` after an address; of sums, unless a type is given."""
         at = self.code.at(place, offset + number * self.lanes * self.size)
         return self.code.get(at, type or self.type, align=self.lanes * self.size)
 
@@ -74,15 +73,16 @@ class Multiplier:
         rows: Span,
         terms: Span,
         *,
-        turned: bool = False,
-        anew: bool = False,
+        transposed: bool = False,
+        overwrite: bool = False,
         chain: int | None = CHAIN,
         marked: str = "",
     ) -> None:
-        """Rows (first, last), terms (first, last) and `width` columns.
+        """Computes rows (first, last) and `width` columns of out, over terms (first, last).
 
-        turned: a lies as [term][row]. anew: the product replaces what lay there. chain: None is one chain. marked: "a"
-        or "b" holds -0 where a product is to be left out, because the other may be NaN: slower, the same bits.
+        transposed: a is stored as [term][row]. overwrite: do not add to out. chain: terms per chain; None is a single
+        chain. marked: "a" or "b" is -0 where a product must be omitted, because the other factor may be NaN; slower,
+        and bit-identical otherwise.
         """
         code, vectors = self.code, width // self.lanes
         entire = vectors // self.widest * self.widest
@@ -97,14 +97,14 @@ class Multiplier:
                 )
                 with code.loop(*rows, high) as row:
                     shape = {"row": row.index, "high": high, "some": some}
-                    tile = partial(self._tile, out_at, a, b_at, **shape, turned=turned, marked=marked)
+                    tile = partial(self._tile, out_at, a, b_at, **shape, transposed=transposed, marked=marked)
                     if chain is None:
-                        tile(terms=terms, anew=anew)
+                        tile(terms=terms, overwrite=overwrite)
                     else:
                         with code.loop(*terms, chain) as part:
                             end = code.smaller_int(code.add(part.index, code.index(chain)), terms[1])
-                            begins = code.icmp_signed("==", part.index, terms[0]) if anew else False
-                            tile(terms=(part.index, end), anew=begins)
+                            begins = code.icmp_signed("==", part.index, terms[0]) if overwrite else False
+                            tile(terms=(part.index, end), overwrite=begins)
 
     def _tile(
         self,
@@ -116,18 +116,18 @@ class Multiplier:
         high: int,
         some: int,
         terms: Span,
-        turned: bool,
-        anew,
+        transposed: bool,
+        overwrite,
         marked: str,
     ) -> None:
         """A register tile: `high` rows of `some` vectors, one chain of terms."""
         code = self.code
         zero = code.number(0.0, self.type)
         # Bytes from row to row of the product, and per term.
-        across, along = (self.size, a.row) if turned else (a.row, self.size)
+        across, along = (self.size, a.row) if transposed else (a.row, self.size)
         with code.loop(*terms, UNROLL, [zero] * (high * some)) as loop:
             sums = list(loop.carried)
-            elements = self.place(a, loop.index, row) if turned else self.place(a, row, loop.index)
+            elements = self.place(a, loop.index, row) if transposed else self.place(a, row, loop.index)
             vectors = self.place(b, loop.index)
             for step in range(UNROLL):
                 lanes = [self.get(vectors, number, step * b.row, self.operand) for number in range(some)]
@@ -141,9 +141,9 @@ class Multiplier:
         base = self.place(out, row)
         for slot, total in enumerate(loop.result):
             at, number = divmod(slot, some)
-            if anew is not True:
+            if overwrite is not True:
                 before = self.get(base, number, at * out.row)
-                before = before if anew is False else code.select(anew, zero, before)
+                before = before if overwrite is False else code.select(overwrite, zero, before)
                 total = code.fadd(before, total)
             self.put(total, base, number, at * out.row)
 

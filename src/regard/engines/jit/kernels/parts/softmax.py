@@ -1,11 +1,11 @@
-"""The running softmax of a tile: maximum, sum and rescale factor of every lane, kept between blocks of keys.
+"""The running softmax of a tile: maximum, sum and rescale factor of every lane, stored between blocks of keys.
 
     m' = max(m, block maximum)     α = 2**(exponent · (m - m'))
     p = 2**(exponent · (s - m'))   l' = α l + Σ p
 
-The exponent (scale · log2 e) is positive. The difference comes first: it is exact where it matters, so the largest p is
-1 however large the scores are. A lane that has seen nothing has m = -inf; its shift is 0 instead, so that -inf - -inf
-never happens: p is 0, and so is the final weight.
+The exponent (scale · log2 e) is positive. The difference is computed first: it is exact for scores near the maximum, so
+the largest p is 1 however large the scores are. A lane with only masked keys so far has m = -inf; its shift is 0
+instead, which avoids -inf - -inf: p is 0, and so is the final weight.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Running"]
 class Running:
     """Rows of lanes in working memory: m, l, the block's maximum, α, and the shift (m, or 0 where that is -inf).
 
-    exponent: from a difference of scores to base 2. unit: from a score to a natural logarithm (the scale, or 1).
+    exponent: converts a difference of scores to base 2. unit: converts a score to nats (the scale, or 1).
     """
 
     ROWS = ("maximum", "total", "seen", "alpha", "shift")
@@ -37,7 +37,7 @@ class Running:
         self.exponent = exponent, self._lowest(exponent)
 
     def _lowest(self, exponent):
-        """From where on the power is 0."""
+        """The difference of scores at and below which the power is 0."""
         return self.code.fdiv(self.code.number(FLOOR[self.real], self.type), exponent)
 
     def _place(self, row: str, number: int):
@@ -58,25 +58,25 @@ class Running:
         for number in range(self.vectors):
             self._put("seen", number, self.code.number(-math.inf, self.type))
 
-    def see(self, number: int, scores: list) -> None:
-        """Takes scores into the block's maximum."""
+    def include(self, number: int, scores: list) -> None:
+        """Updates the block's maximum with some scores."""
         seen = self._get("seen", number)
         for s in scores:
             seen = self.code.larger(seen, s)
         self._put("seen", number, seen)
 
-    def replace_seen(self, maxima: list) -> None:
-        """The block's maximum, found elsewhere."""
+    def set_block_maximum(self, maxima: list) -> None:
+        """Sets the block's maximum."""
         for number, value in enumerate(maxima):
             self._put("seen", number, value)
 
     def end_block(self) -> None:
-        """After the block's scores are known: m, shift, α, and α l."""
+        """Updates m, shift, α and l after the scores of the block."""
         for number in range(self.vectors):
             self._raise(number, self._get("maximum", number), self._get("seen", number), self.exponent)
 
     def _raise(self, number: int, before, reached, exponent):
-        """The maximum grows from `before` to what was reached; l follows. Gives the shift."""
+        """Raises the maximum from `before` to at least `reached` and rescales l; returns the shift."""
         code = self.code
         after = code.larger(before, reached)
         nothing = code.fcmp_ordered("==", after, code.number(-math.inf, after))
@@ -92,9 +92,9 @@ class Running:
         """α of a vector of lanes."""
         return self._get("alpha", number)
 
-    def take(self, number: int, maximum, total):
-        """Another part of the same rows joins: its m and l. Gives the factor of the other's output; `factor` has one's
-        own.
+    def merge(self, number: int, maximum, total):
+        """Merges m and l of another part of the same rows. Returns the factor of that part's output; `factor` returns
+        the factor of this part's.
         """
         code = self.code
         shift = self._raise(number, self._get("maximum", number), maximum, self.exponent)
@@ -107,15 +107,16 @@ class Running:
         return self._get("maximum", number), self._get("total", number)
 
     def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None, pairs: bool) -> None:
-        """Scores become p in place, and l grows by them; then dropout falls. mark: a removed key's p is -0, which adds
-        nothing but can be told. pairs: rows 2j and 2j + 1 become row j of words, each p rounded to bfloat16.
+        """Replaces scores by p in place, adds them to l, then applies dropout. mark: p of a masked key is -0, which
+        leaves sums unchanged but is distinguishable. pairs: rows 2j and 2j + 1 become row j of words, each p rounded to
+        bfloat16.
         """
         code, step = self.code, 2 if pairs else 1
         shifts = [self._get("shift", number) for number in range(self.vectors)]
         zero = code.number(0.0, self.type)
         if pairs:
             odd = code.icmp_signed("==", code.and_(count, code.index(1)), code.index(1))
-            with code.when(odd):  # the last row is paired with one of removed keys
+            with code.when(odd):  # the last row is paired with a row of masked keys
                 for number in range(self.vectors):
                     code.put(code.number(-math.inf, self.type), self._in_row(scores, count, number), align=self.bytes)
         with code.loop(code.index(0), count, step, [zero] * self.vectors) as loop:
@@ -144,9 +145,9 @@ class Running:
         return code.at(code.at(base, code.mul(row, code.index(self.bytes * self.vectors))), self.bytes * number)
 
     def add_sinks(self, sink: Callable, count) -> None:
-        """Extra logits in the denominator: the maximum, now a natural logarithm, rises to them; l and α follow.
+        """Adds extra logits to the denominator: updates the maximum, now in nats, and l and α with it.
 
-        sink(index, number): a sink of every lane of a vector.
+        sink(index, number): a sink in every lane of a vector.
         """
         code = self.code
         factor = code.number(LOG2E, self.type)
@@ -154,9 +155,9 @@ class Running:
         self.begin_block()
         with code.loop(code.index(0), count) as loop:
             for number in range(self.vectors):
-                self.see(number, [sink(loop.index, number)])
+                self.include(number, [sink(loop.index, number)])
         for number in range(self.vectors):
-            # The maximum in units of the score is kept where the block's was: `store_state` wants it.
+            # The maximum in units of the score is stored in place of the block's maximum, for `finish`.
             before, reached = self._get("maximum", number), self._get("seen", number)
             self._put("seen", number, before)
             self._raise(number, code.fmul(before, self.unit), reached, natural)
@@ -168,8 +169,8 @@ class Running:
                 self._put("total", number, code.fadd(self._get("total", number), p))
 
     def normalizers(self) -> list[Callable]:
-        """Per vector, a function of a value: α · value / l, rounded like a division; 0 where nothing was seen, whatever
-        the sinks made of l.
+        """Per vector, a function of a value: α · value / l, rounded like a division; 0 for a fully masked row, with or
+        without sinks.
         """
         return [
             self._normalizer(*(self._get(row, number) for row in ("total", "alpha", "seen")))
@@ -185,7 +186,7 @@ class Running:
             empty = code.and_(nothing, code.fcmp_ordered("==", value, zero))
             value = code.fmul(value, alpha)
             rough = code.fmul(value, inverse)
-            # One step of Newton takes away what the rounded inverse left; a value that is not finite stays what it is.
+            # One Newton step removes the error of the rounded inverse; a value that is not finite is unchanged.
             fine = code.fma(code.fma(code.fneg(rough), total, value), inverse, rough)
             finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
             return code.select(empty, zero, code.select(finite, fine, rough))
@@ -193,10 +194,10 @@ class Running:
         return normalized
 
     def finish(self) -> None:
-        """After `add_sinks` and `normalizers`: lse, top and total lie in rows, ready for `store`.
+        """After `add_sinks` and `normalizers`: computes the rows lse, top and total for `store`.
 
-        lse = m + ln l, -inf where nothing was seen. A weight is 2**(exponent · (s - top)) / total: more exact than
-        through lse.
+        lse = m + ln l, -inf for a fully masked row. A weight is 2**(exponent · (s - top)) / total, which is more
+        accurate than using lse.
         """
         code = self.code
         for number in range(self.vectors):
@@ -204,13 +205,13 @@ class Running:
             self._put("maximum", number, code.fadd(self._get("shift", number), special.log(code, total)))
             nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
             self._put("seen", number, code.select(nothing, code.number(0.0, seen), seen))
-            # Relative to top, not to what the sinks raised it to: infinite where a sink leaves nothing to the keys.
+            # Relative to top, not to the maximum with sinks: infinite where the weights of all keys underflow.
             relative = code.fdiv(total, self._get("alpha", number))
             empty = code.fcmp_ordered("==", total, code.number(0.0, total))
             self._put("total", number, code.select(empty, code.number(math.inf, total), relative))
 
     def store(self, row: str, place, rows) -> None:
-        """The first `rows` lanes of a row, side by side."""
+        """Stores the first `rows` lanes of a row contiguously."""
         code = self.code
         size = self.bytes // self.lanes
         source = self._place(row, 0)

@@ -1,8 +1,7 @@
-"""Rows of the caller's arrays in working memory and back: any strides, any dtype, padded with zeros, transposed,
-paired.
+"""Staging: copies rows of the caller's arrays to working memory and back, padded, transposed or interleaved in pairs.
 
-Where pairs of bfloat16 are multiplied, rows keep their 16 bits; what is transposed is then words of two neighbours in
-depth, and pairs of rows are made into one row of words.
+With the bfloat16 dot-product instruction rows stay 16 bits wide; transposing then moves words of two adjacent elements,
+and pairs of rows are interleaved into one row of words.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Staging"]
 
 
 class Staging:
-    """unit: per array whether its depth is contiguous."""
+    """Loads and stores of the backward kernel. unit: per array, whether its depth is contiguous."""
 
     def __init__(self, code: Code, tools: Multiplier, form: Format, arg: Block, unit: dict[str, bool]):
         self.code, self.tools, self.form, self.arg, self.unit = code, tools, form, arg, unit
@@ -30,8 +29,8 @@ class Staging:
     def load(
         self, name: str, source, count, *, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False
     ) -> None:
-        """`count` rows from an address; zeros fill the depth up to `padded` and the rows up to `rows`. narrow: keep 16
-        bits.
+        """Loads `count` rows from an address; the depth is zero-padded to `padded` and the rows to `rows`. narrow: keep
+        16 bits.
         """
         code, lanes = self.code, self.lanes
         entire = depth // lanes * lanes if self.unit[name] else 0
@@ -56,7 +55,7 @@ class Staging:
                         code.put(value, code.at(to, code.mul(column.index, code.index(size))), some * size)
 
     def store(self, name: str, target, source: Matrix, count, depth: int, factor) -> None:
-        """`count` rows to an address, times a factor (in every lane; None is 1)."""
+        """Stores `count` rows to an address, times a factor (in every lane; None is 1)."""
         code, tools = self.code, self.tools
         entire = depth // self.lanes * self.lanes if self.unit[name] else 0
         with code.loop(code.index(0), count) as row:
@@ -79,7 +78,7 @@ class Staging:
                 code.put(code.number(0.0, self.type), at, self.lanes * self.size)
 
     def transpose(self, source: Matrix, into: Matrix, rows: int, columns: int) -> None:
-        """Rows of numbers (of words) become columns, square by square."""
+        """Transposes a matrix of numbers (or words), square by square."""
         code, tools, lanes = self.code, self.tools, self.lanes
         across, down = (code.loop(code.index(0), code.index(size), lanes) for size in (rows, columns))
         with across as row, down as column:
@@ -89,7 +88,7 @@ class Staging:
                 tools.put(value, to, 0, step * into.row)
 
     def pair_up(self, source: Matrix, into: Matrix, first, last, columns: int) -> None:
-        """Rows 2j and 2j + 1 of 16 bits become row j of words, for rows first … last (even)."""
+        """Interleaves 16-bit rows 2j and 2j + 1 into row j of words, for rows first … last (even)."""
         code, half = self.code, vector(I16, self.lanes)
         wide = vector(I32, self.lanes)
         with code.loop(code.ashr(first, code.index(1)), code.ashr(last, code.index(1))) as row:
@@ -109,7 +108,7 @@ class Staging:
                 self.tools.put(code.or_(low, code.shl(high, code.whole(16, wide))), to, number)
 
     def finite(self, matrix: Matrix, rows: int, columns: int):
-        """Whether all numbers (both of all words) are finite."""
+        """Whether all numbers (both halves of all words) are finite."""
         code, pairs = self.code, self.tools.pairs
         kind = vector(I16, 2 * self.lanes) if pairs else self.type
         start = code.whole(0, kind)

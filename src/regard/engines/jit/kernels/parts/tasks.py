@@ -1,4 +1,4 @@
-"""A kernel as a function, and the tasks that the threads of a call take from one counter."""
+"""The function of a kernel, and the loop over tasks, which the threads of a call take from a shared counter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["begun", "each_task"]
 
 
 def begun(name: str) -> tuple[ir.Module, Code, tuple]:
-    """The module of a kernel `name(arguments, scratch, budget)`, its code so far (none), and its three parameters."""
+    """The module of a kernel `name(arguments, scratch, budget)`, a builder for its body, and its three parameters."""
     module = ir.Module("regard")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), name)
     function.attributes.add("nounwind")
@@ -24,18 +24,18 @@ def begun(name: str) -> tuple[ir.Module, Code, tuple]:
 
 @contextmanager
 def each_task(code: Code, arg: Block, budget):
-    """`for number in tasks`: until none is left, or the budget is used up."""
+    """`for number in tasks`: until no task is left, or the budget is used up."""
     counter = arg.address("next")
 
     def take(left):
-        # With nothing left in the budget nothing is taken: what is taken must be done.
+        # No task is taken without budget, because a task that is taken must be computed.
         one = code.select(code.icmp_signed(">", left, code.index(0)), code.index(1), code.index(0))
         return code.atomic_rmw("add", counter, one, "monotonic")
 
-    def goes_on(number, left):
+    def continues(number, left):
         return code.and_(code.icmp_signed("<", number, arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
 
-    with code.repeat(goes_on, [take(budget), budget]) as taken:
+    with code.repeat(continues, [take(budget), budget]) as taken:
         number, left = taken.carried
         yield number
         left = code.sub(left, code.index(1))

@@ -1,11 +1,11 @@
-"""A tile of query rows: its working memory, and how rows in memory become lanes and lanes become rows again.
+"""A tile of query rows: its working memory, loading queries into lanes, and storing lanes as rows of the output.
 
-    Qᵀ (D x W)   S (BLOCK x W)   Oᵀ (E x W)      W = vectors · lanes query rows, side by side in the lanes
+    Qᵀ (D x W)   S (BLOCK x W)   Oᵀ (E x W)      W = vectors · lanes query rows, one per lane
 
-Lanes are rows of one head; where a call has few rows (decoding), they are the rows of all heads that share a key head,
-so that keys and values are read once for the group ("folded"). Rows of q, k, v and out are found by strides, so any
-layout is read in place. Where depth is contiguous, squares of lanes x lanes elements are transposed in registers;
-otherwise elements are picked one by one.
+Lanes are rows of one head; in a call with few rows (decoding) they are the rows of all heads that share a key head, so
+that keys and values are read once for the group ("folded"). Rows of q, k, v and out are addressed by strides, so any
+layout is read in place. If the depth is contiguous, squares of lanes x lanes elements are transposed in registers;
+otherwise elements are loaded one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .dropout import room
 
 __all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions"]
 
-# Keys between two updates of the running maximum: few enough that S stays near, enough that updates cost little.
+# Keys between two updates of the running maximum: few enough that S stays in the cache, enough to make updates cheap.
 BLOCK = 128
 LINE = 64  # bytes: regions of working memory begin on a cache line
 
@@ -29,7 +29,7 @@ ARRAYS = ("q", "k", "v", "out")
 
 @dataclass(frozen=True)
 class Specification:
-    """What a kernel is specialised to. Everything else is an argument."""
+    """The compile-time parameters of a kernel. Everything else is an argument."""
 
     shape: tuple  # of the expressions (`emit.signature`)
     D: int
@@ -38,13 +38,13 @@ class Specification:
     rows: int  # W, a multiple of `lanes`
     lanes: int  # rows in a vector
     wide: bool  # integers need 64 bits
-    unit: tuple[bool, ...]  # q, k, v, out lie with depth contiguous
+    unit: tuple[bool, ...]  # which of q, k, v, out have a contiguous depth axis
     score: bool
     mask: bool
     folded: bool = False  # lanes are the rows of all heads that share a key head
     split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
-    paged: bool = False  # k and v are pools of pages, found through a block table
-    stream: bool = False  # keys and values are read once, from memory: ask for them early
+    paged: bool = False  # k and v are pools of pages, addressed by a block table
+    stream: bool = False  # keys and values are read once, from memory: prefetch them
     dropout: bool = False
 
 
@@ -70,16 +70,16 @@ def steps(depth: int, form: Format) -> int:
 
 
 def in_place(spec: Specification, form: Format, name: str) -> bool:
-    """Whether the elements of k or v are multiplied where they lie."""
+    """Whether the elements of k or v are multiplied in place, without a panel."""
     return form.wide or (form.pairs and name == "k" and spec.unit[1] and spec.D % 2 == 0)
 
 
 def panel_bytes(spec: Specification, form: Format, name: str) -> int:
-    """Room for a block of k or v in the form that the products take, if that is not how it lies."""
+    """Bytes of the panel for a block of k or v; 0 if it is used in place."""
     if in_place(spec, form, name):
         return 0
     depth = spec.D if name == "k" else spec.E
-    # A pair is a word: half as many words, along depth for k and along keys for v.
+    # A pair is a word, so the number of words is half: along depth for k, along keys for v.
     return 4 * BLOCK * steps(depth, form) if name == "k" or not form.pairs else 4 * BLOCK // 2 * depth
 
 
@@ -101,7 +101,7 @@ class Memory:
 
 
 class Tile:
-    """Where everything lies while one tile is computed."""
+    """The addresses of all data of the tile that is computed."""
 
     def __init__(self, code: Code, spec: Specification, target: Target, arg: Block, memory: Memory):
         self.code, self.spec, self.arg, self.memory = code, spec, arg, memory
@@ -117,8 +117,8 @@ class Tile:
         self.qt, self.s, self.o = memory["q"], memory["s"], memory["o"]
 
     def enter(self, b, h, first, count) -> None:
-        """Goes to the query rows first … first + count of a head (of all heads of a group, if folded), and to its keys
-        and values.
+        """Sets the tile to the query rows first … first + count of a head (of all heads of a group, if folded), and to
+        its keys and values.
         """
         code, arg = self.code, self.arg
         self.batch, self.count = b, count
@@ -130,16 +130,16 @@ class Tile:
             offset = code.mul(head, arg[f"{name}_head"])
             if name in ("q", "out"):
                 offset = code.add(offset, code.mul(first, arg[f"{name}_row"]))
-            if name in ("q", "out") or not self.spec.paged:  # a page stands where a batch entry stood
+            if name in ("q", "out") or not self.spec.paged:  # pages replace batch entries
                 offset = code.add(offset, code.mul(b, arg[f"{name}_batch"]))
             self.base[name] = code.at(arg.address(name), offset)
         self.block = self.base
 
     def enter_block(self, first) -> None:
-        """Goes to the keys from `first` on; a block never reaches from one page into the next."""
+        """Sets the block of keys that begins at `first`; a block never crosses a page boundary."""
         code = self.code
         self.block = {name: self._key_row(name, first) for name in ("k", "v")}
-        # A block further on; past the end, the last key again.
+        # The next block; past the end, the last key.
         last = code.sub(self.arg["K"], code.index(1))
         self.ahead = self._key_row("k", code.smaller_int(code.add(first, code.index(BLOCK)), last))
 
@@ -154,12 +154,12 @@ class Tile:
         return code.at(base, code.mul(number, arg[f"{name}_row"]))
 
     def lines(self, name: str) -> int:
-        """Lines of memory that a row takes; 0 where rows are not asked for."""
+        """Cache lines of a row; 0 if rows are not prefetched."""
         depth = self.spec.D if name == "k" else self.spec.E
         return -(-depth * self.form.itemsize // LINE) if self.spec.stream and self.unit(name) else 0
 
-    def ask(self, name: str, base, first, count: int) -> None:
-        """Asks for some lines, counted row after row from a base; they are taken from one row if they can be."""
+    def prefetch(self, name: str, base, first, count: int) -> None:
+        """Prefetches `count` cache lines from line `first` on, counted row by row from a base address."""
         code, lines = self.code, self.lines(name)
         together = count if count and lines % count == 0 else 1
         for step in range(0, count, together):
@@ -172,14 +172,14 @@ class Tile:
     # working memory ---------------------------------------------------------------------------------------------------
 
     def place(self, base, row, lane=None):
-        """The address of a lane (the first, if none is named) in a row of Qᵀ, S or Oᵀ."""
+        """The address of a lane (by default the first) in a row of Qᵀ, S or Oᵀ."""
         offset = self.code.mul(row, self.code.index(self.row_bytes))
         return self.code.at(
             base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.index(self.size)))
         )
 
     def get(self, place, number: int, rows: int = 0):
-        """A vector, counted in vectors and rows from a place."""
+        """Vector `number`, `rows` rows after an address."""
         offset = rows * self.row_bytes + self.size * self.lanes * number
         return self.code.get(self.code.at(place, offset), self.type, align=self.size * self.lanes)
 
@@ -205,7 +205,7 @@ class Tile:
         return self.code.at(row, self.code.mul(depth, self.step(name)))
 
     def lane_row(self, name: str, lane):
-        """The row of q or out that a lane stands for."""
+        """The address of the row of q or out of a lane."""
         code, arg = self.code, self.arg
         if not self.spec.folded:
             return self.row(name, lane)
@@ -213,18 +213,18 @@ class Tile:
         return code.at(self.row(name, row), code.mul(head, arg[f"{name}_head"]))
 
     def _lane_rows(self, name: str, first) -> list:
-        """The rows of `lanes` lanes; a lane past the last row stands for the last row, and is never stored."""
+        """The addresses of the rows of `lanes` lanes; lanes past the last row load the last row, and are not stored."""
         code, last = self.code, self.code.sub(self.count, self.code.index(1))
         return [
             self.lane_row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)
         ]
 
     def load_queries(self) -> None:
-        """Qᵀ; of pairs, words of two elements."""
+        """Loads Qᵀ; with pairs, as words of two elements."""
         code, spec, lanes = self.code, self.spec, self.lanes
         pairs = self.form.pairs
         count, each = (-(-spec.D // 2), 2) if pairs else (spec.D, 1)
-        whole = spec.D // each  # steps that no padding belongs to
+        whole = spec.D // each  # steps without padding
         squares = whole // lanes * lanes if self.unit("q") else 0
         with code.loop(code.index(0), code.index(spec.rows), lanes) as group:
             rows = self._lane_rows("q", group.index)
@@ -250,7 +250,7 @@ class Tile:
                 self.put(code.gathered(last), self.place(self.qt, code.index(whole), group.index), 0)
 
     def _word(self, row, step):
-        """Two neighbouring 16-bit elements as one word."""
+        """Two adjacent 16-bit elements as one word."""
         code = self.code
         low, high = (
             code.zext(
@@ -269,7 +269,7 @@ class Tile:
                 self.put(code.number(0.0, self.type), place, number)
 
     def store_output(self, base) -> None:
-        """out = Oᵀ as rows; squares where all lanes have a row, single elements for the rest."""
+        """Stores Oᵀ as rows of out: by squares if all lanes have a row, by single elements otherwise."""
         code, spec, lanes = self.code, self.spec, self.lanes
         squares = spec.E // lanes * lanes if self.unit("out") else 0
         with code.loop(code.index(0), self.count, lanes) as group:
