@@ -80,7 +80,7 @@ class Explanation:
             ]
         )
 
-    def _picture(self) -> list[str]:
+    def _drawing(self) -> list[str]:
         drawn = self.plan.diagram()
         if not drawn:
             return []

@@ -237,7 +237,9 @@ def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
 
 
 class Request(NamedTuple):
-    """A checked question: the problem without values, and the measures, the key sets of `mass` as expressions."""
+    """Checked arguments of `attention_stats`: the problem without values, and the measures, with key sets as
+    expressions.
+    """
 
     problem: Problem
     measures: tuple[Measure, ...]
@@ -247,9 +249,7 @@ class Request(NamedTuple):
 
 
 def checked_request(q, k, of, *, where="attention_stats", device="cpu", **arguments) -> Request:
-    """The checked question, or `Refused` with all reasons at once; device: where it is answered, as for
-    `Problem.of`, and arguments as there.
-    """
+    """The checked request; raises `Refused`, which lists every problem. device and arguments: as for `Problem.of`."""
     reasons: list[Reason] = []
     measures = _measures(of, reasons)
     problem = None
