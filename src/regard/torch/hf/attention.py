@@ -73,12 +73,14 @@ def register(*, engine: str = "auto") -> None:
     Args:
         engine: "auto", "jit", "reference" or "sdpa", for every model of the process.
 
+    Returns:
+        None.
+
     Examples:
-        >>> from transformers import BertConfig, BertModel
+        >>> from transformers import AutoModel, BertConfig
         >>> register()
         >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-        >>> config.vocab_size = 16
-        >>> model = BertModel._from_config(config, attn_implementation="regard")
+        >>> model = AutoModel.from_config(config, attn_implementation="regard")
         >>> model(torch.zeros(1, 3, dtype=torch.long)).last_hidden_state.shape
         torch.Size([1, 3, 8])
     """
@@ -96,15 +98,18 @@ def check(model: torch.nn.Module) -> None:
     Args:
         model: a transformers model.
 
+    Returns:
+        None, if every part runs on regard.
+
     Raises:
         Refused: a part of the model uses another implementation, or computes its attention itself; the error lists
             every problem.
 
     Examples:
-        >>> from transformers import BertConfig, BertModel
+        >>> from transformers import AutoModel, BertConfig
         >>> register()
         >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-        >>> check(BertModel._from_config(config, attn_implementation="regard"))
+        >>> check(AutoModel.from_config(config, attn_implementation="regard"))
     """
     reasons = []
     found = implementations(model)

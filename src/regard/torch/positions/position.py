@@ -22,6 +22,9 @@ class Position(torch.nn.Module):
         True
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def embed(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Adds positions to the token embeddings before the first layer.
 

@@ -21,7 +21,7 @@ class Rotary(Position):
     difference.
 
     The angles are computed at each call in float32 (float64 for float64 `x`), also under autocast. Positions may be any
-    integers. There are no parameters, and state_dict is empty.
+    integers. The module has no parameters, and its state_dict is empty.
 
     Args:
         depth: D, the depth of queries and keys.

@@ -26,8 +26,7 @@ class Sinusoidal(Position):
 
     PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = cos(p / 10000^(2i/d_model)).
 
-    They are computed in float64 at each call, so there is no maximum length and no loss of precision at large
-    positions.
+    They are computed in float64 at each call, so positions may be arbitrarily large without loss of precision.
 
     Args:
         d_model: the width of the token embeddings.
