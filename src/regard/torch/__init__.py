@@ -14,7 +14,7 @@ import importlib
 from .functional import attention, attention_with_lse
 
 # Loaded on first access: `hf` imports transformers, which is slow.
-ROOMS = ("hf", "layers", "positions")
+PACKAGES = ("hf", "layers", "positions")
 NAMES = {
     "profile": "observe",
     "trace": "observe",
@@ -65,6 +65,6 @@ __all__ = [
 def __getattr__(name: str):
     if name in NAMES:
         return getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
-    if name in ROOMS:
+    if name in PACKAGES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -71,6 +71,7 @@ def attention(
 
     Examples:
         >>> import torch, regard as rg
+        >>> from regard.torch import attention
         >>> q = k = v = torch.eye(3)
         >>> attention(q, k, v, mask=rg.causal()).round(decimals=2)[0]
         tensor([1., 0., 0.])
@@ -123,6 +124,7 @@ def attention_with_lse(
 
     Examples:
         >>> import torch
+        >>> from regard.torch import attention_with_lse
         >>> out, lse = attention_with_lse(*torch.zeros(3, 4, 8))
         >>> lse.exp().round()
         tensor([4., 4., 4., 4.])

@@ -77,7 +77,9 @@ def register(*, engine: str = "auto") -> None:
         None.
 
     Examples:
+        >>> import torch
         >>> from transformers import AutoModel, BertConfig
+        >>> from regard.torch.hf import register
         >>> register()
         >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
         >>> model = AutoModel.from_config(config, attn_implementation="regard")
@@ -107,6 +109,7 @@ def check(model: torch.nn.Module) -> None:
 
     Examples:
         >>> from transformers import AutoModel, BertConfig
+        >>> from regard.torch.hf import check, register
         >>> register()
         >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
         >>> check(AutoModel.from_config(config, attn_implementation="regard"))
@@ -193,6 +196,8 @@ def attend(
             not fit, or unknown arguments; the error lists every problem.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch.hf import attend
         >>> module = torch.nn.Module()
         >>> q = k = v = torch.zeros(1, 2, 3, 8)
         >>> out, weights = attend(module, q, k, v, None, is_causal=True, output_attentions=True)

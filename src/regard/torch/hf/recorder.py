@@ -43,6 +43,8 @@ class RecordedCall:
         sinks: (H, S) logits that are added to the denominator, or None.
 
     Examples:
+        >>> import numpy as np
+        >>> from regard.torch.hf import RecordedCall
         >>> q, start = np.zeros((1, 2, 3, 4), np.float32), np.zeros(1, np.int64)
         >>> call = RecordedCall(0, 0, "attn", q, q, mask=None, score=None, scale=0.5, query_start=start, sinks=None)
         >>> call.weights(rows=[0], heads=[1]).round(2).tolist()
@@ -193,8 +195,9 @@ def record(model: torch.nn.Module) -> Iterator[list[RecordedCall]]:
         Refused: no part of the model runs on regard, or the block made no attention call.
 
     Examples:
+        >>> import torch
         >>> from transformers import AutoModel, BertConfig
-        >>> from regard.torch.hf import register
+        >>> from regard.torch.hf import record, register
         >>> register()
         >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
         >>> model = AutoModel.from_config(config, attn_implementation="regard").eval()

@@ -49,7 +49,8 @@ class Attention(Placed):
         OpenAI 2025 (learned sinks); Henry et al. 2020 (query-key normalization).
 
     Examples:
-        >>> import regard as rg
+        >>> import torch, regard as rg
+        >>> from regard.torch import Attention
         >>> layer = Attention(32, heads=4, kv_heads=2)
         >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
         torch.Size([2, 10, 32])

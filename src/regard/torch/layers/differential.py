@@ -45,7 +45,8 @@ class DifferentialAttention(Placed):
         Ye et al. 2024, "Differential Transformer", section 2.1.
 
     Examples:
-        >>> import regard as rg
+        >>> import torch, regard as rg
+        >>> from regard.torch import DifferentialAttention
         >>> layer = DifferentialAttention(32, heads=2, depth=0)
         >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
         torch.Size([2, 10, 32])

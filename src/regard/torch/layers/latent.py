@@ -56,7 +56,8 @@ class LatentAttention(Placed):
         DeepSeek-AI 2024 (DeepSeek-V2), section 2.1 and appendix C.
 
     Examples:
-        >>> import regard as rg
+        >>> import torch, regard as rg
+        >>> from regard.torch import LatentAttention
         >>> layer = LatentAttention(32, heads=4, kv_rank=16, head_dim=8, rope_dim=4)
         >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
         torch.Size([2, 10, 32])
@@ -246,6 +247,7 @@ class LatentCache(KVCache):
         DeepSeek-AI 2024 (DeepSeek-V2), section 2.1.
 
     Examples:
+        >>> from regard.torch import LatentCache
         >>> LatentCache(kv_rank=512, rope_dim=64, dtype="bfloat16", pages=1).nbytes // 128  # bytes per token
         1152
     """

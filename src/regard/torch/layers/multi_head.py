@@ -43,6 +43,8 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         Vaswani et al. 2017, section 3.2.2.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch import MultiHeadAttention
         >>> layer = MultiHeadAttention(16, 4, batch_first=True)
         >>> x = torch.randn(2, 10, 16)
         >>> out, weights = layer(x, x, x)

@@ -27,6 +27,8 @@ class SegmentMemory:
         Refused: length is not an integer of 0 or more.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch import SegmentMemory
         >>> memory = SegmentMemory(4)
         >>> memory.append(torch.zeros(1, 6, 8))
         >>> memory
@@ -112,7 +114,8 @@ class TransformerXL(torch.nn.Module):
         Dai et al. 2019, section 3.3.
 
     Examples:
-        >>> import regard as rg
+        >>> import torch, regard as rg
+        >>> from regard.torch import SegmentMemory, TransformerXL
         >>> layer, memory = TransformerXL(32, heads=4), SegmentMemory(10)
         >>> for segment in torch.randn(2, 30, 32).split(10, dim=1):
         ...     out = layer(segment, mask=rg.causal(), cache=memory)

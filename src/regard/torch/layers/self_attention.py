@@ -31,6 +31,8 @@ class SelfAttention(torch.nn.Module):
         Vaswani et al. 2017, section 3.2.1.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch import SelfAttention
         >>> layer = SelfAttention(16, d_k=8)
         >>> padding = torch.ones(2, 1, 5, dtype=torch.bool)
         >>> out, weights = layer(torch.randn(2, 5, 16), mask=padding, return_weights=True)

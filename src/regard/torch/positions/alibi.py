@@ -25,8 +25,9 @@ class ALiBi(Position):
         Press et al. 2022.
 
     Examples:
-        >>> from regard.language.expr import score
-        >>> ALiBi(8).score(score)
+        >>> from regard.torch.positions import ALiBi
+        >>> import regard as rg
+        >>> ALiBi(8).score(rg.score)
         score - slope[head] * abs(query - key)
     """
 

@@ -27,6 +27,8 @@ class Learned(Position):
         Gehring et al. 2017; Radford et al. 2018.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Learned
         >>> Learned(8, 4).embed(torch.zeros(1, 3, 4), torch.arange(3)).shape
         torch.Size([1, 3, 4])
     """

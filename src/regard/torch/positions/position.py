@@ -17,6 +17,8 @@ class Position(torch.nn.Module):
     per layer. Each returns its input unchanged by default.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Position
         >>> x = torch.zeros(1, 3, 4)
         >>> Position().embed(x, torch.arange(3)) is x
         True

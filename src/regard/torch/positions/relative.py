@@ -33,8 +33,9 @@ class Buckets(Position):
         Raffel et al. 2020.
 
     Examples:
-        >>> from regard.language.expr import score
-        >>> Buckets(4, bidirectional=False).score(score)
+        >>> from regard.torch.positions import Buckets
+        >>> import regard as rg
+        >>> Buckets(4, bidirectional=False).score(rg.score)
         score + relative_bias[bucket[query - key], head]
     """
 
@@ -81,8 +82,9 @@ class Relative(Position):
         Shaw et al. 2018 (clipped distances); Liu et al. 2021 (scalar biases).
 
     Examples:
-        >>> from regard.language.expr import score
-        >>> Relative(4, 16).score(score)
+        >>> from regard.torch.positions import Relative
+        >>> import regard as rg
+        >>> Relative(4, 16).score(rg.score)
         score + relative[head, key - query + 16]
     """
 

@@ -39,6 +39,8 @@ class Rotary(Position):
         Su et al. 2021.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Rotary
         >>> x = torch.tensor([[[[1.0, 0.0]]]])
         >>> Rotary(2).rotate(x, torch.tensor([1]))  # one radian
         tensor([[[[0.5403, 0.8415]]]])

@@ -105,6 +105,7 @@ class Linear(Scaling):
         Chen et al. 2023.
 
     Examples:
+        >>> from regard.torch.positions import Linear
         >>> Linear(2.0).frequencies(4, 10000.0)
         tensor([0.5000, 0.0050])
     """
@@ -137,6 +138,7 @@ class NTK(Scaling):
         Refused: factor is not a positive number.
 
     Examples:
+        >>> from regard.torch.positions import NTK
         >>> NTK(2.0).frequencies(4, 10000.0)
         tensor([1.0000, 0.0050])
     """
@@ -176,7 +178,7 @@ class DynamicNTK(Scaling):
         Refused: an argument is not a positive number; the error lists every problem.
 
     Examples:
-        >>> from regard.torch.positions import Rotary
+        >>> from regard.torch.positions import DynamicNTK, Rotary
         >>> Rotary(8, scaling=DynamicNTK(2.0, trained_length=16))
         Rotary(depth=8, base=10000, interleaved=False, scaling=DynamicNTK(factor=2.0, trained_length=16))
     """
@@ -228,6 +230,7 @@ class YaRN(Scaling):
         Peng et al. 2023.
 
     Examples:
+        >>> from regard.torch.positions import YaRN
         >>> round(YaRN(4.0, trained_length=4096).magnitude, 4)
         1.1386
     """
@@ -298,6 +301,7 @@ class Llama3(Scaling):
         Llama 3.1, Meta 2024.
 
     Examples:
+        >>> from regard.torch.positions import Llama3
         >>> Llama3(8.0, trained_length=8192).frequencies(4, 500000.0)[0]
         tensor(1.)
     """
@@ -346,6 +350,7 @@ class LongRoPE(Scaling):
         Ding et al. 2024; Phi-3.
 
     Examples:
+        >>> from regard.torch.positions import LongRoPE
         >>> LongRoPE(2.0, 16, short=(1.0, 1.0), long=(1.0, 2.0)).frequencies(4, 10000.0)
         tensor([1.0000, 0.0100])
     """

@@ -38,6 +38,8 @@ class Sinusoidal(Position):
         Vaswani et al. 2017.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Sinusoidal
         >>> Sinusoidal(4).embed(torch.zeros(1, 1, 4), torch.tensor([10**6])).shape
         torch.Size([1, 1, 4])
     """

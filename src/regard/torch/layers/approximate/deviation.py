@@ -254,7 +254,8 @@ def deviation(
         Refused: shapes that do not fit, or a mask that the layer does not support.
 
     Examples:
-        >>> from regard.torch import Performer
+        >>> import torch
+        >>> from regard.torch import Performer, deviation
         >>> _ = torch.manual_seed(0)
         >>> str(deviation(Performer(32, heads=2, features=4096), torch.randn(1, 40, 32)))  # doctest: +ELLIPSIS
         '... off (worst row ...; equal weights ...)'

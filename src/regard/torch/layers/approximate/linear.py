@@ -75,7 +75,8 @@ class LinearState:
     sums; use `detach` to stop them.
 
     Examples:
-        >>> import regard as rg
+        >>> import torch, regard as rg
+        >>> from regard.torch import LinearAttention, LinearState
         >>> state = LinearState()
         >>> out = LinearAttention(16, heads=2)(torch.randn(1, 5, 16), mask=rg.causal(), cache=state)
         >>> state
@@ -130,7 +131,8 @@ class LinearAttention(ApproximateAttention):
         Katharopoulos et al. 2020.
 
     Examples:
-        >>> import regard as rg
+        >>> import torch, regard as rg
+        >>> from regard.torch import LinearAttention, LinearState
         >>> layer, x, state = LinearAttention(16, heads=2), torch.randn(1, 5, 16), LinearState()
         >>> steps = [layer(x[:, i : i + 1], mask=rg.causal(), cache=state) for i in range(5)]
         >>> torch.allclose(torch.cat(steps, 1), layer(x, mask=rg.causal()), atol=1e-5)

@@ -39,6 +39,8 @@ class Linformer(ApproximateAttention):
         Wang et al. 2020.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch import Linformer
         >>> Linformer(32, heads=4, length=1000, rows=16)(torch.zeros(2, 300, 32)).shape
         torch.Size([2, 300, 32])
     """

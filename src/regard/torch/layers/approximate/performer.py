@@ -58,6 +58,8 @@ class Performer(LinearAttention):
         Choromanski et al. 2021.
 
     Examples:
+        >>> import torch
+        >>> from regard.torch import Performer
         >>> Performer(32, heads=4)(torch.zeros(2, 10, 32)).shape
         torch.Size([2, 10, 32])
     """
