@@ -1,6 +1,7 @@
 """Self-attention with a single head, as in textbooks."""
 
 from __future__ import annotations
+
 import torch
 
 from ...language.expr import Expr

@@ -87,7 +87,8 @@ class Rotary(Position):
                     fix="take it from the model's config",
                 )
             )
-        if scaling is not None and not isinstance(scaling, Scaling):
+        unchecked: Any = scaling
+        if unchecked is not None and not isinstance(unchecked, Scaling):
             wrong.append(
                 Reason(
                     "scaling has an unsupported type",
