@@ -193,10 +193,10 @@ def test_layers_of_two_kinds_have_angles_of_their_own():
     config = SimpleNamespace(head_dim=8, rope_parameters={"full": {"rope_theta": 1e6}, "sliding": {"rope_theta": 1e4}})
 
     assert Rotary.from_config(config, layer_type="full").base == 1e6
-    with pytest.raises(rg.Refused, match="which kind of layer"):
+    with pytest.raises(rg.Refused, match="layer_type is missing or unknown"):
         Rotary.from_config(config)
     config.rope_parameters["none"] = None
-    with pytest.raises(rg.Refused, match="layers of this kind have no rotary positions"):
+    with pytest.raises(rg.Refused, match="layers of this type have no rotary positions"):
         Rotary.from_config(config, layer_type="none")
 
 
@@ -496,16 +496,16 @@ def test_the_example_shows_that_only_distances_count(capsys):
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 REFUSED = {
-    "odd depth": (lambda: Rotary(5), "the depth does not fall into pairs.*5 components"),
+    "odd depth": (lambda: Rotary(5), "the rotated depth is not even.*5 components"),
     "all at once": (
         lambda: Rotary(5, base=0.0, scaling="yarn"),
-        r"(?s)pairs.*base is too small.*scaling is no scaling",
+        r"(?s)not even.*base is too small.*scaling has an unsupported type",
     ),
-    "fraction": (lambda: Rotary(8, fraction=1.5), "fraction is no share"),
-    "scale": (lambda: YaRN(0.0, -1), "(?s)factor is no scale.*trained_length is no scale"),
-    "one pair": (lambda: Rotary(2, scaling=NTK(2.0)), "one pair has no slowest and fastest"),
+    "fraction": (lambda: Rotary(8, fraction=1.5), "fraction is not between 0 and 1"),
+    "scale": (lambda: YaRN(0.0, -1), "(?s)factor is not a positive.*trained_length is not a positive"),
+    "one pair": (lambda: Rotary(2, scaling=NTK(2.0)), "a larger base has no effect on a single pair"),
     "long factors": (lambda: Rotary(8, scaling=LongRoPE(2.0, 8, (1.0,), (1.0,))), "1 factors for depth 8"),
-    "another depth": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 6), torch.arange(3)), "x has another depth"),
+    "another depth": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 6), torch.arange(3)), "x does not have the depth"),
     "too few": (
         lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(2)),
         r"positions do not fit x.*\(2,\).*\(3,\)",
@@ -516,11 +516,11 @@ REFUSED = {
         "positions do not fit x.*float32",
     ),
     "another batch": (lambda: Sinusoidal(8).embed(torch.zeros(2, 3, 8), torch.zeros(3, 3).long()), r"\(3, 3\)"),
-    "another width": (lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x has another width"),
-    "learned width": (lambda: Learned(4, 8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x has another width"),
+    "another width": (lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x does not have the width"),
+    "learned width": (lambda: Learned(4, 8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x does not have the width"),
     "never learned": (lambda: Learned(4, 8).embed(torch.zeros(1, 5, 8), torch.arange(5)), r"positions 0 … 4.*0 … 3"),
-    "below 0": (lambda: Learned(4, 8).embed(torch.zeros(1, 1, 8), torch.tensor([-1])), "never learned"),
-    "nothing": (lambda: Learned(0, 8), "nothing to learn"),
+    "below 0": (lambda: Learned(4, 8).embed(torch.zeros(1, 1, 8), torch.tensor([-1])), "out of range"),
+    "nothing": (lambda: Learned(0, 8), "count and d_model must be positive"),
     "no width": (lambda: Sinusoidal(0), "d_model is too small"),
     "odd buckets": (lambda: Buckets(4, 7), "an odd number of buckets cannot be split"),
     "few buckets": (lambda: Buckets(4, 2), "there are too few buckets"),
@@ -536,10 +536,10 @@ REFUSED = {
         lambda: Rotary.from_config(odd("default"), layer_type="full"),
         "all layers have the same angles",
     ),
-    "mrope": (lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])), "not known here"),
+    "mrope": (lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])), "not supported"),
     "incomplete": (
         lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)),
-        "does not say factor, low_freq_factor",
+        "does not specify factor, low_freq_factor",
     ),
 }
 
@@ -555,7 +555,7 @@ def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix; nothing is guessed."""
     with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
         call()
-    assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)
+    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)
 
 
 def test_a_position_that_answers_nothing_changes_nothing():

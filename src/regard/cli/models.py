@@ -43,8 +43,8 @@ def models(
     for name in names or sorted(architectures.families()):
         rows.append(architectures.compare(name))
         console.print(rows[-1].line(), markup=False, soft_wrap=True)
-    counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in architectures.VERDICTS}
-    console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), markup=False)
+    counts = {result: sum(row.result == result for row in rows) for result in architectures.RESULTS}
+    console.print(", ".join(f"{count} {result}" for result, count in counts.items()), markup=False)
     if save:
         save.write_text(
             architectures.placed(save.read_text(encoding="utf-8"), architectures.table(rows)), encoding="utf-8"

@@ -1,10 +1,10 @@
-"""What regard does in the world of torch.
+"""PyTorch: attention as an operator, attention layers, positions, transformers models, profiling and tracing.
 
-functional     attention of tensors, as an operator that torch compiles, transforms and casts
-layers         attention as layers, put together from small parts
-positions      sinusoidal, learned, rotary, ALiBi, T5, relative
-hf             transformers models on regard
-observe        profile: what each attention call of a model costs; trace: what it was given, and what goes wrong first
+functional     attention of tensors, as an operator that supports torch.compile, torch.func and autocast
+layers         attention layers (torch.nn.Module)
+positions      position encodings: sinusoidal, learned, rotary, ALiBi, T5 buckets, relative
+hf             transformers models that run on regard
+observe        profile: the cost of each attention call of a model; trace: its inputs and the first fault
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import importlib
 
 from .functional import attention, attention_with_lse
 
-# What few need (`hf` loads transformers) is loaded by the first who asks for it.
-ROOMS = ("hf", "layers", "positions")
+# Loaded on first access: `hf` imports transformers, which is slow.
+PACKAGES = ("hf", "layers", "positions")
 NAMES = {
     "profile": "observe",
     "trace": "observe",
@@ -65,6 +65,6 @@ __all__ = [
 def __getattr__(name: str):
     if name in NAMES:
         return getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
-    if name in ROOMS:
+    if name in PACKAGES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

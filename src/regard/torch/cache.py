@@ -1,4 +1,4 @@
-"""Caches of keys and values for models: `rg.KVCache` on the CPU, plain tensors on every other device."""
+"""Key/value caches for models: `rg.KVCache` on the CPU, plain tensors on every other device."""
 
 from __future__ import annotations
 
@@ -16,19 +16,38 @@ __all__ = ["Taking", "TensorCache", "cache_for"]
 class TensorCache:
     """The keys and values of one attention layer as tensors, with the methods of `rg.KVCache` that models call.
 
-    out = softmax(score(q kᵀ / √D) where mask) v, over the keys that a row's own sequence has appended so far.
+    out = softmax(score(q kᵀ / √D) where mask) v, over the keys that the row's own sequence has appended so far.
 
-    heads (G), depth (D), value_depth (E, by default D), batch (B), window: as for `rg.KVCache`. dtype, device: of the
-    tensors. Room doubles when it is full. Rows that a window has passed are kept, and masked.
+    The capacity doubles when it is full. Rows outside the window are masked, not removed.
 
-    >>> cache = TensorCache(2, 4)
-    >>> k = v = q = torch.ones(1, 2, 3, 4)
-    >>> cache.append(k, v)
-    >>> cache.attend(q).shape, cache.lengths.tolist()
-    (torch.Size([1, 2, 3, 4]), [3])
+    Args:
+        heads: G, the number of key/value heads.
+        depth: D, the depth of a key.
+        value_depth: E, the depth of a value; None means D.
+        batch: B, the number of sequences.
+        dtype: the dtype of the tensors.
+        device: the device of the tensors.
+        window: the number of most recent keys that a row attends to; None means all.
+
+    Examples:
+        >>> cache = TensorCache(2, 4)
+        >>> k = v = q = torch.ones(1, 2, 3, 4)
+        >>> cache.append(k, v)
+        >>> cache.attend(q).shape, cache.lengths.tolist()
+        (torch.Size([1, 2, 3, 4]), [3])
     """
 
-    def __init__(self, heads, depth, value_depth=None, *, batch=1, dtype=torch.float32, device="cpu", window=None):
+    def __init__(
+        self,
+        heads: int,
+        depth: int,
+        value_depth: int | None = None,
+        *,
+        batch: int = 1,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        window: int | None = None,
+    ):
         self.k = torch.zeros(batch, heads, 0, depth, dtype=dtype, device=device)
         self.v = torch.zeros(batch, heads, 0, depth if value_depth is None else value_depth, dtype=dtype, device=device)
         self.window = window
@@ -39,9 +58,7 @@ class TensorCache:
         return len(self.lengths)
 
     def append(self, k: torch.Tensor, v: torch.Tensor, rows=None) -> None:
-        """Keys (B, G, new, D) and values (B, G, new, E) behind those of each sequence; rows (B,): how many of them each
-        takes.
-        """
+        """Appends keys (B, G, new, D) and values (B, G, new, E); rows (B,): how many of them each sequence has."""
         reasons = [
             Reason(
                 f"{name} does not fit the cache",
@@ -57,7 +74,7 @@ class TensorCache:
         width = k.shape[2]
         taken = np.full(len(self), width) if rows is None else np.asarray(rows, np.int64)
         self._start, self.lengths = self.lengths, self.lengths + taken
-        # Padding is written too, behind the last row, where the next rows come to stand.
+        # Padding is written too, after the last row; the next append overwrites it.
         self._make_room(int(self._start.max(initial=0)) + width)
         sequences = torch.arange(len(self), device=k.device)[:, None]
         places = torch.as_tensor(self._start, device=k.device)[:, None] + torch.arange(width, device=k.device)
@@ -65,7 +82,7 @@ class TensorCache:
         self.v[sequences, :, places] = v.detach().transpose(1, 2).to(self.v.dtype)
 
     def attend(self, q: torch.Tensor, *, mask=None, score=None, sinks=None) -> torch.Tensor:
-        """q (B, H, Q, D), the rows that were appended last -> (B, H, Q, E); the output of padding rows is 0."""
+        """Attention of q (B, H, Q, D), the rows that were appended last -> (B, H, Q, E); padding rows give 0."""
         longest = int(self.lengths.max(initial=0))
         rules = [] if self.window is None else [window(self.window)]
         if (self.lengths - self._start != q.shape[2]).any() or (self.lengths != longest).any():
@@ -83,11 +100,11 @@ class TensorCache:
         )
 
     def drop(self, sequences) -> None:
-        """Without these sequences (a number, or several); the others close up."""
+        """Removes these sequences (an index or several); the others keep their order."""
         self.reorder(np.setdiff1d(np.arange(len(self)), np.atleast_1d(sequences) % max(len(self), 1)))
 
     def reorder(self, sequences) -> None:
-        """These sequences, in this order; one that is named twice goes on as two."""
+        """Selects these sequences in this order; an index that occurs twice duplicates its sequence."""
         chosen = np.atleast_1d(sequences).astype(np.int64)
         self.lengths, self._start = self.lengths[chosen], self._start[chosen]
         self.k, self.v = (kept[torch.as_tensor(chosen, device=kept.device)] for kept in (self.k, self.v))
@@ -99,7 +116,7 @@ class TensorCache:
 
 
 class Taking:
-    """A cache that takes so many of the rows it is given, rows (B,), for layers that give them all."""
+    """A cache that appends only the first rows (B,) of each sequence, for layers that pass padded rows."""
 
     def __init__(self, cache, rows):
         self.cache, self.rows = cache, rows
@@ -109,16 +126,16 @@ class Taking:
         return self.cache.lengths
 
     def append(self, k, v) -> None:
-        """The first `rows` of each sequence."""
+        """Appends the first `rows` of each sequence."""
         self.cache.append(k, v, rows=self.rows)
 
     def attend(self, q, **rules):
-        """The rows appended last, padding included."""
+        """Attention of the rows appended last, padding included."""
         return self.cache.attend(q, **rules)
 
 
 def cache_for(like: torch.Tensor, heads: int, depth: int, value_depth=None, *, batch: int = 1, window=None):
-    """An empty cache for a model whose numbers are like these: on their device, and in their dtype, or autocast's.
+    """An empty cache on the device of this tensor and in its dtype, or in the dtype of autocast where it is enabled.
 
     >>> cache_for(torch.zeros(1, dtype=torch.bfloat16), 2, 16)
     KVCache(2 heads × 16, bfloat16; lengths [0], 0 bytes)

@@ -13,7 +13,7 @@ T.logging.set_verbosity_error()
 
 DOCS = ROOT / "docs" / "reference" / "architectures.md"
 REFUSED = {
-    "bloom": "does its attention itself",
+    "bloom": "computes its attention itself",
     "git": "computes with its mask",
     "resnet": "no attention call",
     "inkling2_text": "sinks that differ per query",
@@ -35,7 +35,7 @@ def in_docs(name: str) -> str:
 def test_a_row_that_matches(name):
     """Outputs, gradients and tokens are eager's, and the docs say so."""
     row = architectures.compare(name)
-    assert row.verdict == "matches" and row.calls > 0, row
+    assert row.result == "matches" and row.calls > 0, row
     assert in_docs(name) == row.family.capitalize()
 
 
@@ -43,7 +43,7 @@ def test_a_row_that_matches(name):
 def test_a_row_that_is_refused(name):
     """What regard cannot compute is refused with the reason, and the docs say so."""
     row = architectures.compare(name)
-    assert row.verdict == "refused" and REFUSED[name] in row.reason
+    assert row.result == "refused" and REFUSED[name] in row.reason
     assert in_docs(name) == "Refused"
 
 
@@ -55,7 +55,7 @@ def test_a_wrong_attention_is_found(monkeypatch):
 
     hf.register()
     monkeypatch.setattr(hf, "register", register)
-    assert architectures.compare("gemma2").verdict == "differs"
+    assert architectures.compare("gemma2").result == "differs"
     monkeypatch.undo()
     hf.register()
 

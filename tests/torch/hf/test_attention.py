@@ -431,7 +431,7 @@ def test_what_is_not_handled_is_refused(given, said):
     """Nothing is ignored: an argument is used, known to be harmless, or refused with a way out."""
     with pytest.raises(Refused, match=said) as caught:
         attend(**given)
-    assert all(reason.mend for reason in caught.value.reasons)
+    assert all(reason.fix for reason in caught.value.reasons)
 
 
 def test_all_reasons_at_once():
@@ -476,7 +476,7 @@ def test_models_that_do_their_attention_themselves_are_refused(config):
     for inputs in ({}, {"attention_mask": mask}):
         with torch.no_grad(), pytest.raises(Refused, match="computes with its mask"):
             model(input_ids=ids, **inputs)
-    with pytest.raises(Refused, match="does its attention itself"):
+    with pytest.raises(Refused, match="computes its attention itself"):
         hf.check(model)
 
 

@@ -333,29 +333,29 @@ X = torch.zeros(2, 6, 16)
 REFUSED = {
     "causal Linformer": (
         lambda: LAYERS["linformer"]()(X, mask=rg.causal()),
-        "Linformer cannot be causal.*mixes keys of every place",
+        "Linformer does not support causal masks.*mixes all keys",
     ),
     "cached Linformer": (
         lambda: LAYERS["linformer"]()(X, cache=LinearState()),
-        "not what this layer keeps.*cache=None.*change every row",
+        "does not support this cache.*cache=None.*change every row",
     ),
-    "too long": (lambda: Linformer(16, 4, length=5, rows=2)(X), "longer than the projections.*6 keys.*at most 5"),
-    "window": (lambda: LAYERS["linear"]()(X, mask=rg.window(3)), "ties single rows to single keys.*query - key < 3"),
+    "too long": (lambda: Linformer(16, 4, length=5, rows=2)(X), "more keys than the projections.*6 keys.*at most 5"),
+    "window": (lambda: LAYERS["linear"]()(X, mask=rg.window(3)), "depends on pairs of query and key.*query - key < 3"),
     "matrix": (
         lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()),
-        r"ties single rows.*bool \(1, 1, 6, 6\)|\(6, 6\)",
+        r"depends on pairs.*bool \(1, 1, 6, 6\)|\(6, 6\)",
     ),
     "a score": (lambda: LAYERS["performer"]()(X, mask=rg.key - 1), "a mask must be a condition"),
     "numbers": (lambda: LAYERS["performer"]()(X, mask=torch.zeros(6)), "float32"),
     "another cache": (
         lambda: LAYERS["linear"]()(X, mask=rg.causal(), cache=Attention(16, 4)),
-        "not what this layer keeps",
+        "does not support this cache",
     ),
-    "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=rg.causal()), "causal rows over a memory"),
+    "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=rg.causal()), "a causal mask over a memory"),
     "memory in a cache": (lambda: LAYERS["linear"]()(X, X, cache=LinearState()), "a memory is not appended to a cache"),
-    "positions": (lambda: LAYERS["linear"]()(X, positions=torch.arange(6)), "no use for positions"),
+    "positions": (lambda: LAYERS["linear"]()(X, positions=torch.arange(6)), "the layer takes no positions"),
     "width": (lambda: LAYERS["linear"]()(X[..., :4]), r"(?s)x does not fit the layer.*\(2, 6, 4\)"),
-    "no memory": (lambda: LinearAttention(16, 4, memory_dim=5)(X), "pass what they were made for"),
+    "no memory": (lambda: LinearAttention(16, 4, memory_dim=5)(X), "pass rows of width memory_dim"),
     "sizes": (lambda: LinearAttention(15, 4, 3), "(?s)heads do not divide d_model.*kv_heads do not divide heads"),
     "features": (lambda: Performer(16, 4, features=0), "features is too small"),
     "rows": (lambda: Linformer(16, 4, length=0, rows=0), "(?s)length is too small.*rows is too small"),
@@ -367,7 +367,7 @@ def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix: a mask that needs single pairs, a cache of another kind, a length that does not fit."""
     with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
         call()
-    assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)
+    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)
 
 
 def test_the_table_of_the_documents_is_what_the_example_prints():

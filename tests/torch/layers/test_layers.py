@@ -339,12 +339,12 @@ IMPOSSIBLE = {
     "attention": (
         lambda: Attention(10, 4, 3, dropout=1.0, sinks=-1, positions=3, score="softcap"),
         [
-            "dropout is not a share",
+            "dropout is not a probability",
             "sinks is negative",
             "heads do not divide d_model",
             "kv_heads do not divide heads",
-            "positions is no kind of position",
-            "score is no expression",
+            "positions is not a Position",
+            "score is not an expression",
         ],
     ),
     "a parameter": (
@@ -358,7 +358,7 @@ IMPOSSIBLE = {
     ),
     "latent": (
         lambda: LatentAttention(8, 2, kv_rank=0, head_dim=4, rope_dim=3, scale=math.nan),
-        ["kv_rank is too small", "rope_dim does not fall into pairs", "scale is not a number"],
+        ["kv_rank is too small", "rope_dim is not even", "scale is not a number"],
     ),
     "differential": (
         lambda: DifferentialAttention(6, 2, 3, depth=-1),
@@ -366,22 +366,22 @@ IMPOSSIBLE = {
     ),
     "rows": (
         lambda: Attention(8, 2)(torch.zeros(5, 8), positions=torch.arange(5)),
-        ["x does not fit the layer", "the layer has no use for positions"],
+        ["x does not fit the layer", "the layer has no position encoding"],
     ),
-    "no memory": (lambda: Attention(8, 2, memory_dim=5)(torch.zeros(1, 2, 8)), ["there is no memory"]),
+    "no memory": (lambda: Attention(8, 2, memory_dim=5)(torch.zeros(1, 2, 8)), ["memory is missing"]),
     "memory": (
         lambda: Attention(8, 2, positions=Rotary(4))(
             torch.zeros(1, 2, 8), torch.zeros(1, 2, 7), cache=rg.KVCache(2, 4)
         ),
-        ["the memory does not fit", "a memory is not appended to a cache", "positions do not reach"],
+        ["the memory does not fit", "a memory is not appended to a cache", "positions are not defined"],
     ),
     "cache": (
         lambda: Attention(8, 2, dropout=0.1)(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4)),
-        ["dropout over a cache"],
+        ["dropout is not supported with a cache"],
     ),
     "mask": (
         lambda: SelfAttention(8)(torch.zeros(2, 3, 8), torch.zeros(3, 2)),
-        ["the mask is of no known kind", "the mask does not fit"],
+        ["the mask has an unsupported dtype", "the mask does not fit"],
     ),
 }
 
@@ -394,4 +394,4 @@ def test_all_reasons_at_once(act, whats):
     reasons = caught.value.reasons
     assert len(reasons) == len(whats)
     assert all(any(what in reason.what for reason in reasons) for what in whats)
-    assert all(reason.given and reason.expected and reason.mend for reason in reasons)
+    assert all(reason.given and reason.expected and reason.fix for reason in reasons)

@@ -315,19 +315,19 @@ def test_rows_of_different_numbers():
 
 
 def test_masks_and_shapes_that_do_not_fit():
-    """All of them at once, each in three beats; numbers as masks are refused, because nobody can tell what they
-    mean.
+    """The error lists all of them, each in three parts; integer masks are rejected because their meaning is
+    ambiguous.
     """
     mine = MultiHeadAttention(W, H, batch_first=True)
     x = torch.zeros(N, L, W)
     with pytest.raises(rg.Refused) as caught:
         mine(x, x, x, key_padding_mask=torch.zeros(L, N, dtype=torch.int64), attn_mask=torch.zeros(L, S))
     assert [reason.what for reason in caught.value.reasons] == [
-        "key_padding_mask is of no known kind",
+        "key_padding_mask has an unsupported dtype",
         "key_padding_mask does not fit",
         "attn_mask does not fit",
     ]
-    with pytest.raises(rg.Refused, match="key has another width"):
+    with pytest.raises(rg.Refused, match="key does not have the width of the layer"):
         mine(x, x[..., :4], x)
     with pytest.raises(rg.Refused, match="the arguments differ in axes"):
         mine(x, x[0], x)

@@ -192,14 +192,14 @@ def test_a_score_and_dropout_are_applied():
 REFUSED = {
     "sizes": (
         lambda: TransformerXL(15, 2, relative_dim=5, score=1.0),
-        "(?s)heads do not divide d_model.*sines and cosines come in pairs.*score is no expression",
+        "(?s)heads do not divide d_model.*relative_dim is not even.*score is not an expression",
     ),
     "width": (lambda: made()(rows(1, 5, 3)), "x does not fit the layer"),
-    "positions": (lambda: made()(rows(1, 5, WIDTH), positions=torch.arange(5)), "no use for positions"),
-    "another cache": (lambda: made()(rows(1, 5, WIDTH), cache=[1]), "not what this layer remembers"),
+    "positions": (lambda: made()(rows(1, 5, WIDTH), positions=torch.arange(5)), "the layer takes no positions"),
+    "another cache": (lambda: made()(rows(1, 5, WIDTH), cache=[1]), "cache is not a SegmentMemory"),
     "another batch": (
         lambda: made()(rows(2, 5, WIDTH), cache=remembering(rows(1, 5, WIDTH))),
-        "another batch than the one",
+        "batch size or width differs",
     ),
     "length": (lambda: SegmentMemory(-1), "length is negative"),
 }
@@ -210,4 +210,4 @@ def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix; and the memory stays as it was."""
     with pytest.raises(rg.Refused, match=told) as caught:
         call()
-    assert all(reason.given and reason.expected and reason.mend for reason in caught.value.reasons)
+    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)

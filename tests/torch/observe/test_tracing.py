@@ -123,12 +123,12 @@ def test_a_call_is_listed_as_it_was_made(kind):
 
 
 def test_the_text():
-    """Alike calls stand in one block, which names the first and the last; the verdict comes first."""
+    """Alike calls stand in one block, which names the first and the last; the summary comes first."""
     assert (
         str(trace(encoder(3), (rows(), nn.Transformer.generate_square_subsequent_mask(N))))
         == """\
 TransformerEncoder: 3 attention calls
-shapes fit, all numbers are finite, every row attends something
+shapes fit, all numbers are finite, no row is fully masked
 
 0   layers.0.self_attn … layers.2.self_attn, 3 calls alike: torch SDPA
     q      (2, 4, 5, 4) float32, strides (16, 4, 32, 1)
@@ -337,8 +337,8 @@ def test_scores_that_overflow():
     assert found.first("number").text.startswith("the output of matmul holds infinity in 9 of 9 numbers")
     assert [finding.text for finding in found.findings if finding.call == 0] == [
         (
-            "the scores hold infinity in 9 of 9 numbers, first at [0, 0, 0, 0], of q and k that are finite: they "
-            "leave the range of float16"
+            "the scores hold infinity in 9 of 9 numbers, first at [0, 0, 0, 0], though q and k are finite: they "
+            "exceed the range of float16"
         ),
         "the output holds NaN in 192 of 192 numbers, first at [0, 0, 0, 0], though q, k and v are finite",
     ]
@@ -364,12 +364,10 @@ def test_rows_without_keys(kind):
     }[kind]
     found = trace(Two(Heads(attend), Heads(attend)), rows())
     assert found.first("row").text == (
-        f"row 3 of batch entry 0, head 0, the first of {B * H} of {B * H * N} rows, attends nothing: the "
+        f"row 3 of batch entry 0, head 0, the first of {B * H} of {B * H * N} rows, is fully masked: the "
         "mask allows no key"
     )
-    assert "the first row that attends nothing: call 0, layers.0: row 3" in str(found) and "(and 1 more below)" in str(
-        found
-    )
+    assert "the first fully masked row: call 0, layers.0: row 3" in str(found) and "(and 1 more below)" in str(found)
 
 
 def test_padding_of_a_llama():
@@ -383,16 +381,16 @@ def test_padding_of_a_llama():
         for implementation in ("regard", "sdpa", "eager")
     }
     assert set(texts.values()) == {
-        "row 0 of batch entry 1, head 0, the first of 8 of 48 rows, attends nothing: the mask allows no key"
+        "row 0 of batch entry 1, head 0, the first of 8 of 48 rows, is fully masked: the mask allows no key"
     }
 
 
 def test_a_score_that_swallows():
-    """A score of −infinity on every allowed key is told apart from a mask that allows none."""
+    """A score of −infinity on every allowed key is distinguished from a mask that allows none."""
     rule = rg.where(query >= 3, -np.inf, rg.score)
     found = trace(Heads(lambda q, k, v: rg.attention(q, k, v, mask=rg.causal(), score=rule)), rows())
     assert [finding.text for finding in found.findings] == [
-        f"row 3 of batch entry 0, head 0, the first of {2 * B * H} of {B * H * N} rows, attends nothing: "
+        f"row 3 of batch entry 0, head 0, the first of {2 * B * H} of {B * H * N} rows, is fully masked: "
         "its score is −infinity for every key that the mask allows"
     ]
 
@@ -460,7 +458,7 @@ def test_a_layer_that_does_not_fit():
         trace(model, rows())
     assert caught.value.reasons[0].what == "linear stopped in layers.1.linear2"
     assert caught.value.reasons[0].given == "(2, 5, 32), layers.1.linear2.weight (16, 31), layers.1.linear2.bias (16,)"
-    assert "call 1 in layers.1.self_attn had q (2, 4, 5, 4)" in caught.value.reasons[0].mend
+    assert "call 1 in layers.1.self_attn had q (2, 4, 5, 4)" in caught.value.reasons[0].fix
 
 
 def test_an_error_that_the_model_catches_is_no_fault():
@@ -479,9 +477,9 @@ def test_an_error_that_the_model_catches_is_no_fault():
 
 def test_what_cannot_be_traced():
     """No model, and inputs that no model takes, are refused in three beats."""
-    with pytest.raises(Refused, match="no model\n  given     int\n  expected  a torch module, or a function"):
+    with pytest.raises(Refused, match="not a model\n  given     int\n  expected  a torch module, or a function"):
         trace(3, rows())
-    with pytest.raises(Refused, match="inputs that no model takes\n  given     int"):
+    with pytest.raises(Refused, match="inputs have an unsupported type\n  given     int"):
         trace(encoder(), 3)
 
 

@@ -100,7 +100,7 @@ class Recorder(Observer):
         else:
             self.passed.over.add(seen.layer)
         if seen.trail is not None:
-            self.lineage.forget(seen.trail)
+            self.products.forget(seen.trail)
         seen.let_go()
 
     def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> Recorded | str:

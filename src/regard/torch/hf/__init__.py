@@ -1,16 +1,16 @@
-"""Transformers models on regard: `register()` once, then `attn_implementation="regard"`.
+"""Transformers models on regard: call `register()` once, then use `attn_implementation="regard"`.
 
-attention       the attention function that transformers calls; lazy_mask: its masks as rules
-recorder        the calls of a model, kept while it runs
-load_model      models and tokenizers from folders and names, refusals worded
-architectures   every architecture of transformers beside its own code; tiny_models: how they are built small
+attention       the attention function that transformers calls; lazy_mask: its masks as expressions
+recorder        records the attention calls of a model
+load_model      loads models and tokenizers from folders and hub ids
+architectures   compares every architecture of transformers with its own code; tiny_models: small random models
 """
 
 from ...common.public import belong
 from .attention import attend, check, register
 from .recorder import RecordedCall, record
 
-Call = RecordedCall  # its older name
+Call = RecordedCall  # the former name
 
 __all__ = ["Call", "RecordedCall", "attend", "check", "record", "register"]
 

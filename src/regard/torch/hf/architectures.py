@@ -1,9 +1,9 @@
-"""Which architectures of transformers run on regard: each, tiny and random, beside its own attention code.
+"""Compares every architecture of transformers, as a tiny random model, on regard with its own (eager) attention.
 
-An architecture matches if its outputs, the gradients of all its parameters and the tokens that it generates are those
-of its own (eager) attention: against the same model in float64, regard may err at most four times as far as eager does
-in float32, on these weights or on weights that lie one unit in the last place beside them. A row counts only where
-attention is seen to matter: with a scale that is off by half, the outputs must leave that budget.
+An architecture matches if its outputs, the gradients of all its parameters and its generated tokens agree with its own
+attention: relative to the same model in float64, regard's error may be at most four times the error of eager in
+float32, for these weights or for weights perturbed by one unit in the last place. A row counts only if attention
+matters: with a scale that is wrong by half, the error of the outputs must exceed that limit.
 """
 
 from __future__ import annotations
@@ -23,33 +23,32 @@ from . import attention as hf
 from .recorder import NAME
 from .tiny_models import families, inputs, model_class, tiny_model
 
-__all__ = ["FIRST", "LAST", "VERDICTS", "Counted", "Doubled", "Row", "compare", "families", "marked", "placed", "table"]
+__all__ = ["FIRST", "LAST", "RESULTS", "Counted", "Doubled", "Row", "compare", "families", "marked", "placed", "table"]
 
-VERDICTS = ("matches", "differs", "refused", "not tried")
+RESULTS = ("matches", "differs", "refused", "not tried")
 FIRST, LAST = "<!-- regard models: from here -->", "<!-- regard models: to here -->"
 
 ALLOWED = 4  # times eager's own error
 WRITTEN = 6  # tokens per prompt
-ROUGH = 1e-3  # an error of eager beyond this says that its float64 is another computation
+ROUGH = 1e-3  # if eager's error exceeds this, its float64 and float32 results are not comparable
 
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one architecture.
+    """The result of one architecture.
 
-    verdict: "matches", "refused" (reason says why), "differs" (a defect), or "not tried" (no tiny model could be made
-    of it).
-    calls: attention calls that reached regard; own: softmaxes over four axes that the model computed itself all the
-    same.
-    error, usual: of the outputs, regard's and eager's against float64, as shares of the largest; gradient,
-    usual_gradient: the same for the worst parameter. tokens: how many generated tokens agree with eager's, or None
-    where it does not generate.
+    result: "matches", "refused" (for `reason`), "differs" (a defect), or "not tried" (no tiny model can be built).
+    calls: the number of attention calls on regard; own: the number of softmaxes over four axes that the model computed
+    itself.
+    error, usual: the errors of the outputs of regard and of eager against float64, relative to the largest value;
+    gradient, usual_gradient: the same for the worst parameter. tokens: how many generated tokens agree with eager's,
+    or None if the model does not generate.
     """
 
     name: str
     family: str
     model: str
-    verdict: str
+    result: str
     reason: str = ""
     calls: int = 0
     own: int = 0
@@ -61,10 +60,10 @@ class Row:
 
     def line(self) -> str:
         """One line for a terminal."""
-        return f"{self.verdict:9}  {self.name} ({self.model}): {self.reason or self.figures()}"
+        return f"{self.result:9}  {self.name} ({self.model}): {self.reason or self.figures()}"
 
     def figures(self) -> str:
-        """What was measured, in words."""
+        """The measurements as text."""
         written = "" if self.tokens is None else f", {self.tokens} tokens agree"
         inside = f" and {self.own} of its own" if self.own else ""
         return (
@@ -74,7 +73,7 @@ class Row:
 
 
 class Doubled(TorchFunctionMode):
-    """Inside, what a model does in float32 on purpose (rotary angles, norms, the softmax) is done in float64."""
+    """Inside the mode, what a model explicitly computes in float32 (rotary angles, norms, softmax) uses float64."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is torch.Tensor.float:
@@ -85,7 +84,7 @@ class Doubled(TorchFunctionMode):
 
 
 class Counted(TorchFunctionMode):
-    """Inside, every softmax over four axes is counted: attention that a model does itself."""
+    """Inside the mode, counts softmaxes over four axes: attention that a model computes itself."""
 
     found = 0
 
@@ -96,15 +95,16 @@ class Counted(TorchFunctionMode):
 
 
 class Ran(NamedTuple):
-    """One forward and backward pass: every tensor of floats that came out, and the gradient of every parameter."""
+    """One forward and backward pass: every output tensor of floats, and the gradient of every parameter."""
 
     outputs: list[torch.Tensor]
     gradients: dict[str, torch.Tensor]
 
 
 def compare(name: str, seed: int = 0) -> Row:
-    """One architecture on regard beside its own code; `name` is its model_type. Refused: names that transformers does
-    not know.
+    """Compares one architecture on regard with its own code; `name` is its model_type.
+
+    Raises `Refused` for a name that transformers does not know.
     """
     if name not in families():
         raise refuse(
@@ -112,7 +112,7 @@ def compare(name: str, seed: int = 0) -> Row:
             "no such architecture",
             given=name,
             expected="a model_type that transformers knows",
-            fix="list them: regard.torch.hf.architectures.families()",
+            fix="choose one of regard.torch.hf.architectures.families()",
         )
     hf.register()
     torch.manual_seed(seed)
@@ -121,50 +121,50 @@ def compare(name: str, seed: int = 0) -> Row:
         kind = model_class(name)
         row = functools.partial(Row, name, _family(name, kind), kind.__name__)
         if not kind._can_set_attn_implementation():
-            return row("refused", "does its attention itself, beside transformers' interface")
+            return row("refused", "computes its attention itself, outside transformers' interface")
         model = tiny_model(name)
-        given = _taken(model)
-        usual, moved = _ran(model, given), _ran(_nudged(model), given)
+        given = _accepted(model)
+        usual, moved = _ran(model, given), _ran(_perturbed(model), given)
         with Doubled():
             exact = _ran(copy.deepcopy(model).double(), _doubled(given))
-    except Exception as error:  # somebody else's code, on a configuration that it was not written for
-        said = re.sub(r"'?/[\w./-]+'?", "…", first_line(error, "nothing said"))  # no path of one machine
-        return row("not tried", f"{type(error).__name__}: {said}"[:140])
-    if not _apart(usual.outputs, exact.outputs) < ROUGH:
+    except Exception as error:  # third-party code, on a configuration that it was not written for
+        message = re.sub(r"'?/[\w./-]+'?", "…", first_line(error, "no message"))  # without local paths
+        return row("not tried", f"{type(error).__name__}: {message}"[:140])
+    if not _difference(usual.outputs, exact.outputs) < ROUGH:
         return row(
             "not tried",
-            "its float64 is another computation than its float32 (random numbers, or choices among near equals)",
+            "its float64 and float32 results are not comparable (random numbers, or choices between near-equal values)",
         )
     try:
         model.set_attn_implementation(NAME)
         hf.check(model)
         with torch.no_grad(), hf.record(model) as calls, Counted() as counted:
             model(**given)
-        found = _ran(model, given)
+        ours = _ran(model, given)
     except Refused as refused:
         return row("refused", refused.reasons[0].what + ": " + refused.reasons[0].given)
     figures = {
         "calls": len(calls),
         "own": counted.found,
-        "error": _apart(found.outputs, exact.outputs),
-        "usual": max(_apart(each.outputs, exact.outputs) for each in (usual, moved)),
-        "gradient": _worst(found.gradients, exact.gradients),
+        "error": _difference(ours.outputs, exact.outputs),
+        "usual": max(_difference(each.outputs, exact.outputs) for each in (usual, moved)),
+        "gradient": _worst(ours.gradients, exact.gradients),
         "usual_gradient": max(_worst(each.gradients, exact.gradients) for each in (usual, moved)),
     }
-    if not _bent(model, given, exact) > ALLOWED * figures["usual"]:
+    if not _wrong_scale(model, given, exact) > ALLOWED * figures["usual"]:
         return row("not tried", "its attention does not matter for this input", **figures)
-    if found.gradients.keys() != exact.gradients.keys():
-        return row("differs", "other parameters have gradients", **figures)
+    if ours.gradients.keys() != exact.gradients.keys():
+        return row("differs", "different parameters have gradients", **figures)
     for part, own in (("error", "usual"), ("gradient", "usual_gradient")):
         if not figures[part] <= ALLOWED * figures[own]:
-            return row("differs", f"{part} {figures[part]:.1e} where eager makes {figures[own]:.1e}", **figures)
+            return row("differs", f"{part} {figures[part]:.1e}, eager {figures[own]:.1e}", **figures)
     try:
-        want, got = (_generated(model, given, implementation) for implementation in ("eager", NAME))
+        expected, tokens = (_generated(model, given, implementation) for implementation in ("eager", NAME))
     except Refused as refused:
         return row("refused", "to generate: " + refused.reasons[0].what, **figures)
-    if want is not None and (got is None or not torch.equal(want, got)):
-        return row("differs", "other tokens", **figures)
-    return row("matches", **figures, tokens=None if want is None else len(want) * WRITTEN)
+    if expected is not None and (tokens is None or not torch.equal(expected, tokens)):
+        return row("differs", "different tokens", **figures)
+    return row("matches", **figures, tokens=None if expected is None else len(expected) * WRITTEN)
 
 
 def _family(name: str, kind) -> str:
@@ -176,14 +176,14 @@ def _family(name: str, kind) -> str:
     return takes.get(main if isinstance(main, str) else main[0], "other")
 
 
-def _taken(model) -> dict[str, torch.Tensor]:
-    """The first inputs that the model takes on its own code."""
+def _accepted(model) -> dict[str, torch.Tensor]:
+    """The first inputs that the model accepts on its own code."""
     failed: Exception | None = None
     for given in inputs(model):
         try:
             with torch.no_grad():
                 model(**given)
-        except Exception as error:  # somebody else's code: it may refuse an input with any error
+        except Exception as error:  # third-party code may reject an input with any error
             failed = failed or error
         else:
             return given
@@ -201,40 +201,37 @@ def _ran(model, given) -> Ran:
     names, weights = zip(
         *[(name, weight) for name, weight in model.named_parameters() if weight.requires_grad], strict=True
     )
-    found = torch.autograd.grad(loss, weights, allow_unused=True)
-    gradients = {name: part for name, part in zip(names, found, strict=True) if part is not None}
+    parts = torch.autograd.grad(loss, weights, allow_unused=True)
+    gradients = {name: part for name, part in zip(names, parts, strict=True) if part is not None}
     return Ran([part.detach() for part in outputs], gradients)
 
 
 def _outputs(model, given) -> list[torch.Tensor]:
-    """Every tensor of floats that the model gives, with zeros on the rows of padding: what they see is nobody's
-    business.
-    """
-    seen = given.get("attention_mask")
-    found = list(_floats(model(**given)))
+    """Every output tensor of floats, with zeros on the rows of padding, whose values are unspecified."""
+    mask = given.get("attention_mask")
     return [
-        part * seen.reshape(*seen.shape, *[1] * (part.ndim - 2))
-        if seen is not None and part.shape[:2] == seen.shape
+        part * mask.reshape(*mask.shape, *[1] * (part.ndim - 2))
+        if mask is not None and part.shape[:2] == mask.shape
         else part
-        for part in found
+        for part in _floats(model(**given))
     ]
 
 
-def _floats(found: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of floats in what a model returns."""
-    if isinstance(found, torch.Tensor):
-        if found.is_floating_point():
-            yield found
-    elif isinstance(found, Mapping):
-        for part in found.values():
+def _floats(output: Any) -> Iterator[torch.Tensor]:
+    """Every tensor of floats in a model's output."""
+    if isinstance(output, torch.Tensor):
+        if output.is_floating_point():
+            yield output
+    elif isinstance(output, Mapping):
+        for part in output.values():
             yield from _floats(part)
-    elif isinstance(found, list | tuple):
-        for part in found:
+    elif isinstance(output, list | tuple):
+        for part in output:
             yield from _floats(part)
 
 
-def _nudged(model):
-    """The same model with every weight moved by one unit in its last place: what rounding alone may do."""
+def _perturbed(model):
+    """The same model with every weight moved by one unit in its last place, to measure the effect of rounding."""
     made = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -248,28 +245,30 @@ def _doubled(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: part.double() if part.is_floating_point() else part for name, part in given.items()}
 
 
-def _apart(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
-    """The largest difference of an output, as a share of its largest number."""
+def _difference(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    """The largest difference of an output, relative to its largest value."""
     return max(
         float((a - b).abs().max() / b.abs().max().clamp(min=1e-6))
-        for a, b in zip(found, exact, strict=True)
+        for a, b in zip(outputs, exact, strict=True)
         if b.numel()
     )
 
 
-def _worst(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
-    """The largest difference of a gradient, as a share of the largest of its parameter, or of a hundredth of the
-    largest of all.
+def _worst(gradients: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
+    """The largest difference of a gradient, relative to the largest of its parameter or a hundredth of the largest of
+    all, whichever is larger.
     """
     largest = {name: float(part.abs().max()) for name, part in exact.items() if part.numel()}
     floor = max(largest.values()) / 100
     return max(
-        float((found[name] - exact[name]).abs().max()) / max(largest[name], floor) for name in largest if name in found
+        float((gradients[name] - exact[name]).abs().max()) / max(largest[name], floor)
+        for name in largest
+        if name in gradients
     )
 
 
-def _bent(model, given, exact: Ran) -> float:
-    """How far the outputs move when every attention multiplies its scores by 3/2."""
+def _wrong_scale(model, given, exact: Ran) -> float:
+    """The difference of the outputs when every attention multiplies its scores by 3/2."""
     from transformers import AttentionInterface
 
     def attend(module, query, *rest, scaling=None, **kwargs):
@@ -281,16 +280,14 @@ def _bent(model, given, exact: Ran) -> float:
     try:
         with torch.no_grad():
             torch.manual_seed(1)
-            return _apart(_outputs(model, given), exact.outputs)
+            return _difference(_outputs(model, given), exact.outputs)
     finally:
         hf.register()
 
 
 def _generated(model, given, implementation: str) -> torch.Tensor | None:
-    """What the model writes greedily, from prompts of which one is padded on the left; None where it does not
-    generate.
-    """
-    if not model.can_generate() or type(model).__name__.endswith("CTC"):  # which write without a prompt
+    """Greedily generated tokens, for prompts of which one is padded on the left; None if the model cannot generate."""
+    if not model.can_generate() or type(model).__name__.endswith("CTC"):  # CTC models take no prompt
         return None
     prompt = {name: part for name, part in given.items() if not name.startswith("decoder_")}
     if "attention_mask" in prompt:
@@ -299,22 +296,22 @@ def _generated(model, given, implementation: str) -> torch.Tensor | None:
     if model.config.is_encoder_decoder:
         prompt["decoder_start_token_id"] = 0
     try:
-        found = model.generate(
+        output = model.generate(
             **prompt, max_new_tokens=WRITTEN, min_new_tokens=WRITTEN, do_sample=False, num_beams=1, pad_token_id=0
         )
     except Refused:
         raise
-    except Exception:  # somebody else's code: some models generate only with inputs that are not made here
+    except Exception:  # third-party code: some models generate only with inputs that are not built here
         return None
-    return found if isinstance(found, torch.Tensor) else found.sequences
+    return output if isinstance(output, torch.Tensor) else output.sequences
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as text for the docs: what matches, by family, then what does not and why."""
-    matching = [row for row in rows if row.verdict == "matches"]
+    """The rows as Markdown tables for the docs: matching architectures by family, then the others by reason."""
+    matching = [row for row in rows if row.result == "matches"]
     lines = [
         f"{len(matching)} of {len(rows)} architectures match; "
-        + ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in VERDICTS[1:])
+        + ", ".join(f"{sum(row.result == result for row in rows)} {result}" for result in RESULTS[1:])
         + "."
     ]
     for family in dict.fromkeys(row.family for row in matching):
@@ -327,23 +324,23 @@ def table(rows: list[Row]) -> str:
                     f"| {row.name} | {row.model} | {row.calls} | {row.own or ''} | {row.error:.0e} | {row.usual:.0e} | "
                     f"{row.gradient:.0e} | {row.usual_gradient:.0e} | {tokens} |"
                 )
-    for verdict in VERDICTS[1:]:
+    for result in RESULTS[1:]:
         reasons: dict[str, list[str]] = {}
         for row in rows:
-            if row.verdict == verdict:
+            if row.result == result:
                 reasons.setdefault(row.reason.replace("|", "/"), []).append(row.name)
         if reasons:
-            lines += ["", f"### {verdict.capitalize()}", "", "| why | architectures |", "|---|---|"]
+            lines += ["", f"### {result.capitalize()}", "", "| why | architectures |", "|---|---|"]
             lines += [f"| {reason} | {', '.join(names)} |" for reason, names in reasons.items()]
     return "\n".join(lines)
 
 
 def marked(text: str) -> bool:
-    """Whether a text has a place for the table."""
+    """Whether a text has the two marker lines of the table."""
     return 0 <= text.find(FIRST) < text.find(LAST)
 
 
 def placed(text: str, made: str) -> str:
-    """The text with the table in its place."""
+    """The text with the table between its two marker lines."""
     before, rest = text.split(FIRST, 1)
     return f"{before}{FIRST}\n\n{made}\n\n{LAST}{rest.split(LAST, 1)[1]}"

@@ -1,13 +1,13 @@
-"""Any transformers model on regard: `register()`, then attn_implementation="regard".
+"""The attention function for transformers models: `register()`, then attn_implementation="regard".
 
-Two functions are registered under one name: the attention, and the mask that goes with it (transformers drops causality
-and padding without a word when an attention comes without its mask). What regard does not handle is refused, never
-ignored.
+Two functions are registered under one name, the attention and its mask: transformers silently drops causality and
+padding when an attention function has no mask function. Unsupported arguments raise `Refused`; none is ignored.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
@@ -32,8 +32,7 @@ __all__ = ["attend", "check", "record", "register"]
 
 DTYPES = torch_dtypes()
 
-# Told to every attention function and without meaning for the numbers: what the model returns, and what was applied
-# before.
+# Arguments that do not affect the result: they control what the model returns, or were applied before the call.
 HARMLESS = {
     "cache_params",
     "cache_position",
@@ -50,7 +49,7 @@ HARMLESS = {
     "use_cache",
 }
 
-# Arguments that change the numbers and that regard does not take: what they are, and what to do.
+# Arguments that affect the result and are not supported: what they are, and the fix.
 REFUSED = {
     "cache": ("a paged cache of continuous batching", "use model.generate instead of generate_batch"),
     "indices": ("keys chosen per query by an indexer (sparse attention)", 'use attn_implementation="eager"'),
@@ -61,19 +60,32 @@ REFUSED = {
     "sinks": ("sinks that differ per query", 'use attn_implementation="eager"'),
     **dict.fromkeys(
         ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
-        ("a packed batch described by cumulative lengths", "pack with position_ids that start anew at each document"),
+        ("a packed batch described by cumulative lengths", "pack with position_ids that restart at each document"),
     ),
 }
 
 
-def register(*, engine: Engine = "auto") -> None:
-    """Make attn_implementation="regard" known to transformers; calling it again changes nothing but the engine.
+def register(*, engine: str = "auto") -> None:
+    """Registers attn_implementation="regard" with transformers; calling it again only changes the engine.
 
-        regard.torch.hf.register()
-        model = AutoModel.from_pretrained(folder, attn_implementation="regard")
-        model.set_attn_implementation("regard")  # the same for a model that is there already
+    Pass attn_implementation="regard" to `from_pretrained`, or call model.set_attn_implementation("regard") on an
+    existing model.
 
-    engine: "auto", "jit", "reference" or "sdpa", for every model of the process.
+    Args:
+        engine: "auto", "jit", "reference" or "sdpa", for every model of the process.
+
+    Returns:
+        None.
+
+    Examples:
+        >>> import torch
+        >>> from transformers import AutoModel, BertConfig
+        >>> from regard.torch.hf import register
+        >>> register()
+        >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> model = AutoModel.from_config(config, attn_implementation="regard")
+        >>> model(torch.zeros(1, 3, dtype=torch.long)).last_hidden_state.shape
+        torch.Size([1, 3, 8])
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -81,10 +93,27 @@ def register(*, engine: Engine = "auto") -> None:
     AttentionMaskInterface.register(NAME, lazy_mask)
 
 
-def check(model) -> None:
-    """Refuse a model that is set to regard but whose attention code cannot get there; says nothing if all is well.
+def check(model: torch.nn.Module) -> None:
+    """Checks that every part of a model is set to regard and calls transformers' attention interface.
 
-    transformers accepts any registered name for any model. Whether a call really arrived is what `record` shows.
+    transformers accepts any registered name for any model. Use `record` to verify that calls reach regard.
+
+    Args:
+        model: a transformers model.
+
+    Returns:
+        None, if every part runs on regard.
+
+    Raises:
+        Refused: a part of the model uses another implementation, or computes its attention itself; the error lists
+            every problem.
+
+    Examples:
+        >>> from transformers import AutoModel, BertConfig
+        >>> from regard.torch.hf import check, register
+        >>> register()
+        >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> check(AutoModel.from_config(config, attn_implementation="regard"))
     """
     reasons = []
     found = implementations(model)
@@ -101,7 +130,7 @@ def check(model) -> None:
         if not kind._can_set_attn_implementation():
             reasons.append(
                 Reason(
-                    "this model does its attention itself",
+                    "this model computes its attention itself",
                     given=kind.__name__,
                     expected="a model that calls transformers' attention interface",
                     fix='load it with attn_implementation="eager"',
@@ -114,53 +143,77 @@ def check(model) -> None:
 @watched("regard, for transformers")
 @between_graphs
 def attend(
-    module,
-    query,
-    key,
-    value,
-    attention_mask,
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: LazyMask | torch.Tensor | None,
     *,
-    engine="auto",
-    dropout=0.0,
-    scaling=None,
-    is_causal=None,
-    sliding_window=None,
-    softcap=None,
-    s_aux=None,
-    position_bias=None,
-    output_attentions=False,
-    **kwargs,
-):
-    """The attention function for regard, as transformers calls it.
+    engine: str = "auto",
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    output_attentions: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The attention function that transformers calls for attn_implementation="regard".
 
-    out = softmax(cap(scaling · q kᵀ) + bias, over the keys that the mask allows and the sinks) v
+    out = softmax(cap(scaling · q kᵀ) + bias, over the allowed keys and the sinks) v
 
-    query (B, H, Q, D) · key (B, G, K, D) · value (B, G, K, E) -> (out (B, Q, H, E), weights), with gradients for all of
-    them, for s_aux and for position_bias. Inside torch.autocast, query, key and value are taken in its dtype.
-    attention_mask: a `LazyMask`; a tensor that broadcasts to (B, H, Q, K), booleans (true means "may attend") or floats
-    that are added; or None. Added values of half the smallest number and below mean "may not attend". None is causal
-    for a causal module with more than one row, the first row at the first key (so a static cache is filled), and
-    everything otherwise.
-    scaling: by default 1/√D. softcap: c · tanh(s / c). s_aux (H,): sinks. position_bias: floats that are added, (1 or
-    B, H, Q, K).
-    dropout: the share of weights that fall out while the module trains; the seed is drawn from torch's generator, so
-    that manual_seed and gradient checkpointing repeat them.
-    weights: the whole matrix (B, H, Q, K) where output_attentions is asked for, None otherwise.
+    Under torch.autocast, `query`, `key` and `value` are cast to its dtype. Fully masked rows, such as left padding,
+    give 0 (the models' own code gives the mean of all values).
 
-    A row that may attend nothing, such as left padding, gives 0 (the models' own code gives the mean of all values).
+    Args:
+        module: the attention module of the model.
+        query: (B, H, Q, D); a batch of 1 is broadcast.
+        key: (B, G, K, D).
+        value: (B, G, K, E).
+        attention_mask: the mask of transformers for regard; or booleans (true means "may attend") or floats to add
+            that broadcast to (B, H, Q, K), where floats of half the dtype's minimum or less mask the key. With None,
+            a causal module with more than one row is causal from the first key on (so a static cache is filled), and
+            otherwise every key is allowed.
+        engine: "auto", "jit", "reference" or "sdpa".
+        dropout: the probability that a weight is dropped while the module is in training mode; the seed is drawn from
+            torch's generator, so manual_seed and gradient checkpointing reproduce it.
+        scaling: the factor of q·k; None means 1/√D.
+        is_causal: whether None as `attention_mask` means causal; None means module.is_causal.
+        sliding_window: the window of the layer, which the mask must already contain.
+        softcap: c, caps the scores by c · tanh(s / c).
+        s_aux: (H,) sinks, logits that are added to the denominator only.
+        position_bias: (1 or B, H, Q, K) floats that are added to the scores.
+        output_attentions: whether to return the weights.
+        kwargs: arguments of transformers without effect on the result, or None.
 
-    Refused, all reasons at once: 8-bit models, paged caches, sparse indices, sinks per query, a window without a mask,
-    masks that do not fit, and arguments that nobody knows to be harmless.
+    Returns:
+        out (B, Q, H, E), and the weights (B, H, Q, K) with `output_attentions`, otherwise None. Both are
+        differentiable in query, key, value, s_aux and position_bias.
+
+    Raises:
+        Refused: 8-bit tensors, paged caches, sparse indices, sinks per query, a window without a mask, masks that do
+            not fit, or unknown arguments; the error lists every problem.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch.hf import attend
+        >>> module = torch.nn.Module()
+        >>> q = k = v = torch.zeros(1, 2, 3, 8)
+        >>> out, weights = attend(module, q, k, v, None, is_causal=True, output_attentions=True)
+        >>> out.shape, weights[0, 0].tolist()[0]
+        (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
-    reasons = _unfit(query, key, value, kwargs)
+    reasons = _unsupported(query, key, value, kwargs)
     if reasons:
         raise Refused(NAME, reasons)
     grid = (*query.shape[:3], key.shape[2])
     score = the_score if softcap is None else capped(float(softcap))
-    causes = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    mask, score, start = _rule(attention_mask, grid, bool(causes), sliding_window, score, reasons)
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    mask, score, start = _rule(attention_mask, grid, bool(is_causal), sliding_window, score, reasons)
     if position_bias is not None:
         allowed, score = _added(position_bias, "position_bias", grid, start, score, reasons)
         mask = allowed if mask is None else mask if allowed is None else mask & allowed
@@ -177,53 +230,53 @@ def attend(
         raise Refused(NAME, reasons)
     query, key, value = _in_autocast(query, key, value)
     sinks = None if s_aux is None else s_aux.reshape(-1)
-    asked = Arguments(mask, None if score is the_score else score, scaling, start, sinks)
-    rules = {name: getattr(asked, name) for name in ("mask", "score", "scale", "query_start", "sinks")}
+    arguments = Arguments(mask, None if score is the_score else score, scaling, start, sinks)
+    rules = {name: getattr(arguments, name) for name in ("mask", "score", "scale", "query_start", "sinks")}
     if dropout and module.training:
-        asked = asked._replace(dropout=dropout, seed=_seed())
+        arguments = arguments._replace(dropout=dropout, seed=_seed())
     sources = (query, key, value, sinks, position_bias, attention_mask)
-    learns = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
-    if learns:
+    needs_grad = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
+    if needs_grad:
         # Models view the result as (B, Q, H · E).
-        out = attention(query, key, value, **asked._asdict(), engine=engine).transpose(1, 2).contiguous()
+        out = attention(query, key, value, **arguments._asdict(), engine=engine).transpose(1, 2).contiguous()
     else:
         B, H, Q, _ = grid
         out = query.new_empty(B, Q, H, value.shape[3])
-        dispatch.attend(query, key, value, asked, engine, out=out.transpose(1, 2), where=NAME)
+        dispatch.attend(query, key, value, arguments, engine, out=out.transpose(1, 2), where=NAME)
     note(module, query, key, rules)
-    return out, _weights(query, key, asked, learns, engine) if output_attentions else None
+    return out, _weights(query, key, arguments, needs_grad, engine) if output_attentions else None
 
 
-def _unfit(query, key, value, kwargs) -> list[Reason]:
-    """What no part of this call may be."""
+def _unsupported(query, key, value, kwargs) -> list[Reason]:
+    """Unsupported dtypes and arguments of a call."""
     reasons = []
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dtype not in DTYPES:
             reasons.append(
                 Reason(
-                    f"the model's {name} has a dtype that regard does not take",
+                    f"the dtype of the model's {name} is not supported",
                     given=str(tensor.dtype),
                     expected=LISTED,
-                    fix="model.float()",
+                    fix="call model.float()",
                 )
             )
-    for name, found in kwargs.items():
-        if found is None or name in HARMLESS:
+    for name, argument in kwargs.items():
+        if argument is None or name in HARMLESS:
             continue
-        what, mend = REFUSED.get(name, ("an argument that regard does not know", 'use attn_implementation="eager"'))
+        what, fix = REFUSED.get(name, ("an unknown argument", 'use attn_implementation="eager"'))
         reasons.append(
             Reason(
-                f"regard does not take {name}",
+                f"the argument {name} is not supported",
                 given=what,
-                expected="arguments that do not change the numbers, or that regard handles",
-                fix=mend,
+                expected="arguments that regard supports, or that do not affect the result",
+                fix=fix,
             )
         )
     return reasons
 
 
 def _in_autocast(*tensors: torch.Tensor):
-    """The tensors in the dtype of torch.autocast where one is open, as its own attention takes them."""
+    """The tensors in the dtype of torch.autocast where it is enabled, as for torch's own attention."""
     kind = tensors[0].device.type
     if not torch.is_autocast_enabled(kind):
         return tensors
@@ -236,8 +289,8 @@ def _seed() -> int:
     return int(torch.randint(2**63 - 1, ()))
 
 
-def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr, int]:
-    """What transformers' mask means -> (mask, score, query_start)."""
+def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr, int]:
+    """The meaning of transformers' mask -> (mask, score, query_start)."""
     B, _, Q, K = grid
     if mask is None:
         if window is not None and window < K:
@@ -245,23 +298,23 @@ def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) 
                 Reason(
                     "a window without a mask",
                     given=f"sliding_window={window} for {K} keys and attention_mask=None",
-                    expected="the mask that goes with the window",
-                    fix="let transformers build the mask: pass attention_mask (batch, keys), or leave it out",
+                    expected="the mask of the window",
+                    fix="let transformers build the mask: pass attention_mask (batch, keys), or omit it",
                 )
             )
-        return (causal(), score, 0) if causes and Q > 1 else (None, score, K - Q)
+        return (causal(), score, 0) if is_causal and Q > 1 else (None, score, K - Q)
     if isinstance(mask, LazyMask):
         if (
             mask.everything and mask.shape[2] in (1, Q) and mask.shape[3] in (1, K)
-        ):  # stretches as the models' own mask does
+        ):  # broadcasts as the models' own mask does
             return None, score, K - Q
         if tuple(mask.shape[2:]) != (Q, K) or mask.shape[0] not in (1, B):
             reasons.append(
                 Reason(
-                    "the mask was made for another shape",
+                    "the mask has another shape than the scores",
                     given=f"{list(mask.shape)}",
                     expected=f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
-                    fix='report it with the name of the model; until then use attn_implementation="eager"',
+                    fix='report it with the name of the model; meanwhile use attn_implementation="eager"',
                 )
             )
         return mask.rule, score, mask.query_start
@@ -269,10 +322,10 @@ def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) 
         shown = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, torch.Tensor) else type(mask).__name__
         reasons.append(
             Reason(
-                "not a mask",
+                "attention_mask is not a mask",
                 given=shown,
                 expected="booleans (true means may attend), or floats that are added to the scores",
-                fix="convert it: mask.bool()",
+                fix="convert it with mask.bool()",
             )
         )
         return None, score, K - Q
@@ -282,7 +335,7 @@ def _rule(mask, grid, causes: bool, window, score: Expr, reasons: list[Reason]) 
 
 
 def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr]:
-    """Floats that are added to the scores -> (mask or None, score). Values at the floor of the dtype are a mask."""
+    """Floats that are added to the scores -> (mask or None, score); values near the dtype's minimum become a mask."""
     if not _fits(tensor, name, grid, reasons):
         return None, score
     allowed = ~hides(tensor.detach(), range_of(tensor.dtype))
@@ -298,17 +351,17 @@ def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
             Reason(
                 f"{name} does not fit",
                 given=f"{list(tensor.shape)}",
-                expected=f"something that broadcasts to (B, H, Q, K) = {list(grid)}",
-                fix=f"cut {name} to the rows and keys of this call",
+                expected=f"a shape that broadcasts to (B, H, Q, K) = {list(grid)}",
+                fix=f"slice {name} to the rows and keys of this call",
             )
         )
     return fits
 
 
-def _weights(query, key, asked: Arguments, learns: bool, engine: Engine) -> torch.Tensor:
-    """The whole matrix; with gradients it is the attention whose values are the unit vectors."""
-    if not learns:
-        return attention_weights(query, key, **asked._asdict())
+def _weights(query, key, arguments: Arguments, needs_grad: bool, engine: str) -> torch.Tensor:
+    """The whole weight matrix; with gradients, it is the attention with unit vectors as values."""
+    if not needs_grad:
+        return attention_weights(query, key, **arguments._asdict())
     K = key.shape[2]
     unit = torch.eye(K, dtype=query.dtype, device=query.device)
-    return attention(query, key, unit.expand(*key.shape[:2], K, K), **asked._asdict(), engine=engine)
+    return attention(query, key, unit.expand(*key.shape[:2], K, K), **arguments._asdict(), engine=engine)

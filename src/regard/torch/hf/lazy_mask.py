@@ -1,8 +1,8 @@
-"""The mask that a transformers model carries around: the rule itself, never its n × n truth values.
+"""The mask object of transformers models on regard: it contains an expression instead of n × n booleans.
 
-transformers builds masks by calling the function that is registered for an attention implementation. `lazy_mask` is
-that function for regard. Its answer passes through the model untouched, and the attention function reads the rule from
-it. Models that would compute with it do their attention themselves and must not have it: they are refused.
+transformers builds masks by calling the function that is registered for an attention implementation; `lazy_mask` is
+that function for regard. The model passes its result on to the attention function, which reads the expression. Models
+that compute with the mask do not use the attention interface, so every computation with it raises `Refused`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["LazyMask", "between_graphs", "lazy_mask"]
 
 
 def between_graphs(function):
-    """The function as it is; in a model under torch.compile it runs between two compiled graphs, never inside one."""
+    """Decorates a function so that torch.compile breaks the graph and calls it between two graphs."""
     outside = torch.compiler.disable(function)
 
     @functools.wraps(function)
@@ -34,7 +34,7 @@ def between_graphs(function):
 
 
 class NoSuchAttribute(Refused, AttributeError):
-    """A refusal that `hasattr` and `copy` take as the plain answer no."""
+    """A refusal that `hasattr` and `copy` interpret as a missing attribute."""
 
 
 def _refusal(what: str, kind=Refused) -> Refused:
@@ -42,12 +42,12 @@ def _refusal(what: str, kind=Refused) -> Refused:
         "regard mask",
         [
             Reason(
-                "the model computes with its mask instead of handing it to the attention function",
+                "the model computes with its mask instead of passing it to the attention function",
                 given=what,
-                expected="a model that calls transformers' attention interface, which alone may read the mask",
+                expected="a model that uses transformers' attention interface",
                 fix=(
-                    'load this model with attn_implementation="eager": its own attention code does not go '
-                    "through the interface"
+                    'load this model with attn_implementation="eager": its own attention code does not use '
+                    "the interface"
                 ),
             )
         ],
@@ -55,11 +55,11 @@ def _refusal(what: str, kind=Refused) -> Refused:
 
 
 class LazyMask:
-    """Which keys each row may attend, as an expression: `rule` over batch, head, query, key.
+    """Which keys each row may attend to, as an expression: `rule` over batch, head, query, key.
 
-    Row i stands at position query_start + i of the key axis, as everywhere in regard. It has the shape (B, 1, Q, K) of
-    the mask that it stands for, and can be moved, copied and cut along rows, or along keys from the first. Everything
-    else is refused.
+    Row i is at position query_start + i of the key axis, as everywhere in regard. The object has the shape (B, 1, Q, K)
+    of the mask that it represents, and can be moved, copied and sliced along rows, or along keys from the first. All
+    other operations raise `Refused`.
     """
 
     ndim = 4
@@ -82,19 +82,19 @@ class LazyMask:
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
-        """4, as of the tensor that it stands for."""
+        """4, the number of axes of the tensor that it represents."""
         return self.ndim
 
     def contiguous(self) -> LazyMask:
-        """Itself: there is no memory to arrange."""
+        """The mask itself, which has no memory layout."""
         return self
 
     def clone(self) -> LazyMask:
-        """Itself: the rule is frozen."""
+        """The mask itself, which is immutable."""
         return self
 
     def to(self, *args, **kwargs) -> LazyMask:
-        """Itself, on another device; conversion to another dtype is computing with it, and refused."""
+        """The mask on another device; conversion to another dtype raises `Refused`."""
         named = [*args, *kwargs.values()]
         if any(isinstance(part, torch.dtype) and part is not torch.bool for part in named):
             raise _refusal(f"mask.to({', '.join(map(str, named))})")
@@ -104,8 +104,8 @@ class LazyMask:
     def __getitem__(self, index) -> LazyMask:
         index = index if isinstance(index, tuple) else (index,)
         if Ellipsis in [part for part in index if not isinstance(part, torch.Tensor)]:
-            at = index.index(Ellipsis)
-            index = index[:at] + (slice(None),) * (5 - len(index)) + index[at + 1 :]
+            axis = index.index(Ellipsis)
+            index = index[:axis] + (slice(None),) * (5 - len(index)) + index[axis + 1 :]
         index += (slice(None),) * (4 - len(index))
         if len(index) != 4 or not all(isinstance(part, slice) for part in index):
             raise _refusal(f"mask[{index}]")
@@ -130,7 +130,7 @@ class LazyMask:
         return f"<mask {self.rule!r} of shape {list(self.shape)}, first query at {self.query_start}>"
 
 
-def _refusing(name: str):
+def _unsupported(name: str):
     def method(self, *args):
         raise _refusal(f"{name.strip('_')} on the mask")
 
@@ -165,7 +165,7 @@ for _name in (
         )
     ),
 ):
-    setattr(LazyMask, _name, _refusing(_name))
+    setattr(LazyMask, _name, _unsupported(_name))
 
 
 @between_graphs
@@ -181,15 +181,14 @@ def lazy_mask(
     device="cpu",
     **kwargs,
 ) -> LazyMask:
-    """The mask function for regard: transformers' rule and padding as one expression.
+    """The mask function for regard: transformers' mask function and padding as one expression.
 
-    transformers counts absolute positions: row i is q_offset + i, key j is kv_offset + j (a sliding cache has dropped
-    the keys before). regard counts keys from 0, so the row stands at q_offset + i - kv_offset and kv_offset is added
-    back for the rule.
+    transformers uses absolute positions: row i is q_offset + i, key j is kv_offset + j (a sliding cache has dropped
+    the previous keys). In regard keys start at 0, so row i is at q_offset + i - kv_offset, and kv_offset is added
+    before mask_function is called.
 
-    mask_function(b, h, q, kv) is traced. attention_mask: None, booleans (B, n) that say which keys are no padding (keys
-    beyond n are padding), or a mask that was made before. What other implementations are told in `kwargs` (skips,
-    dtype, vmap) does not change the meaning.
+    mask_function(b, h, q, kv) is traced. attention_mask: None, booleans (B, n) that are true for real tokens (keys
+    beyond n are padding), or a `LazyMask`. Other arguments of transformers (skips, dtype, vmap) have no effect.
     """
     if isinstance(attention_mask, LazyMask):
         return attention_mask
@@ -204,7 +203,7 @@ def lazy_mask(
     if attention_mask is not None:
         rule = rule & _padding(attention_mask, first, first + shape[3])
     start = int(q_offset) - first
-    return LazyMask(_settled(rule, shape, start), shape, start, device)
+    return LazyMask(_simplified(rule, shape, start), shape, start, device)
 
 
 def _shifted(mask_function, first: int):
@@ -215,7 +214,7 @@ def _shifted(mask_function, first: int):
 
 
 def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
-    """`padding[batch, key]` over the keys from first to last; what lies beyond the tensor is padding."""
+    """`padding[batch, key]` over the keys from first to last; keys beyond the tensor are padding."""
     if mask.ndim != 2:
         raise Refused(
             "regard mask",
@@ -224,23 +223,21 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
                     "padding has the wrong number of axes",
                     given=f"attention_mask of shape {tuple(mask.shape)}",
                     expected="(batch, keys), or a finished mask (batch, heads, queries, keys)",
-                    fix="pass attention_mask as the tokenizer made it",
+                    fix="pass attention_mask as the tokenizer returns it",
                 )
             ],
         )
-    seen = mask[:, first:last].bool().cpu()
-    seen = torch.nn.functional.pad(seen, (0, last - first - seen.shape[1])).numpy()
-    if not seen.size:
+    real = mask[:, first:last].bool().cpu()
+    real = torch.nn.functional.pad(real, (0, last - first - real.shape[1])).numpy()
+    if not real.size:
         return expr.lift(True)
-    if seen.shape[0] == 1:
-        return frozen_table(seen[0], "padding")[expr.key]
-    return frozen_table(seen, "padding")[expr.batch, expr.key]
+    if real.shape[0] == 1:
+        return frozen_table(real[0], "padding")[expr.key]
+    return frozen_table(real, "padding")[expr.batch, expr.key]
 
 
-def _settled(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:
-    """The rule without the parts that are always true or never true on this grid, such as padding where there is
-    none.
-    """
+def _simplified(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:
+    """The expression without the parts that are always true or always false for this shape, such as unused padding."""
     B, _, Q, K = shape
     if 0 in (B, Q, K):
         return rule
@@ -248,13 +245,13 @@ def _settled(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:
     ranges = {name: Interval(np.array([float(lo)]), np.array([float(hi)])) for name, (lo, hi) in ends.items()}
     tables: dict = {}
 
-    def settle(part: Expr) -> Expr:
+    def simplify(part: Expr) -> Expr:
         known = bounds(part, ranges, tables)
         if known.lo.min() >= 1 or known.hi.max() <= 0:
             return expr.lift(bool(known.lo.min() >= 1))
         if isinstance(part, Op) and part.name in ("and", "or"):
-            kept = [arg for arg in map(settle, part.args) if not isinstance(arg, Const)]
-            return kept[0] if len(kept) == 1 else Op(part.name, *kept)
+            remaining = [arg for arg in map(simplify, part.args) if not isinstance(arg, Const)]
+            return remaining[0] if len(remaining) == 1 else Op(part.name, *remaining)
         return part
 
-    return settle(rule)
+    return simplify(rule)

@@ -1,6 +1,4 @@
-"""Loading a trained model and what reads its inputs, from a folder, the hub or the package of the default model; only
-files are read.
-"""
+"""Loads a trained model and its tokenizer or processor from a folder, the hub or the package of the default model."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ __all__ = ["Opened", "opened"]
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A model, what it is called, and what reads its texts or pictures, where there is one. own: whether it was opened
-    here.
-    """
+    """A model, its name, and its tokenizer or processor, if any. own: whether it was loaded here."""
 
     name: str
     model: Any
@@ -29,22 +25,22 @@ class Opened:
 
     @property
     def words(self) -> Any:
-        """The tokenizer proper, which may be a part of a processor; None where nothing reads words."""
+        """The tokenizer itself, which may be a part of a processor; None without a tokenizer."""
         inner = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         return inner if hasattr(inner, "convert_ids_to_tokens") else None
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that the model takes, or None where it does not say."""
-        told = [
+        """The maximum number of tokens of the model, or None if it is not specified."""
+        limits = [
             getattr(self.model.config.get_text_config(), "max_position_embeddings", None),
             getattr(self.tokenizer, "model_max_length", None),
         ]
-        return min((size for size in told if isinstance(size, int) and 0 < size < 1 << 30), default=None)
+        return min((size for size in limits if isinstance(size, int) and 0 < size < 1 << 30), default=None)
 
 
 class Needs(NamedTuple):
-    """What a model is opened for."""
+    """What a model is loaded for: generation, text input, image input."""
 
     writes: bool | None
     reads: bool
@@ -54,15 +50,14 @@ class Needs(NamedTuple):
 def opened(
     name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True, sees: bool = False
 ) -> Opened:
-    """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the MiniLM that comes with a
-    package.
+    """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the default model (MiniLM).
 
-    writes: with the head that generates; None: with the head that it was saved with · reads, sees: with what reads
-    its texts and pictures. Only files are read: code that a model brings along is never run, weights must be
-    safetensors, and those of the default model must be the very ones that were pinned. A model whose attention does not
-    go through transformers' interface keeps its own.
+    writes: whether to load the language head; None loads the head that the model was saved with · reads, sees: whether
+    to load the tokenizer and the image processor. Code in a model's repository is never run, weights must be
+    safetensors, and those of the default model must have the pinned checksum. A model that does not use transformers'
+    attention interface runs on its own attention.
 
-    Refused: a model that is not there, files that are damaged, weights that are missing.
+    Raises `Refused` if the model does not exist, a file is damaged, or weights are missing.
     """
     if name is None:
         return _open(str(default_folder()), DEFAULT, True, Needs(writes, reads, sees))
@@ -72,16 +67,16 @@ def opened(
             raise refuse(
                 "look",
                 "not a model folder",
-                given=f"{name} holds no config.json",
+                given=f"{name} has no config.json",
                 expected="a folder written by save_pretrained",
-                fix="name the folder in which config.json lies",
+                fix="pass the folder that contains config.json",
             )
         if not any(folder.glob("*.safetensors")):
             raise refuse(
                 "look",
                 "no weights that can be read safely",
-                given=f"{name} holds no .safetensors file",
-                expected="weights as safetensors; pickled ones can run code",
+                given=f"{name} has no .safetensors file",
+                expected="weights as safetensors; pickle files can run code",
                 fix="save them with save_pretrained",
             )
         return _open(str(folder), folder.resolve().name, True, Needs(writes, reads, sees))
@@ -91,7 +86,7 @@ def opened(
             "look",
             "no such model",
             given=f"{words!r} is not a folder",
-            expected="a folder with a model in it, or a hub id such as gpt2",
+            expected="a folder with a model, or a hub id such as gpt2",
             fix="check the path",
         )
     return _open(words, words, False, Needs(writes, reads, sees))
@@ -109,7 +104,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
             "models cannot be run",
             given=f"{error}",
             expected="torch and transformers",
-            fix="pip install 'regard[hf]'",
+            fix="run pip install 'regard[hf]'",
         ) from error
     hf.register()
     common = {"local_files_only": local, "trust_remote_code": False}
@@ -118,7 +113,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
             config = transformers.AutoConfig.from_pretrained(source, **common)
             reader = _reader(transformers, needs)
             tokenizer = None if reader is None else reader.from_pretrained(source, **common)
-            model, found = _loaded(_kind(transformers, config, needs), source, config, common)
+            model, report = _loaded(_kind(transformers, config, needs), source, config, common)
     except Refused:
         raise
     except (OSError, KeyError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
@@ -126,23 +121,23 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
             "look",
             "the model cannot be loaded",
             given=f"{label}: {first_line(error).rstrip('.')}",
-            expected=f"a model that transformers itself can open{', and that writes' if needs.writes else ''}",
+            expected=f"a model that transformers can load{', with a language head' if needs.writes else ''}",
             fix="check the name; a hub id needs the network or transformers' cache",
         ) from error
-    # transformers fills weights that are not in the file with random numbers; a pooler comes after all attention.
-    missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
+    # transformers initializes weights that are not in the file randomly; a pooler has no effect on attention.
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
     if missing and needs.writes:
         raise refuse(
             "look",
             "a model that does not write",
-            given=f"{label}: its file does not hold {missing[0]}",
+            given=f"{label}: its file does not contain {missing[0]}",
             expected="a language head",
-            fix="name a model that was trained to write, or leave generate= out",
+            fix="pass a language model, or omit generate=",
         )
     if missing:
         raise refuse(
             "look",
-            "the file does not hold all weights of the model",
+            "the file does not contain all weights of the model",
             given=f"{label}: {len(missing)} are missing, {missing[0]} first",
             expected="every weight",
             fix="save the whole model with save_pretrained",
@@ -165,9 +160,7 @@ def _kind(transformers, config, needs: Needs):
 
 
 def _loaded(kind, source: str, config, common: dict[str, bool]):
-    """(model, what was found) on regard; on its own code where that does not ask transformers' interface, and is
-    watched instead.
-    """
+    """(model, loading report) on regard, or on its own attention if it does not use transformers' interface."""
     import torch
 
     from . import attention as hf
@@ -189,19 +182,19 @@ def _loaded(kind, source: str, config, common: dict[str, bool]):
 
     if all(each._can_set_attn_implementation() for each in (known if isinstance(known, tuple) else (known,))):
         try:
-            model, found = load(NAME)
+            model, report = load(NAME)
             hf.check(model)
-            return model, found
+            return model, report
         except Refused:
-            pass  # a part of it does not ask
+            pass  # a part of it does not use the interface
         except KeyError as error:
-            if error.args != (NAME,):  # looked up in a table of its own
+            if error.args != (NAME,):  # the model has its own table of implementations
                 raise
     return load("eager")
 
 
 def _reader(transformers, needs: Needs):
-    """The class of what reads texts, pictures or both."""
+    """The class of the tokenizer, the image processor, or a processor for both."""
     if needs.sees:
         return transformers.AutoProcessor if needs.reads else transformers.AutoImageProcessor
     return transformers.AutoTokenizer if needs.reads else None
@@ -209,7 +202,7 @@ def _reader(transformers, needs: Needs):
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers and the hub print nothing meanwhile: what goes wrong is said once, by the refusal."""
+    """Silences transformers and the hub inside the block; errors are reported by `Refused` only."""
     import huggingface_hub.utils as hub
     import transformers.utils.logging as own
 

@@ -1,5 +1,4 @@
-"""A recorder: what every attention call of a model was given, so that any part of its weights can be computed
-afterwards.
+"""Records the inputs of every attention call of a model, so that any part of its weights can be computed afterwards.
 
 with record(model) as calls:
     model(**inputs)
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,18 +23,32 @@ from ...language.problem import Problem
 
 __all__ = ["NAME", "RecordedCall", "implementations", "layer_number", "listening", "note", "record"]
 
-NAME = "regard"  # as attn_implementation=; transformers gives words such as "flash", "sdpa" and "/" in a name a meaning
+NAME = "regard"  # attn_implementation=; in such names, transformers interprets "flash", "sdpa" and "/"
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedCall:
-    """One attention call: all that its weights depend on, copied, so that nothing the model does later changes it.
+    """One recorded attention call: copies of everything that its weights depend on.
 
-    index: counts the calls of the recording. layer: the module's own number, or the first number in its name, or None.
-    name: the module's path in the model, which tells encoder, decoder and cross-attention apart.
-    q (B, H, Q, D) · k (B, G, K, D): after positions were applied, keys with what the cache held. mask, score:
-    expressions or None.
-    scale: of q·k. query_start (B,): where row 0 stands on the key axis. sinks (H, S) or None.
+    Args:
+        index: the number of the call in the recording, from 0.
+        layer: the module's layer_idx, or the first number in its name, or None.
+        name: the module's path in the model.
+        q: (B, H, Q, D) queries, after positions were applied.
+        k: (B, G, K, D) keys, after positions were applied, including those in the cache.
+        mask: the mask as an expression, or None.
+        score: the score as an expression, or None.
+        scale: the factor of q·k.
+        query_start: (B,) the key position of the first row.
+        sinks: (H, S) logits that are added to the denominator, or None.
+
+    Examples:
+        >>> import numpy as np
+        >>> from regard.torch.hf import RecordedCall
+        >>> q, start = np.zeros((1, 2, 3, 4), np.float32), np.zeros(1, np.int64)
+        >>> call = RecordedCall(0, 0, "attn", q, q, mask=None, score=None, scale=0.5, query_start=start, sinks=None)
+        >>> call.weights(rows=[0], heads=[1]).shape
+        (1, 1, 1, 3)
     """
 
     index: int
@@ -54,11 +67,26 @@ class RecordedCall:
         """(B, H, Q, K) of the weights."""
         return (*self.q.shape[:3], self.k.shape[2])
 
-    def weights(self, rows=None, keys=None, heads=None) -> np.ndarray:
-        """The exact weights of chosen rows, keys and heads -> (B, heads, rows, keys); None is all.
+    def weights(
+        self,
+        rows: int | slice | Sequence[int] | np.ndarray | None = None,
+        keys: int | slice | Sequence[int] | np.ndarray | None = None,
+        heads: int | slice | Sequence[int] | np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Computes the exact weights of selected rows, keys and heads.
 
-        weights[b, h, i, j] = exp(score(i, j) - lse(i)), as in `regard.attention_weights`. rows, keys, heads: a slice, a
-        list, or booleans; an integer counts as a list of one. Refused: positions outside the matrix.
+        weights[b, h, i, j] = exp(score(i, j) − lse(i)), as in `regard.attention_weights`
+
+        Args:
+            rows: a slice, positions or booleans; an integer selects one row and keeps the axis. None selects all.
+            keys: the same for keys.
+            heads: the same for heads.
+
+        Returns:
+            (B, heads, rows, keys) weights.
+
+        Raises:
+            Refused: positions outside the matrix.
         """
         H, group = self.q.shape[1], self.q.shape[1] // self.k.shape[1]
         try:
@@ -72,7 +100,7 @@ class RecordedCall:
                 fix="count from 0, or from the end with negative numbers",
             ) from error
         rows, keys = ([part] if isinstance(part, int | np.integer) else part for part in (rows, keys))
-        found = [
+        weights = [
             attention_weights(
                 self.q[:, h : h + 1],
                 self.k[:, h // group : h // group + 1],
@@ -86,11 +114,11 @@ class RecordedCall:
             )
             for h in chosen.tolist() or [0]
         ]
-        return np.concatenate(found, axis=1)[:, : len(chosen)]
+        return np.concatenate(weights, axis=1)[:, : len(chosen)]
 
 
 class Recording:
-    """The calls of one `record` block, and what is needed to name them."""
+    """The calls of one `record` block, with the names of modules and the copies of tables."""
 
     def __init__(self, model):
         self.calls: list[RecordedCall] = []
@@ -108,16 +136,16 @@ class Recording:
                 name,
                 problem.q.copy(),
                 problem.k.copy(),
-                self._kept(problem.mask),
-                self._kept(problem.score),
+                self._copied(problem.mask),
+                self._copied(problem.score),
                 problem.scale,
                 problem.query_start,
                 None if problem.sinks is None else problem.sinks.copy(),
             )
         )
 
-    def _kept(self, rule: Expr | None) -> Expr | None:
-        """The rule over copies of its tables; layers that share a table share its copy."""
+    def _copied(self, rule: Expr | None) -> Expr | None:
+        """The expression with copies of its tables; layers that share a table share its copy."""
 
         def read(node, *index):
             if node.table.frozen:
@@ -131,10 +159,10 @@ class Recording:
 
 
 class Listener(Protocol):
-    """Who is told of every attention call of transformers on regard."""
+    """An observer of the attention calls of transformers models on regard."""
 
     def add(self, module, problem: Problem) -> None:
-        """`module` made a call; v of the problem is a stand-in."""
+        """Called after each call of `module`; v of the problem is a placeholder."""
 
 
 _listeners: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVar("regard_listeners", default=())
@@ -142,7 +170,7 @@ _listeners: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVa
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Inside the block, the listener is told of every call of a model on regard in this thread; blocks nest."""
+    """Inside the block, `listener.add` receives every call of a model on regard in this thread; blocks nest."""
     token = _listeners.set((*_listeners.get(), listener))
     try:
         yield
@@ -151,21 +179,39 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def record(model) -> Iterator[list[RecordedCall]]:
-    """Every attention call that `model` makes inside the block, in this thread, as a list of `RecordedCall`.
+def record(model: torch.nn.Module) -> Iterator[list[RecordedCall]]:
+    """Records every attention call that a model makes inside the block, in this thread.
 
-    A call costs a copy of q and k: (H·Q + G·K)·D numbers per batch entry and call, so generating n tokens keeps n
-    copies of the keys. Parts of the model that run on another implementation by choice are not recorded. Contexts may
-    be nested.
+    Each call costs a copy of q and k, (H·Q + G·K)·D numbers per batch entry, so generating n tokens stores n copies
+    of the keys. Parts of the model that use another implementation are not recorded. Blocks may be nested.
 
-    Refused: a model of which no part runs on regard, and a block in which no attention call was made.
+    Args:
+        model: a transformers model with attn_implementation="regard".
+
+    Yields:
+        The list of calls, which grows while the block runs.
+
+    Raises:
+        Refused: no part of the model runs on regard, or the block made no attention call.
+
+    Examples:
+        >>> import torch
+        >>> from transformers import AutoModel, BertConfig
+        >>> from regard.torch.hf import record, register
+        >>> register()
+        >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> model = AutoModel.from_config(config, attn_implementation="regard").eval()
+        >>> with torch.no_grad(), record(model) as calls:
+        ...     out = model(torch.zeros(1, 3, dtype=torch.long))
+        >>> [(call.name, call.shape) for call in calls]
+        [('encoder.layer.0.attention.self', (1, 2, 3, 3))]
     """
-    found = implementations(model)
-    if NAME not in found:
+    names = implementations(model)
+    if NAME not in names:
         raise refuse(
             "record",
             "this model does not run on regard",
-            given=f"attn_implementation {', '.join(sorted(found)) or 'unknown'}",
+            given=f"attn_implementation {', '.join(sorted(names)) or 'unknown'}",
             expected=f"attn_implementation={NAME!r}",
             fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
         )
@@ -177,14 +223,14 @@ def record(model) -> Iterator[list[RecordedCall]]:
             "record",
             "no attention call reached regard",
             given=f"a block in which {type(model).__name__} made none",
-            expected="a call of the model, whose attention goes through transformers' attention interface",
-            fix="call the model inside the block; if it was called, its attention code does not use the interface, "
-            'so load it with attn_implementation="eager"',
+            expected="a call of a model that uses transformers' attention interface",
+            fix="call the model inside the block; if it was called, its attention code does not use the interface: "
+            'load it with attn_implementation="eager"',
         )
 
 
 def note(module, query, key, rules: dict[str, Any]) -> None:
-    """Tell every listener about a call of `module`: its tensors and its rules, as `attention` was given them."""
+    """Passes a call of `module` to every listener: its tensors, and its rules as arguments of `attention`."""
     listeners = _listeners.get()
     if not listeners:
         return
@@ -197,7 +243,7 @@ def note(module, query, key, rules: dict[str, Any]) -> None:
 def implementations(model) -> set[str]:
     """The attention implementations that the model and the models inside it are set to.
 
-    A module without parameters, such as rotary angles, attends nothing, whatever its copy of the configuration says.
+    Modules without parameters, such as rotary angles, are ignored: they compute no attention.
     """
     configs = [
         getattr(module, "config", None) for module in model.modules() if next(module.parameters(), None) is not None
@@ -206,7 +252,7 @@ def implementations(model) -> set[str]:
 
 
 def layer_number(module, name: str) -> int | None:
-    """The module's own number, or the first number in its name."""
+    """The module's layer_idx, or the first number in its name, or None."""
     known: Any = getattr(module, "layer_idx", None)
     if isinstance(known, int):
         return known
@@ -214,14 +260,14 @@ def layer_number(module, name: str) -> int | None:
 
 
 def _at_head(rule: Expr | None, number: int) -> Expr | None:
-    """The rule as one head sees it, so that it can be asked about alone."""
+    """The expression for a single head, with its number in place of the variable."""
     return _rebuilt(
         rule, lambda node: Const(number) if node.name == "head" else node, lambda node, *at: Read(node.table, *at)
     )
 
 
 def _rebuilt(rule: Expr | None, var, read) -> Expr | None:
-    """The same rule with its variables and reads replaced."""
+    """The same expression with its variables and reads replaced."""
     if rule is None or isinstance(rule, Const | Var):
         return rule if not isinstance(rule, Var) else var(rule)
     return fold(rule, lambda node: node, var, read, lambda node, *args: Op(node.name, *args))

@@ -1,7 +1,7 @@
-"""Tiny random models of every architecture that transformers knows, and inputs that they take.
+"""Tiny random models of every architecture of transformers, and inputs for them.
 
-The configuration is the architecture's own with every size made small: by the name of the field, the same rules for
-all. What needs more than that stands in `SPECIAL`.
+The configuration is the default of the architecture with every size reduced by the name of its field, with the same
+rules for all. Exceptions are listed in `SPECIAL`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["FAMILIES", "families", "inputs", "model_class", "tiny_config", "tiny
 
 LARGEST = 8_000_000  # parameters
 
-# The first rule whose pattern is found in a field's name gives its size, where the architecture's own is larger.
+# The first pattern that matches a field's name limits its size.
 SIZES: list[tuple[re.Pattern, int]] = [
     (re.compile(pattern), size)
     for pattern, size in {
@@ -51,7 +51,7 @@ SIZES: list[tuple[re.Pattern, int]] = [
     }.items()
 ]
 
-# Fields of lists: one entry per stage or layer, each made small.
+# Fields that are lists: one entry per stage or layer, each limited to this size.
 LISTS: dict[str, int] = {
     "depths": 1,
     "hidden_sizes": 32,
@@ -63,10 +63,10 @@ LISTS: dict[str, int] = {
     "tdnn_dim": 32,
 }
 
-# Fields that architectures leave open, to be worked out from their own sizes.
+# Values for fields whose default is None.
 OPEN = {"head_dim": 8, "num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "sliding_window": 4, "pad_token_id": 0}
 
-# What an architecture needs besides, by its name.
+# Additional settings by architecture.
 _THREE_AXES = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}}
 SPECIAL: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
@@ -85,7 +85,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "bamba": {"attn_layer_indices": [1]},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    # With short chunks its eager code adds the truth values of its chunk mask to the scores, which is no mask.
+    # With short chunks its eager code adds the booleans of its chunk mask to the scores, which masks nothing.
     "seamless_m4t_v2": {"speech_encoder_chunk_size": 20000},
     "esm": {"vocab_size": 64},
     "qwen2_5_vl_vision": {"window_size": 16},
@@ -100,7 +100,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "swin": {"window_size": 2},
 }
 
-# Where a model class is looked for, in this order, and what such models are called.
+# The mappings of model classes, in order of preference, and the family of such models.
 FAMILIES = {
     "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING": "multimodal",
     "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING": "speech",
@@ -132,12 +132,12 @@ def tiny_config(kind: Any, **more: Any):
     for name, part in getattr(kind, "sub_configs", {}).items():
         if name in own:
             chosen = part if dataclasses.is_dataclass(part) else type(getattr(kind(**small), name))
-            if dataclasses.is_dataclass(chosen):  # otherwise there is none by default
+            if dataclasses.is_dataclass(chosen):  # otherwise the default is None
                 parts[name] = tiny_config(chosen, **special.pop(name, {}))
     made = kind(**{**small, **parts, **special})
     layers = getattr(made, "layer_types", None)
     if isinstance(layers, list) and len(layers) > 1 and all("linear" in layer or "mamba" in layer for layer in layers):
-        made.layer_types = [*layers[:-1], "full_attention"]  # as the last of many layers is
+        made.layer_types = [*layers[:-1], "full_attention"]  # as in the last of many layers
     return made
 
 
@@ -147,7 +147,7 @@ def _small(name: str, value: Any, own: dict[str, Any]) -> Any:
     if isinstance(value, list | tuple) and name in LISTS:
         return [min(part, LISTS[name]) for part in value]
     if "attn" in name and "softcap" in name and value is not None:
-        return 1.0  # so that small scores feel it
+        return 1.0  # so that small scores are affected
     if value is None:
         return OPEN.get(name)
     if not isinstance(value, int):
@@ -159,7 +159,7 @@ def _small(name: str, value: Any, own: dict[str, Any]) -> Any:
 
 
 def model_class(name: str):
-    """The class of models that the architecture is tried with."""
+    """The model class that represents the architecture."""
     from transformers.models.auto import modeling_auto
 
     family, kind = families()[name]
@@ -169,7 +169,7 @@ def model_class(name: str):
 
 
 def tiny_model(name: str):
-    """The architecture at random, all parameters large enough that attention matters; torch's generator decides."""
+    """A random model of the architecture, from torch's generator; its parameters are large, so attention matters."""
     config = tiny_config(families()[name][1])
     kind = model_class(name)
     with torch.device("meta"):
@@ -177,12 +177,12 @@ def tiny_model(name: str):
     if size > LARGEST:
         raise refuse(
             "tiny_model",
-            "the model does not become small",
+            "the model cannot be made small",
             given=f"{name} with {size / 1e6:.0f} million parameters",
             expected=f"at most {LARGEST / 1e6:.0f} million",
             fix="add its sizes to SPECIAL",
         )
-    config._experts_implementation = "eager"  # the fast one knows no float64
+    config._experts_implementation = "eager"  # the fast one does not support float64
     model = kind._from_config(config, attn_implementation="eager")
     with torch.no_grad():
         for weight in model.parameters():
@@ -192,20 +192,18 @@ def tiny_model(name: str):
 
 
 def inputs(model) -> Iterator[dict[str, torch.Tensor]]:
-    """What the model may take, to be tried in this order: images, sound, and two sequences of 9 tokens, the second
-    padded.
-    """
+    """Candidate inputs, to be tried in this order: images, sound, and two sequences of 9 tokens, the second padded."""
     takes = inspect.signature(model.forward).parameters
     config = model.config
     ids = torch.randint(3, 50, (2, 9))
-    seen = torch.ones_like(ids)
-    seen[1, 6:] = 0
-    text = {"input_ids": ids, "attention_mask": seen}
+    mask = torch.ones_like(ids)
+    mask[1, 6:] = 0
+    text = {"input_ids": ids, "attention_mask": mask}
     if "decoder_input_ids" in takes:
         text["decoder_input_ids"] = ids.flip(1)
     channels, size = getattr(config, "num_channels", 3), _size(config)
-    picture = {"pixel_values": torch.randn(2, channels, *size)}
-    film = {
+    image = {"pixel_values": torch.randn(2, channels, *size)}
+    video = {
         name: torch.randn(2, getattr(config, "num_frames", 2), channels, *size)
         for name in ("pixel_values", "pixel_values_videos")
     }
@@ -213,18 +211,18 @@ def inputs(model) -> Iterator[dict[str, torch.Tensor]]:
     sound += [{"input_features": torch.randn(2, *shape)} for shape in ((16, 40), (40, 16), (40, 32), (32, 40))]
     tried: list[dict[str, torch.Tensor]] = []
     if "input_ids" in takes and "pixel_values" in takes and hasattr(model, "get_image_features"):
-        tried += _seen_in_text(model, text, picture)
-        tried += [] if hasattr(config, "image_token_id") else [text | picture]
-    if "grid_thw" in takes:  # patches that a vision tower is given one by one
+        tried += _image_and_text(model, text, image)
+        tried += [] if hasattr(config, "image_token_id") else [text | image]
+    if "grid_thw" in takes:  # a vision tower that takes patches
         depth = getattr(config, "in_channels", getattr(config, "in_chans", channels)) * getattr(
             config, "temporal_patch_size", 1
         )
         patches = torch.randn(32, depth * getattr(config, "patch_size", 8) ** 2)
         grid = torch.tensor([[1, 4, 4], [1, 4, 4]])
         tried += [{"hidden_states": patches, "grid_thw": grid}, {"pixel_values": patches, "grid_thw": grid}]
-    tried += [picture, film, *sound]
+    tried += [image, video, *sound]
     tried += [{**each, "decoder_input_ids": ids} for each in tried if "decoder_input_ids" in takes]
-    tried += [text, {name: part for name, part in text.items() if name != "attention_mask"}, text | picture]
+    tried += [text, {name: part for name, part in text.items() if name != "attention_mask"}, text | image]
     for each in tried:
         kept = {name: part for name, part in each.items() if name in takes}
         if any(
@@ -234,15 +232,15 @@ def inputs(model) -> Iterator[dict[str, torch.Tensor]]:
             yield kept
 
 
-def _seen_in_text(model, text, picture) -> list[dict[str, torch.Tensor]]:
-    """A picture in front of each sequence, as many image tokens as the model's own eyes make of it."""
+def _image_and_text(model, text, image) -> list[dict[str, torch.Tensor]]:
+    """An image before each sequence, with as many image tokens as the model's vision tower returns."""
     token = getattr(model.config, "image_token_id", getattr(model.config, "image_token_index", None))
     if not isinstance(token, int):
         return []
     try:
         with torch.no_grad():
-            found = model.get_image_features(**picture)
-    except Exception:  # somebody else's code: models that want their pictures in another form
+            found = model.get_image_features(**image)
+    except Exception:  # third-party code: some models need another form of images
         return []
     found = getattr(found, "pooler_output", found)
     count = sum(part.shape[:-1].numel() for part in (found if isinstance(found, list | tuple) else [found])) // 2
@@ -250,7 +248,7 @@ def _seen_in_text(model, text, picture) -> list[dict[str, torch.Tensor]]:
     made = {name: torch.cat([before[name], text[name]], 1) for name in before}
     made["token_type_ids"] = (made["input_ids"] == token).long()
     made["mm_token_type_ids"] = made["token_type_ids"]
-    return [made | picture]
+    return [made | image]
 
 
 def _size(config) -> tuple[int, int]:

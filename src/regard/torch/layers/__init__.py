@@ -1,4 +1,4 @@
-"""Attention as layers: small parts that are put together."""
+"""Attention layers: subclasses of torch.nn.Module whose attention is computed by regard."""
 
 from ...common.public import belong
 from .approximate.deviation import deviation

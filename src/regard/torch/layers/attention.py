@@ -1,12 +1,15 @@
-"""The attention layer that models are built of: projections, positions, attention, and a projection back."""
+"""`Attention`: the multi-head attention layer that the models use, with projections, positions and a cache."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ...api.kv_cache import KVCache
 from ...language.expr import Expr
+from ..cache import TensorCache
 from ..functional import attention
 from ..positions import Position
 from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
@@ -16,32 +19,41 @@ __all__ = ["Attention"]
 
 
 class Attention(Placed):
-    """Attention of many heads, which may share their keys and values; over its own rows, over a memory, or over a
-    cache.
+    """Multi-head, grouped-query or multi-query attention over the input rows, a memory, or a key/value cache.
 
-    out = o(concat over h of softmax(score(q_h k_gᵀ / √D) where mask) v_g), q = q(x), k = k(source), v = v(source), g =
-    h // (H / G)
+    out = o(concat over h of softmax(score(q_h k_gᵀ / √D) where mask) v_g), with g = h // (H / G),
+    q = q(x), k = k(source), v = v(source); the source is x or the memory.
 
-    heads (H); kv_heads (G, by default H; 1 is multi-query, in between is grouped-query attention); head_dim (D, by
-    default d_model / H); value_dim (E, by default D); memory_dim: width of the memory, by default d_model; bias: of all
-    four projections.
-    positions: a `Position`, which turns queries and keys, or adds to the score. score: the rule for the logits, such as
-    rg.softcap(50). sinks: learned logits per head that take weight and give nothing. dropout: of the weights, in
-    training.
-    query_key_norm: RMSNorm of each head's queries and keys, before they are turned.
-
-    Parameters: q (H·D, d_model), k (G·D, source), v (G·E, source), o (d_model, H·E), sinks (H, n), q_norm and k_norm
+    Parameters: q (H·D, d_model), k (G·D, source), v (G·E, source), o (d_model, H·E); sinks (H, n); q_norm and k_norm
     (D,).
 
-    Refused, with all reasons at once: sizes that do not fit; with the call, rows that do not fit.
+    Args:
+        d_model: the width of the input and output rows.
+        heads: H, the number of query heads.
+        kv_heads: G, the number of key/value heads, a divisor of H; None means H, 1 is multi-query attention.
+        head_dim: D, the depth of queries and keys; None means d_model / H.
+        value_dim: E, the depth of values; None means D.
+        memory_dim: the width of the memory; None means d_model.
+        bias: whether the four projections have a bias.
+        positions: a `Position`, which rotates queries and keys or modifies the score; None for no position encoding.
+        score: an expression for the logits, such as rg.softcap(50).
+        sinks: the number of learned logits per head that are added to the denominator only.
+        dropout: the probability that a weight is dropped in training mode.
+        query_key_norm: whether RMSNorm is applied to each head's queries and keys before the rotation.
 
-    Source: Vaswani et al. 2017; Shazeer 2019 (multi-query); Ainslie et al. 2023 (grouped-query); Xiao et al. 2023 and
-    OpenAI 2025 (learned sinks); Henry et al. 2020 (normalised queries and keys).
+    Raises:
+        Refused: sizes that do not fit or an invalid argument; the error lists every problem.
 
-    >>> import regard as rg
-    >>> layer = Attention(32, heads=4, kv_heads=2)
-    >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
-    torch.Size([2, 10, 32])
+    Source:
+        Vaswani et al. 2017; Shazeer 2019 (multi-query); Ainslie et al. 2023 (grouped-query); Xiao et al. 2023 and
+        OpenAI 2025 (learned sinks); Henry et al. 2020 (query-key normalization).
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> from regard.torch import Attention
+        >>> layer = Attention(32, heads=4, kv_heads=2)
+        >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
+        torch.Size([2, 10, 32])
     """
 
     def __init__(
@@ -73,7 +85,7 @@ class Attention(Placed):
             "heads do not divide d_model",
             given=f"d_model={d_model}, heads={heads}",
             expected="d_model to be a multiple of heads",
-            fix="say head_dim=…",
+            fix="pass head_dim=…",
         )
         check.need(
             self.heads % self.kv_heads == 0,
@@ -93,13 +105,31 @@ class Attention(Placed):
         self.sinks = torch.nn.Parameter(torch.zeros(self.heads, extra)) if extra else None
         self.attend = attention
 
-    def forward(self, x: torch.Tensor, memory=None, *, mask=None, cache=None, positions=None) -> torch.Tensor:
-        """x (B, n, d_model) -> (B, n, d_model).
+    def forward(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None = None,
+        *,
+        mask: Expr | torch.Tensor | Callable[..., Any] | None = None,
+        cache: KVCache | TensorCache | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Computes the layer's output.
 
-        memory: what is attended instead of x, (B, m, memory_dim), or what `remember` made of it. mask: as for
-        `rg.attention`; None lets every row see all keys. cache: an `rg.KVCache` (kv_heads, head_dim, value_dim) to
-        which the keys and values are appended, and over which the rows then attend. positions (n,) or (B, n): where the
-        rows stand, by default 0 … n - 1, counted on from what the cache holds.
+        Args:
+            x: (B, n, d_model) input rows.
+            memory: (B, m, memory_dim) rows to attend to instead of `x`, or the keys and values that `remember`
+                returned for them.
+            mask: as for `rg.attention`; None lets every row attend to every key.
+            cache: a cache with kv_heads, head_dim and value_dim, to which the new keys and values are appended; the
+                rows attend to everything in it.
+            positions: (n,) or (B, n) positions of the rows; None means 0 … n − 1, after the rows in the cache.
+
+        Returns:
+            (B, n, d_model) output rows.
+
+        Raises:
+            Refused: shapes that do not fit, or arguments that cannot be combined; the error lists every problem.
         """
         self._check(x, memory, cache, positions)
         places = self.places(x, cache, positions)
@@ -107,28 +137,33 @@ class Attention(Placed):
         q, k = self.turned(self.q_norm(split_heads(self.q(x), self.heads)), places), self.turned(k, places)
         rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "sinks": self.sinks}
         if cache is None:
-            found = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
+            out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:
             cache.append(k, v)
-            found = cache.attend(q, **rules)
-        return self.o(join_heads(found))
+            out = cache.attend(q, **rules)
+        return self.o(join_heads(out))
 
     def remember(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The keys (B, G, m, D) and values (B, G, m, E) of a memory (B, m, memory_dim), for many calls over the
-        same.
+        """Computes the keys and values of a memory once, for many calls over the same memory.
+
+        Args:
+            memory: (B, m, memory_dim) rows.
+
+        Returns:
+            Keys (B, G, m, D) and values (B, G, m, E), to be passed as `memory`.
         """
         return self.k_norm(split_heads(self.k(memory), self.kv_heads)), split_heads(self.v(memory), self.kv_heads)
 
     def _check(self, x: torch.Tensor, memory, cache, positions) -> None:
-        """Rows that fit, and no argument that would have no meaning."""
+        """Raises `Refused` for shapes that do not fit and for arguments without effect."""
         check = Checks("Attention")
         self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
         if memory is None:
             check.need(
                 self.memory_dim == self.d_model,
-                "there is no memory",
+                "memory is missing",
                 given="memory=None",
-                expected=f"(B, m, {self.memory_dim}), for which the keys and values were made",
+                expected=f"(B, m, {self.memory_dim}): memory_dim differs from d_model",
                 fix="pass memory=…",
             )
         elif isinstance(memory, torch.Tensor):
@@ -144,17 +179,17 @@ class Attention(Placed):
             "a memory is not appended to a cache",
             given="both memory and cache",
             expected="one of them",
-            fix="to keep the keys of a memory, pass memory=layer.remember(memory)",
+            fix="to reuse the keys of a memory, pass memory=layer.remember(memory)",
         )
         check.need(
             memory is None or self.positions is None,
-            "positions do not reach from rows to a memory",
+            "positions are not defined between rows and a memory",
             given=f"a memory, and positions={type(self.positions).__name__}",
             expected="a layer without positions",
-            fix="make the cross-attention layer with positions=None",
+            fix="construct the cross-attention layer with positions=None",
         )
         check.done()
 
     def extra_repr(self) -> str:
-        """What the projections do not tell."""
+        """The settings that repr(layer) shows besides the submodules."""
         return f"heads={self.heads}, kv_heads={self.kv_heads}, dropout={self.dropout}, score={self.score}"

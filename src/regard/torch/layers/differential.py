@@ -1,12 +1,16 @@
-"""Differential attention: the difference of two attention maps, so that what both attend to by accident cancels."""
+"""Differential attention: the difference of two attention maps, so that noise common to both cancels."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ...api.kv_cache import KVCache
+from ...language.expr import Expr
+from ..cache import TensorCache
 from ..functional import attention
 from ..positions import Position
 from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
@@ -16,27 +20,36 @@ __all__ = ["DifferentialAttention"]
 
 
 class DifferentialAttention(Placed):
-    """Attention of many heads, each the difference of two maps over values twice as wide.
+    """Multi-head attention in which each head is the difference of two softmax maps.
 
     head_h = (softmax(Q₁ K₁ᵀ / √D) − λ softmax(Q₂ K₂ᵀ / √D)) V,   out = o(concat over h of (1 − λ₀) · RMSNorm(head_h))
     λ = exp(λ_q1 · λ_k1) − exp(λ_q2 · λ_k2) + λ₀,   λ₀ = 0.8 − 0.6 exp(−0.3 · depth)
 
-    depth: the number of the layer in its model, from 0. heads (H); kv_heads (G, by default H); head_dim (D, by default
-    d_model / 2H) of each half of queries and keys; values have 2·D. positions: a `Position` over D. bias: of all four
-    projections.
-    dropout: of the weights of both maps, in training.
-
     Parameters: q (H·2D, d_model), k and v (G·2D, d_model), o (d_model, H·2D), norm (2D,), lambda_q1, lambda_k1,
-    lambda_q2, lambda_k2 (D,). Within a head the rows of q and k are those of the first map, then those of the second.
+    lambda_q2, lambda_k2 (D,). Within a head, the rows of q and k are those of the first map, then those of the second.
 
-    Refused, with all reasons at once: sizes that do not fit; with the call, rows that do not fit.
+    Args:
+        d_model: the width of the input and output rows.
+        heads: H, the number of query heads.
+        kv_heads: G, the number of key/value heads, a divisor of H; None means H.
+        depth: the index of the layer in its model, from 0.
+        head_dim: D, the depth of the queries and keys of each map; None means d_model / 2H. Values have depth 2·D.
+        bias: whether the four projections have a bias.
+        positions: a `Position` over D, or None.
+        dropout: the probability that a weight of either map is dropped in training mode.
 
-    Source: Ye et al. 2024, "Differential Transformer", section 2.1.
+    Raises:
+        Refused: sizes that do not fit or an invalid argument; the error lists every problem.
 
-    >>> import regard as rg
-    >>> layer = DifferentialAttention(32, heads=2, depth=0)
-    >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
-    torch.Size([2, 10, 32])
+    Source:
+        Ye et al. 2024, "Differential Transformer", section 2.1.
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> from regard.torch import DifferentialAttention
+        >>> layer = DifferentialAttention(32, heads=2, depth=0)
+        >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
+        torch.Size([2, 10, 32])
     """
 
     def __init__(
@@ -63,7 +76,7 @@ class DifferentialAttention(Placed):
             "heads do not divide d_model into halves",
             given=f"d_model={d_model}, heads={heads}",
             expected="d_model to be a multiple of 2 · heads",
-            fix="say head_dim=…",
+            fix="pass head_dim=…",
         )
         check.need(
             self.heads % self.kv_heads == 0,
@@ -84,12 +97,28 @@ class DifferentialAttention(Placed):
         )
         self.attend = attention
 
-    def forward(self, x: torch.Tensor, *, mask=None, cache=None, positions=None) -> torch.Tensor:
-        """x (B, n, d_model) -> (B, n, d_model).
+    def forward(
+        self,
+        x: torch.Tensor,
+        *,
+        mask: Expr | torch.Tensor | Callable[..., Any] | None = None,
+        cache: KVCache | TensorCache | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Computes the layer's output.
 
-        mask: as for `rg.attention`. cache: an `rg.KVCache` (heads=kv_heads, depth=2·D) to which keys and values are
-        appended, and over which the rows then attend. positions (n,) or (B, n): where the rows stand, by default 0 … n
-        - 1, counted on from what the cache holds.
+        Args:
+            x: (B, n, d_model) input rows.
+            mask: as for `rg.attention`; None lets every row attend to every key.
+            cache: a cache with heads=kv_heads and depth=2·D, to which the new keys and values are appended; the rows
+                attend to everything in it.
+            positions: (n,) or (B, n) positions of the rows; None means 0 … n − 1, after the rows in the cache.
+
+        Returns:
+            (B, n, d_model) output rows.
+
+        Raises:
+            Refused: shapes that do not fit, or arguments that cannot be combined; the error lists every problem.
         """
         check = Checks("DifferentialAttention")
         self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
@@ -107,16 +136,19 @@ class DifferentialAttention(Placed):
                 for own_q, own_k in zip(q, k, strict=True)
             )
         else:
-            # Both halves of the keys lie in one row of the cache; a half of zeros leaves the other half's score as it
-            # is.
+            # A cache row has the keys of both maps; zeros in one half of a query select the score of the other map.
             cache.append(torch.cat(k, -1), v)
-            nothing = torch.zeros_like(q[0])
-            first, second = (cache.attend(torch.cat(row, -1), **rules) for row in ((q[0], nothing), (nothing, q[1])))
-        found = self.norm(first - self.mixing().to(first.dtype) * second) * (1 - self.lambda_init)
-        return self.o(join_heads(found))
+            zeros = torch.zeros_like(q[0])
+            first, second = (cache.attend(torch.cat(row, -1), **rules) for row in ((q[0], zeros), (zeros, q[1])))
+        out = self.norm(first - self.mixing().to(first.dtype) * second) * (1 - self.lambda_init)
+        return self.o(join_heads(out))
 
     def mixing(self) -> torch.Tensor:
-        """λ, the share of the second map that is taken away: a number with gradients."""
+        """Computes λ, the factor of the second map.
+
+        Returns:
+            A scalar tensor, differentiable in the lambda parameters.
+        """
         exact = torch.promote_types(self.lambda_q1.dtype, torch.float32)
         first, second = (
             (q * k).sum(dtype=exact) for q, k in ((self.lambda_q1, self.lambda_k1), (self.lambda_q2, self.lambda_k2))
@@ -124,11 +156,11 @@ class DifferentialAttention(Placed):
         return first.exp() - second.exp() + self.lambda_init
 
     def _halves(self, rows: torch.Tensor, places: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        """The two halves (B, heads, n, D) of queries or keys, told where they stand."""
+        """The two halves (B, heads, n, D) of queries or keys, rotated by their positions."""
         return tuple(self.turned(half, places) for half in rows.chunk(2, -1))
 
     def extra_repr(self) -> str:
-        """What the projections do not tell."""
+        """The settings that repr(layer) shows besides the submodules."""
         return (
             f"heads={self.heads}, kv_heads={self.kv_heads}, lambda_init={self.lambda_init:.3f}, dropout={self.dropout}"
         )

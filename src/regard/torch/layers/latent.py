@@ -1,11 +1,10 @@
-"""Multi-head latent attention: all heads read their keys and values from one short row per token, and only that row is
-kept.
-"""
+"""Multi-head latent attention (MLA): keys and values of all heads are projected from one cached row per token."""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ import torch
 from ...api.kv_cache import KVCache
 from ...api.kv_cache.reader import Reader
 from ...api.kv_cache.storage import Rows
+from ...language.expr import Expr
+from ..cache import TensorCache
 from ..functional import attention
 from ..positions import Position, Rotary
 from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
@@ -25,31 +26,41 @@ __all__ = ["LatentAttention", "LatentCache"]
 class LatentAttention(Placed):
     """Multi-head latent attention (MLA) of DeepSeek-V2 and V3.
 
-    c = norm(x W_down), r = turn(x W_rope)    kept for each token: kv_rank + rope_dim numbers
-    k_h = [c W_k,h ; r],  v_h = c W_v,h,  q_h = [x W_q,h ; turn(x W_qr,h)],
+    c = norm(x W_down),  r = rotate(x W_rope):  the cached row of a token, kv_rank + rope_dim numbers
+    k_h = [c W_k,h ; r],  v_h = c W_v,h,  q_h = [x W_q,h ; rotate(x W_qr,h)],
     out = o(concat over h of softmax(scale · q_h k_hᵀ) v_h)
 
-    With a cache, the up-projections are absorbed: q_h k_hᵀ = [q_h W_k,hᵀ ; q_r,h] · [c ; r], so the heads attend to the
-    kept rows as one key/value head, and W_v,h turns what they found into values.
-
-    heads (H); kv_rank: numbers of the latent row c; q_rank: of the queries' own, None projects them directly; head_dim:
-    of the part of queries and keys without positions; rope_dim: of the part with them, shared by all heads; value_dim
-    (by default head_dim). positions: a `Position` over rope_dim, by default Rotary(rope_dim, interleaved=True) as in
-    the source.
-    scale: by default 1/√(head_dim + rope_dim). bias: of the projections down and of the last one. dropout: of the
-    weights, in training.
+    With a cache, the up-projections are absorbed: q_h k_hᵀ = [q_h W_k,hᵀ ; q_r,h] · [c ; r], so all heads attend to
+    the cached rows as one key/value head, and W_v,h maps the result to values.
 
     Parameters: q (or q.down, q.norm, q.up), kv_down (kv_rank + rope_dim, d_model), kv_norm, kv_up (H·(head_dim +
-    value_dim), kv_rank), o: the shapes of transformers' DeepseekV3Attention.
+    value_dim), kv_rank), o, with the shapes of transformers' DeepseekV3Attention.
 
-    Refused, with all reasons at once: sizes that do not fit; with the call, rows that do not fit.
+    Args:
+        d_model: the width of the input and output rows.
+        heads: H, the number of heads.
+        kv_rank: the width of the latent row c.
+        head_dim: the depth of the part of queries and keys without positions.
+        rope_dim: the depth of the part with positions, which all heads share.
+        q_rank: the width of the queries' latent row; None projects them directly.
+        value_dim: E, the depth of values; None means head_dim.
+        positions: a `Position` over rope_dim; None means Rotary(rope_dim, interleaved=True), as in the source.
+        scale: the factor of q·k; None means 1/√(head_dim + rope_dim).
+        bias: whether the down-projections and the output projection have a bias.
+        dropout: the probability that a weight is dropped in training mode.
 
-    Source: DeepSeek-AI 2024 (DeepSeek-V2), section 2.1 and appendix C.
+    Raises:
+        Refused: sizes that do not fit or an invalid argument; the error lists every problem.
 
-    >>> import regard as rg
-    >>> layer = LatentAttention(32, heads=4, kv_rank=16, head_dim=8, rope_dim=4)
-    >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
-    torch.Size([2, 10, 32])
+    Source:
+        DeepSeek-AI 2024 (DeepSeek-V2), section 2.1 and appendix C.
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> from regard.torch import LatentAttention
+        >>> layer = LatentAttention(32, heads=4, kv_rank=16, head_dim=8, rope_dim=4)
+        >>> layer(torch.zeros(2, 10, 32), mask=rg.causal()).shape
+        torch.Size([2, 10, 32])
     """
 
     def __init__(
@@ -77,17 +88,17 @@ class LatentAttention(Placed):
         self.dropout = check.rate("dropout", dropout)
         check.need(
             positions is not None or self.rope_dim % 2 == 0,
-            "rope_dim does not fall into pairs",
+            "rope_dim is not even",
             given=f"rope_dim={rope_dim}",
-            expected="an even number",
-            fix="choose an even one, or give another kind of positions=",
+            expected="an even number, because rotary positions rotate pairs",
+            fix="pass an even rope_dim, or another Position as positions=",
         )
         check.need(
             scale is None or (isinstance(scale, int | float) and math.isfinite(scale)),
             "scale is not a number",
             given=f"{scale!r}",
             expected="a finite number",
-            fix="leave it out for 1/√(head_dim + rope_dim)",
+            fix="omit it for 1/√(head_dim + rope_dim)",
         )
         usual = positions is None and self.rope_dim % 2 == 0
         self.place(check, Rotary(self.rope_dim, interleaved=True) if usual else positions)
@@ -100,12 +111,28 @@ class LatentAttention(Placed):
         self.o = torch.nn.Linear(self.heads * self.value_dim, self.d_model, bias)
         self.attend = attention
 
-    def forward(self, x: torch.Tensor, *, mask=None, cache=None, positions=None) -> torch.Tensor:
-        """x (B, n, d_model) -> (B, n, d_model).
+    def forward(
+        self,
+        x: torch.Tensor,
+        *,
+        mask: Expr | torch.Tensor | Callable[..., Any] | None = None,
+        cache: LatentCache | TensorCache | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Computes the layer's output.
 
-        mask: as for `rg.attention`. cache: a `LatentCache` (kv_rank, rope_dim) to which the rows are appended, and over
-        which they then attend in the absorbed form. positions (n,) or (B, n): where the rows stand, by default 0 … n -
-        1, counted on from what the cache holds.
+        Args:
+            x: (B, n, d_model) input rows.
+            mask: as for `rg.attention`; None lets every row attend to every key.
+            cache: a `LatentCache` with kv_rank and rope_dim, to which the new rows are appended; the rows attend to
+                everything in it, in the absorbed form.
+            positions: (n,) or (B, n) positions of the rows; None means 0 … n − 1, after the rows in the cache.
+
+        Returns:
+            (B, n, d_model) output rows.
+
+        Raises:
+            Refused: shapes that do not fit, or arguments that cannot be combined; the error lists every problem.
         """
         check = Checks("LatentAttention")
         self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
@@ -115,35 +142,72 @@ class LatentAttention(Placed):
         rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "scale": self.scale}
         if cache is None:
             k, v = self.keys_and_values(latent)
-            found = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
+            out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:
             cache.append(latent, latent[..., : self.kv_rank])
-            found = self.from_latent(cache.attend(self.into_latent(q), **rules))
-        return self.o(join_heads(found))
+            out = self.from_latent(cache.attend(self.into_latent(q), **rules))
+        return self.o(join_heads(out))
 
     def queries(self, x: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
-        """(B, H, n, head_dim + rope_dim), the last part told where it stands."""
-        plain, turning = split_heads(self.q(x), self.heads).split((self.head_dim, self.rope_dim), -1)
-        return torch.cat((plain, self.turned(turning, places)), -1)
+        """Computes the queries of input rows.
+
+        Args:
+            x: (B, n, d_model) input rows.
+            places: (n,) or (B, n) positions of the rows.
+
+        Returns:
+            (B, H, n, head_dim + rope_dim) queries, the last rope_dim components rotated.
+        """
+        plain, rotary = split_heads(self.q(x), self.heads).split((self.head_dim, self.rope_dim), -1)
+        return torch.cat((plain, self.turned(rotary, places)), -1)
 
     def latent(self, x: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
-        """What is kept of each row, (B, 1, n, kv_rank + rope_dim): c, and r told where it stands."""
-        plain, turning = self.kv_down(x)[:, None].split((self.kv_rank, self.rope_dim), -1)
-        return torch.cat((self.kv_norm(plain), self.turned(turning, places)), -1)
+        """Computes the rows that a cache stores.
+
+        Args:
+            x: (B, n, d_model) input rows.
+            places: (n,) or (B, n) positions of the rows.
+
+        Returns:
+            (B, 1, n, kv_rank + rope_dim) latent rows: the normalized c, then the rotated r.
+        """
+        plain, rotary = self.kv_down(x)[:, None].split((self.kv_rank, self.rope_dim), -1)
+        return torch.cat((self.kv_norm(plain), self.turned(rotary, places)), -1)
 
     def keys_and_values(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys (B, H, n, head_dim + rope_dim) and values (B, H, n, value_dim) of kept rows."""
+        """Computes the keys and values of latent rows.
+
+        Args:
+            latent: (B, 1, n, kv_rank + rope_dim) rows from `latent`.
+
+        Returns:
+            Keys (B, H, n, head_dim + rope_dim) and values (B, H, n, value_dim).
+        """
         plain, shared = latent.split((self.kv_rank, self.rope_dim), -1)
         k, v = split_heads(self.kv_up(plain[:, 0]), self.heads).split((self.head_dim, self.value_dim), -1)
         return torch.cat((k, shared.expand(-1, self.heads, -1, -1)), -1), v
 
     def into_latent(self, q: torch.Tensor) -> torch.Tensor:
-        """Queries (B, H, n, kv_rank + rope_dim) that score kept rows as `queries` score keys."""
-        plain, turned = q.split((self.head_dim, self.rope_dim), -1)
-        return torch.cat((plain @ self._up(plain)[0], turned), -1)
+        """Maps queries so that their products with latent rows are the scores of the keys.
+
+        Args:
+            q: (B, H, n, head_dim + rope_dim) queries.
+
+        Returns:
+            (B, H, n, kv_rank + rope_dim) queries for latent rows.
+        """
+        plain, rotary = q.split((self.head_dim, self.rope_dim), -1)
+        return torch.cat((plain @ self._up(plain)[0], rotary), -1)
 
     def from_latent(self, found: torch.Tensor) -> torch.Tensor:
-        """Means of kept rows (B, H, n, kv_rank) as means of values (B, H, n, value_dim)."""
+        """Maps weighted means of latent rows to weighted means of values.
+
+        Args:
+            found: (B, H, n, kv_rank) weighted means of latent rows.
+
+        Returns:
+            (B, H, n, value_dim) weighted means of values.
+        """
         return found @ self._up(found)[1].mT
 
     def _up(self, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -151,7 +215,7 @@ class LatentAttention(Placed):
         return self.kv_up.weight.to(like.dtype).unflatten(0, (self.heads, -1)).split((self.head_dim, self.value_dim), 1)
 
     def extra_repr(self) -> str:
-        """What the projections do not tell."""
+        """The settings that repr(layer) shows besides the submodules."""
         return f"heads={self.heads}, head_dim={self.head_dim}, rope_dim={self.rope_dim}, dropout={self.dropout}"
 
 
@@ -163,18 +227,42 @@ def _queries(d_model: int, rank: int | None, width: int, bias: bool) -> torch.nn
 
 
 class LatentCache(KVCache):
-    """A `KVCache` with one head, for `LatentAttention`: kv_rank + rope_dim numbers for each token, whatever the heads.
+    """The cache of `LatentAttention`: a `KVCache` with one head and kv_rank + rope_dim numbers per token.
 
-    batch, dtype, window, pages and storage as for `rg.KVCache`. Everything else too, but append(k, v) does not read v:
-    the values are k[…, :kv_rank].
+    It has the methods of `rg.KVCache`. append(k, v) does not read v, because the values are k[…, :kv_rank].
 
-    Source: DeepSeek-AI 2024 (DeepSeek-V2), section 2.1.
+    Args:
+        kv_rank: the width of the latent row.
+        rope_dim: the depth of the part with positions.
+        batch: B, the number of sequences.
+        dtype: "float32", "float16", "bfloat16" or "float64".
+        window: the number of most recent rows that a query attends to, itself included; None means all.
+        pages: the fixed capacity in pages of 128 positions, shared by all sequences; None lets the cache grow.
+        storage: "int8" stores rows in 8 bits with one scale per row; None stores them in `dtype`.
 
-    >>> LatentCache(kv_rank=512, rope_dim=64, dtype="bfloat16", pages=1).nbytes // 128  # bytes for each token
-    1152
+    Raises:
+        Refused: invalid arguments, as for `rg.KVCache`.
+
+    Source:
+        DeepSeek-AI 2024 (DeepSeek-V2), section 2.1.
+
+    Examples:
+        >>> from regard.torch import LatentCache
+        >>> LatentCache(kv_rank=512, rope_dim=64, dtype="bfloat16", pages=1).nbytes // 128  # bytes per token
+        1152
     """
 
-    def __init__(self, kv_rank, rope_dim, *, batch=1, dtype="float32", window=None, pages=None, storage=None):
+    def __init__(
+        self,
+        kv_rank: int,
+        rope_dim: int,
+        *,
+        batch: int = 1,
+        dtype: str | np.dtype | torch.dtype = "float32",
+        window: int | None = None,
+        pages: int | None = None,
+        storage: str | None = None,
+    ):
         super().__init__(
             1, kv_rank + rope_dim, kv_rank, batch=batch, dtype=dtype, window=window, pages=pages, storage=storage
         )
@@ -189,7 +277,7 @@ class LatentCache(KVCache):
 
 
 class First(Rows):
-    """The first numbers of other rows, where they lie."""
+    """A view of the first `depth` components of other rows."""
 
     def __init__(self, whole: Rows, depth: int):
         self.whole, self.depth = whole, depth
@@ -204,13 +292,13 @@ class First(Rows):
         return 0
 
     def grow(self, pages: int) -> None:
-        """Nothing: the whole rows grow."""
+        """Does nothing: the viewed rows grow."""
 
     def copy(self, source, target) -> None:
-        """Nothing: the whole rows are copied."""
+        """Does nothing: the viewed rows are copied."""
 
     def write(self, pages, places, rows) -> None:
-        """Nothing: the whole rows are written."""
+        """Does nothing: the viewed rows are written."""
 
     def read(self, pages: np.ndarray) -> np.ndarray:
         return self.whole.read(pages)[..., : self.depth]

@@ -1,4 +1,4 @@
-"""Multi-head attention with the face of torch.nn.MultiheadAttention: same arguments, shapes, masks and state dict."""
+"""A drop-in replacement for torch.nn.MultiheadAttention: the same arguments, shapes, masks and state dict."""
 
 from __future__ import annotations
 
@@ -15,38 +15,56 @@ __all__ = ["MultiHeadAttention"]
 
 
 class MultiHeadAttention(torch.nn.MultiheadAttention):
-    """A drop-in for torch.nn.MultiheadAttention: h heads of embed_dim / h, concatenated and projected.
+    """A drop-in replacement for torch.nn.MultiheadAttention whose attention is computed by regard.
 
     out = concat over h of softmax(Q_h K_hᵀ / √D + masks) V_h, times W_oᵀ + b_o;  Q = query W_qᵀ + b_q, K and V likewise
 
-    The constructor, the parameters and their first values are torch's own, and state dicts load both ways. Masks have
-    torch's polarity: true means "may not attend", floats are added. attn_mask may also be a rule of regard, such as
-    rg.window(256), where true means "may attend". docs/how-to/layers.md lists where the numbers differ from torch's, and why.
+    The constructor, the parameters and their initialization are torch's, and state dicts load in both directions.
+    Masks have torch's meaning: true means "may not attend", floats are added. `attn_mask` may also be an expression,
+    such as rg.window(256), where true means "may attend". docs/how-to/layers.md lists the differences from torch.
 
-    Refused, with all reasons at once: sizes that do not fit; with the call, shapes and masks that do not fit.
+    Args:
+        embed_dim: the width of the queries and of the output.
+        num_heads: H, the number of heads, a divisor of embed_dim.
+        dropout: the probability that a weight is dropped in training mode.
+        bias: whether the projections have a bias.
+        add_bias_kv: whether a learned key and value are appended.
+        add_zero_attn: whether a key and value of zeros are appended.
+        kdim: the width of the keys' input; None means embed_dim.
+        vdim: the width of the values' input; None means embed_dim.
+        batch_first: whether the layout is (N, rows, width) instead of (rows, N, width).
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
-    Source: Vaswani et al. 2017, section 3.2.2.
+    Raises:
+        Refused: sizes that do not fit or an invalid dropout rate; the error lists every problem.
 
-    >>> layer = MultiHeadAttention(16, 4, batch_first=True)
-    >>> x = torch.randn(2, 10, 16)
-    >>> out, weights = layer(x, x, x)
-    >>> out.shape, weights.shape
-    (torch.Size([2, 10, 16]), torch.Size([2, 10, 10]))
+    Source:
+        Vaswani et al. 2017, section 3.2.2.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch import MultiHeadAttention
+        >>> layer = MultiHeadAttention(16, 4, batch_first=True)
+        >>> x = torch.randn(2, 10, 16)
+        >>> out, weights = layer(x, x, x)
+        >>> out.shape, weights.shape
+        (torch.Size([2, 10, 16]), torch.Size([2, 10, 10]))
     """
 
     def __init__(
         self,
-        embed_dim,
-        num_heads,
-        dropout=0.0,
-        bias=True,
-        add_bias_kv=False,
-        add_zero_attn=False,
-        kdim=None,
-        vdim=None,
-        batch_first=False,
-        device=None,
-        dtype=None,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         check = Checks("MultiHeadAttention")
         width, heads = check.size("embed_dim", embed_dim), check.size("num_heads", num_heads)
@@ -55,7 +73,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             "num_heads do not divide embed_dim",
             given=f"embed_dim={embed_dim}, num_heads={num_heads}",
             expected="embed_dim to be a multiple of num_heads",
-            fix="change one of them",
+            fix="change num_heads or embed_dim",
         )
         for name, size in (("kdim", kdim), ("vdim", vdim)):
             if size is not None:
@@ -79,11 +97,18 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
 
     @classmethod
     def of(cls, theirs: torch.nn.MultiheadAttention) -> MultiHeadAttention:
-        """The same layer with the very parameters of another, so that optimizers go on with them.
+        """Converts a layer of torch; the parameters are shared, so an existing optimizer continues to update them.
 
-        >>> theirs = torch.nn.MultiheadAttention(16, 4)
-        >>> MultiHeadAttention.of(theirs).in_proj_weight is theirs.in_proj_weight
-        True
+        Args:
+            theirs: the layer of torch.
+
+        Returns:
+            A layer with the same settings, parameters and mode.
+
+        Examples:
+            >>> theirs = torch.nn.MultiheadAttention(16, 4)
+            >>> MultiHeadAttention.of(theirs).in_proj_weight is theirs.in_proj_weight
+            True
         """
         made = cls(
             theirs.embed_dim,
@@ -105,27 +130,39 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
     def _reset_parameters(self) -> None:
         self._qkv_same_embed_dim = self.in_proj_weight is not None
         super()._reset_parameters()
-        # torch's encoder layer reads this before it leaves its layers out and computes with their parameters itself.
+        # torch's encoder layer checks this before it bypasses its layers and computes with their parameters itself.
         self._qkv_same_embed_dim = False
 
     def forward(
         self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        need_weights=True,
-        attn_mask=None,
-        average_attn_weights=True,
-        is_causal=False,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: torch.Tensor | Expr | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(out, weights) as torch.nn.MultiheadAttention gives them; weights is None unless need_weights.
+        """Computes the output and, where requested, the weights, as torch.nn.MultiheadAttention does.
 
-        query (N, L, embed_dim), key (N, S, kdim), value (N, S, vdim) with batch_first, otherwise (L, N, …) and (S, N,
-        …), or without N -> out like query; weights (N, L, S), or (N, heads, L, S) unless average_attn_weights.
-        key_padding_mask (N, S) or (S,); attn_mask (L, S) or (N·heads, L, S), or a rule. is_causal: attn_mask is the
-        causal one, and need not be read or given. The weights cost memory that grows with L·S, and have gradients;
-        dropout is not on them.
+        Args:
+            query: (N, L, embed_dim) with `batch_first`, otherwise (L, N, embed_dim); or (L, embed_dim).
+            key: (N, S, kdim) with `batch_first`, otherwise (S, N, kdim); or (S, kdim).
+            value: the same layout with width vdim.
+            key_padding_mask: (N, S) or (S,); booleans (true means "may not attend") or floats that are added.
+            need_weights: whether to return the weights, which need memory that grows with L·S.
+            attn_mask: (L, S) or (N·H, L, S) booleans (true means "may not attend") or floats that are added; or an
+                expression.
+            average_attn_weights: whether the weights are averaged over the heads.
+            is_causal: whether the mask is causal; `attn_mask` is then not read and may be None.
+
+        Returns:
+            out in the layout of `query`, and weights (N, L, S), or (N, H, L, S) without averaging, before dropout and
+            differentiable; None without `need_weights`.
+
+        Raises:
+            Refused: shapes or masks that do not fit; the error lists every problem.
         """
         if query.is_nested:
             return self._nested(
@@ -147,16 +184,16 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
         masks = self._masks(k, key_padding_mask, attn_mask, is_causal)
         q, k, v = (split_heads(part, self.num_heads) for part in (q, *self._extended(k, v)))
-        found = join_heads(self.attend(q, k, v, **masks.rules(), **dropped(self.dropout, self.training)))
-        out = self.out_proj(found if self.batch_first or not batched else found.transpose(0, 1))
+        joined = join_heads(self.attend(q, k, v, **masks.rules(), **dropped(self.dropout, self.training)))
+        out = self.out_proj(joined if self.batch_first or not batched else joined.transpose(0, 1))
         if not need_weights:
             return out if batched else out[0], None
-        shares = weights(q, k, *masks.tensors((*q.shape[:3], k.shape[2]), q.device))
-        shares = shares.mean(1) if average_attn_weights else shares
-        return (out, shares) if batched else (out[0], shares[0])
+        matrix = weights(q, k, *masks.tensors((*q.shape[:3], k.shape[2]), q.device))
+        matrix = matrix.mean(1) if average_attn_weights else matrix
+        return (out, matrix) if batched else (out[0], matrix[0])
 
     def _projected(self, query, key, value) -> list[torch.Tensor]:
-        """Queries, keys and values of all heads side by side; one product where the rows are the same."""
+        """Projected queries, keys and values; a single product if all three inputs are the same tensor."""
         if self.in_proj_weight is None:
             matrices = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
         elif query is key is value:
@@ -167,7 +204,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         return [linear(rows, *both) for rows, *both in zip((query, key, value), matrices, biases, strict=True)]
 
     def _extended(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values (N, S, embed_dim) with the learned one and the zero one behind them, where there are such."""
+        """Keys and values (N, S, embed_dim) with bias_k, bias_v and zeros appended, as configured."""
         N, _, width = k.shape
         if self.bias_k is not None:
             k, v = (
@@ -190,17 +227,17 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         return TorchMasks(rule, given, S, (self.bias_k is not None) + self.add_zero_attn)
 
     def _check(self, query, key, value, padding, mask) -> None:
-        """Shapes and masks that fit, or all reasons why not."""
+        """Raises `Refused` with every shape and mask that does not fit."""
         check = Checks("MultiHeadAttention")
         first = 0 if self.batch_first else 1
         layout = "(N, rows, width), or (rows, width)" if self.batch_first else "(rows, N, width), or (rows, width)"
         shown = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
         check.need(
             query.ndim == key.ndim == value.ndim and query.ndim in (2, 3),
-            "the arguments differ in axes, or have too many",
+            "the arguments differ in number of axes, or have too many",
             given=shown,
             expected=layout,
-            fix="add or drop the batch axis of all three",
+            fix="add or remove the batch axis of all three",
         )
         for name, rows, width in (
             ("query", query, self.embed_dim),
@@ -209,10 +246,10 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         ):
             check.need(
                 rows.shape[-1] == width,
-                f"{name} has another width than the layer",
+                f"{name} does not have the width of the layer",
                 given=shown,
                 expected=f"{width} on the last axis of {name}",
-                fix="check the last axis; the layer was made with embed_dim, kdim, vdim",
+                fix="check the last axis, and embed_dim, kdim and vdim of the layer",
             )
         check.done()
         check.need(
@@ -220,7 +257,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             "key and value differ in rows or batch",
             given=shown,
             expected="one value for each key",
-            fix=layout,
+            fix=f"check the layout: {layout}",
         )
         N = query.shape[first] if query.ndim == 3 else 1
         check.need(
@@ -239,47 +276,47 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
                 continue
             check.need(
                 given.dtype == torch.bool or given.is_floating_point(),
-                f"{name} is of no known kind",
+                f"{name} has an unsupported dtype",
                 given=f"{given.dtype}",
                 expected="booleans (true means may not attend) or floats (added)",
-                fix=f"{name}.bool()",
+                fix=f"pass {name}.bool()",
             )
             check.need(
                 tuple(given.shape) in shapes,
                 f"{name} does not fit",
                 given=f"{tuple(given.shape)}",
                 expected=" or ".join(map(str, shapes)),
-                fix=f"L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
+                fix=f"check the sizes: L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
             )
         check.done()
 
     def _nested(self, query, key, value, padding, **rest):
-        """Rows of different numbers, as torch's encoder hands them on: padded, and cut again. rest: as in `forward`."""
+        """Nested tensors, as torch's encoder passes them: padded, then converted back. rest: as in `forward`."""
         check = Checks("MultiHeadAttention")
         check.need(
             query is key is value,
-            "nested rows attend other rows",
-            given="query, key and value that are not one tensor",
+            "nested tensors are supported for self-attention only",
+            given="query, key and value that are not the same tensor",
             expected="self-attention",
             fix="pass padded tensors and a key_padding_mask",
         )
         check.need(
             padding is None,
-            "nested rows have no padding",
+            "nested tensors have no padding",
             given="a key_padding_mask",
-            expected="none",
-            fix="leave it out",
+            expected="key_padding_mask=None",
+            fix="omit key_padding_mask",
         )
         check.need(
             self.batch_first,
-            "nested rows lie batch first",
+            "nested tensors need batch_first=True",
             given="batch_first=False",
             expected="batch_first=True",
-            fix="make the layer so",
+            fix="construct the layer with batch_first=True",
         )
         check.done()
         rows = query.to_padded_tensor(0.0)
         lengths = torch.tensor([len(part) for part in query.unbind()], device=rows.device)
         padding = torch.arange(rows.shape[1], device=rows.device) >= lengths[:, None]
-        out, shares = self(rows, rows, rows, padding, **rest)
-        return torch._nested_tensor_from_mask(out, ~padding), shares
+        out, matrix = self(rows, rows, rows, padding, **rest)
+        return torch._nested_tensor_from_mask(out, ~padding), matrix

@@ -1,8 +1,9 @@
-"""What several layers share: checks of their sizes, heads, a norm, the seed of dropout, the weights as a matrix."""
+"""Helpers that several layers share: argument checks, splitting heads, RMSNorm, dropout seeds, the weight matrix."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +18,14 @@ __all__ = ["Checks", "RMSNorm", "allowed_pairs", "dropped", "join_heads", "split
 
 
 class Checks:
-    """The reasons why `where` cannot be made or called, collected as they are found and refused together."""
+    """Collects the problems of a constructor or call named `where`; `done` raises `Refused` with all of them."""
 
     def __init__(self, where: str):
         self.where = where
         self.reasons: list[Reason] = []
 
     def size(self, name: str, value, least: int = 1) -> int:
-        """A whole number of `least` or more; anything else is a reason, and counts as `least` for the checks that
-        follow.
-        """
+        """The value if it is an integer of `least` or more; otherwise adds a reason and returns `least`."""
         try:
             return count(value, self.where, name, least)
         except Refused as refused:
@@ -34,24 +33,24 @@ class Checks:
             return least
 
     def rate(self, name: str, value) -> float:
-        """A share of the weights that fall out: from 0 to below 1."""
-        holds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+        """The value as a dropout rate, from 0 to below 1; otherwise adds a reason and returns 0."""
+        valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
         self.need(
-            holds,
-            f"{name} is not a share of the weights",
+            valid,
+            f"{name} is not a probability below 1",
             given=f"{name}={value!r}",
             expected="a number from 0 to below 1",
-            fix="leave it out for no dropout",
+            fix="omit it for no dropout",
         )
-        return float(value) if holds else 0.0
+        return float(value) if valid else 0.0
 
-    def need(self, holds: bool, what: str, *, given: str, expected: str, fix: str) -> None:
-        """A reason, unless it holds."""
-        if not holds:
+    def need(self, condition: bool, what: str, *, given: str, expected: str, fix: str) -> None:
+        """Adds a reason unless the condition is true."""
+        if not condition:
             self.reasons.append(Reason(what, given=given, expected=expected, fix=fix))
 
     def done(self) -> None:
-        """Refuse, if there is a reason."""
+        """Raises `Refused` if there are reasons."""
         if self.reasons:
             raise Refused(self.where, self.reasons)
 
@@ -66,7 +65,7 @@ def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def join_heads(x: torch.Tensor) -> torch.Tensor:
-    """(…, heads, n, depth) as (…, n, heads · depth): what `split_heads` took apart.
+    """(…, heads, n, depth) as (…, n, heads · depth): the inverse of `split_heads`.
 
     >>> join_heads(torch.zeros(2, 3, 5, 4)).shape
     torch.Size([2, 5, 12])
@@ -75,7 +74,7 @@ def join_heads(x: torch.Tensor) -> torch.Tensor:
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """x / √(mean x² + eps) · weight, as torch has it; x may be in 16 bits (autocast) where the weight is not.
+    """x / √(mean x² + eps) · weight, as torch.nn.RMSNorm; x may have 16 bits (autocast) while the weight has 32.
 
     Source: Zhang and Sennrich 2019.
 
@@ -87,9 +86,10 @@ class RMSNorm(torch.nn.RMSNorm):
         return rms_norm(x, tuple(self.normalized_shape), self.weight.to(x.dtype), self.eps)
 
 
-def dropped(rate: float, training: bool) -> dict:
-    """The arguments `dropout` and `seed` of attention, or none of them outside of training. The seed is drawn from
-    torch's generator, so that manual_seed and checkpointing repeat it.
+def dropped(rate: float, training: bool) -> dict[str, Any]:
+    """The arguments `dropout` and `seed` of attention; empty in eval mode.
+
+    The seed is drawn from torch's generator, so manual_seed and activation checkpointing reproduce it.
 
     >>> dropped(0.1, training=False)
     {}
@@ -100,12 +100,12 @@ def dropped(rate: float, training: bool) -> dict:
 def weights(
     q: torch.Tensor, k: torch.Tensor, allowed: torch.Tensor | None, added: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """All weights at once, with gradients, as torch computes them: what a layer gives to those who ask for its weights.
+    """The whole weight matrix, computed by torch with gradients, for layers that return their weights.
 
-    P = softmax over the allowed keys of q kᵀ / √D + added; 0 for a row that may attend nothing.
+    P = softmax over the allowed keys of (q kᵀ / √D + added); 0 in fully masked rows.
 
-    q (…, Q, D) · k (…, K, D) · allowed, added: truth values and floats that broadcast to (…, Q, K), a key of −inf being
-    one that is not allowed -> (…, Q, K). Memory grows with Q·K, which is why a layer computes its output elsewhere.
+    q (…, Q, D) · k (…, K, D) · allowed, added: booleans and floats that broadcast to (…, Q, K); a key with −inf in
+    `added` must be False in `allowed` -> (…, Q, K). Memory grows with Q·K, so layers do not compute their output here.
 
     >>> weights(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.tensor([[True, False], [False, False]])).tolist()
     [[[1.0, 0.0], [0.0, 0.0]]]
@@ -114,13 +114,13 @@ def weights(
     logits = logits if added is None else logits + added
     if allowed is None:
         return logits.softmax(-1)
-    # The softmax of an empty row is NaN; neither its weights nor its gradients get past the two fills.
+    # The softmax of a fully masked row is NaN; the second fill sets its weights and their gradients to 0.
     empty = ~allowed.any(-1, keepdim=True)
     return logits.masked_fill(~allowed, -math.inf).softmax(-1).masked_fill(empty, 0)
 
 
 def allowed_pairs(mask: Expr, shape: tuple[int, int, int, int], query_start: int, device) -> torch.Tensor:
-    """The truth of a mask, as booleans that broadcast to shape (B, H, Q, K)."""
+    """A mask expression as booleans that broadcast to shape (B, H, Q, K)."""
     B, H, Q, K = (np.arange(size) for size in shape)
     places = {"batch": B[:, None, None, None], "head": H[:, None, None], "query": query_start + Q[:, None], "key": K}
     return torch.from_numpy(np.array(evaluate(mask, places), bool)).to(device)

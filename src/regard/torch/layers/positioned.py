@@ -1,4 +1,4 @@
-"""A layer whose rows stand somewhere: which positions they have, and what that makes of the scores."""
+"""Base class of layers with a position encoding: the positions of rows, rotation of queries and keys, the score."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from ...api.kv_cache import KVCache
 from ...language.expr import Expr, tables_of
 from ...language.expr import score as the_score
+from ..cache import TensorCache
 from ..positions import Position
 from .parts import Checks
 
@@ -15,10 +17,9 @@ __all__ = ["Placed"]
 
 
 class Placed(torch.nn.Module):
-    """What layers with positions have in common.
+    """Base class of layers with a position encoding.
 
-    positions: a kind of `Position`, or None. score: the rule for the logits before the positions have had their say, or
-    None.
+    positions: a `Position`, or None. score: the expression for the logits before `positions` modifies it, or None.
     """
 
     positions: Position | None
@@ -27,20 +28,29 @@ class Placed(torch.nn.Module):
     _over: list[torch.nn.Parameter] | None
 
     def place(self, check: Checks, positions: Position | None, score: Expr | None = None) -> None:
-        """Take positions and a score, or refuse with the reasons found so far."""
+        """Sets the position encoding and the score.
+
+        Args:
+            check: the checks of the constructor so far.
+            positions: the position encoding, or None.
+            score: the expression for the logits, or None.
+
+        Raises:
+            Refused: an argument is invalid, or `check` already has reasons.
+        """
         check.need(
             positions is None or isinstance(positions, Position),
-            "positions is no kind of position",
+            "positions is not a Position",
             given=f"{positions!r}",
             expected="a module from regard.torch.positions",
-            fix="the places themselves go to the call: layer(x, positions=…)",
+            fix="pass the positions of rows to the call: layer(x, positions=…)",
         )
         check.need(
             score is None or isinstance(score, Expr),
-            "score is no expression",
+            "score is not an expression",
             given=f"{score!r}",
-            expected="a rule such as rg.softcap(50)",
-            fix="learned numbers are added by a Position",
+            expected="an expression such as rg.softcap(50)",
+            fix="put learned numbers into a Position",
         )
         read = tables_of(score) if isinstance(score, Expr) else {}
         learned = [name for name, table in read.items() if getattr(table.source, "requires_grad", False)]
@@ -48,26 +58,39 @@ class Placed(torch.nn.Module):
             not learned,
             "the score reads a parameter that the layer would not own",
             given=", ".join(learned),
-            expected="numbers that are not learned",
-            fix="make it a Position: its parameters are saved and copied with the layer",
+            expected="tables that do not require gradients",
+            fix="write a Position: its parameters are saved and copied with the layer",
         )
         check.done()
         self.positions, self.score = positions, score
         self._build()
 
     def rule(self) -> Expr | None:
-        """The score of a call; None where it is the logit itself."""
+        """The score expression of a call.
+
+        Returns:
+            The expression, or None where the score is the logit itself.
+        """
         if self.positions is None:
             return self.score
-        # A compiled program reads a rule that is there already, if it was built over the parameters that the layer has
-        # now.
+        # A compiled program uses the existing expression if it was built from the current parameters.
         if not torch.compiler.is_compiling() or not self._current():
             self._build()
         return self._rule
 
-    def places(self, x: torch.Tensor, cache, positions: torch.Tensor | None) -> torch.Tensor | None:
-        """The positions of the rows x (B, n, d_model): those given, or counted from 0, or on from what the cache
-        holds.
+    def places(
+        self, x: torch.Tensor, cache: KVCache | TensorCache | None, positions: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """The positions of input rows.
+
+        Args:
+            x: (B, n, d_model) input rows.
+            cache: the cache of the call; its lengths are the first positions.
+            positions: the positions that were passed to the call, or None.
+
+        Returns:
+            `positions` where given; otherwise 0 … n − 1, after the rows in the cache: (n,) or (B, n). None without a
+            position encoding.
         """
         if positions is not None or self.positions is None:
             return positions
@@ -75,11 +98,36 @@ class Placed(torch.nn.Module):
         return counted if cache is None else torch.as_tensor(cache.lengths, device=x.device)[:, None] + counted
 
     def turned(self, rows: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
-        """Queries or keys (B, heads, n, depth), told where they stand."""
+        """Rotates queries or keys by their positions.
+
+        Args:
+            rows: (B, heads, n, depth) queries or keys.
+            places: the positions of the rows, or None.
+
+        Returns:
+            The rotated rows, or `rows` without a position encoding or positions.
+        """
         return rows if self.positions is None or places is None else self.positions.rotate(rows, places)
 
-    def check_rows(self, check: Checks, x: torch.Tensor, d_model: int, dropout: float, cache, positions) -> None:
-        """Rows that fit the layer, and no argument that would have no meaning."""
+    def check_rows(
+        self,
+        check: Checks,
+        x: torch.Tensor,
+        d_model: int,
+        dropout: float,
+        cache: KVCache | TensorCache | None,
+        positions: torch.Tensor | None,
+    ) -> None:
+        """Adds the problems of a call's arguments to `check`.
+
+        Args:
+            check: collects the problems.
+            x: (B, n, d_model) input rows.
+            d_model: the width of the layer.
+            dropout: the dropout rate of the layer.
+            cache: the cache of the call, or None.
+            positions: the positions of the call, or None.
+        """
         check.need(
             x.ndim == 3 and x.shape[-1] == d_model,
             "x does not fit the layer",
@@ -89,21 +137,21 @@ class Placed(torch.nn.Module):
         )
         check.need(
             positions is None or self.positions is not None,
-            "the layer has no use for positions",
-            given="positions of rows, and a layer without a kind of position",
+            "the layer has no position encoding",
+            given="positions of rows, and a layer with positions=None",
             expected="positions=None",
-            fix="make the layer with positions=Rotary(…), or another kind",
+            fix="construct the layer with positions=Rotary(…) or another Position",
         )
         check.need(
             cache is None or not (self.training and dropout),
-            "dropout over a cache",
-            given="a layer in training, with dropout",
-            expected="a layer that writes, not one that trains",
+            "dropout is not supported with a cache",
+            given="a layer in training mode, with dropout",
+            expected="a layer in eval mode, or without dropout",
             fix="call layer.eval()",
         )
 
     def _build(self) -> None:
-        """The rule over the parameters that the positions have now, unless they have no numbers yet."""
+        """Builds the score expression from the current parameters, unless they are on the meta device."""
         self._rule, self._over = self.score, None
         if self.positions is None:
             return
@@ -119,7 +167,7 @@ class Placed(torch.nn.Module):
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
-        self._build()  # parameters may lie elsewhere now
+        self._build()  # the parameters may be on another device now
         return self
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Transformer-XL: attention that remembers the segments before, and knows distances instead of places."""
+"""Transformer-XL: attention with a memory of the previous segments and relative positions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,14 +16,23 @@ __all__ = ["SegmentMemory", "TransformerXL"]
 
 
 class SegmentMemory:
-    """What one layer remembers of the segments before: its last `length` input rows, from which no gradient leads back.
+    """The memory of one `TransformerXL` layer: the last `length` input rows of the previous segments, detached.
 
-    Give each layer and each stream of text its own, and pass it as cache.
+    Use one memory for each layer and each stream of text, and pass it as `cache`.
 
-    >>> memory = SegmentMemory(4)
-    >>> memory.append(torch.zeros(1, 6, 8))
-    >>> memory
-    SegmentMemory(4 of 4 rows)
+    Args:
+        length: the maximum number of rows, 0 or more.
+
+    Raises:
+        Refused: length is not an integer of 0 or more.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch import SegmentMemory
+        >>> memory = SegmentMemory(4)
+        >>> memory.append(torch.zeros(1, 6, 8))
+        >>> memory
+        SegmentMemory(4 of 4 rows)
     """
 
     def __init__(self, length: int):
@@ -32,59 +42,85 @@ class SegmentMemory:
         self.rows: torch.Tensor | None = None
 
     def before(self, x: torch.Tensor) -> torch.Tensor:
-        """What is remembered and behind it the rows x, (B, m + n, d_model)."""
+        """Concatenates the remembered rows and new rows.
+
+        Args:
+            x: (B, n, d_model) new rows.
+
+        Returns:
+            (B, m + n, d_model): the m remembered rows, then `x`.
+
+        Raises:
+            Refused: the batch size or width differs from that of the remembered rows.
+        """
         if self.rows is None:
             return x
         check = Checks("SegmentMemory")
         check.need(
             self.rows.shape[::2] == x.shape[::2],
-            "another batch than the one that is remembered",
+            "the batch size or width differs from the remembered rows",
             given=f"x {tuple(x.shape)}",
             expected=f"({self.rows.shape[0]}, n, {self.rows.shape[2]})",
-            fix="start with a new SegmentMemory",
+            fix="use a new SegmentMemory",
         )
         check.done()
         return torch.cat((self.rows.to(x.dtype), x), dim=1)
 
     def append(self, x: torch.Tensor) -> None:
-        """Remember the rows x (B, n, d_model); what is older than `length` rows is forgotten."""
-        seen = self.before(x.detach())
-        self.rows = seen[:, max(seen.shape[1] - self.length, 0) :].clone()  # not a view that keeps the whole alive
+        """Appends rows to the memory and removes all but the last `length`.
+
+        Args:
+            x: (B, n, d_model) new rows.
+
+        Raises:
+            Refused: the batch size or width differs from that of the remembered rows.
+        """
+        rows = self.before(x.detach())
+        self.rows = rows[:, max(rows.shape[1] - self.length, 0) :].clone()  # a view would keep all rows in memory
 
     def __repr__(self):
         return f"SegmentMemory({0 if self.rows is None else self.rows.shape[1]} of {self.length} rows)"
 
 
 class TransformerXL(torch.nn.Module):
-    """Attention over the rows and over those remembered, whose scores know how far apart two rows are.
+    """Multi-head attention over the new and the remembered rows, with scores that depend on relative positions.
 
     s_ij = [(q_i + u)·k_j + (q_i + w)·W_r r(i − j)] / √D,   r(p) = [sin(p θ_f) …, cos(p θ_f) …],   θ_f = 10000^(−2f/R)
 
-    heads (H); head_dim (D, by default d_model / H); relative_dim (R, by default d_model, as in the paper): the width of
-    r; score: the rule for s_ij; dropout: of the weights, in training.
-
-    Parameters: q, k, v, r, o (projections, r being
-    W_r), content_bias and position_bias (H, D: u and w).
-
-    The second term is no table of distances, for it depends on the query. It is a product nevertheless: with a = W_rᵀ
-    (q_i + w)
+    The second term depends on the query, so it is not a table of distances, but it is a product: with
+    a = W_rᵀ (q_i + w),
 
         a·r(i − j) = Σ_f (a_f sin iθ_f + a′_f cos iθ_f) cos jθ_f + (a′_f sin iθ_f − a_f cos iθ_f) sin jθ_f,
 
-    so R components more in queries and keys are enough, exactly. Nothing of size n × n is built and nothing is shifted.
-    A score costs D + R multiplications, where the paper's two products cost 2·D and a matrix: relative_dim=head_dim
-    costs as little as the paper, the paper's own width more, and memory grows with n.
+    so R additional components of queries and keys are sufficient and exact. No n × n matrix is built or shifted, and
+    memory grows with n. A score costs D + R multiplications; the paper's two products cost 2·D. With
+    relative_dim=head_dim the costs are equal.
 
-    Refused, with all reasons at once: sizes that do not fit; with the call, rows that do not fit.
+    Parameters: q, k, v, r, o (projections, r is W_r), content_bias and position_bias (H, D: u and w).
 
-    Source: Dai et al. 2019, section 3.3.
+    Args:
+        d_model: the width of the input and output rows.
+        heads: H, the number of heads.
+        head_dim: D, the depth of queries, keys and values; None means d_model / H.
+        relative_dim: R, the width of r, an even number; None means d_model, as in the paper.
+        bias: whether the projections q, k, v and o have a bias.
+        score: an expression for s_ij, such as rg.softcap(50).
+        dropout: the probability that a weight is dropped in training mode.
 
-    >>> import regard as rg
-    >>> layer, memory = TransformerXL(32, heads=4), SegmentMemory(10)
-    >>> for segment in torch.randn(2, 30, 32).split(10, dim=1):
-    ...     out = layer(segment, mask=rg.causal(), cache=memory)
-    >>> memory
-    SegmentMemory(10 of 10 rows)
+    Raises:
+        Refused: sizes that do not fit or an invalid argument; the error lists every problem.
+
+    Source:
+        Dai et al. 2019, section 3.3.
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> from regard.torch import SegmentMemory, TransformerXL
+        >>> layer, memory = TransformerXL(32, heads=4), SegmentMemory(10)
+        >>> for segment in torch.randn(2, 30, 32).split(10, dim=1):
+        ...     out = layer(segment, mask=rg.causal(), cache=memory)
+        >>> memory
+        SegmentMemory(10 of 10 rows)
     """
 
     def __init__(
@@ -109,21 +145,21 @@ class TransformerXL(torch.nn.Module):
             "heads do not divide d_model",
             given=f"d_model={d_model}, heads={heads}",
             expected="d_model to be a multiple of heads",
-            fix="say head_dim=…",
+            fix="pass head_dim=…",
         )
         check.need(
             self.relative_dim % 2 == 0,
-            "sines and cosines come in pairs",
+            "relative_dim is not even",
             given=f"relative_dim={self.relative_dim}",
-            expected="an even number",
-            fix="choose another relative_dim",
+            expected="an even number, for pairs of sine and cosine",
+            fix="pass an even relative_dim",
         )
         check.need(
             score is None or isinstance(score, Expr),
-            "score is no expression",
+            "score is not an expression",
             given=f"{score!r}",
-            expected="a rule such as rg.softcap(50)",
-            fix="leave it out for none",
+            expected="an expression such as rg.softcap(50)",
+            fix="omit it to use the scores unchanged",
         )
         check.done()
         width = self.heads * self.head_dim
@@ -138,12 +174,27 @@ class TransformerXL(torch.nn.Module):
         self.attend = attention
 
     def forward(
-        self, x: torch.Tensor, *, mask: Any = None, cache: SegmentMemory | None = None, positions: None = None
+        self,
+        x: torch.Tensor,
+        *,
+        mask: Expr | torch.Tensor | Callable[..., Any] | None = None,
+        cache: SegmentMemory | None = None,
+        positions: None = None,
     ) -> torch.Tensor:
-        """x (B, n, d_model) -> (B, n, d_model).
+        """Computes the layer's output.
 
-        cache: what is remembered of the segments before; x is remembered too. mask: as for `rg.attention`, over the m
-        remembered rows and the n new ones; rg.causal() lets each row see all that is before it.
+        Args:
+            x: (B, n, d_model) input rows of the new segment.
+            mask: as for `rg.attention`, over the m remembered and the n new rows as keys; rg.causal() lets each row
+                attend to itself and everything before it. None allows every key.
+            cache: the memory of the previous segments, to which `x` is appended; None for no memory.
+            positions: must be None; the layer computes relative positions itself.
+
+        Returns:
+            (B, n, d_model) output rows.
+
+        Raises:
+            Refused: shapes that do not fit, or unsupported arguments; the error lists every problem.
         """
         check = Checks("TransformerXL")
         check.need(
@@ -155,14 +206,14 @@ class TransformerXL(torch.nn.Module):
         )
         check.need(
             positions is None,
-            "the layer has no use for positions",
+            "the layer takes no positions",
             given=f"positions={positions!r}",
-            expected="positions=None",
-            fix="leave them out: it counts distances between rows itself",
+            expected="positions=None: the layer computes relative positions itself",
+            fix="omit positions",
         )
         check.need(
             cache is None or isinstance(cache, SegmentMemory),
-            "not what this layer remembers",
+            "cache is not a SegmentMemory",
             given=f"cache={cache!r}",
             expected="a SegmentMemory",
             fix="pass cache=SegmentMemory(length)",
@@ -173,28 +224,26 @@ class TransformerXL(torch.nn.Module):
         k, v = split_heads(self.k(source), self.heads), split_heads(self.v(source), self.heads)
         sin, cos = self._waves(source)
         q = torch.cat(
-            (q + self.content_bias[:, None], self._towards(q, sin[-x.shape[1] :], cos[-x.shape[1] :])), dim=-1
+            (q + self.content_bias[:, None], self._relative(q, sin[-x.shape[1] :], cos[-x.shape[1] :])), dim=-1
         )
         k = torch.cat((k, torch.cat((cos, sin), dim=-1).expand(*k.shape[:2], -1, -1)), dim=-1)
         rules: dict[str, Any] = {"mask": mask, "score": self.score, "scale": self.head_dim**-0.5}
-        found = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
+        out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         if cache is not None:
             cache.append(x)
-        return self.o(join_heads(found))
+        return self.o(join_heads(out))
 
     def _waves(self, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The sines and cosines (m + n, R/2) of all rows; only their differences count, so the first row stands at
-        0.
-        """
-        found = waves(torch.arange(source.shape[1], device=source.device), self.relative_dim).to(self.r.weight.dtype)
-        return found[..., 0::2], found[..., 1::2]
+        """The sines and cosines (m + n, R/2) of all rows; only differences matter, so positions start at 0."""
+        pairs = waves(torch.arange(source.shape[1], device=source.device), self.relative_dim).to(self.r.weight.dtype)
+        return pairs[..., 0::2], pairs[..., 1::2]
 
-    def _towards(self, q: torch.Tensor, sin: torch.Tensor, cos: torch.Tensor) -> torch.Tensor:
-        """What the queries (B, H, n, D) look for among the cosines and sines of the keys, (B, H, n, R)."""
-        sought = (q + self.position_bias[:, None]) @ self.r.weight.unflatten(0, (self.heads, -1))
-        of_sin, of_cos = sought.chunk(2, dim=-1)
+    def _relative(self, q: torch.Tensor, sin: torch.Tensor, cos: torch.Tensor) -> torch.Tensor:
+        """The components (B, H, n, R) of queries whose products with the keys' cosines and sines are a·r(i − j)."""
+        a = (q + self.position_bias[:, None]) @ self.r.weight.unflatten(0, (self.heads, -1))
+        of_sin, of_cos = a.chunk(2, dim=-1)
         return torch.cat((of_sin * sin + of_cos * cos, of_cos * sin - of_sin * cos), dim=-1)
 
     def extra_repr(self) -> str:
-        """What the projections do not tell."""
+        """The settings that repr(layer) shows besides the submodules."""
         return f"heads={self.heads}, relative_dim={self.relative_dim}, dropout={self.dropout}, score={self.score}"

@@ -1,4 +1,4 @@
-"""Self-attention with a single head: the layer of the textbooks."""
+"""Self-attention with a single head, as in textbooks."""
 
 from __future__ import annotations
 
@@ -12,23 +12,33 @@ __all__ = ["SelfAttention"]
 
 
 class SelfAttention(torch.nn.Module):
-    """Every row attends the rows of its own sequence, with one head.
+    """Self-attention with one head: each row attends to the rows of its own sequence.
 
     out = W_o softmax(Q Kᵀ / √d_k where mask) V,  Q = W_q x, K = W_k x, V = W_v x
 
-    d_model: width of the rows. d_k (by default d_model): of queries and keys. d_v (by default d_k): of values. bias: of
-    all four projections. dropout: of the weights, in training.
-
     Parameters: q (d_k, d_model), k (d_k, d_model), v (d_v, d_model), o (d_model, d_v).
 
-    Refused, with all reasons at once: sizes that are none; with the call, rows and masks that do not fit.
+    Args:
+        d_model: the width of the input and output rows.
+        d_k: the depth of queries and keys; None means d_model.
+        d_v: the depth of values; None means d_k.
+        bias: whether the four projections have a bias.
+        dropout: the probability that a weight is dropped in training mode.
 
-    Source: Vaswani et al. 2017, section 3.2.1.
+    Raises:
+        Refused: invalid sizes or an invalid dropout rate; the error lists every problem.
 
-    >>> layer = SelfAttention(16, d_k=8)
-    >>> out, weights = layer(torch.randn(2, 5, 16), mask=torch.ones(2, 1, 5, dtype=torch.bool), return_weights=True)
-    >>> out.shape, weights.shape
-    (torch.Size([2, 5, 16]), torch.Size([2, 5, 5]))
+    Source:
+        Vaswani et al. 2017, section 3.2.1.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch import SelfAttention
+        >>> layer = SelfAttention(16, d_k=8)
+        >>> padding = torch.ones(2, 1, 5, dtype=torch.bool)
+        >>> out, weights = layer(torch.randn(2, 5, 16), mask=padding, return_weights=True)
+        >>> out.shape, weights.shape
+        (torch.Size([2, 5, 16]), torch.Size([2, 5, 5]))
     """
 
     def __init__(
@@ -47,12 +57,23 @@ class SelfAttention(torch.nn.Module):
         self.o = torch.nn.Linear(self.d_v, self.d_model, bias)
         self.attend = attention
 
-    def forward(self, x: torch.Tensor, mask=None, return_weights: bool = False):
-        """x (batch, n, d_model) -> out (batch, n, d_model), or (out, weights (batch, n, n)).
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor | Expr | None = None, return_weights: bool = False
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Computes the layer's output and, where requested, the attention weights.
 
-        mask: booleans that broadcast to (batch, n, n), such as (batch, 1, n) for padding, or a rule such as
-        rg.causal(); true means "may attend". The weights are those before dropout, and have gradients; they cost memory
-        that grows with n².
+        Args:
+            x: (batch, n, d_model) input rows.
+            mask: booleans that broadcast to (batch, n, n), such as (batch, 1, n) for padding, or an expression such as
+                rg.causal(); true means "may attend". None lets every row attend to every key.
+            return_weights: whether to return the weights too, which need memory that grows with n².
+
+        Returns:
+            out (batch, n, d_model); with `return_weights` the pair of out and weights (batch, n, n), which are those
+            before dropout and are differentiable.
+
+        Raises:
+            Refused: rows or masks that do not fit; the error lists every problem.
         """
         self._check(x, mask)
         q, k, v = (part(x)[:, None] for part in (self.q, self.k, self.v))
@@ -64,7 +85,7 @@ class SelfAttention(torch.nn.Module):
         allowed = allowed_pairs(given, (batch, 1, n, n), 0, x.device) if isinstance(given, Expr) else given
         return out, weights(q, k, allowed)[:, 0]
 
-    def _check(self, x: torch.Tensor, mask) -> None:
+    def _check(self, x: torch.Tensor, mask: torch.Tensor | Expr | None) -> None:
         check = Checks("SelfAttention")
         check.need(
             x.ndim == 3 and x.shape[-1] == self.d_model,
@@ -78,10 +99,10 @@ class SelfAttention(torch.nn.Module):
         if isinstance(mask, torch.Tensor):
             check.need(
                 mask.dtype == torch.bool,
-                "the mask is of no known kind",
+                "the mask has an unsupported dtype",
                 given=f"{mask.dtype}",
                 expected="booleans: true means may attend",
-                fix="mask.bool(), or mask == 0 where true hides",
+                fix="pass mask.bool(), or mask == 0 if true means masked",
             )
             fits = 2 <= mask.ndim <= 3 and all(own in (1, size) for own, size in zip(mask.shape[::-1], (n, n, batch)))
             check.need(
@@ -89,18 +110,18 @@ class SelfAttention(torch.nn.Module):
                 "the mask does not fit",
                 given=f"{tuple(mask.shape)}",
                 expected=f"(batch, 1, n) or (batch, n, n): {(batch, n, n)}",
-                fix="padding (batch, n) becomes padding[:, None]",
+                fix="pass padding[:, None] for padding (batch, n)",
             )
         else:
             check.need(
                 mask is None or isinstance(mask, Expr),
-                "the mask is of no known kind",
+                "the mask has an unsupported type",
                 given=f"{type(mask).__name__}",
-                expected="a tensor of booleans, or a rule such as rg.causal()",
-                fix="torch.as_tensor(mask)",
+                expected="a boolean tensor, or an expression such as rg.causal()",
+                fix="pass torch.as_tensor(mask)",
             )
         check.done()
 
     def extra_repr(self) -> str:
-        """What the projections do not tell."""
+        """The settings that repr(layer) shows besides the submodules."""
         return f"dropout={self.dropout}"

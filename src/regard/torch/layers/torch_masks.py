@@ -1,6 +1,4 @@
-"""Masks as torch.nn.MultiheadAttention takes them: true means "may not attend", floats are added. Here they become
-rules.
-"""
+"""Conversion of the masks of torch.nn.MultiheadAttention (true means "may not attend") into masks and scores."""
 
 from __future__ import annotations
 
@@ -20,16 +18,16 @@ from .parts import allowed_pairs
 
 __all__ = ["TorchMasks"]
 
-ANY = math.inf  # torch adds every finite number, however low, and a row of which it leaves no other key has weights
-SMALL = 1 << 18  # truth values of a mask that is compared by content
+ANY = math.inf  # as in torch, only −inf masks a key: finite values are added, however low
+SMALL = 1 << 18  # masks with at most so many elements are compared by content
 
 
 class TorchMasks(NamedTuple):
     """The masks of a call.
 
-    rule: who may attend whom, as an expression; row i stands at position i. given: tensors that broadcast to (N, H, L,
-    S), booleans (true means "may not attend") or floats (added to the logits). keys (S), extra: how many keys follow,
-    of which no mask speaks, and which every row may attend.
+    rule: the mask as an expression; row i is at position i. given: tensors that broadcast to (N, H, L, S), booleans
+    (true means "may not attend") or floats (added to the logits). keys: S. extra: the number of appended keys, which
+    no mask covers and every row may attend to.
     """
 
     rule: Expr | None
@@ -44,9 +42,7 @@ class TorchMasks(NamedTuple):
         return {"mask": mask, "score": score, "query_start": 0}
 
     def _expressions(self) -> tuple[Expr | None, Expr | None]:
-        """No mask is laid over another in memory. A float of −inf also goes to the mask, so that the plan leaves it
-        out.
-        """
+        """Mask and score as expressions; −inf also becomes part of the mask, so that the plan skips those pairs."""
         mask, score = self._whole(), None
         for part in self._padded():
             mask = _rule(mask, _allowed(part))
@@ -55,9 +51,7 @@ class TorchMasks(NamedTuple):
         return mask, score
 
     def _tensors(self) -> tuple[Expr | torch.Tensor | None, torch.Tensor | None]:
-        """What is compiled or transformed takes one mask and one score from outside: a rule, or tensors that it
-        computes.
-        """
+        """One mask (expression or tensor) and one score tensor, for compiled and transformed calls."""
         whole, parts = self._whole(), self._padded()
         hidden = [part for part in parts if part.dtype == torch.bool]
         added = [part for part in parts if part.dtype != torch.bool]
@@ -68,7 +62,7 @@ class TorchMasks(NamedTuple):
         return allowed, functools.reduce(torch.add, added) if added else None
 
     def tensors(self, shape: tuple[int, int, int, int], device) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """The same for shape (N, H, L, S + extra): which pairs are allowed, and what is added to their logits."""
+        """The allowed pairs and the numbers added to the logits, for shape (N, H, L, S + extra)."""
         mask, parts = self._whole(), self._padded()
         allowed = [] if mask is None else [allowed_pairs(mask, shape, 0, device)]
         allowed += [_allowed(part) for part in parts]
@@ -80,7 +74,7 @@ class TorchMasks(NamedTuple):
         return self.rule | (key >= self.keys) if self.rule is not None and self.extra else self.rule
 
     def _padded(self) -> list[torch.Tensor]:
-        parts = [part for part in self.given if part.numel()]  # without a key there is no pair to speak of
+        parts = [part for part in self.given if part.numel()]  # empty masks have no effect
         return [pad(part, (0, self.extra)) for part in parts] if self.extra else parts
 
 
@@ -89,23 +83,21 @@ def _allowed(part: torch.Tensor) -> torch.Tensor:
 
 
 def _hides_only(part: torch.Tensor) -> bool:
-    """Whether a mask adds nothing to any logit: torch's own layers make floats of booleans before they hand them on."""
+    """Whether a mask only masks and adds nothing: torch's layers convert boolean masks to floats of 0 and −inf."""
     if part.dtype == torch.bool or part.requires_grad or part.device.type != "cpu":
         return part.dtype == torch.bool
     return bool(((part == 0) | hides(part, ANY)).all())
 
 
 def _rule(mask: Expr | None, allowed: torch.Tensor) -> Expr:
-    """The mask and one more. The layers of a model are given masks of one content, and what was planned for the first
-    serves all.
-    """
+    """The conjunction of a mask and allowed pairs; equal contents give the same expression, so layers share a plan."""
     if allowed.device.type == "cpu" and allowed.numel() <= SMALL:
-        return _kept(mask, allowed.numpy().tobytes(), tuple(allowed.shape))
-    found = dense(allowed, query_start=0)
-    return found if mask is None else mask & found
+        return _cached(mask, allowed.numpy().tobytes(), tuple(allowed.shape))
+    other = dense(allowed, query_start=0)
+    return other if mask is None else mask & other
 
 
 @functools.lru_cache(32)
-def _kept(mask: Expr | None, content: bytes, shape: tuple[int, ...]) -> Expr:
-    found = dense(frozen_table(np.frombuffer(content, bool).reshape(shape), "mask"), query_start=0)
-    return found if mask is None else mask & found
+def _cached(mask: Expr | None, content: bytes, shape: tuple[int, ...]) -> Expr:
+    other = dense(frozen_table(np.frombuffer(content, bool).reshape(shape), "mask"), query_start=0)
+    return other if mask is None else mask & other

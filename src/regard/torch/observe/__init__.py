@@ -1,11 +1,11 @@
-"""What attention calls of any torch module are like, observed while it runs.
+"""Observation of the attention calls of any torch module while it runs: `profile` and `trace`.
 
-observed_call  one of them: what was seen of it, and what was found out about it (layout: how its tensors lie)
-observer       sees them: of regard, of torch, and those written out as products and a softmax
-describe       what each asks, in regard's terms: problem, plan, operations
-profiling      what each costs (profile_result: the figures; timeline: the trace of torch's profiler)
-tracing        what each was given, and the first that goes wrong (trace_result: the list; faults: what can be wrong)
-handwritten    which tensor was made of which, so that attention written out is recognised
+observed_call  one attention call and its properties (layout: the memory layout of its tensors)
+observer       observes the calls of regard and torch, and attention computed by separate products and a softmax
+describe       a call as a problem of regard: rules, engine, cost
+profiling      the cost of each call (profile_result: figures and table; timeline: the trace of torch's profiler)
+tracing        the inputs of each call and the first fault (trace_result: the list; faults: the checks)
+handwritten    recognizes handwritten attention by following products through torch functions
 """
 
 from .profiling import profile

@@ -1,6 +1,4 @@
-"""Describe: what an observed call asks, in regard's own words, so that one plan and one count of operations serve all
-of them.
-"""
+"""Describes an observed call of any kind as a problem of regard, with its engine, plan and cost."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ __all__ = ["describe", "engine_of", "outline_of", "problem_of"]
 
 
 def describe(call: ObservedCall) -> None:
-    """Sets what the call asks, who carries it out and what that costs; nothing is computed."""
+    """Sets the rules, the engine and the cost of a call; no attention is computed."""
     call.dtype = str(call.q.dtype).removeprefix("torch.")
     call.device = str(getattr(call.q, "device", "cpu"))
     try:
@@ -50,14 +48,12 @@ def describe(call: ObservedCall) -> None:
 
 
 def problem_of(call: ObservedCall) -> Problem:
-    """The call as a Problem over its own numbers, copied to the CPU; `Refused` where it is none that regard could
-    carry out.
-    """
+    """The call as a Problem over its own numbers, copied to the CPU; raises `Refused` if regard does not support it."""
     return _problem(call, _copied)
 
 
 def outline_of(call: ObservedCall) -> Problem:
-    """`problem_of` without numbers: of q, k and v only sizes and dtypes are true, and nothing is copied."""
+    """`problem_of` without numbers: q, k and v have the right sizes and dtypes only, and nothing is copied."""
     return _problem(call, stand_in)
 
 
@@ -83,7 +79,7 @@ def _of_sdpa(call: ObservedCall) -> dict[str, Any]:
 
 
 def _of_flex(call: ObservedCall) -> dict[str, Any]:
-    """FlexAttention counts queries from 0. A mask that it made itself, one block without an end, allows everything."""
+    """FlexAttention counts queries from 0. Its default mask, a single unbounded block, allows everything."""
     block, buffers = call.given["block_mask"], call.given.get("mask_buffers") or ()
     whole = next((size for size in block[-3:-1]), 0) >= 1 << 30
     rules: dict[str, Any] = {"query_start": 0, "scale": call.given.get("scale")}
@@ -96,13 +92,13 @@ def _of_flex(call: ObservedCall) -> dict[str, Any]:
 
 
 def _with(rule, buffers):
-    """A rule of FlexAttention, with the arrays that it was compiled to take besides."""
-    held = tuple(map(_on_cpu, buffers))
-    return (lambda *at: rule(*at, *held)) if held else rule
+    """A rule of FlexAttention, with the arrays that it takes as additional arguments."""
+    arrays = tuple(map(_on_cpu, buffers))
+    return (lambda *at: rule(*at, *arrays)) if arrays else rule
 
 
 def _of_scores(call: ObservedCall) -> dict[str, Any]:
-    """What was written out: the scores that the softmax was given tell which keys were allowed."""
+    """Handwritten attention: the input of the softmax determines which keys were allowed."""
     assert call.trail is not None and call.trail.scores is not None
     scores = call.trail.scores[..., : call.k.shape[-2]]
     allowed = ~hides(scores, range_of(scores.dtype))
@@ -112,7 +108,7 @@ def _of_scores(call: ObservedCall) -> dict[str, Any]:
 
 
 def _of_tensor(mask: torch.Tensor) -> dict[str, Any]:
-    """Booleans, or floats that are added, of which the lowest mean "may not attend"."""
+    """Booleans, or floats that are added, of which values near the minimum mean "may not attend"."""
     if mask.dtype is torch.bool:
         return {"mask": _on_cpu(mask)}
     numbers = _on_cpu(mask.detach()).float()
@@ -122,7 +118,7 @@ def _of_tensor(mask: torch.Tensor) -> dict[str, Any]:
 
 
 def _of_cache(call: ObservedCall, read) -> Problem:
-    """The newest rows over the keys of their own sequences; what the cache keeps is never copied."""
+    """The newest rows over the keys of their own sequences; the contents of the cache are not copied."""
     given, cache = call.given, call.given["cache"]
     q, dtype = read(call.q), stand_in(call.q).dtype
     K = int(cache.lengths.max(initial=0))
@@ -143,7 +139,7 @@ def _of_cache(call: ObservedCall, read) -> Problem:
 
 
 def engine_of(call: ObservedCall, problem: Problem) -> tuple[str, str, bool]:
-    """Who computes the call, why, and whether the whole matrix is built."""
+    """The engine of a call, the reason for it, and whether it builds the whole matrix."""
     if call.kind in (REGARD, CACHE, HF):
         name, why = choose(problem, call.given.get("engine", "auto"))
         return name, "; ".join(why), name in ("reference", "sdpa")
@@ -152,8 +148,8 @@ def engine_of(call: ObservedCall, problem: Problem) -> tuple[str, str, bool]:
         kernel = torch.nn.attention.SDPBackend(torch._fused_sdp_choice(call.q, call.k, call.v, **rest)).name
         return f"SDPA {kernel.lower().removesuffix('_attention')}", "the kernel that torch chose", kernel == "MATH"
     if call.kind == FLEX:
-        return "flex, not compiled", "called without torch.compile, it builds the matrix", True
-    return "written out", "the model writes its attention out, which builds the matrix", True
+        return "flex, not compiled", "without torch.compile it builds the matrix", True
+    return "written out", "the model computes its attention by separate operations, which build the matrix", True
 
 
 def _copied(value):

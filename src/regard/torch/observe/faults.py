@@ -1,4 +1,4 @@
-"""Faults: what is wrong with one attention call: its numbers, its rows, its axes; each in a sentence."""
+"""Checks of one attention call: NaN and infinity, fully masked rows, swapped axes; each fault is one sentence."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from ...language.expr import tables_of
 from ...language.problem import Problem
 from .observed_call import CACHE, ObservedCall
 
-__all__ = ["Finding", "amiss", "empty_rows", "swapped_axes", "wrong_numbers"]
+__all__ = ["Finding", "empty_rows", "non_finite", "swapped_axes", "wrong_numbers"]
 
 KINDS = ("shape", "number", "row")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong. kind: "shape", "number" (NaN or infinity) or "row" (one that attends nothing). call: its index,
-    if any.
-    """
+    """A fault. kind: "shape", "number" (NaN or infinity) or "row" (fully masked). call: the call's index, if any."""
 
     kind: str
     call: int | None
@@ -36,9 +34,10 @@ class Finding:
         return f"{'' if self.call is None else f'call {self.call}, '}{self.layer}: {self.text}"
 
 
-def amiss(value, below: bool = True) -> str | None:
-    """What is wrong with the numbers of a tensor or array, in words; None if all is well. below: whether −infinity is
-    wrong too.
+def non_finite(value, below: bool = True) -> str | None:
+    """The number and first index of NaN and infinity in a tensor or array, as text; None if all values are finite.
+
+    below: whether −infinity counts too.
     """
     if value is None or not hasattr(value, "shape"):
         return None
@@ -46,42 +45,43 @@ def amiss(value, below: bool = True) -> str | None:
     if not tensor.is_floating_point() or tensor.device.type == "meta" or not tensor.numel():
         return None
     nan = torch.isnan(tensor)
-    endless = torch.isinf(tensor) if below else tensor == torch.inf
-    spoiled = nan | endless
-    count = int(spoiled.sum())
+    infinite = torch.isinf(tensor) if below else tensor == torch.inf
+    wrong = nan | infinite
+    count = int(wrong.sum())
     if not count:
         return None
-    names = [name for name, some in (("NaN", nan), ("infinity", endless)) if bool(some.any())]
-    first = spoiled.nonzero()[0].tolist()
+    names = [name for name, some in (("NaN", nan), ("infinity", infinite)) if bool(some.any())]
+    first = wrong.nonzero()[0].tolist()
     return f"{' and '.join(names)} in {count:,} of {tensor.numel():,} numbers, first at {first}"
 
 
 def wrong_numbers(call: ObservedCall, problem: Problem | None) -> list[str]:
-    """Where NaN or infinity is in a call: what it was given, or what becomes of it."""
+    """Where a call has NaN or infinity: in its inputs, or otherwise in its scores and output."""
     given = {"q": call.q, "k": call.k, "v": call.v, "the sinks": call.given.get("sinks")}
-    given |= {"the added mask": call.given.get("attn_mask")} if amiss(call.given.get("attn_mask"), below=False) else {}
+    mask = call.given.get("attn_mask")
+    given |= {"the added mask": mask} if non_finite(mask, below=False) else {}
     if problem is not None and problem.score is not None:
         given |= {f"the score's table {table.name!r}": table.array for table in tables_of(problem.score).values()}
     below = {"the added mask": False}
     found = [
-        f"{name} already holds {words}"
+        f"{name} already holds {text}"
         for name, value in given.items()
-        if (words := amiss(value, below.get(name, True)))
+        if (text := non_finite(value, below.get(name, True)))
     ]
-    words = amiss(call.out)
-    if words and not found:
+    text = non_finite(call.out)
+    if text and not found:
         scores = call.trail.scores if call.trail is not None else None
-        inner = amiss(scores, below=False)
+        inner = non_finite(scores, below=False)
         if inner:
             found.append(
-                f"the scores hold {inner}, of q and k that are finite: they leave the range of {_dtype(scores)}"
+                f"the scores hold {inner}, though q and k are finite: they exceed the range of {_dtype(scores)}"
             )
-        found.append(f"the output holds {words}, though q, k and v are finite")
+        found.append(f"the output holds {text}, though q, k and v are finite")
     return found
 
 
 def empty_rows(problem: Problem) -> list[str]:
-    """Rows that no key is left for: by the mask, or because every score that the mask allows is −infinity."""
+    """Fully masked rows: the mask allows no key, or every allowed score is −infinity."""
     B, H, Q, K = (problem.dims[name] for name in "BHQK")
     if 0 in (B, H, Q):
         return []
@@ -95,33 +95,32 @@ def empty_rows(problem: Problem) -> list[str]:
         _, sums = solve(dataclasses.replace(problem, **flat, score=None, sinks=None, dropout=None))  # type: ignore[arg-type]
         empty = np.isneginf(sums)
     if empty.any():
-        found.append(f"{_place(empty)} attends nothing: the mask allows no key")
+        found.append(f"{_place(empty)} is fully masked: the mask allows no key")
     if problem.score is not None and K:
         v = np.broadcast_to(np.zeros((), problem.dtype), (*problem.k.shape[:3], 1))
         _, sums = solve(dataclasses.replace(problem, v=v, sinks=None, dropout=None))
-        swallowed = np.isneginf(sums) & ~empty
-        if swallowed.any():
+        by_score = np.isneginf(sums) & ~empty
+        if by_score.any():
             found.append(
-                f"{_place(swallowed)} attends nothing: its score is −infinity for every key that the mask allows"
+                f"{_place(by_score)} is fully masked: its score is −infinity for every key that the mask allows"
             )
     return found
 
 
 def swapped_axes(call: ObservedCall, module: Any) -> list[str]:
-    """Rows and heads that changed places, where nothing but the module's own number of heads can tell."""
+    """Swapped axes of rows and heads, which only the module's own number of heads reveals."""
     heads = number_of_heads(module)
     sizes = tuple(call.q.shape)
     if call.kind == CACHE or heads is None or len(sizes) != 4 or sizes[1] == heads or sizes[2] != heads:
         return []
     return [
         f"q {sizes} has {sizes[1]} heads and {heads} rows, and the layer {heads} heads: the axes of heads "
-        "and rows changed places; "
-        "attention wants (batch, heads, rows, depth), so transpose(1, 2)"
+        "and rows are swapped; the layout is (batch, heads, rows, depth), so call transpose(1, 2)"
     ]
 
 
 def _place(rows: np.ndarray) -> str:
-    """How many rows, and where the first of them is."""
+    """The first of these rows, and how many there are."""
     batch, head, row = (int(at) for at in np.argwhere(rows)[0])
     count = int(rows.sum())
     more = "" if count == 1 else f", the first of {count:,} of {rows.size:,} rows,"

@@ -1,6 +1,4 @@
-"""Lineage: attention that a model writes out by hand, softmax(q kᵀ …) v, recognised from the operations as they
-pass.
-"""
+"""Recognizes handwritten attention, softmax(q kᵀ …) v, by following each product through the torch functions called."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Ended", "Lineage", "Step", "Trail", "tensors_in"]
+__all__ = ["Ended", "Products", "Step", "Trail", "tensors_in"]
 
-PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # where the two factors begin among the arguments
+PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # the index of the first factor in the arguments
 
 
 class Ended(NamedTuple):
-    """An attention that came to its end, its values (…, K, E) and what came out (…, Q, E)."""
+    """A complete attention, with its values (…, K, E) and its output (…, Q, E)."""
 
     trail: Trail
     v: torch.Tensor
@@ -24,8 +22,9 @@ class Ended(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One function of torch on the way. args, kwargs: as given, with None in place of the scores themselves. sizes: of
-    its output.
+    """One torch function applied to the scores.
+
+    args, kwargs: its arguments, with None in place of the scores. sizes: the shape of its output.
     """
 
     name: str
@@ -36,11 +35,10 @@ class Step(NamedTuple):
 
 @dataclass(eq=False)
 class Trail:
-    """What became of a product q kᵀ. q (…, Q, D) · k (…, K, D). outside: all tensors that came in, such as a mask or a
-    bias.
+    """The operations on a product q kᵀ. q (…, Q, D) · k (…, K, D). outside: the other inputs, such as a mask or a bias.
 
-    seconds: of all operations so far. scores: what the softmax was given; None before it. steps: what was done to the
-    product, first the product itself, in order. weights: what the values were multiplied by; None before that.
+    seconds: the time of all operations so far. scores: the input of the softmax; None before it. steps: the operations
+    in order, the product itself first. weights: the factor of the values; None before that product.
     """
 
     q: torch.Tensor
@@ -52,18 +50,14 @@ class Trail:
     weights: torch.Tensor | None = None
 
 
-class Lineage:
-    """Which tensors descend from a product of queries and keys; held weakly, so that they go when the model lets go of
-    them.
-    """
+class Products:
+    """The tensors computed from a product of queries and keys, with weak references, so that they can be freed."""
 
     def __init__(self) -> None:
         self.trails: Any = WeakTensorKeyDictionary()
 
     def follow(self, name: str, args: tuple, kwargs: dict[str, Any], out, seconds: float) -> Ended | None:
-        """Notes one operation; what ended with it if it was the product of weights and values, the last of an
-        attention.
-        """
+        """Records one operation; returns the attention if it was the product of weights and values, which ends it."""
         if not isinstance(out, torch.Tensor):
             return None
         factors = _factors(name, args, kwargs)
@@ -94,13 +88,13 @@ class Lineage:
         return None
 
     def forget(self, trail: Trail) -> None:
-        """Lets go of an attention that has ended, with everything that it was made of."""
+        """Removes a complete attention with all its tensors."""
         for tensor in [tensor for tensor, found in self.trails.items() if found is trail]:
             del self.trails[tensor]
 
 
 def _without(source: torch.Tensor, given: Any) -> Any:
-    """Arguments with None in place of the scores: who held them would keep them from being let go."""
+    """Arguments with None in place of the scores, because a reference would keep them in memory."""
     if given is source:
         return None
     if isinstance(given, dict):
@@ -109,12 +103,12 @@ def _without(source: torch.Tensor, given: Any) -> Any:
 
 
 def _numbers(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that are no tensors, such as the factors of a product."""
+    """The arguments that are not tensors, such as the factors of a product."""
     return {name: part for name, part in given.items() if not isinstance(part, torch.Tensor)}
 
 
 def tensors_in(values) -> list[torch.Tensor]:
-    """The tensors among arguments, those in tuples and lists too."""
+    """The tensors among arguments, including those in tuples, lists and dicts."""
     found = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -127,8 +121,11 @@ def tensors_in(values) -> list[torch.Tensor]:
 
 
 class Factors(NamedTuple):
-    """The left tensor of a product as it was given, both as (…, rows, inner) and (…, inner, columns), and which axes of
-    what came out make (…, rows, columns); None as they are."""
+    """The factors of a product.
+
+    source: the left tensor as passed. left: (…, rows, inner). right: (…, inner, columns). order: the permutation of the
+    output's axes to (…, rows, columns); None if they have this order.
+    """
 
     source: torch.Tensor
     left: torch.Tensor
@@ -137,7 +134,7 @@ class Factors(NamedTuple):
 
 
 def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> Factors | None:
-    """The factors of a matrix product; None if this is none."""
+    """The factors of a matrix product; None for any other function."""
     if name == "einsum":
         return _summed(args)
     if name not in PRODUCTS:
@@ -147,31 +144,29 @@ def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> Factors | None:
 
 
 def _summed(args: tuple) -> Factors | None:
-    """The factors of an einsum that is a batch of matrix products: "bqhd,bkhd->bhqk" and its like."""
+    """The factors of an einsum that is a batch of matrix products, such as "bqhd,bkhd->bhqk"; None otherwise."""
     given = tensors_in(args[1:])
     if len(given) != 2 or not isinstance(args[0], str) or "." in args[0] or "->" not in args[0]:
         return None
     ins, _, out = args[0].replace(" ", "").partition("->")
     left, right = ins.split(",")
-    inner = [letter for letter in left if letter in right and letter not in out]
-    rows = [letter for letter in left if letter not in right]
-    columns = [letter for letter in right if letter not in left]
+    inner = [axis for axis in left if axis in right and axis not in out]
+    rows = [axis for axis in left if axis not in right]
+    columns = [axis for axis in right if axis not in left]
     if not len(inner) == len(rows) == len(columns) == 1:
         return None
-    batch = [letter for letter in out if letter in left and letter in right]
+    batch = [axis for axis in out if axis in left and axis in right]
     a, b = [*batch, rows[0], inner[0]], [*batch, inner[0], columns[0]]
     if sorted(a) != sorted(left) or sorted(b) != sorted(right):
         return None
     return Factors(
         given[0],
-        given[0].permute([left.index(letter) for letter in a]),
-        given[1].permute([right.index(letter) for letter in b]),
-        [out.index(letter) for letter in (*batch, rows[0], columns[0])],
+        given[0].permute([left.index(axis) for axis in a]),
+        given[1].permute([right.index(axis) for axis in b]),
+        [out.index(axis) for axis in (*batch, rows[0], columns[0])],
     )
 
 
 def _alike(part: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether an operation kept the rows: number by number, with other leading axes, or with more or fewer keys
-    (sinks).
-    """
+    """Whether an operation preserved the rows; leading axes may differ, and the number of keys may (sinks)."""
     return part.ndim > 1 and out.ndim > 1 and (part.shape[-2:] == out.shape[-2:] or part.shape[:-1] == out.shape[:-1])

@@ -1,4 +1,4 @@
-"""Layout: how a tensor or an array lies in memory."""
+"""`Layout`: the shape, dtype, strides and device of a tensor or an array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Layout"]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies in memory: its sizes, its dtype, and per axis how many elements the next one is away."""
+    """The memory layout of a tensor: its shape, dtype, strides in elements, and device."""
 
     shape: tuple[int, ...]
     dtype: str

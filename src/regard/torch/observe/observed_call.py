@@ -1,4 +1,4 @@
-"""ObservedCall: one attention call of a running model, seen as it happens, then described, timed or traced."""
+"""`ObservedCall`: one attention call of a running model, which is then described, timed or traced."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ SDPA, FLEX, WRITTEN_OUT = "torch SDPA", "FlexAttention", "softmax(q kᵀ) v, wri
 class ObservedCall:
     """One attention call of a model.
 
-    What is seen of every call:
-    index: its place among the calls of a run. layer: the path of the module that made it. kind: which function was
-    called. given: its arguments by name, q, k and v among them; out: what came out. While the model runs these are
-    tensors, or arrays where arrays were given; after `let_go` they are layouts. k and v are None for a cache, out for
-    a call that failed. problem: what transformers' function made of its arguments. trail: how attention that is
-    written out came about. outside: the tensors that came in. seconds: of the call forward, NaN where it ran inside
-    compiled code; backward: of what torch's autograd did for it, None where that was not asked for.
+    Set for every call:
+    index: its number among the calls of a run. layer: the path of the module that made it. kind: the function called.
+    given: the arguments by name, including q, k and v; out: the output. While the model runs these are tensors or
+    arrays; after `let_go` they are layouts. k and v are None for a cache, out for a call that failed. problem: the
+    problem of a call from transformers. trail: the operations of handwritten attention. outside: the input tensors.
+    seconds: the time of the forward pass, NaN inside compiled code; backward: the time in torch's autograd, None
+    unless requested.
 
-    What `describe` adds, for a profile:
-    engine, why: who computed it. matrix: whether this engine builds the whole matrix of weights. cost: operations and
-    bytes, None where the call could not be read; why then says what could not. dims: B, H, G, Q, K, D, E. dtype,
-    device: of q. mask, score: in words.
+    Set by `describe`, for a profile:
+    engine, why: the engine and the reason for it. matrix: whether it builds the whole weight matrix. cost: operations
+    and bytes, None if the call cannot be described (see `why`). dims: B, H, G, Q, K, D, E. dtype, device: of q. mask,
+    score: as text.
 
-    What a profile adds:
-    measured: the most bytes that torch held during the call above what was there before, plus the most that NumPy did;
-    None where the call is no single function. limit: GFLOP/s that the share of peak counts against.
+    Set by a profile:
+    measured: the peak bytes allocated by torch during the call, plus the peak of NumPy; None if the call is not a
+    single function. limit: the peak in GFLOP/s that `share` refers to.
 
-    What a trace adds:
-    mask, scores: the rules in words, and over which sizes.
+    Set by a trace:
+    mask, scores: the rules as text, with their sizes.
     """
 
     index: int
@@ -82,61 +82,59 @@ class ObservedCall:
         return self.given.get("v")
 
     def let_go(self) -> None:
-        """Keeps the layouts of q, k, v and out, and lets go of everything that holds numbers of the model."""
+        """Replaces q, k, v and out by their layouts, and removes all other references to tensors of the model."""
         self.given = {name: Layout.of(self.given.get(name)) for name in ("q", "k", "v")}
         self.out = Layout.of(self.out)
         self.problem, self.trail, self.outside = None, None, []
 
-    # What follows from time and cost ----------------------------------------------------------------------------------
+    # Derived from time and cost ---------------------------------------------------------------------------------------
 
     @property
     def flops(self) -> int:
-        """Of the pairs that the mask allows."""
+        """Floating-point operations of the forward pass, for the pairs that the mask allows."""
         return 0 if self.cost is None else self.cost.useful
 
     @property
     def backward_flops(self) -> int | None:
-        """Of the pairs that the mask allows, on the way back."""
+        """Floating-point operations of the backward pass, for the pairs that the mask allows."""
         if self.cost is None or self.backward is None:
             return None
         return 2 * (3 * self.dims["D"] + 2 * self.dims["E"]) * self.cost.allowed
 
     @property
     def visited(self) -> float:
-        """The pairs a plan in tiles visits as a share of all pairs."""
+        """The fraction of all pairs in the tiles that a plan visits."""
         if self.cost is None:
             return math.nan
         return self.cost.visited / self.cost.matrix if self.cost.matrix else 0.0
 
     @property
     def modelled(self) -> int:
-        """Bytes besides q, k, v by the cost model: the output, and the matrix of weights where this engine builds one,
-        or else the plan and lse.
-        """
+        """Bytes by the cost model, without q, k and v: the output and either the weight matrix or plan and lse."""
         if self.cost is None:
             return 0
         return self.cost.written + (self.cost.weights if self.matrix else self.cost.extra)
 
     @property
     def total(self) -> float:
-        """Seconds there and back."""
+        """Seconds of the forward and backward pass."""
         return self.seconds + (self.backward or 0.0)
 
     @property
     def rate(self) -> float:
-        """FLOP/s there and back."""
+        """FLOP/s of the forward and backward pass."""
         return (self.flops + (self.backward_flops or 0)) / self.total if self.total else math.nan
 
     @property
     def share(self) -> float:
-        """Of the peak."""
+        """The fraction of the peak that was reached."""
         return self.rate / (1e9 * self.limit)
 
-    # What a trace prints ----------------------------------------------------------------------------------------------
+    # The output of a trace --------------------------------------------------------------------------------------------
 
     @property
     def lines(self) -> list[str]:
-        """Everything but the place in the model."""
+        """The lines of a trace for this call, without its index and layer."""
         shown = [
             ("q", self.q),
             ("k", self.k),

@@ -1,8 +1,8 @@
-"""Observe: every attention call of any torch module, as it happens, with the path of the layer that made it.
+"""`Observer`: observes every attention call of a torch module, with the path of the layer that made it.
 
-Regard's own functions tell of their calls (`regard.common.call_hooks`). Torch's come by as torch functions:
-scaled_dot_product_attention, FlexAttention, and the products and the softmax of attention that is written out. What a
-compiled graph computes is not call.
+Calls of regard are reported by `regard.common.call_hooks`. Calls of torch are intercepted as torch functions:
+scaled_dot_product_attention, FlexAttention, and the products and softmax of handwritten attention. Calls inside a
+compiled graph are not observed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ...common.call_hooks import watchers
 from ...common.errors import refuse
 from ...language.problem import Problem
 from ..hf.recorder import listening
-from .handwritten import Lineage, tensors_in
+from .handwritten import Products, tensors_in
 from .observed_call import CACHE, FLEX, HF, REGARD, SDPA, WRITTEN_OUT, ObservedCall
 
 __all__ = ["Observer", "arguments", "clock", "left_alone", "module_of"]
 
 ARGUMENTS = {
-    REGARD: ("q", "k", "v", "asked", "engine"),
-    CACHE: ("cache", "q", "asked", "engine"),
+    REGARD: ("q", "k", "v", "arguments", "engine"),
+    CACHE: ("cache", "q", "arguments", "engine"),
     HF: ("module", "q", "k", "v", "attention_mask"),
     SDPA: ("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
     FLEX: ("q", "k", "v", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers", "mask_buffers"),
@@ -38,7 +38,7 @@ WORDS = {"query": "q", "key": "k", "value": "v"}
 
 
 class Running(NamedTuple):
-    """A module while it runs: its path, its range in a torch profile, and what it was given."""
+    """A running module: its path, its range in a torch profile, and its arguments."""
 
     name: str
     span: Any
@@ -47,11 +47,10 @@ class Running(NamedTuple):
 
 
 class Observer(TorchFunctionMode):
-    """`with observer.watching():` every attention call of the model in this thread is kept in `seen`, in order.
+    """`with observer.watching():` appends every attention call of the model in this thread to `seen`, in order.
 
     describing: whether calls will be described. ranges: whether layers and calls become named ranges of a torch
-    profile.
-    backward: whether the time of the way back is taken. Kinds of observers override `called`, `failed` and `stepped`.
+    profile. backward: whether the backward pass is timed. Subclasses override `called`, `failed` and `stepped`.
     """
 
     def __init__(self, model, *, describing: bool = False, ranges: bool = False, backward: bool = False):
@@ -63,26 +62,26 @@ class Observer(TorchFunctionMode):
         self.describing, self.ranges, self.backward = describing, ranges, backward
         self.seen: list[ObservedCall] = []
         self.stack: list[Running] = []
-        self.lineage = Lineage()
+        self.products = Products()
         self.inside: ObservedCall | None = None
         self.thread = threading.get_ident()
 
-    # What kinds of observers do ---------------------------------------------------------------------------------------
+    # Hooks for subclasses ---------------------------------------------------------------------------------------------
 
     def called(self, call: ObservedCall) -> None:
-        """After an attention call."""
+        """Called after an attention call."""
 
     def failed(self, call: ObservedCall, error: Exception) -> None:
-        """After an attention call that did not come to its end."""
+        """Called after an attention call that raised an error."""
 
     def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
-        """After any other function of torch."""
+        """Called after any other torch function."""
 
-    # How calls are seen -----------------------------------------------------------------------------------------------
+    # Interception of calls --------------------------------------------------------------------------------------------
 
     @property
     def layer(self) -> str:
-        """The path of the module that is running."""
+        """The path of the innermost running module."""
         return self.stack[-1].name if self.stack else self.root
 
     @contextlib.contextmanager
@@ -91,17 +90,17 @@ class Observer(TorchFunctionMode):
         for module in self.modules.values():
             handles.append(module.register_forward_pre_hook(self._entered, with_kwargs=True))
             handles.append(module.register_forward_hook(self._left, always_call=True))
-        watchers.append(self._told)
+        watchers.append(self._intercept)
         try:
             with listening(self) if self.describing else contextlib.nullcontext(), self:
                 yield self
         finally:
-            watchers.remove(self._told)
+            watchers.remove(self._intercept)
             for handle in handles:
                 handle.remove()
 
     def add(self, module, problem: Problem) -> None:
-        """What transformers' function was asked, as every listener is told of it."""
+        """The problem of a call from transformers, which arrives while the call is observed."""
         if self.inside is not None:
             self.inside.problem = problem
 
@@ -114,8 +113,8 @@ class Observer(TorchFunctionMode):
         if span is not None:
             span.__exit__(None, None, None)
 
-    def _told(self, label: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
-        """A function of regard was called."""
+    def _intercept(self, label: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
+        """Runs and observes a call of a function of regard."""
         if threading.get_ident() != self.thread or self.inside is not None:
             return function(*args, **kwargs)
         given = _named(label, args, kwargs)
@@ -136,16 +135,16 @@ class Observer(TorchFunctionMode):
         begin = clock(args)
         try:
             out = function(*args, **kwargs)
-        except Exception as error:  # noted and raised on: what failed is shown
+        except Exception as error:  # reported, then raised again
             self._stepped(function, args, kwargs, None, error)
             raise
-        ended = self.lineage.follow(name, args, kwargs, out, clock(args) - begin)
+        ended = self.products.follow(name, args, kwargs, out, clock(args) - begin)
         if ended is None:
             self._stepped(function, args, kwargs, out, None)
         else:
-            trail, v, came = ended
+            trail, v, product = ended
             given = {"q": trail.q, "k": trail.k, "v": v}
-            call = ObservedCall(len(self.seen), self.layer, WRITTEN_OUT, given, came, trail.seconds)
+            call = ObservedCall(len(self.seen), self.layer, WRITTEN_OUT, given, product, trail.seconds)
             call.trail, call.outside = trail, trail.outside
             self._ended(call)
         return out
@@ -157,7 +156,7 @@ class Observer(TorchFunctionMode):
         try:
             out = function()
             call.seconds = clock((call.q,)) - begin
-        except Exception as error:  # noted and raised on: what failed is shown
+        except Exception as error:  # reported, then raised again
             call.seconds = clock((call.q,)) - begin
             self.seen.append(call)
             self.failed(call, error)
@@ -173,14 +172,14 @@ class Observer(TorchFunctionMode):
 
     def _ended(self, call: ObservedCall) -> None:
         self.seen.append(call)
-        self.inside = call  # what is asked about a call is none of the model's
+        self.inside = call  # torch functions called by the hooks are not the model's
         if self.backward:
             _time_backward(call)
         self.called(call)
         self.inside = None
 
     def _stepped(self, *what) -> None:
-        self.inside = ObservedCall(-1, "", "")  # what is asked about it is none of the model's
+        self.inside = ObservedCall(-1, "", "")  # torch functions called by the hook are not the model's
         self.stepped(*what)
         self.inside = None
 
@@ -192,9 +191,7 @@ def module_of(model) -> torch.nn.Module | None:
 
 
 def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
-    """What a model is called with: a mapping by name, a tuple or list in order, a tensor alone, or a function that
-    makes them anew.
-    """
+    """The arguments of a model, from a mapping, a tuple or list, a tensor, or a function that returns one of these."""
     if callable(inputs) and not isinstance(inputs, torch.Tensor | Mapping):
         inputs = inputs()
     if isinstance(inputs, Mapping):
@@ -205,41 +202,41 @@ def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
         return (inputs,), {}
     raise refuse(
         "regard.torch",
-        "inputs that no model takes",
+        "inputs have an unsupported type",
         given=type(inputs).__name__,
-        expected="a tensor, a tuple of positional or a dict of named arguments, or a function that makes them",
+        expected="a tensor, a tuple of positional or a dict of named arguments, or a function that returns them",
         fix="pass (inputs,) for a single argument of another kind",
     )
 
 
 @contextlib.contextmanager
 def left_alone(model) -> Iterator[None]:
-    """Buffers and torch's random numbers are afterwards as they were."""
+    """Restores the buffers of the model and the state of torch's random numbers after the block."""
     owner = module_of(model)
     buffers = [] if owner is None else list(owner.buffers())
-    kept = [buffer.detach().clone() for buffer in buffers]
+    saved = [buffer.detach().clone() for buffer in buffers]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
         try:
             yield
         finally:
             with torch.no_grad():
-                for buffer, before in zip(buffers, kept):
+                for buffer, before in zip(buffers, saved):
                     buffer.copy_(before)
 
 
 def clock(given) -> float:
-    """Seconds, after all that was asked of a graphics card has been done."""
+    """The time in seconds, after synchronizing with the GPU if a tensor is on one."""
     if any(isinstance(value, torch.Tensor) and value.is_cuda for value in given):
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def _named(kind: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name; those that regard's own functions pass on as one, one by one."""
+    """The arguments of a call by name, with the fields of `Arguments` as separate entries."""
     given = dict(zip(ARGUMENTS[kind], args)) | kwargs
-    asked = given.pop("asked", None)
-    rules = {} if asked is None else asked._asdict()
+    arguments = given.pop("arguments", None)
+    rules = {} if arguments is None else arguments._asdict()
     return {WORDS.get(name, name): value for name, value in given.items()} | rules
 
 
@@ -248,7 +245,7 @@ def _is_flex(function) -> bool:
 
 
 def _opened(function: Any) -> Callable[..., Any]:
-    """A composite function of torch that does not ask once more who overrides it, so that its parts are seen."""
+    """A composite torch function without its check for overrides, so that the functions it calls are intercepted."""
     quiet = {name: _never for name in function.__globals__ if name.startswith("has_torch_function")}
     opened = types.FunctionType(
         function.__code__, function.__globals__ | quiet, function.__name__, function.__defaults__
@@ -262,29 +259,29 @@ def _never(*_) -> bool:
 
 
 def _range(name: str):
-    """An open range of a torch profile; its name is plain ASCII, because others become "unknown" there."""
+    """An open range of a torch profile; its name must be ASCII, because other names become "unknown" there."""
     span = torch.profiler.record_function(name)
     span.__enter__()
     return span
 
 
 def _time_backward(call: ObservedCall) -> None:
-    """Adds the time of every step of autograd between the output and what the call was given to `call.backward`."""
+    """Adds the time of every autograd node between the output and the inputs of the call to `call.backward`."""
     call.backward = 0.0
     first = getattr(call.out, "grad_fn", None)
     if first is None:
         return
     given = [call.q, call.k, call.v, *call.outside]
     ends = {tensor.grad_fn for tensor in given if isinstance(tensor, torch.Tensor)}
-    found, waiting = set(), [first]
+    nodes, waiting = set(), [first]
     while waiting:
         node = waiting.pop()
-        if node in found or node in ends or hasattr(node, "variable"):  # an AccumulateGrad belongs to its leaf
+        if node in nodes or node in ends or hasattr(node, "variable"):  # AccumulateGrad belongs to its leaf
             continue
-        found.add(node)
+        nodes.add(node)
         waiting += [follower for follower, _ in node.next_functions if follower is not None]
     device = (call.out,)
-    for node in found:
+    for node in nodes:
         begun: list[float] = []
         node.register_prehook(lambda _, begun=begun: begun.append(clock(device)))
 

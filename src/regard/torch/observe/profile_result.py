@@ -1,9 +1,10 @@
-"""What a profile found: figures as data, a table to print, and the timeline of one run to save."""
+"""`Profile`: the result of `regard.torch.profile`, with figures, a printable table and the timeline of one run."""
 
 from __future__ import annotations
 
 import io
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,17 +18,16 @@ from .timeline import Timeline
 
 __all__ = ["Profile"]
 
-LISTED = 40  # rows of a table; of more calls, those that take longest
+LISTED = 40  # the maximum number of rows in the table; of more calls, the slowest are listed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Profile:
-    """What `regard.torch.profile` found; print it, read its parts, or save its timeline.
+    """The result of `regard.torch.profile`; print it, read its fields, or save its timeline.
 
-    calls: in the order they were made. whole: seconds of a run of the model that nobody watched; watched: of one that
-    was watched.
-    backward: whether both include the way back. repeats: runs that the medians are of. threads: torch's. notes: what
-    these figures leave out.
+    calls: in the order they were made. whole: seconds of a run of the model without observer; watched: with observer.
+    backward: whether both include the backward pass. repeats: the number of runs of the medians. threads: torch's
+    number of threads. notes: restrictions of these figures.
     """
 
     model: str
@@ -42,27 +42,46 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """Of all attention calls together, those without a time left out."""
+        """Seconds of all attention calls together, without calls that have no time."""
         return sum(call.total for call in self.calls if not math.isnan(call.total))
 
     @property
     def flops(self) -> int:
-        """Of all attention calls together, there and back."""
+        """Floating-point operations of all attention calls together, forward and backward."""
         return sum(call.flops + (call.backward_flops or 0) for call in self.calls)
 
     @property
     def share(self) -> float:
-        """Of the model's time that is attention."""
+        """The fraction of the model's time that is attention."""
         return self.seconds / self.whole if self.whole else math.nan
 
-    def save(self, path) -> Path:
-        """Writes the timeline of one run as a Chrome trace, which Perfetto and chrome://tracing open; .gz compresses
-        it.
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the timeline of one run as a Chrome trace, for Perfetto and chrome://tracing.
+
+        Args:
+            path: the file to write; a name that ends in .gz is compressed.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            Refused: the folder does not exist.
         """
         return self.timeline.save(path)
 
-    def tensorboard(self, folder, worker: str = "regard") -> Path:
-        """Writes the timeline where TensorBoard's profiler plugin looks: tensorboard --logdir folder."""
+    def tensorboard(self, folder: str | os.PathLike[str], worker: str = "regard") -> Path:
+        """Writes the timeline for TensorBoard's profiler plugin (tensorboard --logdir folder).
+
+        Args:
+            folder: the folder of logs, which is created if necessary.
+            worker: the name of this process in TensorBoard.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            Refused: the path is a file, or the name is invalid.
+        """
         return self.timeline.tensorboard(folder, worker)
 
     def __str__(self) -> str:
@@ -78,18 +97,18 @@ class Profile:
         return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
     def __rich__(self) -> Group:
-        way = "there and back" if self.backward else "forward"
+        passes = "forward and backward" if self.backward else "forward"
         head = Text(
-            f"{self.model}: {_time(self.whole)} a run {way} ({_time(self.watched)} watched), median of {self.repeats}; "
-            f"{self.threads} threads of torch"
+            f"{self.model}: {_time(self.whole)} a run {passes} ({_time(self.watched)} watched), "
+            f"median of {self.repeats}; {self.threads} threads of torch"
         )
         if not self.calls:
             return Group(
                 head,
-                Text("no attention call was seen: none of regard, of torch, of FlexAttention, and none written out"),
+                Text("no attention calls were observed: neither of regard, torch and FlexAttention nor handwritten"),
             )
         rest = len(self.calls) - LISTED
-        hidden = [Text(f"{rest} calls that took less time are not listed")] if rest > 0 else []
+        hidden = [Text(f"{rest} faster calls are not listed")] if rest > 0 else []
         reasons = dict.fromkeys((call.engine, call.why) for call in self.calls)
         return Group(
             head,
@@ -149,7 +168,7 @@ class Profile:
 
 
 def _sizes(dims: dict[str, int]) -> str:
-    """B×H×Q×D · G×K, and ×E where the values have another depth."""
+    """B×H×Q×D · G×K, and ×E if the depth of values differs."""
     if not dims:
         return "?"
     B, H, G, Q, K, D, E = (dims[name] for name in "BHGQKDE")

@@ -1,6 +1,4 @@
-"""Profile: where the time of a model's attention goes: per call time, operations, share of the machine's peak, memory,
-engine.
-"""
+"""`profile`: the cost of each attention call of a model: time, operations, fraction of peak, memory, engine."""
 
 from __future__ import annotations
 
@@ -27,33 +25,47 @@ from .timeline import Timeline
 __all__ = ["profile"]
 
 
-def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) -> Profile:
-    """What each attention call of a model costs: time, floating-point operations, share of peak, memory; engine and
-    shapes.
+def profile(
+    model: torch.nn.Module | Callable[..., Any],
+    inputs: Any,
+    *,
+    backward: bool = False,
+    repeats: int = 5,
+    warmup: int = 2,
+    peak: float | None = None,
+) -> Profile:
+    """Measures the cost of each attention call of a model: time, FLOPs, fraction of peak, memory, engine and shapes.
 
-    FLOPs of a call = 2 · (D + E) · allowed pairs, and 2 · (3D + 2E) · allowed pairs on the way back (the scores are
-    formed anew).
+    FLOPs of a call = 2 · (D + E) · allowed pairs; backward 2 · (3D + 2E) · allowed pairs (the scores are recomputed).
 
-    model: any torch module, a method of one (`model.generate`), or a function. Every call of regard, of torch's
-    scaled_dot_product_attention and MultiheadAttention, of FlexAttention, and attention written out as products and
-    softmax is seen.
-    inputs: a tensor, a tuple of positional or a dict of named arguments; or a function that makes them anew for every
-    run, where the model changes them (a cache). backward: whether gradients of the sum of all outputs are computed too.
-    repeats, warmup: runs that count, and runs before. peak: GFLOP/s to compare with; by default what this machine was
-    measured to reach in each call's dtype.
+    The calls of regard, torch's scaled_dot_product_attention and MultiheadAttention, FlexAttention, and handwritten
+    attention (products and a softmax) are observed. The model runs 2 · repeats + warmup + 2 times. It is left
+    unchanged: mode and gradients are not modified, buffers and the state of torch's random numbers are restored. A
+    compiled function inside the model, such as FlexAttention, is listed without a time.
 
-    Times are medians over the repeats, in seconds. The model is left as it was: its mode is the caller's, gradients are
-    not accumulated, buffers and torch's random numbers are put back. It runs 2 · repeats + warmup + 2 times, without
-    gradients unless backward is asked for.
+    Args:
+        model: a torch module, a method of one (`model.generate`), or a function.
+        inputs: a tensor, a tuple of positional or a dict of named arguments; or a function that returns them for each
+            run, if the model modifies them (a cache).
+        backward: whether the backward pass of the sum of all outputs is measured too; otherwise the model runs without
+            gradients.
+        repeats: the number of measured runs.
+        warmup: the number of runs before.
+        peak: the peak in GFLOP/s to compare with; None means the measured peak of this machine in each call's dtype.
 
-    Refused: compiled models (calls inside a graph cannot be told apart), a model that wants no gradients when backward
-    is asked for. A single compiled function inside, such as FlexAttention, is listed without a time of its own.
+    Returns:
+        The calls with their figures, medians over the repeats in seconds; print it for a table.
 
-    >>> import torch, regard.torch
-    >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
-    >>> found = profile(layer, torch.zeros(1, 8, 16), repeats=1, peak=100.0)
-    >>> [(call.layer, call.dims["Q"], call.flops) for call in found.calls]
-    [('self_attn', 8, 4096)]
+    Raises:
+        Refused: a compiled model, an invalid argument, or `backward` for a model without gradients; the error lists
+            every problem.
+
+    Examples:
+        >>> import torch, regard.torch
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+        >>> result = regard.torch.profile(layer, torch.zeros(1, 8, 16), repeats=1, peak=100.0)
+        >>> [(call.layer, call.dims["Q"], call.flops) for call in result.calls]
+        [('self_attn', 8, 4096)]
     """
     _check(model, repeats, warmup, peak)
     step = _step(model, inputs, backward)
@@ -88,7 +100,7 @@ def profile(model, inputs, *, backward=False, repeats=5, warmup=2, peak=None) ->
 
 
 class _Listing(Observer):
-    """Describes every call; memory that NumPy takes during it is measured."""
+    """Describes every call, and measures the memory that NumPy allocates during it."""
 
     def __init__(self, model, **options):
         super().__init__(model, **options)
@@ -111,18 +123,18 @@ class _Listing(Observer):
         self.most = 0
 
     def failed(self, call: ObservedCall, error: Exception) -> None:
-        self.called(call)  # checkpointing ends what it computes again by an error
+        self.called(call)  # activation checkpointing stops its recomputation by an error
 
 
 def _step(model, inputs, backward: bool) -> Callable[[], None]:
-    """One run of the model, there and perhaps back."""
+    """A function for one run of the model, forward or forward and backward."""
 
     def forward() -> None:
         args, named = arguments(inputs)
         with torch.no_grad():
             model(*args, **named)
 
-    def there_and_back() -> None:
+    def forward_and_backward() -> None:
         args, named = arguments(inputs)
         out = model(*args, **named)
         ends = [tensor for tensor in tensors_in([out]) if tensor.requires_grad]
@@ -132,18 +144,18 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
         if not ends or not leaves:
             raise refuse(
                 "regard.torch.profile",
-                "there is no way back",
-                given="backward=True, and an output without gradients",
-                expected="a model with parameters that want gradients",
+                "the output has no grad_fn: nothing to backpropagate",
+                given="backward=True, and an output that does not require gradients",
+                expected="a model whose parameters or inputs require gradients",
                 fix="call it with backward=False",
             )
         torch.autograd.grad(ends, leaves, [torch.ones_like(tensor) for tensor in ends], allow_unused=True)
 
-    return there_and_back if backward else forward
+    return forward_and_backward if backward else forward
 
 
 def _times(step, model, backward: bool, repeats: int, listed: list[ObservedCall]) -> tuple[float, float, dict]:
-    """Median seconds of a run, unwatched and watched, and for every call (there, back) of each repeat."""
+    """Median seconds of a run without and with observer, and (forward, backward) seconds of each call and repeat."""
     whole, watched = [], []
     times: dict[Any, list[tuple[float, float]]] = defaultdict(list)
     device = [call.q for call in listed[:1]]
@@ -174,14 +186,14 @@ def _timeline(step, model) -> tuple[Observer, Timeline]:
 
 
 def _keys(calls: list[ObservedCall]) -> list[tuple]:
-    """A name for each call that is the same in every run: layer, kind, sizes, and the how manieth of these."""
+    """A key for each call that is the same in every run: layer, kind, sizes, and a number among equal ones."""
     count: dict[tuple, int] = defaultdict(int)
-    found = []
+    keys = []
     for call in calls:
         key = (call.layer, call.kind, tuple(call.q.shape))
-        found.append((*key, count[key]))
+        keys.append((*key, count[key]))
         count[key] += 1
-    return found
+    return keys
 
 
 @functools.cache
@@ -193,7 +205,7 @@ def _machine():
 
 @functools.cache
 def _card(dtype: torch.dtype) -> float:
-    """GFLOP/s of a graphics card, by its own large matrix product, the best of five."""
+    """GFLOP/s of the GPU, measured by a large matrix product, the best of five."""
     n = 4096
     a = torch.ones(n, n, dtype=dtype, device="cuda")
     spans = []
@@ -211,28 +223,28 @@ def _peak(call: ObservedCall) -> float:
 
 
 def _notes(model, calls: list[ObservedCall]) -> list[str]:
-    """What the reader must know of these figures."""
+    """Restrictions of these figures, for the reader."""
     notes = []
     fast = (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)
     owner = module_of(model)
     modules = () if owner is None else owner.modules()
     if any(isinstance(module, fast) and not module.training for module in modules):
         notes.append("torch's fused path through whole encoder layers is off while calls are watched, and on otherwise")
-    if any(math.isnan(found.seconds) for found in calls):
-        notes.append("a call without a time runs inside compiled code, where it cannot be told apart")
+    if any(math.isnan(call.seconds) for call in calls):
+        notes.append("a call without a time runs inside compiled code, where it cannot be timed separately")
     return notes
 
 
 @contextlib.contextmanager
 def _traced_memory() -> Iterator[None]:
-    """NumPy's memory is counted; somebody else's counting goes on."""
-    begun = not tracemalloc.is_tracing()
-    if begun:
+    """Traces the memory of NumPy inside the block; tracing that was on before stays on."""
+    started = not tracemalloc.is_tracing()
+    if started:
         tracemalloc.start()
     try:
         yield
     finally:
-        if begun:
+        if started:
             tracemalloc.stop()
 
 
@@ -241,7 +253,7 @@ def _check(model, repeats, warmup, peak) -> None:
     if not callable(model):
         reasons.append(
             Reason(
-                "no model",
+                "not a model",
                 given=type(model).__name__,
                 expected="a torch module, or a function",
                 fix="pass the model itself",
@@ -251,19 +263,19 @@ def _check(model, repeats, warmup, peak) -> None:
         if type(value) is not int or value < least:
             reasons.append(
                 Reason(
-                    f"{name} is no number of runs",
+                    f"{name} is not a number of runs",
                     given=repr(value),
-                    expected=f"a whole number from {least}",
-                    fix="leave it out",
+                    expected=f"an integer of {least} or more",
+                    fix="omit it",
                 )
             )
     if peak is not None and not (isinstance(peak, int | float) and 0 < peak < math.inf):
         reasons.append(
             Reason(
-                "peak is no speed",
+                "peak is not a positive number",
                 given=repr(peak),
                 expected="GFLOP/s, above 0",
-                fix="leave it out, and it is measured",
+                fix="omit it to measure the peak",
             )
         )
     owner = module_of(model)
@@ -276,8 +288,8 @@ def _check(model, repeats, warmup, peak) -> None:
             Reason(
                 "a compiled model hides its calls",
                 given=compiled[0],
-                expected="the model as it was before torch.compile",
-                fix="pass the original; regard.torch.trace takes compiled models too",
+                expected="the model before torch.compile",
+                fix="pass the original model; regard.torch.trace supports compiled models too",
             )
         )
     if reasons:

@@ -1,6 +1,4 @@
-"""The timeline of one profiled run: torch's own trace with our named ranges, for Perfetto, chrome://tracing and
-TensorBoard.
-"""
+"""`Timeline`: torch's own trace of one run with named ranges, for Perfetto, chrome://tracing and TensorBoard."""
 
 from __future__ import annotations
 
@@ -23,13 +21,13 @@ __all__ = ["Timeline"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Timeline:
-    """A Chrome trace, compressed; torch lets its own be written only once."""
+    """A compressed Chrome trace, which can be written repeatedly (torch exports its own only once)."""
 
     packed: bytes
 
     @classmethod
     def of(cls, profiler) -> Timeline:
-        """What torch.profiler has seen."""
+        """The trace of a torch profiler."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(file))
@@ -37,13 +35,11 @@ class Timeline:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The events as data: names, ts and dur in microseconds."""
+        """The events of the trace: names, ts and dur in microseconds, and more."""
         return json.loads(gzip.decompress(self.packed))["traceEvents"]
 
     def save(self, path) -> Path:
-        """Writes the trace; a name that ends in .gz gets it compressed. What stood there stays until the new file is
-        whole.
-        """
+        """Writes the trace, compressed if the name ends in .gz; an existing file is replaced atomically."""
         file = Path(path)
         if not file.parent.is_dir() or file.is_dir():
             raise refuse(
@@ -59,33 +55,29 @@ class Timeline:
         return file
 
     def tensorboard(self, folder, worker: str = "regard") -> Path:
-        """Writes the trace as TensorBoard's profiler plugin reads it: <worker>.<time>.pt.trace.json in a folder of
-        logs.
-        """
+        """Writes the trace for TensorBoard's profiler plugin: <worker>.<time>.pt.trace.json in a folder of logs."""
         if not re.fullmatch(r"[\w-]+", worker):
             raise refuse(
                 "tensorboard",
-                "no name of a worker",
+                "not a valid worker name",
                 given=repr(worker),
-                expected="letters, digits, - and _",
-                fix="leave it out",
+                expected="alphanumeric characters, - and _",
+                fix="omit it",
             )
         logs = Path(folder)
         if logs.exists() and not logs.is_dir():
             raise refuse(
                 "tensorboard",
-                "the logs need a folder",
+                "the log path is not a folder",
                 given=f"{os.fspath(folder)!r}, a file",
-                expected="a folder, new or not",
-                fix="choose another name",
+                expected="a new or existing folder",
+                fix="pass another path",
             )
         logs.mkdir(parents=True, exist_ok=True)
         return self.save(logs / f"{worker}.{time.time_ns()}.pt.trace.json")
 
     def memory(self, calls: list[int]) -> list[int | None]:
-        """For each call by its number: the most that torch held during it, above what it held before; None where no
-        range is.
-        """
+        """For each call by its index: the peak bytes that torch allocated during it; None for calls without a range."""
         events = self.events
         spans = {}
         for event in events:

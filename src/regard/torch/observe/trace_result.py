@@ -1,6 +1,4 @@
-"""What a trace found: every attention call with the layout of its tensors, and the first place of every kind of
-trouble.
-"""
+"""`Trace`: the result of `regard.torch.trace`, with every attention call and the first fault of each kind."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ __all__ = ["Trace"]
 FIRST = {
     "shape": "the first wrong shape",
     "number": "NaN or infinity first appears",
-    "row": "the first row that attends nothing",
+    "row": "the first fully masked row",
 }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """What `regard.torch.trace` found; print it, or read its parts. findings: in the order in which they came up."""
+    """The result of `regard.torch.trace`; print it, or read its fields. findings: the faults, in order of detection."""
 
     model: str
     calls: tuple[ObservedCall, ...]
@@ -45,20 +43,19 @@ class Trace:
                 more = sum(other.kind == kind for other in self.findings) - 1
                 lines.append(f"{FIRST[kind]}: {finding}" + (f" (and {more} more below)" if more else ""))
         if not self.findings and self.calls:
-            lines.append("shapes fit, all numbers are finite, every row attends something")
+            lines.append("shapes fit, all numbers are finite, no row is fully masked")
         if not self.calls:
             lines.append(
-                "nothing of regard, of torch's attention, of FlexAttention, and no softmax between two "
-                "products was called"
+                "neither regard, torch's attention or FlexAttention, nor a softmax between two products was called"
             )
-        for said, group in groupby(
+        for (block, texts), group in groupby(
             self.calls, lambda call: (call.lines, [f.text for f in self.findings if f.call == call.index])
         ):
             some = list(group)
             where = some[0].layer if len(some) == 1 else f"{some[0].layer} … {some[-1].layer}, {len(some)} calls alike"
-            lines += ["", f"{some[0].index:<3} {where}: {said[0][0]}"]
-            lines += [f"    {line}" for line in said[0][1:]]
-            lines += [f"  ! {finding.text}" for finding in self.findings if finding.call == some[0].index]
+            lines += ["", f"{some[0].index:<3} {where}: {block[0]}"]
+            lines += [f"    {line}" for line in block[1:]]
+            lines += [f"  ! {text}" for text in texts]
         elsewhere = [finding for finding in self.findings if finding.call is None]
         return "\n".join([*lines, *([""] if elsewhere else []), *[f"  ! {finding}" for finding in elsewhere]])
 

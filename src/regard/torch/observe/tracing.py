@@ -1,10 +1,9 @@
-"""Trace: one run of a model with every attention call laid open, and the first place where a shape or a number goes
-wrong.
-"""
+"""`trace`: the inputs and output of every attention call in one run of a model, and the first fault of each kind."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from ...common.errors import Reason, Refused, first_line, refuse
 from ...language.problem import Problem
 from .describe import outline_of, problem_of
-from .faults import Finding, amiss, empty_rows, swapped_axes, wrong_numbers
+from .faults import Finding, empty_rows, non_finite, swapped_axes, wrong_numbers
 from .handwritten import tensors_in
 from .layout import Layout
 from .observed_call import CACHE, WRITTEN_OUT, ObservedCall
@@ -22,54 +21,61 @@ from .trace_result import Trace
 
 __all__ = ["trace"]
 
-# Functions of torch whose output says nothing: memory that nobody has written to, and attributes that are only read.
-SILENT = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "__get__", "__set__", "detach"}
+# Torch functions whose output is not checked: uninitialized memory, and access to attributes.
+UNCHECKED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "__get__", "__set__", "detach"}
 
 
-def trace(model, inputs) -> Trace:
-    """Every attention call of a model: shapes, dtypes and strides of q, k, v, mask, scores and output, and what goes
-    wrong first.
+def trace(model: torch.nn.Module | Callable[..., Any], inputs: Any) -> Trace:
+    """Lists every attention call of a model with its shapes, dtypes and strides, and the first fault of each kind.
 
-    Looked for are: a shape that does not fit, heads and rows that changed places, NaN and infinity (the first function
-    of torch whose output holds one, and which of its arguments did; then q, k, v, tables and output of every call),
-    rows that may attend no key, and scores of −infinity that leave none.
+    The trace checks for shapes that do not fit, swapped axes of heads and rows, NaN and infinity (the first torch
+    function whose output has them, and which argument had them before; then q, k, v, tables and output of every
+    call), and fully masked rows, by the mask or by scores of −infinity.
 
-    model: any torch module, a method of one (`model.generate`), or a function; what is compiled runs as it was written.
-    inputs: a tensor, a tuple of positional or a dict of named arguments, or a function that makes them. The model runs
-    once, without gradients; buffers and torch's random numbers are put back.
+    The model runs once, without gradients; compiled parts run eagerly. Buffers and the state of torch's random numbers
+    are restored.
 
-    Refused: a model that stops with an error; the refusal names the call or function that it stopped at, with its
-    shapes and those of the call before, and shows the trace up to there.
+    Args:
+        model: a torch module, a method of one (`model.generate`), or a function.
+        inputs: a tensor, a tuple of positional or a dict of named arguments, or a function that returns them.
 
-    >>> import torch, regard.torch
-    >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
-    >>> print(trace(layer, torch.zeros(1, 8, 16)))
-    TransformerEncoderLayer: 1 attention call
-    shapes fit, all numbers are finite, every row attends something
-    <BLANKLINE>
-    0   self_attn: torch SDPA
-        q      (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
-        k      (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
-        v      (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
-        mask   everything, over (1, 2, 8, 8)
-        scores 0.353553 · q·k, over (1, 2, 8, 8)
-        out    (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
+    Returns:
+        The calls and the faults; print it for a report.
+
+    Raises:
+        Refused: the model raises an error. The message names the call or function with its shapes and those of the
+            previous call, and a note has the trace up to there.
+
+    Examples:
+        >>> import torch, regard.torch
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+        >>> print(regard.torch.trace(layer, torch.zeros(1, 8, 16)))
+        TransformerEncoderLayer: 1 attention call
+        shapes fit, all numbers are finite, no row is fully masked
+        <BLANKLINE>
+        0   self_attn: torch SDPA
+            q      (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
+            k      (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
+            v      (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
+            mask   everything, over (1, 2, 8, 8)
+            scores 0.353553 · q·k, over (1, 2, 8, 8)
+            out    (1, 2, 8, 8) float32, strides (16, 8, 16, 1)
     """
     if not callable(model):
         raise refuse(
             "regard.torch.trace",
-            "no model",
+            "not a model",
             given=type(model).__name__,
             expected="a torch module, or a function",
             fix="pass the model itself",
         )
     tracer = _Tracer(model)
     args, named = arguments(inputs)
-    tracer.look_at_inputs({**dict(enumerate(args)), **named})
+    tracer.check_inputs({**dict(enumerate(args)), **named})
     try:
         with torch.no_grad(), torch.compiler.set_stance("force_eager"), left_alone(model), tracer.watching():
             model(*args, **named)
-    except Exception as error:  # whatever stopped the model is shown with its place, and stays the cause
+    except Exception as error:  # any error of the model is reported with its location, and remains the cause
         raise tracer.refusal(error) from error
     return tracer.result()
 
@@ -78,9 +84,9 @@ class _Tracer(Observer):
     def __init__(self, model):
         super().__init__(model, describing=True)
         self.findings: list[Finding] = []
-        self.spoiled = False  # whether NaN or infinity was seen outside of attention
-        # What failed, in which layer, and the call or the function's arguments.
-        self.broken: list[tuple[Exception, str, Any]] = []
+        self.found_non_finite = False  # outside of attention
+        # The errors, each with its layer and the call, or the function's name and arguments.
+        self.errors: list[tuple[Exception, str, Any]] = []
         owner = module_of(model)
         owned = () if owner is None else (*owner.named_parameters(), *owner.named_buffers())
         self.owned = {id(tensor): name for name, tensor in owned}
@@ -90,25 +96,25 @@ class _Tracer(Observer):
             call.let_go()
         return Trace(self.root, tuple(self.seen), tuple(self.findings))
 
-    def look_at_inputs(self, inputs: dict[Any, Any]) -> None:
-        """NaN that the model was given is none of its own."""
+    def check_inputs(self, inputs: dict[Any, Any]) -> None:
+        """Reports NaN and infinity in the inputs of the model."""
         for name, value in inputs.items():
-            words = amiss(value, below=False)
-            if words:
-                self.spoiled = True
+            text = non_finite(value, below=False)
+            if text:
+                self.found_non_finite = True
                 self.findings.append(
                     Finding(
                         kind="number",
                         call=None,
                         layer=self.root,
-                        text=f"the input {name!r} already holds {words}",
+                        text=f"the input {name!r} already holds {text}",
                     )
                 )
 
-    # What is noted ----------------------------------------------------------------------------------------------------
+    # Hooks ------------------------------------------------------------------------------------------------------------
 
     def called(self, call: ObservedCall) -> None:
-        problem = self._noted(call)
+        problem = self._describe(call)
         self._found("shape", call, swapped_axes(call, self.modules.get(call.layer)))
         self._found("number", call, wrong_numbers(call, problem))
         if problem is not None:
@@ -116,79 +122,79 @@ class _Tracer(Observer):
         call.let_go()
 
     def failed(self, call: ObservedCall, error: Exception) -> None:
-        self._noted(call)
-        self.broken.append((error, call.layer, call))
+        self._describe(call)
+        self.errors.append((error, call.layer, call))
 
     def stepped(self, function, args, kwargs, out, error) -> None:
         name = getattr(function, "__name__", str(function))
         if error is not None:
-            self.broken.append((error, self.layer, (name, tensors_in((*args, *kwargs.values())))))
-        elif not self.spoiled and name not in SILENT:
-            words = next((words for part in tensors_in([out]) if (words := amiss(part, below=False))), None)
-            if words:
-                self.spoiled = True
-                self._found_in(name, words, tensors_in((*args, *kwargs.values())))
+            self.errors.append((error, self.layer, (name, tensors_in((*args, *kwargs.values())))))
+        elif not self.found_non_finite and name not in UNCHECKED:
+            text = next((text for part in tensors_in([out]) if (text := non_finite(part, below=False))), None)
+            if text:
+                self.found_non_finite = True
+                self._found_in(name, text, tensors_in((*args, *kwargs.values())))
 
     def _found(self, kind: str, call: ObservedCall, sentences: list[str]) -> None:
         self.findings += [
             Finding(kind=kind, call=call.index, layer=call.layer, text=sentence) for sentence in sentences
         ]
 
-    def _found_in(self, name: str, words: str, given: list[torch.Tensor]) -> None:
-        """The first function whose output is not finite, and which of its arguments was not."""
+    def _found_in(self, name: str, text: str, given: list[torch.Tensor]) -> None:
+        """Reports the first function whose output is not finite, and which of its arguments were not."""
         causes = []
         for tensor in given:
-            known = amiss(tensor, below=False)
+            known = non_finite(tensor, below=False)
             if known:
-                causes.append(f"{self._called(tensor)} holds {known}")
-        cause = "; ".join(causes) if causes else "what it was given is finite"
+                causes.append(f"{self._name_of(tensor)} holds {known}")
+        cause = "; ".join(causes) if causes else "its arguments are finite"
         self.findings.append(
-            Finding(kind="number", call=None, layer=self.layer, text=f"the output of {name} holds {words}; {cause}")
+            Finding(kind="number", call=None, layer=self.layer, text=f"the output of {name} holds {text}; {cause}")
         )
 
-    def _called(self, tensor: torch.Tensor) -> str:
-        """A parameter or buffer by its path, anything else by its sizes."""
+    def _name_of(self, tensor: torch.Tensor) -> str:
+        """The path of a parameter or buffer; the sizes of any other tensor."""
         source = tensor if id(tensor) in self.owned else tensor._base if tensor._base is not None else tensor
         return self.owned.get(id(source), f"its argument of sizes {tuple(tensor.shape)}")
 
-    def _noted(self, call: ObservedCall) -> Problem | None:
-        """Says what the call's rules are; the problem that it is, if it is one."""
+    def _describe(self, call: ObservedCall) -> Problem | None:
+        """Sets the mask and scores of the call as text; returns its problem, if regard supports it."""
         try:
             problem = problem_of(call) if all(hasattr(part, "shape") for part in self._parts(call)) else None
         except Refused:
             problem = None
         mask = call.given.get("attn_mask", call.given.get("mask"))
-        laid = Layout.of(mask)
+        layout = Layout.of(mask)
         if problem is None:
-            said = ("as given" if mask is not None else "none given") if laid is None else str(laid)
+            text = ("as given" if mask is not None else "none given") if layout is None else str(layout)
             scores = "of sizes that do not fit"
         else:
             sizes = tuple(problem.dims[name] for name in "BHQK")
-            said = (
+            text = (
                 f"{'everything' if problem.mask is None else problem.mask}, over {sizes}"
-                if laid is None
-                else f"{laid}, over {sizes}"
+                if layout is None
+                else f"{layout}, over {sizes}"
             )
             rule = "" if problem.score is None else f"{problem.score}, where score = "
             scores = f"{rule}{problem.scale:.6g} · q·k, over {sizes}"
         if call.kind == WRITTEN_OUT and call.trail is not None:
             scores = str(Layout.of(call.trail.scores))
             if problem is not None and problem.mask is not None:
-                said = "keys whose score is −infinity, or near the smallest number of its dtype, are not attended"
-        call.mask, call.scores = said, scores
+                text = "keys whose score is −infinity, or near the minimum of its dtype, are not attended"
+        call.mask, call.scores = text, scores
         return problem
 
     def _parts(self, call: ObservedCall) -> list[Any]:
         return [call.q] if call.kind == CACHE else [call.q, call.k, call.v]
 
-    # What is said of an error -----------------------------------------------------------------------------------------
+    # Errors of the model ----------------------------------------------------------------------------------------------
 
     def refusal(self, error: Exception) -> Refused:
-        """The error as a refusal that names its place; the trace up to there is a note to it."""
+        """The error as a refusal with its location; the trace up to there is added as a note."""
         chain = [error]
         while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None and isinstance(earlier, Exception):
             chain.append(earlier)
-        what = next((found for found in self.broken if any(found[0] is one for one in chain)), None)
+        what = next((entry for entry in self.errors if any(entry[0] is one for one in chain)), None)
         if what is None:
             place, given = self._place_of(error)
             reasons = [
@@ -196,7 +202,7 @@ class _Tracer(Observer):
                     f"{place} stopped with {type(error).__name__}",
                     given=given,
                     expected=f"arguments that fit: {first_line(error)}",
-                    fix=self._mend("the error itself is the cause of this one"),
+                    fix=self._fix("see the original error, which is the cause of this one"),
                 )
             ]
         elif isinstance(what[2], ObservedCall):
@@ -212,7 +218,7 @@ class _Tracer(Observer):
                     f"{name} stopped in {what[1]}",
                     given=shown,
                     expected=f"sizes that fit: {first_line(what[0])}",
-                    fix=self._mend(f"look at what {what[1]} was given"),
+                    fix=self._fix(f"check the arguments of {what[1]}"),
                 )
             ]
         refused = Refused("regard.torch.trace", reasons)
@@ -234,30 +240,30 @@ class _Tracer(Observer):
             except Refused as refused:
                 reasons = refused.reasons
         if reasons:
-            return [replace(reason, what=f"{where}: {reason.what}", fix=self._mend(reason.fix)) for reason in reasons]
+            return [replace(reason, what=f"{where}: {reason.what}", fix=self._fix(reason.fix)) for reason in reasons]
         shown = ", ".join(f"{name} {layout}" for name in "qkv" if (layout := Layout.of(call.given.get(name))))
         return [
             Reason(
                 f"{where}: {type(error).__name__}",
                 given=shown or "no tensors",
                 expected=f"arguments that fit: {first_line(error)}",
-                fix=self._mend("the layout is (batch, heads, rows, depth)"),
+                fix=self._fix("use the layout (batch, heads, rows, depth)"),
             )
         ]
 
-    def _mend(self, words: str) -> str:
-        """What to do, and what the last good call had."""
+    def _fix(self, text: str) -> str:
+        """The fix, and the shapes of the last successful call."""
         good = [one for one in self.seen if one.out is not None]
         if not good:
-            return words
+            return text
         had = ", ".join(
             f"{name} {layout.shape}" for name, layout in zip("qkv", (good[-1].q, good[-1].k, good[-1].v)) if layout
         )
-        return f"{words}; call {good[-1].index} in {good[-1].layer} had {had}"
+        return f"{text}; call {good[-1].index} in {good[-1].layer} had {had}"
 
     def _place_of(self, error: Exception) -> tuple[str, str]:
-        """The innermost module that the error came through, and the sizes of what it was working on."""
+        """The innermost module in the traceback, and the sizes of its local tensors."""
         frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
-        inner: dict[str, Any] = next((held for held in reversed(frames) if id(held.get("self")) in self.names), {})
+        inner: dict[str, Any] = next((names for names in reversed(frames) if id(names.get("self")) in self.names), {})
         sizes = [f"{name} {tuple(value.shape)}" for name, value in inner.items() if isinstance(value, torch.Tensor)]
         return self.names.get(id(inner.get("self")), self.root), ", ".join(sizes[:8]) or "no tensors"

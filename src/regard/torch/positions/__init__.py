@@ -1,4 +1,4 @@
-"""Where tokens stand, in each of the usual ways."""
+"""Position encodings: sinusoidal, learned, rotary (with length scaling), ALiBi, T5 buckets, relative tables."""
 
 from ...common.public import belong
 from .alibi import ALiBi

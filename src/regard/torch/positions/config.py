@@ -1,4 +1,4 @@
-"""What a transformers config says about its rotary positions, in regard's words."""
+"""Reads the rotary position settings of a transformers config into arguments of `Rotary`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["read_config"]
 
 
 def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
-    """depth, base, fraction and scaling of the config, as `Rotary` takes them."""
+    """The arguments depth, base, fraction and scaling of `Rotary` for a config."""
     given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = {name: part for name, part in given.items() if isinstance(part, dict)}
     if not nested and layer_type is not None:
@@ -19,24 +19,24 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
             "Rotary.from_config",
             "all layers have the same angles",
             given=f"layer_type={layer_type!r}",
-            expected="layer_type=None: rope_parameters are not given per kind of layer",
-            fix="leave it out",
+            expected="layer_type=None: rope_parameters are the same for all layer types",
+            fix="omit layer_type",
         )
     if nested and layer_type in given and layer_type not in nested:
         raise refuse(
             "Rotary.from_config",
-            "layers of this kind have no rotary positions",
+            "layers of this type have no rotary positions",
             given=f"{layer_type!r}: {given[layer_type]}",
             expected=f"one of {', '.join(map(repr, nested))}",
-            fix="give these layers positions=None",
+            fix="construct these layers with positions=None",
         )
     if nested and layer_type not in nested:
         raise refuse(
             "Rotary.from_config",
-            "which kind of layer?",
+            "layer_type is missing or unknown",
             given=f"layer_type={layer_type!r}",
             expected=f"one of {', '.join(map(repr, nested))}",
-            fix="name the kind: each has its own angles",
+            fix="pass layer_type=…: each type has its own angles",
         )
     if nested:
         given = nested[str(layer_type)]
@@ -64,20 +64,20 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
         if missing:
             raise refuse(
                 "Rotary.from_config",
-                f"the config does not say {', '.join(missing)}",
+                f"the config does not specify {', '.join(missing)}",
                 given=f"{given}",
-                expected=f"all that rope_type={kind!r} needs",
+                expected=f"every setting that rope_type={kind!r} needs",
                 fix="complete rope_parameters",
             )
         return tuple(needed.values())
 
-    def told(*names: str) -> tuple:
+    def required(*names: str) -> tuple:
         return all_of(**{name: given.get(name) for name in names})
 
     if kind == "default":
         return None
     if kind == "linear":
-        return Linear(*told("factor"))
+        return Linear(*required("factor"))
     if kind == "dynamic":
         return DynamicNTK(*all_of(factor=given.get("factor"), max_position_embeddings=longest))
     trained_for = {"factor": factor, "original_max_position_embeddings": trained}
@@ -89,12 +89,12 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
         return Llama3(*all_of(factor=given.get("factor"), original_max_position_embeddings=trained, **bands))
     if kind == "longrope":
         return LongRoPE(
-            *all_of(**trained_for), *map(tuple, told("short_factor", "long_factor")), **some("attention_factor")
+            *all_of(**trained_for), *map(tuple, required("short_factor", "long_factor")), **some("attention_factor")
         )
     known = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
     raise refuse(
         "Rotary.from_config",
-        "rotary positions of a kind that is not known here",
+        "this type of rotary positions is not supported",
         given=f"rope_type={kind!r}",
         expected=", ".join(known),
         fix=did_you_mean(kind, known),

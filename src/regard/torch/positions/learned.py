@@ -1,4 +1,4 @@
-"""Learned positions: a vector for each place, added to the tokens."""
+"""Learned positions: one vector per position, added to the token embeddings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ __all__ = ["Learned"]
 
 
 class Learned(Position):
-    """x + weight[positions], weight (count, d_model) being learned.
+    """Adds a learned vector per position to the token embeddings: x + weight[positions].
 
-    count: how many places there are; a position beyond them is refused. The parameter is named as torch.nn.Embedding
-    names it, so GPT-2's `wpe.weight` and BERT's `position_embeddings.weight` fit.
+    The parameter `weight` (count, d_model) has the name that torch.nn.Embedding uses, so GPT-2's `wpe.weight` and
+    BERT's `position_embeddings.weight` load.
 
-    Source: Gehring et al. 2017; Radford et al. 2018.
+    Args:
+        count: the number of positions.
+        d_model: the width of the token embeddings.
 
-    >>> Learned(8, 4).embed(torch.zeros(1, 3, 4), torch.arange(3)).shape
-    torch.Size([1, 3, 4])
+    Raises:
+        Refused: count or d_model is less than 1.
+
+    Source:
+        Gehring et al. 2017; Radford et al. 2018.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Learned
+        >>> Learned(8, 4).embed(torch.zeros(1, 3, 4), torch.arange(3)).shape
+        torch.Size([1, 3, 4])
     """
 
     def __init__(self, count: int, d_model: int):
@@ -27,40 +38,53 @@ class Learned(Position):
         if count < 1 or d_model < 1:
             raise refuse(
                 "Learned",
-                "there is nothing to learn",
+                "count and d_model must be positive",
                 given=f"count={count}, d_model={d_model}",
                 expected="at least 1 each",
-                fix="give the longest length and the width of the tokens",
+                fix="pass the maximum length and the width of the tokens",
             )
         self.weight = torch.nn.Parameter(torch.empty(count, d_model))
         torch.nn.init.normal_(self.weight, std=0.02)
 
     def embed(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Adds the vectors of the positions.
+
+        Args:
+            x: (B, n, d_model) token embeddings.
+            positions: (n,) or (B, n) integers from 0 to count − 1.
+
+        Returns:
+            (B, n, d_model) in the dtype of `x`.
+
+        Raises:
+            Refused: shapes that do not fit, or (on the CPU) positions out of range.
+        """
         count, width = self.weight.shape
         if x.shape[-1] != width:
             raise refuse(
                 "Learned",
-                "x has another width",
+                "x does not have the width d_model",
                 given=f"x {tuple(x.shape)}",
                 expected=f"(B, n, {width})",
-                fix="give Learned the model's d_model",
+                fix="construct Learned with the model's d_model",
             )
         fitting("Learned", x, positions)
-        # A graphics card checks the range itself; asking it here would make every call wait for it.
+        # On a GPU the lookup itself checks the range; a check here would synchronize every call.
         if positions.device.type == "cpu" and not torch.compiler.is_compiling() and positions.numel():
             low, high = int(positions.min()), int(positions.max())
             if low < 0 or high >= count:
                 raise refuse(
                     "Learned",
-                    "a position that was never learned",
+                    "a position is out of range",
                     given=f"positions {low} … {high}",
                     expected=f"0 … {count - 1}",
                     fix=(
-                        "use shorter texts, a larger count, or positions that reach any length: Sinusoidal, "
+                        "use shorter inputs, a larger count, or an encoding without a maximum length: Sinusoidal, "
                         "Rotary, ALiBi"
                     ),
                 )
         return x + torch.nn.functional.embedding(positions, self.weight).to(x.dtype)
 
     def extra_repr(self) -> str:
+        """The settings that repr(module) shows."""
         return "{}, {}".format(*self.weight.shape)

@@ -1,6 +1,4 @@
-"""Where tokens stand: the three places at which a model asks, and what a kind of position answers unless it says
-otherwise.
-"""
+"""`Position`, the base class of position encodings: three hooks in a model, which change nothing by default."""
 
 from __future__ import annotations
 
@@ -13,36 +11,68 @@ __all__ = ["Position", "fitting"]
 
 
 class Position(torch.nn.Module):
-    """A way to tell attention where tokens stand. A kind answers one of the three questions; the others stay as they
-    are.
+    """Base class of position encodings; a subclass overrides one of `embed`, `rotate` and `score`.
 
-    positions (n,) or (B, n): whole numbers, the places of the n tokens in their sequence.
+    Models call `embed` once before the first layer, `rotate` on the queries and keys of every layer, and `score` once
+    per layer. Each returns its input unchanged by default.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Position
+        >>> x = torch.zeros(1, 3, 4)
+        >>> Position().embed(x, torch.arange(3)) is x
+        True
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def embed(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """The tokens x (B, n, d_model) before the first layer, told where they stand."""
+        """Adds positions to the token embeddings before the first layer.
+
+        Args:
+            x: (B, n, d_model) token embeddings.
+            positions: (n,) or (B, n) integers, the positions of the tokens in their sequence.
+
+        Returns:
+            (B, n, d_model); here `x` itself.
+        """
         return x
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Queries or keys (B, heads, n, depth) of one layer, told where they stand."""
+        """Applies positions to the queries or keys of one layer.
+
+        Args:
+            x: (B, heads, n, depth) queries or keys.
+            positions: (n,) or (B, n) integers, the positions of the rows in their sequence.
+
+        Returns:
+            (B, heads, n, depth); here `x` itself.
+        """
         return x
 
     def score(self, logit: Expr) -> Expr:
-        """The rule for the scores of one layer, made from the rule so far."""
+        """Builds the score expression of one layer.
+
+        Args:
+            logit: the score so far.
+
+        Returns:
+            The score with positions; here `logit` itself.
+        """
         return logit
 
 
 def fitting(where: str, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The positions, if they are whole numbers and as many as x (B, …, n, width) has rows."""
+    """The positions if they are integers (n,) or (B, n) for x (B, …, n, width); raises `Refused` otherwise."""
     sizes = positions.shape
     fits = sizes[-1:] == x.shape[-2:-1] and (len(sizes) == 1 or (len(sizes) == 2 and sizes[0] in (1, x.shape[0])))
     if fits and not (positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool):
         return positions
-    wanted = f"whole numbers ({x.shape[-2]},) or ({x.shape[0]}, {x.shape[-2]}), for x {tuple(x.shape)}"
     raise refuse(
         where,
         "positions do not fit x",
         given=f"{positions.dtype} {tuple(sizes)}",
-        expected=wanted,
-        fix="pass torch.arange(n), or one row of positions for each entry of the batch",
+        expected=f"integers ({x.shape[-2]},) or ({x.shape[0]}, {x.shape[-2]}), for x {tuple(x.shape)}",
+        fix="pass torch.arange(n), or one row of positions for each batch entry",
     )

@@ -1,4 +1,4 @@
-"""Learned tables of distances: a number for each head and distance, or bucket of distances, added to the score."""
+"""Learned relative positions: one bias per head and distance, or per head and bucket of distances."""
 
 from __future__ import annotations
 
@@ -13,53 +13,79 @@ __all__ = ["Buckets", "Relative"]
 
 
 class Buckets(Position):
-    """score + weight[bucket(key − query), head]: near distances have a bucket each, farther ones share,
-    logarithmically.
+    """Adds a learned bias per head and bucket of distances, as in T5: score + weight[bucket(key − query), head].
 
-    heads (H); buckets: how many, for both directions together; max_distance: from here on all distances share the last
-    one; bidirectional: whether keys after the query have buckets of their own (T5's encoder), or none (its decoder).
+    Short distances have one bucket each; longer distances share buckets of logarithmic size. The parameter `weight`
+    (buckets, H) is 0 at first and has the shape of T5's `relative_attention_bias.weight`. T5 does not scale its
+    logits: call attention with scale=1, or multiply the weights of q by √D. No matrix of biases is built.
 
-    weight (buckets, H), at first 0, is shaped as T5's `relative_attention_bias.weight`. T5 does not scale its logits:
-    call attention with scale=1, or multiply the weights of q by √D. No row of scores is ever built, and the gradient of
-    weight is summed tile by tile.
+    Args:
+        heads: H, the number of query heads.
+        buckets: the number of buckets of both directions together.
+        max_distance: the distance from which on all distances share the last bucket.
+        bidirectional: whether keys after the query have their own buckets (T5's encoder) or share bucket 0 (its
+            decoder).
 
-    Source: Raffel et al. 2020.
+    Raises:
+        Refused: a size is invalid, or the buckets do not suffice for max_distance.
 
-    >>> from regard.language.expr import score
-    >>> Buckets(4, bidirectional=False).score(score)
-    score + relative_bias[bucket[query - key], head]
+    Source:
+        Raffel et al. 2020.
+
+    Examples:
+        >>> from regard.torch.positions import Buckets
+        >>> import regard as rg
+        >>> Buckets(4, bidirectional=False).score(rg.score)
+        score + relative_bias[bucket[query - key], head]
     """
 
     def __init__(self, heads: int, buckets: int = 32, *, max_distance: int = 128, bidirectional: bool = True):
         super().__init__()
         self.max_distance, self.bidirectional = max_distance, bidirectional
-        # The buckets are counted once: what was planned with their table can be kept.
+        # One table for the lifetime of the module, so that plans with it can be cached.
         self.bucket = t5_bucket(
             count(buckets, "Buckets", "buckets"), bidirectional=bidirectional, max_distance=max_distance
         )
         self.weight = torch.nn.Parameter(torch.zeros(buckets, count(heads, "Buckets", "heads", least=1)))
 
     def score(self, logit: Expr) -> Expr:
+        """Adds the bias of the distance's bucket.
+
+        Args:
+            logit: the score so far.
+
+        Returns:
+            logit + weight[bucket(key − query), head].
+        """
         return logit + table(self.weight, "relative_bias")[self.bucket, head]
 
     def extra_repr(self) -> str:
+        """The settings that repr(module) shows."""
         buckets, heads = self.weight.shape
         return f"{heads}, {buckets}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"
 
 
 class Relative(Position):
-    """score + weight[head, key − query + reach], distances beyond reach being as reach.
+    """Adds a learned bias per head and distance, clipped at ±reach: score + weight[head, key − query + reach].
 
-    heads (H); reach (R): how far distances are told apart. weight (H, 2R + 1), at first 0.
+    The parameter `weight` (H, 2R + 1) is 0 at first. This is the scalar form of relative positions. Shaw et al. 2018
+    learn a vector per distance and add its product with the query, which costs one product per row and distance.
 
-    This is the scalar form of relative positions: a number for each head and distance. Shaw et al. 2018 learn a vector
-    instead, whose product with the query is added; that costs a product per row and distance, and this none.
+    Args:
+        heads: H, the number of query heads.
+        reach: R, the largest distance with its own bias; longer distances share it.
 
-    Source: Shaw et al. 2018 (clipped distances); Liu et al. 2021 (a number for each).
+    Raises:
+        Refused: heads is less than 1, or reach is negative.
 
-    >>> from regard.language.expr import score
-    >>> Relative(4, 16).score(score)
-    score + relative[head, key - query + 16]
+    Source:
+        Shaw et al. 2018 (clipped distances); Liu et al. 2021 (scalar biases).
+
+    Examples:
+        >>> from regard.torch.positions import Relative
+        >>> import regard as rg
+        >>> Relative(4, 16).score(rg.score)
+        score + relative[head, key - query + 16]
     """
 
     def __init__(self, heads: int, reach: int):
@@ -68,7 +94,16 @@ class Relative(Position):
         self.weight = torch.nn.Parameter(torch.zeros(count(heads, "Relative", "heads", least=1), 2 * self.reach + 1))
 
     def score(self, logit: Expr) -> Expr:
-        return logit + table(self.weight, "relative")[head, key - query + self.reach]  # reads clamp
+        """Adds the bias of the distance.
+
+        Args:
+            logit: the score so far.
+
+        Returns:
+            logit + weight[head, key − query + reach], the distance clipped at ±reach.
+        """
+        return logit + table(self.weight, "relative")[head, key - query + self.reach]  # out-of-range indices clamp
 
     def extra_repr(self) -> str:
+        """The settings that repr(module) shows."""
         return f"{self.weight.shape[0]}, {self.reach}"

@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of a query or key turn with their place, so that a score depends on distances only."""
+"""Rotary positions: pairs of components are rotated by the position, so that scores depend on distances only."""
 
 from __future__ import annotations
 
@@ -15,25 +15,35 @@ __all__ = ["Rotary"]
 
 
 class Rotary(Position):
-    """Turns each pair of components by position · θᵢ, with θᵢ = base^(−2i/d).
+    """Rotates each pair of components of queries and keys by the angle position · θᵢ, with θᵢ = base^(−2i/d).
 
-    x′₂ᵢ = x₂ᵢ cos − x₂ᵢ₊₁ sin, x′₂ᵢ₊₁ = x₂ᵢ₊₁ cos + x₂ᵢ sin; then q′·k′ depends on the distance of q and k alone.
+    x′₂ᵢ = x₂ᵢ cos − x₂ᵢ₊₁ sin, x′₂ᵢ₊₁ = x₂ᵢ₊₁ cos + x₂ᵢ sin; then q′·k′ depends on the positions only through their
+    difference.
 
-    depth (D): of queries and keys. interleaved: pairs are neighbours (GPT-J, Cohere, GLM); by default component i pairs
-    with i + d/2 (Llama, GPT-NeoX). fraction: the share of the depth that turns, d = int(depth · fraction); the rest
-    stays as it is.
-    scaling: for longer texts than the model was trained on: Linear, NTK, DynamicNTK, YaRN, Llama3 or LongRoPE.
+    The angles are computed at each call in float32 (float64 for float64 `x`), also under autocast. Positions may be any
+    integers. The module has no parameters, and its state_dict is empty.
 
-    Angles are worked out from the positions at each call, in float32 (float64 for float64 x), also under autocast; x
-    keeps its dtype. A position may be any whole number. Nothing is learned, and state_dict is empty.
+    Args:
+        depth: D, the depth of queries and keys.
+        base: the base of the angles, above 1.
+        interleaved: whether components 2i and 2i + 1 form a pair (GPT-J, Cohere, GLM); by default components i and
+            i + d/2 do (Llama, GPT-NeoX).
+        fraction: the fraction of the depth that is rotated, d = int(depth · fraction); the rest is unchanged.
+        scaling: how angles change for inputs longer than those in training: Linear, NTK, DynamicNTK, YaRN, Llama3 or
+            LongRoPE. None changes nothing.
 
-    Refused, with all reasons at once: a depth without pairs, positions that do not fit x.
+    Raises:
+        Refused: the rotated depth is not even, or an argument is invalid; the error lists every problem.
 
-    Source: Su et al. 2021.
+    Source:
+        Su et al. 2021.
 
-    >>> x = torch.tensor([[[[1.0, 0.0]]]])
-    >>> Rotary(2).rotate(x, torch.tensor([1]))  # one radian
-    tensor([[[[0.5403, 0.8415]]]])
+    Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Rotary
+        >>> x = torch.tensor([[[[1.0, 0.0]]]])
+        >>> Rotary(2).rotate(x, torch.tensor([1]))  # one radian
+        tensor([[[[0.5403, 0.8415]]]])
     """
 
     frequencies: torch.Tensor
@@ -45,7 +55,7 @@ class Rotary(Position):
         *,
         interleaved: bool = False,
         fraction: float = 1.0,
-        scaling: Any = None,
+        scaling: Scaling | None = None,
     ):
         super().__init__()
         turned = int(depth * fraction)
@@ -53,19 +63,19 @@ class Rotary(Position):
         if not 0 < fraction <= 1:
             wrong.append(
                 Reason(
-                    "fraction is no share",
+                    "fraction is not between 0 and 1",
                     given=f"{fraction!r}",
                     expected="above 0, at most 1",
-                    fix="leave it out to turn the whole depth",
+                    fix="omit it to rotate the whole depth",
                 )
             )
         elif turned < 2 or turned % 2:
             wrong.append(
                 Reason(
-                    "the depth does not fall into pairs",
+                    "the rotated depth is not even",
                     given=f"depth={depth}, fraction={fraction}: {turned} components",
                     expected="an even number, at least 2",
-                    fix="choose an even depth, or another fraction",
+                    fix="pass an even depth, or another fraction",
                 )
             )
         if not base > 1:
@@ -77,10 +87,11 @@ class Rotary(Position):
                     fix="take it from the model's config",
                 )
             )
-        if scaling is not None and not isinstance(scaling, Scaling):
+        unchecked: Any = scaling
+        if unchecked is not None and not isinstance(unchecked, Scaling):
             wrong.append(
                 Reason(
-                    "scaling is no scaling",
+                    "scaling has an unsupported type",
                     given=f"{scaling!r}",
                     expected="Linear, NTK, DynamicNTK, YaRN, Llama3 or LongRoPE",
                     fix="for a transformers config: Rotary.from_config(config)",
@@ -90,43 +101,51 @@ class Rotary(Position):
             raise Refused("Rotary", wrong)
         self.depth, self.base, self.interleaved, self.turned = depth, float(base), interleaved, turned
         self.scaling = Scaling() if scaling is None else scaling
-        self._kept: tuple | None = None
+        self._cached: tuple | None = None
         self.register_buffer("frequencies", self._frequencies(torch.get_default_device()), persistent=False)
 
     def rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Rotates queries or keys.
+
+        Args:
+            x: (B, heads, n, depth) queries or keys.
+            positions: (n,) or (B, n) integers.
+
+        Returns:
+            (B, heads, n, depth) in the dtype of `x`.
+
+        Raises:
+            Refused: shapes that do not fit, or positions that are not integers.
+        """
         if x.shape[-1] != self.depth:
             raise refuse(
                 "Rotary",
-                "x has another depth",
+                "x does not have the depth of Rotary",
                 given=f"x {tuple(x.shape)}",
                 expected=f"(…, n, {self.depth})",
-                fix="give Rotary the depth of a head: d_model / heads",
+                fix="construct Rotary with the depth of a head: d_model / heads",
             )
         cos, sin = self._cos_sin(fitting("Rotary", x, positions), x.dtype)
-        turning, still = x[..., : self.turned], x[..., self.turned :]
+        part, rest = x[..., : self.turned], x[..., self.turned :]
         half = self.turned // 2
-        partner = turning.unflatten(-1, (half, 2)).flip(-1).flatten(-2) if self.interleaved else turning.roll(half, -1)
-        turned = turning * cos + partner * sin
-        return torch.cat((turned, still), dim=-1) if still.shape[-1] else turned
+        partner = part.unflatten(-1, (half, 2)).flip(-1).flatten(-2) if self.interleaved else part.roll(half, -1)
+        rotated = part * cos + partner * sin
+        return torch.cat((rotated, rest), dim=-1) if rest.shape[-1] else rotated
 
     def _cos_sin(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of these places; kept as long as they are asked for again, as keys do after queries, and all layers of a
-        model.
-        """
+        """Cosines and sines of these positions, cached because keys and all layers use the same positions tensor."""
         if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or positions.is_inference():
-            return self._worked_out(positions, dtype)  # nobody would see whether the places were changed in between
-        asked = (positions._version, dtype)
-        if self._kept is None or self._kept[0] is not positions or self._kept[1] != asked:
-            self._kept = positions, asked, self._worked_out(positions, dtype)
-        return self._kept[2]
+            return self._computed(positions, dtype)  # no version counter: changes in place could not be detected
+        version = (positions._version, dtype)
+        if self._cached is None or self._cached[0] is not positions or self._cached[1] != version:
+            self._cached = positions, version, self._computed(positions, dtype)
+        return self._cached[2]
 
-    def _worked_out(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n, d), or (B, 1, n, d) where entries of a batch stand elsewhere; the sine of each pair's first component is
-        negative.
-        """
+    def _computed(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n, d), or (B, 1, n, d) for positions (B, n); the sine of each pair's first component is negated."""
         exact = torch.float64 if dtype == torch.float64 else torch.float32
-        pace = self.scaling.reaching(self.frequencies, self.turned, self.base, positions)
-        angles = positions[..., None].to(exact) * pace.to(exact)
+        frequencies = self.scaling.reaching(self.frequencies, self.turned, self.base, positions)
+        angles = positions[..., None].to(exact) * frequencies.to(exact)
         if positions.dim() > 1:
             angles = angles.unsqueeze(-3)
         magnitude = self.scaling.magnitude
@@ -136,34 +155,44 @@ class Rotary(Position):
         return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
     def __getstate__(self):
-        return self.__dict__ | {"_kept": None}  # neither copied nor pickled
+        return self.__dict__ | {"_cached": None}  # neither copied nor pickled
 
     def _frequencies(self, device: torch.device) -> torch.Tensor:
         return self.scaling.frequencies(self.turned, self.base).to(device)
 
     def _apply(self, fn, recurse=True):
-        # A model that is converted to 16 bits, or made on the meta device, must not lose the digits of its frequencies.
+        # The frequencies stay in float32 when a model is converted to 16 bits or created on the meta device.
         super()._apply(fn, recurse)
-        self.frequencies, self._kept = self._frequencies(self.frequencies.device), None
+        self.frequencies, self._cached = self._frequencies(self.frequencies.device), None
         return self
 
     def extra_repr(self) -> str:
+        """The settings that repr(module) shows."""
         more = "" if type(self.scaling) is Scaling else f", scaling={self.scaling}"
-        turned = "" if self.turned == self.depth else f", {self.turned} of them turn"
+        turned = "" if self.turned == self.depth else f", {self.turned} of them rotated"
         return f"depth={self.depth}{turned}, base={self.base:g}, interleaved={self.interleaved}{more}"
 
     @classmethod
     def from_config(cls, config: Any, *, layer_type: str | None = None, interleaved: bool = False) -> Rotary:
-        """The rotary positions of a transformers config.
+        """Reads the rotary positions of a transformers config.
 
-        layer_type: where a config has one set for each kind of layer ("full_attention", "sliding_attention").
-        interleaved: no config says it; it is part of the architecture.
+        Args:
+            config: a config of transformers.
+            layer_type: the type of layer, such as "full_attention" or "sliding_attention", if the config has separate
+                settings per type; otherwise None.
+            interleaved: whether neighboring components form a pair. This is part of the architecture, not of the
+                config.
 
-        Refused: kinds that this class does not know.
+        Returns:
+            The position encoding with the depth, base, fraction and scaling of the config.
 
-        >>> from types import SimpleNamespace
-        >>> config = SimpleNamespace(hidden_size=64, num_attention_heads=4, rope_parameters={"rope_theta": 500000.0})
-        >>> Rotary.from_config(config)
-        Rotary(depth=16, base=500000, interleaved=False)
+        Raises:
+            Refused: the type of rotary positions is not supported, or a setting is missing.
+
+        Examples:
+            >>> from types import SimpleNamespace
+            >>> rope = {"rope_theta": 500000.0}
+            >>> Rotary.from_config(SimpleNamespace(hidden_size=64, num_attention_heads=4, rope_parameters=rope))
+            Rotary(depth=16, base=500000, interleaved=False)
         """
         return cls(interleaved=interleaved, **read_config(config, layer_type))

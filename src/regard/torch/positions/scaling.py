@@ -1,6 +1,4 @@
-"""Rotary angles for texts longer than the model was trained on: one small frozen class for each way of slowing them
-down.
-"""
+"""Scaling of rotary angles for inputs longer than those in training: one frozen dataclass per method."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ def frequencies(depth: int, base: float | torch.Tensor) -> torch.Tensor:
 
 
 def larger_base(base: float, growth: Any, depth: int) -> Any:
-    """The base at which the slowest pair of the depth turns `growth` times as slowly."""
+    """The base at which the lowest frequency is divided by `growth`."""
     if depth == 2:
         raise refuse(
             "Rotary",
-            "one pair has no slowest and fastest",
+            "a larger base has no effect on a single pair",
             given="depth 2 with a larger base",
             expected="at least two pairs",
             fix="use Linear, or a larger depth",
@@ -40,9 +38,9 @@ def larger_base(base: float, growth: Any, depth: int) -> Any:
 
 @dataclass(frozen=True)
 class Scaling:
-    """No scaling: the angles of Su et al. 2021. Each kind overrides what it changes."""
+    """Base class, without scaling: the angles of Su et al. 2021. Subclasses override what they change."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         wrong = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -52,7 +50,7 @@ class Scaling:
                 ):
                     wrong.append(
                         Reason(
-                            f"{field.name} is no scale",
+                            f"{field.name} is not a positive number",
                             given=f"{number!r}",
                             expected="a finite number above 0",
                             fix="take it from the model's config",
@@ -63,55 +61,146 @@ class Scaling:
 
     @property
     def magnitude(self) -> float:
-        """What cosines and sines are multiplied by."""
+        """The factor of cosines and sines."""
         return 1.0
 
     def frequencies(self, depth: int, base: float) -> torch.Tensor:
-        """(depth/2,) radians per position, for lengths that the model was trained on."""
+        """Computes the frequencies for lengths up to those in training.
+
+        Args:
+            depth: d, the rotated depth.
+            base: the base of the angles.
+
+        Returns:
+            (d/2,) radians per position, float32.
+        """
         return frequencies(depth, base)
 
     def reaching(self, known: torch.Tensor, depth: int, base: float, positions: torch.Tensor) -> torch.Tensor:
-        """The frequencies for these positions; known are those of `frequencies`. Most kinds have one set for all
-        lengths.
+        """Computes the frequencies for these positions; most methods use the same ones for all lengths.
+
+        Args:
+            known: (d/2,) frequencies from `frequencies`.
+            depth: d, the rotated depth.
+            base: the base of the angles.
+            positions: (n,) or (B, n) positions of the call.
+
+        Returns:
+            (d/2,) radians per position.
         """
         return known
 
 
 @dataclass(frozen=True)
 class Linear(Scaling):
-    """Positions squeezed: θ / factor (Chen et al. 2023)."""
+    """Position interpolation: all frequencies are divided by a factor, θ / factor.
 
-    factor: float
+    Args:
+        factor: the ratio of the new to the trained length.
 
-    def frequencies(self, depth: int, base: float) -> torch.Tensor:
-        return frequencies(depth, base) / self.factor
+    Raises:
+        Refused: factor is not a positive number.
 
+    Source:
+        Chen et al. 2023.
 
-@dataclass(frozen=True)
-class NTK(Scaling):
-    """A larger base for every length: base · factor^(d/(d−2)) slows the slowest pair by factor and leaves the
-    fastest.
+    Examples:
+        >>> from regard.torch.positions import Linear
+        >>> Linear(2.0).frequencies(4, 10000.0)
+        tensor([0.5000, 0.0050])
     """
 
     factor: float
 
     def frequencies(self, depth: int, base: float) -> torch.Tensor:
+        """Computes the divided frequencies.
+
+        Args:
+            depth: d, the rotated depth.
+            base: the base of the angles.
+
+        Returns:
+            (d/2,) radians per position, float32.
+        """
+        return frequencies(depth, base) / self.factor
+
+
+@dataclass(frozen=True)
+class NTK(Scaling):
+    """A larger base for every length: base · factor^(d/(d−2)).
+
+    The lowest frequency is divided by `factor`, and the highest is unchanged.
+
+    Args:
+        factor: the divisor of the lowest frequency.
+
+    Raises:
+        Refused: factor is not a positive number.
+
+    Examples:
+        >>> from regard.torch.positions import NTK
+        >>> NTK(2.0).frequencies(4, 10000.0)
+        tensor([1.0000, 0.0050])
+    """
+
+    factor: float
+
+    def frequencies(self, depth: int, base: float) -> torch.Tensor:
+        """Computes the frequencies of the larger base.
+
+        Args:
+            depth: d, the rotated depth.
+            base: the base of the angles.
+
+        Returns:
+            (d/2,) radians per position, float32.
+
+        Raises:
+            Refused: the depth is 2.
+        """
         return frequencies(depth, larger_base(base, self.factor, depth))
 
 
 @dataclass(frozen=True)
 class DynamicNTK(Scaling):
-    """A base that grows with the text: base · (factor · n / trained_length − (factor − 1))^(d/(d−2)) for n >
-    trained_length.
+    """A base that grows with the length n beyond the trained length L.
 
-    n is the largest position of the call + 1; the frequencies of one call do not depend on the calls before it. Keys
-    that lie in a cache keep the angle that they were given.
+    base · (factor · n / L − (factor − 1))^(d/(d−2)) for n > L
+
+    n is the largest position of the call + 1; the frequencies do not depend on previous calls. Keys in a cache keep
+    the rotation that they were stored with.
+
+    Args:
+        factor: the scaling factor of the config.
+        trained_length: L, the maximum length in training.
+
+    Raises:
+        Refused: an argument is not a positive number; the error lists every problem.
+
+    Examples:
+        >>> from regard.torch.positions import DynamicNTK, Rotary
+        >>> Rotary(8, scaling=DynamicNTK(2.0, trained_length=16))
+        Rotary(depth=8, base=10000, interleaved=False, scaling=DynamicNTK(factor=2.0, trained_length=16))
     """
 
     factor: float
     trained_length: int
 
     def reaching(self, known: torch.Tensor, depth: int, base: float, positions: torch.Tensor) -> torch.Tensor:
+        """Computes the frequencies for the largest of these positions.
+
+        Args:
+            known: (d/2,) frequencies from `frequencies`, used up to the trained length.
+            depth: d, the rotated depth.
+            base: the base of the angles.
+            positions: (n,) or (B, n) positions of the call.
+
+        Returns:
+            (d/2,) radians per position.
+
+        Raises:
+            Refused: the depth is 2.
+        """
         length = torch.clamp(positions.max() + 1, min=self.trained_length).to(torch.float32)
         larger = larger_base(base, (self.factor * length / self.trained_length) - (self.factor - 1), depth)
         return torch.where(length > self.trained_length, frequencies(depth, larger), known)
@@ -119,11 +208,31 @@ class DynamicNTK(Scaling):
 
 @dataclass(frozen=True)
 class YaRN(Scaling):
-    """Fast pairs as they are, slow pairs squeezed, a ramp between; cosines and sines grow a little (Peng et al. 2023).
+    """YaRN: high frequencies are unchanged, low frequencies are divided by a factor, with a linear ramp between them.
 
-    A pair that turns more than beta_fast times within trained_length keeps θ, one that turns fewer than beta_slow times
-    gets θ / factor. magnitude = attention_factor, by default 0.1 · ln(factor) + 1; with mscale and mscale_all_dim the
-    ratio of the two. truncate: whether the ends of the ramp are whole numbers.
+    A pair with more than beta_fast rotations within trained_length keeps θ; one with fewer than beta_slow rotations
+    uses θ / factor. Cosines and sines are multiplied by `magnitude`.
+
+    Args:
+        factor: the ratio of the new to the trained length.
+        trained_length: the maximum length in training.
+        beta_fast: the number of rotations above which a frequency is unchanged.
+        beta_slow: the number of rotations below which a frequency is divided by `factor`.
+        attention_factor: the magnitude; None means 0.1 · ln(factor) + 1, or a ratio given by the next two.
+        mscale: the coefficient of the numerator of the magnitude.
+        mscale_all_dim: the coefficient of the denominator of the magnitude.
+        truncate: whether the ends of the ramp are rounded to integers.
+
+    Raises:
+        Refused: an argument is not a positive number; the error lists every problem.
+
+    Source:
+        Peng et al. 2023.
+
+    Examples:
+        >>> from regard.torch.positions import YaRN
+        >>> round(YaRN(4.0, trained_length=4096).magnitude, 4)
+        1.1386
     """
 
     factor: float
@@ -137,16 +246,26 @@ class YaRN(Scaling):
 
     @property
     def magnitude(self) -> float:
+        """The factor of cosines and sines."""
         if self.attention_factor is not None:
             return self.attention_factor
         if self.mscale and self.mscale_all_dim:
-            return self._grown(self.mscale) / self._grown(self.mscale_all_dim)
-        return self._grown(1.0)
+            return self._magnitude(self.mscale) / self._magnitude(self.mscale_all_dim)
+        return self._magnitude(1.0)
 
-    def _grown(self, mscale: float) -> float:
+    def _magnitude(self, mscale: float) -> float:
         return 1.0 if self.factor <= 1 else 0.1 * mscale * math.log(self.factor) + 1.0
 
     def frequencies(self, depth: int, base: float) -> torch.Tensor:
+        """Computes the frequencies with the ramp.
+
+        Args:
+            depth: d, the rotated depth.
+            base: the base of the angles.
+
+        Returns:
+            (d/2,) radians per position, float32.
+        """
         low, high = (self._pair(turns, depth, base) for turns in (self.beta_fast, self.beta_slow))
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
@@ -158,16 +277,33 @@ class YaRN(Scaling):
         return (1.0 / (self.factor * slowness)) * (1 - kept) + (1.0 / slowness) * kept
 
     def _pair(self, turns: float, depth: int, base: float) -> float:
-        """The index of the pair that turns so many times within trained_length."""
+        """The (fractional) index of the pair with this number of rotations within trained_length."""
         return (depth * math.log(self.trained_length / (turns * 2 * math.pi))) / (2 * math.log(base))
 
 
 @dataclass(frozen=True)
 class Llama3(Scaling):
-    """Short waves as they are, long waves squeezed, the middle between (Llama 3.1).
+    """The scaling of Llama 3.1: short wavelengths are unchanged, long ones are divided by a factor.
 
-    Waves shorter than trained_length / high_frequency_factor keep θ, those longer than trained_length /
-    low_frequency_factor get θ / factor.
+    Wavelengths below trained_length / high_frequency_factor keep θ, those above trained_length / low_frequency_factor
+    use θ / factor, and those between are interpolated.
+
+    Args:
+        factor: the divisor of low frequencies.
+        trained_length: the maximum length in training.
+        low_frequency_factor: sets the wavelength above which frequencies are divided.
+        high_frequency_factor: sets the wavelength below which frequencies are unchanged.
+
+    Raises:
+        Refused: an argument is not a positive number; the error lists every problem.
+
+    Source:
+        Llama 3.1, Meta 2024.
+
+    Examples:
+        >>> from regard.torch.positions import Llama3
+        >>> Llama3(8.0, trained_length=8192).frequencies(4, 500000.0)[0]
+        tensor(1.)
     """
 
     factor: float
@@ -176,6 +312,15 @@ class Llama3(Scaling):
     high_frequency_factor: float = 4.0
 
     def frequencies(self, depth: int, base: float) -> torch.Tensor:
+        """Computes the scaled frequencies.
+
+        Args:
+            depth: d, the rotated depth.
+            base: the base of the angles.
+
+        Returns:
+            (d/2,) radians per position, float32.
+        """
         plain = frequencies(depth, base)
         wave = 2 * math.pi / plain
         low, high = self.low_frequency_factor, self.high_frequency_factor
@@ -187,10 +332,27 @@ class Llama3(Scaling):
 
 @dataclass(frozen=True)
 class LongRoPE(Scaling):
-    """A factor found by search for each pair, one set up to trained_length and one beyond (Ding et al. 2024; Phi-3).
+    """LongRoPE: one divisor per pair, with separate sets for inputs up to and beyond the trained length.
 
-    short, long: (depth/2,) divisors of θ. magnitude = attention_factor, by default √(1 + ln(factor) /
-    ln(trained_length)).
+    Cosines and sines are multiplied by `magnitude`.
+
+    Args:
+        factor: the ratio of the new to the trained length.
+        trained_length: the maximum length in training.
+        short: (d/2,) divisors of θ for inputs up to trained_length.
+        long: (d/2,) divisors of θ for longer inputs.
+        attention_factor: the magnitude; None means √(1 + ln(factor) / ln(trained_length)).
+
+    Raises:
+        Refused: a number is not positive; the error lists every problem.
+
+    Source:
+        Ding et al. 2024; Phi-3.
+
+    Examples:
+        >>> from regard.torch.positions import LongRoPE
+        >>> LongRoPE(2.0, 16, short=(1.0, 1.0), long=(1.0, 2.0)).frequencies(4, 10000.0)
+        tensor([1.0000, 0.0100])
     """
 
     factor: float
@@ -201,14 +363,41 @@ class LongRoPE(Scaling):
 
     @property
     def magnitude(self) -> float:
+        """The factor of cosines and sines."""
         if self.attention_factor is not None:
             return self.attention_factor
         return 1.0 if self.factor <= 1 else math.sqrt(1 + math.log(self.factor) / math.log(self.trained_length))
 
     def frequencies(self, depth: int, base: float) -> torch.Tensor:
+        """Computes the frequencies with the short divisors.
+
+        Args:
+            depth: d, the rotated depth.
+            base: the base of the angles.
+
+        Returns:
+            (d/2,) radians per position, float32.
+
+        Raises:
+            Refused: the number of divisors is not d/2.
+        """
         return self._divided(self.short, depth, base, torch.device("cpu"))
 
     def reaching(self, known: torch.Tensor, depth: int, base: float, positions: torch.Tensor) -> torch.Tensor:
+        """Chooses the short or the long divisors by the largest of these positions.
+
+        Args:
+            known: (d/2,) frequencies from `frequencies`, used up to the trained length.
+            depth: d, the rotated depth.
+            base: the base of the angles.
+            positions: (n,) or (B, n) positions of the call.
+
+        Returns:
+            (d/2,) radians per position.
+
+        Raises:
+            Refused: the number of divisors is not d/2.
+        """
         beyond = self._divided(self.long, depth, base, known.device)
         return torch.where(positions.max() + 1 > self.trained_length, beyond, known)
 
@@ -216,7 +405,7 @@ class LongRoPE(Scaling):
         if len(by) != depth // 2:
             raise refuse(
                 "LongRoPE",
-                "the factors do not fit the depth",
+                "the number of factors does not fit the depth",
                 given=f"{len(by)} factors for depth {depth}",
                 expected=f"{depth // 2}: one for each pair",
                 fix="check short and long",

@@ -1,4 +1,4 @@
-"""Sinusoidal positions: waves of many lengths, added to the tokens."""
+"""Sinusoidal positions: sines and cosines of many wavelengths, added to the token embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Sinusoidal", "waves"]
 
 
 def waves(positions: torch.Tensor, d_model: int) -> torch.Tensor:
-    """PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = the cosine of the same: (…, n, d_model) in float64.
+    """PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = cos of the same angle: (…, n, d_model) in float64.
 
     >>> waves(torch.tensor([0]), 4).tolist()
     [[0.0, 1.0, 0.0, 1.0]]
@@ -22,17 +22,26 @@ def waves(positions: torch.Tensor, d_model: int) -> torch.Tensor:
 
 
 class Sinusoidal(Position):
-    """x + waves(positions), for positions of any size.
+    """Adds fixed sines and cosines of the position to the token embeddings.
 
     PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = cos(p / 10000^(2i/d_model)).
 
-    The waves are worked out in float64 at each call, so that a far position is as exact as a near one; x keeps its
-    dtype.
+    They are computed in float64 at each call, so positions may be arbitrarily large without loss of precision.
 
-    Source: Vaswani et al. 2017.
+    Args:
+        d_model: the width of the token embeddings.
 
-    >>> Sinusoidal(4).embed(torch.zeros(1, 1, 4), torch.tensor([10**6])).shape
-    torch.Size([1, 1, 4])
+    Raises:
+        Refused: d_model is less than 1.
+
+    Source:
+        Vaswani et al. 2017.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch.positions import Sinusoidal
+        >>> Sinusoidal(4).embed(torch.zeros(1, 1, 4), torch.tensor([10**6])).shape
+        torch.Size([1, 1, 4])
     """
 
     def __init__(self, d_model: int):
@@ -43,20 +52,33 @@ class Sinusoidal(Position):
                 "d_model is too small",
                 given=f"{d_model}",
                 expected="at least 1",
-                fix="give the width of the tokens",
+                fix="pass the width of the tokens",
             )
         self.d_model = d_model
 
     def embed(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Adds the encoding of the positions.
+
+        Args:
+            x: (B, n, d_model) token embeddings.
+            positions: (n,) or (B, n) integers.
+
+        Returns:
+            (B, n, d_model) in the dtype of `x`.
+
+        Raises:
+            Refused: shapes that do not fit, or positions that are not integers.
+        """
         if x.shape[-1] != self.d_model:
             raise refuse(
                 "Sinusoidal",
-                "x has another width",
+                "x does not have the width d_model",
                 given=f"x {tuple(x.shape)}",
                 expected=f"(B, n, {self.d_model})",
-                fix="give Sinusoidal the model's d_model",
+                fix="construct Sinusoidal with the model's d_model",
             )
         return x + waves(fitting("Sinusoidal", x, positions), self.d_model).to(x.dtype)
 
     def extra_repr(self) -> str:
+        """The settings that repr(module) shows."""
         return f"{self.d_model}"

@@ -1,13 +1,14 @@
-"""What approximate attentions share: the projections of an exact layer, and how far the result is from the exact
-one.
-"""
+"""The base class of approximate layers, and `deviation`, which measures their error against exact attention."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from ....language.expr import Expr
 from ...functional import attention
 from ..parts import Checks, join_heads, split_heads
 from .mask_parts import MaskParts
@@ -16,14 +17,14 @@ __all__ = ["ApproximateAttention", "Deviation", "deviation"]
 
 
 class ApproximateAttention(torch.nn.Module):
-    """A layer with the face and the parameters of `Attention`, and `mix` in place of softmax attention.
+    """Base class: a layer with the interface and parameters of `Attention`, and `mix` instead of softmax attention.
 
-    out = o(concat over h of mix(q_h, k_g, v_g)). Sizes as for `Attention`. The parameters q, k, v, o have the same
-    names, so the projections of an exact layer load with load_state_dict(…, strict=False).
+    out = o(concat over h of mix(q_h, k_g, v_g)). The arguments are those of `Attention`. The parameters q, k, v, o
+    have the same names, so the projections of an exact layer load with load_state_dict(…, strict=False).
     """
 
-    keeps: type | None = None  # what is taken as cache
-    keeps_instead = "use LinearAttention or Performer, which keep sums"
+    keeps: type | None = None  # the supported type of cache
+    keeps_instead = "use LinearAttention or Performer, which store sums"
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class ApproximateAttention(torch.nn.Module):
             "heads do not divide d_model",
             given=f"d_model={d_model}, heads={heads}",
             expected="d_model to be a multiple of heads",
-            fix="say head_dim=…",
+            fix="pass head_dim=…",
         )
         check.need(
             self.heads % self.kv_heads == 0,
@@ -64,26 +65,50 @@ class ApproximateAttention(torch.nn.Module):
         self.o = torch.nn.Linear(self.heads * self.value_dim, self.d_model, bias)
 
     def checks(self) -> Checks:
+        """Starts the argument checks of a call.
+
+        Returns:
+            Checks without problems, under the name of the class.
+        """
         return Checks(type(self).__name__)
 
-    def forward(self, x: torch.Tensor, memory=None, *, mask=None, cache=None, positions=None) -> torch.Tensor:
-        """x (B, n, d_model) -> (B, n, d_model).
+    def forward(
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        *,
+        mask: Expr | torch.Tensor | Callable[..., Any] | None = None,
+        cache: Any = None,
+        positions: None = None,
+    ) -> torch.Tensor:
+        """Computes the layer's output.
 
-        memory (B, m, memory_dim): what is attended instead of x. mask: None, rg.causal(), conditions on keys or on rows
-        such as rg.lengths(n), or booleans (…, 1, K). cache: what the kind of layer keeps of the rows before.
+        Args:
+            x: (B, n, d_model) input rows.
+            memory: (B, m, memory_dim) rows to attend to instead of `x`.
+            mask: rg.causal(), conditions on keys or on rows such as rg.lengths(n), a conjunction of these, or booleans
+                (…, 1, K). None allows every pair.
+            cache: the `LinearState` of the previous rows, for `LinearAttention` and `Performer`; otherwise None.
+            positions: must be None; add positions before the first layer.
+
+        Returns:
+            (B, n, d_model) output rows.
+
+        Raises:
+            Refused: shapes that do not fit, an unsupported mask, cache or length; the error lists every problem.
         """
         q, k, v = self.projected(x, memory)
         check = self.checks()
         check.need(
             positions is None,
-            "the layer has no use for positions",
+            "the layer takes no positions",
             given=f"positions={positions!r}",
             expected="positions=None",
-            fix="tell the rows where they stand before the first layer: Sinusoidal or Learned",
+            fix="add positions to the rows before the first layer: Sinusoidal or Learned",
         )
         check.need(
             cache is None or (self.keeps is not None and isinstance(cache, self.keeps)),
-            "not what this layer keeps",
+            "the layer does not support this cache",
             given=f"cache={cache!r}",
             expected=f"a {self.keeps.__name__}" if self.keeps else "cache=None",
             fix=self.keeps_instead,
@@ -93,28 +118,74 @@ class ApproximateAttention(torch.nn.Module):
             "a memory is not appended to a cache",
             given="both memory and cache",
             expected="one of them",
-            fix="leave the cache to the rows' own attention",
+            fix="pass a cache only for self-attention",
         )
         check.done()
         return self.o(join_heads(self.mixed(q, k, v, mask, cache)))
 
-    def mixed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask, cache=None) -> torch.Tensor:
-        """`mix` under a mask as layers take it; rows that may attend nothing give 0."""
+    def mixed(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        mask: Expr | torch.Tensor | Callable[..., Any] | None,
+        cache: Any = None,
+    ) -> torch.Tensor:
+        """Computes the heads under a mask.
+
+        Args:
+            q: (B, H, Q, D) queries.
+            k: (B, G, K, D) keys.
+            v: (B, G, K, E) values.
+            mask: as for `forward`.
+            cache: as for `forward`.
+
+        Returns:
+            (B, H, Q, E); 0 in fully masked rows.
+
+        Raises:
+            Refused: the mask is not supported.
+        """
         rows, keys = range(k.shape[2] - q.shape[2], k.shape[2]), range(k.shape[2])
         if cache is not None:
             rows = keys = range(cache.length, cache.length + k.shape[2])
         parts = MaskParts.of(type(self).__name__, mask, q, rows, keys)
-        found = self.mix(q, k, v, parts, cache)
-        return found if parts.rows is None else torch.where(parts.rows, found, 0)
+        out = self.mix(q, k, v, parts, cache)
+        return out if parts.rows is None else torch.where(parts.rows, out, 0)
 
-    def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache) -> torch.Tensor:
-        """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E), in about linear time."""
+    def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache: Any) -> torch.Tensor:
+        """Computes the approximation in about linear time; subclasses implement it.
+
+        Args:
+            q: (B, H, Q, D) queries.
+            k: (B, G, K, D) keys.
+            v: (B, G, K, E) values.
+            parts: the mask, split into causality and conditions on keys.
+            cache: the cache, or None.
+
+        Returns:
+            (B, H, Q, E) weighted means of the values.
+
+        Raises:
+            Refused: a combination of mask, sizes and cache that the layer does not support.
+        """
         raise NotImplementedError
 
     def projected(
         self, x: torch.Tensor, memory: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries (B, H, n, D), keys (B, G, m, D) and values (B, G, m, E)."""
+        """Applies the projections q, k and v.
+
+        Args:
+            x: (B, n, d_model) input rows.
+            memory: (B, m, memory_dim) rows to attend to, or None for `x`.
+
+        Returns:
+            Queries (B, H, n, D), keys (B, G, m, D) and values (B, G, m, E).
+
+        Raises:
+            Refused: shapes that do not fit; the error lists every problem.
+        """
         source, check = x if memory is None else memory, self.checks()
         check.need(
             x.ndim == 3 and x.shape[-1] == self.d_model,
@@ -126,10 +197,10 @@ class ApproximateAttention(torch.nn.Module):
         name = "x" if memory is None else "the memory"
         check.need(
             source.ndim == 3 and source.shape[-1] == self.memory_dim,
-            f"{name} does not fit the keys and values",
+            f"{name} does not fit the key and value projections",
             given=f"{tuple(source.shape)}",
             expected=f"(B, m, {self.memory_dim})",
-            fix="pass what they were made for as memory=…",
+            fix="pass rows of width memory_dim as memory=…",
         )
         check.done()
         return split_heads(self.q(x), self.heads), *(
@@ -139,43 +210,66 @@ class ApproximateAttention(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far an approximation is from the exact result, relative to its size.
+    """The error of an approximation, relative to the norm of the exact result.
 
-    overall: ‖approximate − exact‖ / ‖exact‖ over all rows and heads. worst: the largest of single rows. uniform: what
-    `overall` would be if every row gave the mean of the values that it may see; an approximation that does no better
-    knows nothing of queries and keys.
+    Args:
+        overall: ‖approximate − exact‖ / ‖exact‖ over all rows and heads.
+        worst: the same for the single worst row.
+        uniform: the value of `overall` for uniform weights over the allowed keys; an approximation that is not better
+            ignores queries and keys.
     """
 
     overall: float
     worst: float
     uniform: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.overall:.1%} off (worst row {self.worst:.1%}; equal weights {self.uniform:.1%})"
 
 
 @torch.no_grad()
 def deviation(
-    layer: ApproximateAttention, x: torch.Tensor, memory: torch.Tensor | None = None, *, mask=None
+    layer: ApproximateAttention,
+    x: torch.Tensor,
+    memory: torch.Tensor | None = None,
+    *,
+    mask: Expr | torch.Tensor | Callable[..., Any] | None = None,
 ) -> Deviation:
-    """How far the heads of an approximate layer are from softmax attention with the same queries, keys, values and
-    mask.
+    """Measures the error of an approximate layer against softmax attention with the same queries, keys and values.
 
-    The exact result is regard's own, so no matrix is built for it either. It is taken before the projection o.
+    error = ‖approximate − exact‖ / ‖exact‖, of the heads before the output projection
 
-    >>> from .performer import Performer
-    >>> _ = torch.manual_seed(0)
-    >>> str(deviation(Performer(32, heads=2, features=4096), torch.randn(1, 40, 32)))  # doctest: +ELLIPSIS
-    '... off (worst row ...; equal weights ...)'
+    The exact result is computed without building the attention matrix.
+
+    Args:
+        layer: a `Linformer`, `Performer` or `LinearAttention`.
+        x: (B, n, d_model) input rows.
+        memory: (B, m, memory_dim) rows to attend to instead of `x`.
+        mask: the mask of both, as for the layer.
+
+    Returns:
+        The error over all rows (`overall`), of the worst row (`worst`), and of uniform weights (`uniform`).
+
+    Raises:
+        Refused: shapes that do not fit, or a mask that the layer does not support.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch import Performer, deviation
+        >>> _ = torch.manual_seed(0)
+        >>> str(deviation(Performer(32, heads=2, features=4096), torch.randn(1, 40, 32)))  # doctest: +ELLIPSIS
+        '... off (worst row ...; equal weights ...)'
     """
     q, k, v = layer.projected(x, memory)
-    found = layer.mixed(q, k, v, mask)
+    out = layer.mixed(q, k, v, mask)
     exact = attention(q, k, v, mask=mask)
     uniform = attention(torch.zeros_like(q), k, v, mask=mask)
-    return Deviation(float(_apart(found, exact)), float(_apart(found, exact, -1).max()), float(_apart(uniform, exact)))
+    return Deviation(
+        float(_difference(out, exact)), float(_difference(out, exact, -1).max()), float(_difference(uniform, exact))
+    )
 
 
-def _apart(found: torch.Tensor, exact: torch.Tensor, axes=None) -> torch.Tensor:
-    """The length of the difference, relative to that of the exact result."""
-    off, size = (torch.linalg.vector_norm(each.double(), dim=axes) for each in (found - exact, exact))
-    return off / size.clamp_min(torch.finfo(torch.float64).tiny)
+def _difference(out: torch.Tensor, exact: torch.Tensor, axes: int | None = None) -> torch.Tensor:
+    """The norm of the difference, relative to the norm of the exact result."""
+    error, size = (torch.linalg.vector_norm(each.double(), dim=axes) for each in (out - exact, exact))
+    return error / size.clamp_min(torch.finfo(torch.float64).tiny)

@@ -1,8 +1,8 @@
-"""Linear attention: a product of features in place of exp(q·k), so that sums over the keys are enough, in whatever
-pieces.
-"""
+"""Linear attention: products of features instead of exp(q·k), so that running sums over the keys are sufficient."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -11,21 +11,21 @@ from .mask_parts import MaskParts
 
 __all__ = ["LinearAttention", "LinearState", "linear_attention"]
 
-CHUNK = 128  # rows whose pairs are computed directly; between chunks go the sums
+CHUNK = 128  # rows per chunk: pairs within a chunk are computed directly, sums connect the chunks
 
 
 def linear_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, sums: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention whose weights are products of features that are not negative.
+    """Attention whose weights are products of nonnegative features.
 
     out_i = φ(q_i)·S / φ(q_i)·z,  S = Σ_j φ(k_j) v_jᵀ,  z = Σ_j φ(k_j),
-    over all keys, or where causal over the keys up to row i.
+    over all keys or, if causal, over the keys up to row i.
 
     q (…, H, Q, F) and k (…, G, K, F): the features φ, H a multiple of G; v (…, G, K, E) -> out (…, H, Q, E) in v's
-    dtype and the sums S and z side by side, (…, G, F, E + 1). sums: those of all keys before. Where causal, Q = K.
+    dtype, and S and z concatenated, (…, G, F, E + 1). sums: those of all previous keys. If causal, Q = K.
 
-    Time grows with Q + K. Sums are float32, for float64 float64. A row whose weights are all 0 gives 0.
+    Time grows with Q + K. Sums are float32, or float64 for float64 inputs. A row whose weights are all 0 gives 0.
 
     Source: Katharopoulos et al. 2020; Hua et al. 2022 (in chunks).
 
@@ -40,8 +40,8 @@ def linear_attention(
     values = torch.cat((v.to(exact), ones), dim=-1)
     before = values.new_zeros((*k.shape[:-2], features, values.shape[-1])) if sums is None else sums
     with torch.autocast(v.device.type, enabled=False):  # sums of many small numbers do not fit into 16 bits
-        found, sums = (_causal if causal else _all)(q, k, values, before)
-    numerator, denominator = found[..., :-1], found[..., -1:]
+        totals, sums = (_causal if causal else _all)(q, k, values, before)
+    numerator, denominator = totals[..., :-1], totals[..., -1:]
     tiny = torch.finfo(exact).tiny
     return (numerator / denominator.clamp_min(tiny)).flatten(-4, -3).to(v.dtype), sums
 
@@ -49,7 +49,7 @@ def linear_attention(
 def _all(
     q: torch.Tensor, k: torch.Tensor, values: torch.Tensor, before: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What every row finds over all keys, and the sums."""
+    """Each row's weighted sums over all keys, and the sums."""
     sums = before + k.mT @ values
     return q @ sums.unsqueeze(-3), sums
 
@@ -57,23 +57,30 @@ def _all(
 def _causal(
     q: torch.Tensor, k: torch.Tensor, values: torch.Tensor, before: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each row finds up to itself, and the sums after the last: pairs within a chunk, sums of the chunks
-    before.
-    """
+    """Each row's weighted sums over the keys up to itself, and the sums after the last row."""
     rows = k.shape[-2]
     size = min(CHUNK, max(rows, 1))
-    filled = torch.nn.functional.pad  # rows of zeros behind the last weigh nothing
-    q, k, values = (filled(each, (0, 0, 0, -rows % size)).unflatten(-2, (-1, size)) for each in (q, k, values))
+    pad = torch.nn.functional.pad  # zero rows after the last have weight 0
+    q, k, values = (pad(each, (0, 0, 0, -rows % size)).unflatten(-2, (-1, size)) for each in (q, k, values))
     sums = torch.cat((before.unsqueeze(-3), k.mT @ values), dim=-3).cumsum(-3)
     k, values = k.unsqueeze(-4), values.unsqueeze(-4)  # for every query head of the group
-    found = q @ sums[..., :-1, :, :].unsqueeze(-4) + (q @ k.mT).tril() @ values
-    return found.flatten(-3, -2)[..., :rows, :], sums[..., -1, :, :]
+    totals = q @ sums[..., :-1, :, :].unsqueeze(-4) + (q @ k.mT).tril() @ values
+    return totals.flatten(-3, -2)[..., :rows, :], sums[..., -1, :, :]
 
 
 class LinearState:
-    """What a linear attention keeps of all rows so far: sums, whose size does not grow.
+    """The state of a linear attention layer: the sums over all rows so far, of constant size.
 
-    sums (B, G, F, E + 1), None at first; length: how many rows they hold. Gradients flow into them; `detach` ends that.
+    `sums` (B, G, F, E + 1) is None at first; `length` is the number of rows in the sums. Gradients flow through the
+    sums; use `detach` to stop them.
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> from regard.torch import LinearAttention, LinearState
+        >>> state = LinearState()
+        >>> out = LinearAttention(16, heads=2)(torch.randn(1, 5, 16), mask=rg.causal(), cache=state)
+        >>> state
+        LinearState(5 rows in 576 bytes)
     """
 
     def __init__(self) -> None:
@@ -82,65 +89,111 @@ class LinearState:
 
     @property
     def nbytes(self) -> int:
+        """The size of the sums in bytes."""
         return 0 if self.sums is None else self.sums.nbytes
 
     def detach(self) -> LinearState:
-        """The same sums, from which no gradient leads back."""
-        kept = LinearState()
-        kept.sums, kept.length = None if self.sums is None else self.sums.detach(), self.length
-        return kept
+        """Detaches the sums from the autograd graph.
 
-    def __repr__(self):
+        Returns:
+            A new state with the same sums, detached.
+        """
+        state = LinearState()
+        state.sums, state.length = None if self.sums is None else self.sums.detach(), self.length
+        return state
+
+    def __repr__(self) -> str:
         return f"LinearState({self.length} rows in {self.nbytes:,} bytes)"
 
 
 class LinearAttention(ApproximateAttention):
-    """Attention with weights φ(q)·φ(k), φ(x) = elu(x) + 1, in place of exp(q·k): linear in the length, or a step at a
-    time.
+    """Attention with weights φ(q)·φ(k), φ(x) = elu(x) + 1, instead of exp(q·k), in time linear in the length.
 
     out_i = φ(q_i)·Σ φ(k_j) v_jᵀ / φ(q_i)·Σ φ(k_j)
 
-    Sizes and parameters as for `Attention`. It does not approximate softmax attention, it replaces it: weights are
-    flatter, and a model must be trained with it. With mask=rg.causal() and a `LinearState` as cache it is a recurrent
-    network: the same numbers, and a token costs the same however many came before.
+    It replaces softmax attention rather than approximating it: the weights are flatter, and a model must be trained
+    with it. With mask=rg.causal() and a `LinearState` as cache it is a recurrent network with the same results, and
+    the cost of a token does not depend on the number of previous tokens.
 
-    Refused: masks that tie single rows to single keys.
+    Args:
+        d_model: the width of the input and output rows.
+        heads: H, the number of query heads.
+        kv_heads: G, the number of key/value heads, a divisor of H; None means H.
+        head_dim: D, the depth of queries and keys; None means d_model / H.
+        value_dim: E, the depth of values; None means D.
+        memory_dim: the width of the memory; None means d_model.
+        bias: whether the four projections have a bias.
 
-    Source: Katharopoulos et al. 2020.
+    Raises:
+        Refused: sizes that do not fit; the error lists every problem.
 
-    >>> import regard as rg
-    >>> layer, x, state = LinearAttention(16, heads=2), torch.randn(1, 5, 16), LinearState()
-    >>> steps = [layer(x[:, i : i + 1], mask=rg.causal(), cache=state) for i in range(5)]
-    >>> torch.allclose(torch.cat(steps, 1), layer(x, mask=rg.causal()), atol=1e-5)
-    True
+    Source:
+        Katharopoulos et al. 2020.
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> from regard.torch import LinearAttention, LinearState
+        >>> layer, x, state = LinearAttention(16, heads=2), torch.randn(1, 5, 16), LinearState()
+        >>> steps = [layer(x[:, i : i + 1], mask=rg.causal(), cache=state) for i in range(5)]
+        >>> torch.allclose(torch.cat(steps, 1), layer(x, mask=rg.causal()), atol=1e-5)
+        True
     """
 
     keeps = LinearState
-    keeps_instead = "pass cache=LinearState(): keys are not kept, only sums"
+    keeps_instead = "pass cache=LinearState(): the layer stores sums, not keys"
 
     def query_features(self, q: torch.Tensor) -> torch.Tensor:
-        """φ of the queries (…, D) -> (…, F)."""
+        """Computes the features φ of queries.
+
+        Args:
+            q: (…, D) queries.
+
+        Returns:
+            (…, F) nonnegative features.
+        """
         return _elu_plus_one(q)
 
     def key_features(self, k: torch.Tensor) -> torch.Tensor:
-        """φ of the keys (…, D) -> (…, F)."""
+        """Computes the features φ of keys.
+
+        Args:
+            k: (…, D) keys.
+
+        Returns:
+            (…, F) nonnegative features.
+        """
         return _elu_plus_one(k)
 
-    def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache) -> torch.Tensor:
+    def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache: Any) -> torch.Tensor:
+        """Computes linear attention.
+
+        Args:
+            q: (B, H, Q, D) queries.
+            k: (B, G, K, D) keys.
+            v: (B, G, K, E) values.
+            parts: the mask, split into causality and conditions on keys.
+            cache: the `LinearState` to update, or None.
+
+        Returns:
+            (B, H, Q, E) weighted means of the values.
+
+        Raises:
+            Refused: a causal mask over a memory.
+        """
         check = self.checks()
         check.need(
             not parts.causal or q.shape[2] == k.shape[2],
-            "causal rows over a memory",
+            "a causal mask over a memory",
             given=f"{q.shape[2]} rows, {k.shape[2]} keys",
             expected="one key for each row",
-            fix="leave the mask out: a memory is seen by all rows",
+            fix="omit the mask: every row attends to the whole memory",
         )
         check.done()
         q, (k, v) = self.query_features(q), parts.hide(self.key_features(k), v)
-        found, sums = linear_attention(q, k, v, causal=parts.causal, sums=None if cache is None else cache.sums)
+        out, sums = linear_attention(q, k, v, causal=parts.causal, sums=None if cache is None else cache.sums)
         if cache is not None:
             cache.sums, cache.length = sums, cache.length + k.shape[2]
-        return found
+        return out
 
 
 def _elu_plus_one(x: torch.Tensor) -> torch.Tensor:

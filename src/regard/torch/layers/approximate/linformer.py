@@ -1,6 +1,8 @@
-"""Linformer: keys and values of the whole length are projected to a few rows, which are then attended exactly."""
+"""Linformer: keys and values are projected along the sequence to a fixed number of rows before attention."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -12,20 +14,35 @@ __all__ = ["Linformer"]
 
 
 class Linformer(ApproximateAttention):
-    """Attention over `rows` learned mixtures of the keys, in place of the keys themselves: linear in the length.
+    """Attention over `rows` learned mixtures of the keys instead of the keys, in time linear in the length.
 
     out_i = softmax(q_i (A k)ᵀ / √D) (B v),  A and B (rows, length), learned, shared by all heads
 
-    length: the longest that fits; shorter texts use the first columns. rows: how many mixtures are attended. Sizes and
-    the other parameters as for `Attention`; A and B are project_k and project_v.
+    A and B are the parameters project_k and project_v; the others are those of `Attention`. Causal masks and caches
+    are not supported, because every mixture contains keys of all positions.
 
-    Refused: causal masks, for a mixture holds keys of every place; caches, for a new key would change every mixture;
-    and what is longer than length.
+    Args:
+        d_model: the width of the input and output rows.
+        heads: H, the number of query heads.
+        kv_heads: G, the number of key/value heads, a divisor of H; None means H.
+        length: the maximum number of keys; shorter inputs use the first columns of A and B.
+        rows: the number of mixtures.
+        head_dim: D, the depth of queries and keys; None means d_model / H.
+        value_dim: E, the depth of values; None means D.
+        memory_dim: the width of the memory; None means d_model.
+        bias: whether the four projections have a bias.
 
-    Source: Wang et al. 2020.
+    Raises:
+        Refused: sizes that do not fit; the error lists every problem.
 
-    >>> Linformer(32, heads=4, length=1000, rows=16)(torch.zeros(2, 300, 32)).shape
-    torch.Size([2, 300, 32])
+    Source:
+        Wang et al. 2020.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch import Linformer
+        >>> Linformer(32, heads=4, length=1000, rows=16)(torch.zeros(2, 300, 32)).shape
+        torch.Size([2, 300, 32])
     """
 
     keeps_instead = "use LinearAttention or Performer: here a new key would change every row of A k"
@@ -51,33 +68,49 @@ class Linformer(ApproximateAttention):
         check.done()
         self.project_k, self.project_v = (torch.nn.Parameter(torch.empty(self.rows, self.length)) for _ in range(2))
         for projection in (self.project_k, self.project_v):
-            # Mixtures of `length` independent keys are then as long as a single key, on average.
+            # A mixture of `length` independent keys then has the norm of a single key, on average.
             torch.nn.init.normal_(projection, std=self.length**-0.5)
         self.attend = attention
 
-    def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache) -> torch.Tensor:
+    def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache: Any) -> torch.Tensor:
+        """Computes attention over the mixtures.
+
+        Args:
+            q: (B, H, Q, D) queries.
+            k: (B, G, K, D) keys.
+            v: (B, G, K, E) values.
+            parts: the mask, split into causality and conditions on keys.
+            cache: must be None.
+
+        Returns:
+            (B, H, Q, E) weighted means of the values.
+
+        Raises:
+            Refused: a causal mask, or more keys than `length`; the error lists both.
+        """
         check = self.checks()
         check.need(
             not parts.causal,
-            "Linformer cannot be causal",
+            "Linformer does not support causal masks",
             given="a causal mask",
-            expected="rows that may see all keys",
-            fix="use LinearAttention or Performer: each row of A k mixes keys of every place, later ones too",
+            expected="rows that may attend to all keys",
+            fix="use LinearAttention or Performer: each row of A k mixes all keys, later ones too",
         )
         check.need(
             k.shape[2] <= self.length,
-            "longer than the projections",
+            "more keys than the projections have columns",
             given=f"{k.shape[2]} keys",
             expected=f"at most {self.length}",
-            fix="make the layer with a larger length, or cut the text",
+            fix="construct the layer with a larger length, or shorten the input",
         )
         check.done()
         k, v = parts.hide(k, v)
-        few_k, few_v = (
+        mixed_k, mixed_v = (
             projection[:, : k.shape[2]].to(k.dtype) @ each
             for projection, each in ((self.project_k, k), (self.project_v, v))
         )
-        return self.attend(q, few_k, few_v)
+        return self.attend(q, mixed_k, mixed_v)
 
     def extra_repr(self) -> str:
+        """The settings that repr(layer) shows besides the submodules."""
         return f"length={self.length}, rows={self.rows}"

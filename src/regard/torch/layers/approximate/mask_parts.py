@@ -1,6 +1,4 @@
-"""A mask taken apart, for layers that never meet a pair of query and key: an order, and conditions on rows and on
-keys.
-"""
+"""Splits a mask into causality, conditions on rows and conditions on keys, for layers that compute no pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ....common.errors import refuse
+from ....common.errors import Refused, refuse
 from ....language.analysis import evaluate
 from ....language.callables import as_mask
 from ....language.expr import Expr, Op, Var, walk
@@ -20,8 +18,7 @@ __all__ = ["MaskParts"]
 
 @dataclass(frozen=True)
 class MaskParts:
-    """The mask `order & rows & keys`: order is causal or not, rows (B, H, Q, 1) and keys (B, H, K, 1) are booleans or
-    None.
+    """A mask as a conjunction of causality, rows (B, H, Q, 1) and keys (B, H, K, 1), which are booleans or None.
 
     B and H are 1 where a condition is the same for all.
 
@@ -37,9 +34,9 @@ class MaskParts:
 
     @classmethod
     def of(cls, where: str, mask, q: torch.Tensor, rows: range, keys: range) -> MaskParts:
-        """A mask as layers take it, for q (B, H, Q, D) at these positions: None, a rule, or booleans (…, 1, K).
+        """Splits a mask for q (B, H, Q, D) at these positions: None, an expression, or booleans (…, 1, K).
 
-        Refused: a condition that ties single rows to single keys, other than rg.causal().
+        Raises `Refused` for a condition on both query and key other than rg.causal().
         """
         if isinstance(mask, list) or hasattr(mask, "shape"):
             return cls(False, None, _booleans(where, mask, q, len(keys)))
@@ -54,18 +51,16 @@ class MaskParts:
             if part is causal():
                 order = True
             elif {"query", "key"} <= names:
-                raise _tied(where, str(part))
+                raise _unsupported(where, str(part))
             else:
                 (of_rows if "query" in names else of_keys).append((part, names))
-        return cls(order, _held(of_rows, "query", rows, q), _held(of_keys, "key", keys, q))
+        return cls(order, _evaluated(of_rows, "query", rows, q), _evaluated(of_keys, "key", keys, q))
 
     def hide(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values (B, G, K, …) with 0 in place of those that are not there, so that not even a NaN in them
-        counts.
-        """
+        """Keys and values (B, G, K, …) with 0 for masked keys, so that NaN in them has no effect."""
         if self.keys is None:
             return k, v
-        if self.keys.shape[1] > 1:  # each query head has keys of its own then
+        if self.keys.shape[1] > 1:  # the condition differs between query heads
             k, v = (each.repeat_interleave(self.keys.shape[1] // each.shape[1], 1) for each in (k, v))
         return torch.where(self.keys, k, 0), torch.where(self.keys, v, 0)
 
@@ -76,18 +71,18 @@ def _conjuncts(mask: Expr) -> list[Expr]:
     return [mask]
 
 
-def _held(parts: list[tuple[Expr, set[str]]], name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
-    """Where all the conditions hold."""
+def _evaluated(parts: list[tuple[Expr, set[str]]], name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
+    """The conjunction of the conditions as booleans; None without conditions."""
     if not parts:
         return None
     mentioned = set().union(*(names for _, names in parts))
     batch = np.arange(q.shape[0] if "batch" in mentioned else 1).reshape(-1, 1, 1)
     head = np.arange(q.shape[1] if "head" in mentioned else 1).reshape(-1, 1)
     values = {"batch": batch, "head": head, name: np.arange(places.start, places.stop)}
-    held = np.ones((len(batch), len(head), len(places)), bool)
+    allowed = np.ones((len(batch), len(head), len(places)), bool)
     for part, _ in parts:
-        held = held & evaluate(part, values)
-    return torch.from_numpy(held).to(q.device)[..., None]
+        allowed = allowed & evaluate(part, values)
+    return torch.from_numpy(allowed).to(q.device)[..., None]
 
 
 def _booleans(where: str, mask, q: torch.Tensor, keys: int) -> torch.Tensor:
@@ -95,15 +90,15 @@ def _booleans(where: str, mask, q: torch.Tensor, keys: int) -> torch.Tensor:
     shape = (1,) * (4 - given.ndim) + tuple(given.shape)
     fits = len(shape) == 4 and all(size in (1, full) for size, full in zip(shape, (*q.shape[:2], 1, keys)))
     if given.dtype != torch.bool or not fits:
-        raise _tied(where, f"{given.dtype} {tuple(given.shape)}")
+        raise _unsupported(where, f"{given.dtype} {tuple(given.shape)}")
     return given.reshape(shape).mT.expand(-1, -1, keys, 1)
 
 
-def _tied(where: str, given: str):
+def _unsupported(where: str, given: str) -> Refused:
     return refuse(
         where,
-        "the mask ties single rows to single keys, and no such pair is ever computed here",
+        "the mask depends on pairs of query and key, which this layer does not compute",
         given=given,
         expected="None, rg.causal(), conditions on keys or on rows such as rg.lengths(n), or booleans (…, 1, K)",
-        fix="use regard.torch.layers.Attention, which takes any mask",
+        fix="use regard.torch.layers.Attention, which supports every mask",
     )
