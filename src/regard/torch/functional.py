@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
-import numpy as np
 import torch
 
 from ..api.attention import attention as eager_attention
 from ..api.attention import attention_with_lse as eager_with_lse
 from ..api.torch_operator import Operands, named, run, seed_tensor
-from ..common.types import Engine
+from ..common.types import ArrayLike, Engine
+from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, batch, head, key, lift, query
 from ..language.expr import score as the_score
@@ -24,14 +23,14 @@ def attention(
     k: torch.Tensor,
     v: torch.Tensor,
     *,
-    mask: Expr | torch.Tensor | np.ndarray | Callable[..., Any] | None = None,
-    score: Expr | torch.Tensor | np.ndarray | Callable[..., Any] | None = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: SupportsIndex | Sequence[int] | np.ndarray | torch.Tensor | None = None,
-    sinks: torch.Tensor | np.ndarray | None = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | torch.Tensor | None = None,
-    engine: str = "auto",
+    engine: Engine = "auto",
 ) -> torch.Tensor:
     """Computes exact attention of tensors, with support for torch.compile, torch.func and autocast.
 
@@ -89,14 +88,14 @@ def attention_with_lse(
     k: torch.Tensor,
     v: torch.Tensor,
     *,
-    mask: Expr | torch.Tensor | np.ndarray | Callable[..., Any] | None = None,
-    score: Expr | torch.Tensor | np.ndarray | Callable[..., Any] | None = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
     scale: SupportsFloat | None = None,
-    query_start: SupportsIndex | Sequence[int] | np.ndarray | torch.Tensor | None = None,
-    sinks: torch.Tensor | np.ndarray | None = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | torch.Tensor | None = None,
-    engine: str = "auto",
+    engine: Engine = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes attention and, for each row, the log-sum-exp of its scores.
 

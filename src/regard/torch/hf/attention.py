@@ -65,7 +65,7 @@ REFUSED = {
 }
 
 
-def register(*, engine: str = "auto") -> None:
+def register(*, engine: Engine = "auto") -> None:
     """Registers attn_implementation="regard" with transformers; calling it again only changes the engine.
 
     Pass attn_implementation="regard" to `from_pretrained`, or call model.set_attn_implementation("regard") on an
@@ -149,7 +149,7 @@ def attend(
     value: torch.Tensor,
     attention_mask: LazyMask | torch.Tensor | None,
     *,
-    engine: str = "auto",
+    engine: Engine = "auto",
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
@@ -358,7 +358,7 @@ def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
     return fits
 
 
-def _weights(query, key, arguments: Arguments, needs_grad: bool, engine: str) -> torch.Tensor:
+def _weights(query, key, arguments: Arguments, needs_grad: bool, engine: Engine) -> torch.Tensor:
     """The whole weight matrix; with gradients, it is the attention with unit vectors as values."""
     if not needs_grad:
         return attention_weights(query, key, **arguments._asdict())
