@@ -45,9 +45,9 @@ __all__ = [
 
 NAME = "model.safetensors"
 LOCK = ".lock"
-MARK = "regard"  # the key in the file's metadata, and with the version below what makes the file ours
+MARK = "regard"  # metadata key of files that regard wrote; its value is the version of the format
 VERSION = 1
-# Which models a file may name, and what describes each.
+# The model classes that a file may contain, and their configurations.
 KINDS: dict[str, tuple[type[nn.Module], Any]] = {
     "LanguageModel": (LanguageModel, Config),
     "SequenceClassifier": (SequenceClassifier, ClassifierConfig),
