@@ -51,7 +51,7 @@ def read(
 ) -> Table:
     """Reads a table of texts and labels.
 
-    Columns are identified by name, or by number if there is no header. By default the text column is the one with a
+    Columns are identified by name, or by number without a header. By default the text column is the one with a
     common name ("text", "review" …), else the one with the longest texts; the label column is the one with a common
     name ("label", "class" …), else the one with the fewest distinct values.
 

@@ -61,7 +61,7 @@ class Bytes:
 class Pairs:
     """Byte-level byte pair encoding, trained and run by the `tokenizers` library.
 
-    Text is not normalized and there is no unknown token, so every text is reproduced byte for byte. No text encodes to
+    Text is not normalized and every byte has a token, so every text is reproduced byte for byte. No text encodes to
     the end-of-document token.
 
     Args:

@@ -68,7 +68,7 @@ def stream(
     decode: Callable[[list[int]], str] | None = None,
     seed: int | None = None,
 ) -> Iterator[tuple[int, int]]:
-    """Generates continuations as `generate` does, and yields each token as soon as it is chosen.
+    """Generates continuations as `generate` does, and yields each token immediately.
 
     Args:
         model: a `LanguageModel` in evaluation mode, or the result of `EncoderDecoder.reading`.
