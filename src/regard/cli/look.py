@@ -379,7 +379,7 @@ def _check_out(out: Path) -> None:
         raise refuse(
             "look",
             "the page cannot be written",
-            given=f"the folder {out.parent} does not exist",
+            given=f"no folder {out.parent}",
             expected="an existing folder",
             fix="create the folder",
         )
