@@ -44,10 +44,10 @@ class ClassifierConfig(TextConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        found = super().reasons()
-        self._whole(found, "classes", least=2)
-        self._known(found, "pooling", POOLINGS)
-        return found
+        problems = super().reasons()
+        self._integers(problems, "classes", least=2)
+        self._choice(problems, "pooling", POOLINGS)
+        return problems
 
 
 class SequenceClassifier(nn.Module):

@@ -76,18 +76,18 @@ class BlockConfig:
         Returns:
             Every problem with the configuration; an empty list if it is valid.
         """
-        found: list[Reason] = []
-        self._whole(found, "d_model", "layers", "heads", "kv_heads", "hidden")
-        self._known(found, "norm", NORMS)
-        self._known(found, "feed_forward", FEED_FORWARDS)
-        self._boolean(found, "norm_first", "bias")
-        self._number(found, "dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
-        self._number(found, "softcap", "above 0", lambda value: 0 < value < math.inf)
-        self._number(found, "epsilon", "above 0", lambda value: 0 < value < math.inf)
-        if not any(reason.what.split()[0] in ("d_model", "heads", "kv_heads") for reason in found):
-            self._divides(found, "heads", self.heads, "d_model", self.d_model)
-            self._divides(found, "kv_heads", self.kv_heads or self.heads, "heads", self.heads)
-        return found
+        problems: list[Reason] = []
+        self._integers(problems, "d_model", "layers", "heads", "kv_heads", "hidden")
+        self._choice(problems, "norm", NORMS)
+        self._choice(problems, "feed_forward", FEED_FORWARDS)
+        self._boolean(problems, "norm_first", "bias")
+        self._number(problems, "dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
+        self._number(problems, "softcap", "above 0", lambda value: 0 < value < math.inf)
+        self._number(problems, "epsilon", "above 0", lambda value: 0 < value < math.inf)
+        if not any(reason.what.split()[0] in ("d_model", "heads", "kv_heads") for reason in problems):
+            self._divides(problems, "heads", self.heads, "d_model", self.d_model)
+            self._divides(problems, "kv_heads", self.kv_heads or self.heads, "heads", self.heads)
+        return problems
 
     def to_dict(self) -> dict[str, Any]:
         """Converts the configuration to a dict that can be written as JSON.
@@ -153,7 +153,7 @@ class BlockConfig:
             raise Refused(cls.__name__, reasons)
         return cls(**data)
 
-    def _whole(self, found: list[Reason], *names: str, least: int = 1) -> None:
+    def _integers(self, problems: list[Reason], *names: str, least: int = 1) -> None:
         """Integers; None only where it is the default."""
         optional = {field.name for field in fields(self) if field.default is None}
         for name in names:
@@ -163,15 +163,15 @@ class BlockConfig:
             try:
                 count(value, type(self).__name__, name, least)
             except Refused as refused:
-                found += refused.reasons
+                problems += refused.reasons
 
-    def _number(self, found: list[Reason], name: str, expected: str, valid: Callable[[float], bool]) -> None:
+    def _number(self, problems: list[Reason], name: str, expected: str, valid: Callable[[float], bool]) -> None:
         value = getattr(self, name)
         optional = any(field.name == name and field.default is None for field in fields(self))
         if value is None and optional:
             return
         if isinstance(value, bool) or not isinstance(value, int | float) or not valid(value):
-            found.append(
+            problems.append(
                 Reason(
                     f"{name} is out of range",
                     given=f"{name}={value!r}",
@@ -180,10 +180,10 @@ class BlockConfig:
                 )
             )
 
-    def _known(self, found: list[Reason], name: str, known: tuple[str, ...]) -> None:
+    def _choice(self, problems: list[Reason], name: str, known: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if value not in known:
-            found.append(
+            problems.append(
                 Reason(
                     f"unknown {name}",
                     given=f"{name}={value!r}",
@@ -192,10 +192,10 @@ class BlockConfig:
                 )
             )
 
-    def _boolean(self, found: list[Reason], *names: str) -> None:
+    def _boolean(self, problems: list[Reason], *names: str) -> None:
         for name in names:
             if not isinstance(getattr(self, name), bool):
-                found.append(
+                problems.append(
                     Reason(
                         f"{name} is not a boolean",
                         given=f"{name}={getattr(self, name)!r}",
@@ -204,10 +204,10 @@ class BlockConfig:
                     )
                 )
 
-    def _divides(self, found: list[Reason], part: str, parts: int, whole: str, total: int) -> None:
+    def _divides(self, problems: list[Reason], part: str, parts: int, whole: str, total: int) -> None:
         if total % parts:
             close = max(n for n in range(1, min(parts, total) + 1) if total % n == 0)
-            found.append(
+            problems.append(
                 Reason(
                     f"{whole} is not divisible by {part}",
                     given=f"{whole}={total}, {part}={parts}",
@@ -256,12 +256,12 @@ class TextConfig(BlockConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        found = super().reasons()
-        self._whole(found, "vocabulary", "context", "window")
-        self._known(found, "positions", POSITIONS)
-        self._number(found, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
-        if not found and self.positions == "rotary" and self.d_model // self.heads % 2:
-            found.append(
+        problems = super().reasons()
+        self._integers(problems, "vocabulary", "context", "window")
+        self._choice(problems, "positions", POSITIONS)
+        self._number(problems, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
+        if not problems and self.positions == "rotary" and self.d_model // self.heads % 2:
+            problems.append(
                 Reason(
                     "rotary positions need an even head size",
                     given=f"d_model / heads = {self.d_model // self.heads}",
@@ -269,7 +269,7 @@ class TextConfig(BlockConfig):
                     fix="change d_model or heads, or pass positions='alibi'",
                 )
             )
-        return found
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,6 +357,6 @@ class Config(TextConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        found = super().reasons()
-        self._boolean(found, "tied")
-        return found
+        problems = super().reasons()
+        self._boolean(problems, "tied")
+        return problems

@@ -56,9 +56,9 @@ class TranslationConfig(Config):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        found = super().reasons()
-        self._whole(found, "source_vocabulary", "encoder_layers")
-        return found
+        problems = super().reasons()
+        self._integers(problems, "source_vocabulary", "encoder_layers")
+        return problems
 
 
 class EncoderDecoder(nn.Module):

@@ -118,7 +118,14 @@ class LanguageModel(nn.Module):
         )
 
     def head(self, x: torch.Tensor) -> torch.Tensor:
-        """Projects rows (…, d_model) to logits (…, vocabulary)."""
+        """Projects output rows to logits.
+
+        Args:
+            x: (…, d_model) rows, as from `hidden`.
+
+        Returns:
+            (…, vocabulary) logits.
+        """
         return nn.functional.linear(x, self.embed.tokens.weight) if self.output is None else self.output(x)
 
     def cache(self, batch: int = 1) -> list[Any]:

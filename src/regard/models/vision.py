@@ -48,14 +48,14 @@ class VisionConfig(BlockConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        found = super().reasons()
-        before = len(found)
-        self._whole(found, "height", "width", "patch", "channels")
-        if len(found) == before:
-            self._divides(found, "patch", self.patch, "height", self.height)
-            self._divides(found, "patch", self.patch, "width", self.width)
-        self._whole(found, "classes", least=2)
-        return found
+        problems = super().reasons()
+        before = len(problems)
+        self._integers(problems, "height", "width", "patch", "channels")
+        if len(problems) == before:
+            self._divides(problems, "patch", self.patch, "height", self.height)
+            self._divides(problems, "patch", self.patch, "width", self.width)
+        self._integers(problems, "classes", least=2)
+        return problems
 
 
 def patches(images: torch.Tensor, size: int) -> torch.Tensor:
