@@ -19,7 +19,7 @@ from .train import train
 
 __all__ = ["app", "main"]
 
-HELP = "Exact self-attention: inspect, audit and benchmark models, train small ones."
+HELP = "Exact self-attention: inspect and audit models, run benchmarks, train small models."
 app = typer.Typer(
     help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )

@@ -43,7 +43,7 @@ def classify(
     seed: Annotated[int | None, option("Random seed.", "0")] = None,
     device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
 ) -> None:
-    """Train a text classifier on a table, or predict labels with --model.
+    """Train a text classifier on a table, or predict with one.
 
     Training prints metrics on held-out rows and saves the classifier. With --model, prints class, probability and text
     for each text, or metrics if --label names the labels of a table.

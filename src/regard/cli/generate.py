@@ -49,9 +49,7 @@ def generate(
     """Generate text with a trained language model."""
     given = _prompt(prompt)
     if n < 1:
-        raise refuse(
-            "generate", "-n is too small", given=f"-n {n}", expected="1 or more", fix="pass a positive number"
-        )
+        raise refuse("generate", "-n is too small", given=f"-n {n}", expected="1 or more", fix="pass a positive number")
     needs("generate", "torch", "safetensors")
 
     from ..models import stream

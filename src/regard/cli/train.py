@@ -123,9 +123,7 @@ def _print_summary(console: Console, run: Run, out: Path) -> None:
         console.print(f"No loss plot: {error}. Install matplotlib: pip install 'regard[train]'.", markup=False)
     best = min(held, key=lambda point: point[1], default=None)
     if best and best[0] < held[-1][0]:
-        console.print(
-            f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): use more text or fewer steps."
-        )
+        console.print(f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): use more text or fewer steps.")
     if run.done < run.settings.recipe.steps:
         console.print(
             f"Saved at step {run.done} of {run.settings.recipe.steps}. To resume: regard train --resume --out {out}"
