@@ -1,6 +1,6 @@
 """Audits an attention module: a correct one, one whose mask is off by one, and one without the scale.
 
-    python examples/auditing.py
+python examples/auditing.py
 """
 
 from __future__ import annotations

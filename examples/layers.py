@@ -1,6 +1,6 @@
 """Runs every attention layer: output shapes, parameters, bytes cached per token, and agreement with reference layers.
 
-    python examples/layers.py
+python examples/layers.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compares position encodings: the attention score of two equal rows as a function of their distance.
 
-    python examples/positions.py
+python examples/positions.py
 """
 
 from __future__ import annotations

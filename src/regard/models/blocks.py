@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,8 +22,8 @@ from .config import BlockConfig
 
 __all__ = ["Block", "FeedForward", "Residual", "Stack", "SwiGLU", "feed_forward", "initialise", "stack"]
 
-Mask = Expr | np.ndarray | torch.Tensor
-Memory = torch.Tensor | tuple[torch.Tensor, torch.Tensor]  # rows, or their keys and values
+Mask: TypeAlias = Expr | np.ndarray | torch.Tensor
+Memory: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]  # rows, or their keys and values
 
 
 class FeedForward(nn.Module):

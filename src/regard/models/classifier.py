@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from .encoder import Encoder, real_lengths
 __all__ = ["ClassifierConfig", "SequenceClassifier"]
 
 POOLINGS = ("mean", "first")
-Lengths = Sequence[int] | np.ndarray | torch.Tensor
+Lengths: TypeAlias = Sequence[int] | np.ndarray | torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from .language_model import LanguageModel
 
 __all__ = ["EncoderDecoder", "Reading", "TranslationConfig"]
 
-Lengths = Sequence[int] | np.ndarray | torch.Tensor
+Lengths: TypeAlias = Sequence[int] | np.ndarray | torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

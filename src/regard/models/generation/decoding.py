@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,8 +17,8 @@ from .stops import Stops
 __all__ = ["generate", "stream"]
 
 
-Model = LanguageModel | Reading
-Prompt = bytes | Sequence[int] | torch.Tensor
+Model: TypeAlias = LanguageModel | Reading
+Prompt: TypeAlias = bytes | Sequence[int] | torch.Tensor
 
 
 def generate(model: Model, prompts: Iterable[Prompt], *, tokens: int, **how: Any) -> list[list[int]]:

@@ -184,10 +184,7 @@ def find(folder: Path | str, where: str) -> Path:
     path = folder if folder.is_file() else folder / NAME
     if not path.is_file():
         others = sorted(entry.name for entry in folder.iterdir())[:3] if folder.is_dir() else None
-        if others is None:
-            given = f"{folder} does not exist"
-        else:
-            given = f"{folder} contains {', '.join(others) or 'no files'}"
+        given = f"{folder} does not exist" if others is None else f"{folder} contains {', '.join(others) or 'no files'}"
         raise refuse(
             where,
             "no model in the folder",
