@@ -69,7 +69,7 @@ def test_a_classifier_learns_and_tells_how_well(folder):
     report = saved.about["report"]
     assert report["rows"] == 40 and report["accuracy"] > 0.95 > 0.8 > report["baseline"] > 0.5
     assert (
-        f"accuracy {report['accuracy']:.1%} of 40 rows" in told
+        f"accuracy {report['accuracy']:.1%} of 40 test rows" in told
         and f"baseline {report['baseline']:.1%}: always predicting 'good'" in told
     )
     assert (
