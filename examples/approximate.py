@@ -1,8 +1,8 @@
-"""How far approximate attentions are from softmax attention: the table of docs/how-to/approximate.md.
+"""Prints the error of approximate attention layers against softmax attention: the table of docs/how-to/approximate.md.
 
-Each layer gets the same random projections, and its heads are compared with exact attention over the same queries, keys
-and values. How sharp the attention is (the spread of its logits) decides everything, so there is a column for each.
-Linformer's projections take the means of neighbouring keys, because untrained ones mean nothing.
+All layers have the same random projections. Their heads are compared with exact attention over the same queries, keys
+and values. The error depends mainly on how sharp the attention is (the spread of its logits), so there is a column for
+each spread. The projections of Linformer average neighboring keys, because untrained ones have no meaning.
 
     python examples/approximate.py
 """
@@ -18,7 +18,7 @@ from regard.torch.layers import LinearAttention, LinearState, Linformer, Perform
 
 WIDTH, HEADS, LENGTH = 128, 2, 512
 DEPTH = WIDTH // HEADS
-KINDS = {  # how far apart the logits of a row are, and over how many places the rows of a text are smooth
+KINDS = {  # the standard deviation of the logits of a row, and the number of neighbors that are averaged per row
     "logits ± 0.1": (0.1, 1),
     "± 0.3": (0.3, 1),
     "± 1": (1.0, 1),
@@ -38,13 +38,13 @@ METHODS = {
 
 
 def texts(count: int, smooth: int) -> torch.Tensor:
-    """Random rows, each the mean of `smooth` neighbours, as long as single ones."""
+    """Random rows, each the mean of `smooth` neighbors, scaled to unit variance."""
     noise = torch.randn(count, WIDTH, LENGTH + smooth - 1)
     return torch.nn.functional.avg_pool1d(noise, smooth, stride=1).mT * smooth**0.5
 
 
 def prepared(make, spread: float, smooth: int):
-    """A layer of the method whose logits spread so far."""
+    """A layer whose logits have this standard deviation."""
     layer = make()
     for part, size in ((layer.q, spread**0.5), (layer.k, spread**0.5), (layer.v, 1.0)):
         torch.nn.init.normal_(part.weight, std=size * WIDTH**-0.5)
@@ -56,35 +56,35 @@ def prepared(make, spread: float, smooth: int):
 
 
 def table() -> list[list[str]]:
-    """Method, multiplications, and the error in each kind of text; the last row is what equal weights would give."""
+    """Method, multiplications, and the error for each kind of text; the last row is the error of equal weights."""
     torch.manual_seed(0)
-    found, equal = [], [""] * len(KINDS)
+    results, equal = [], [""] * len(KINDS)
     for name, (make, cost) in METHODS.items():
         cells = []
         for number, (spread, smooth) in enumerate(KINDS.values()):
-            seen = deviation(prepared(make, spread, smooth), texts(2, smooth))
-            cells.append(f"{seen.overall:.0%}")
-            equal[number] = f"{seen.uniform:.0%}"
-        found.append([name, f"{cost} · D", *cells])
-    return [["exact", "2n · D", *["0%"] * len(KINDS)], *found, ["equal weights", "–", *equal]]
+            error = deviation(prepared(make, spread, smooth), texts(2, smooth))
+            cells.append(f"{error.overall:.0%}")
+            equal[number] = f"{error.uniform:.0%}"
+        results.append([name, f"{cost} · D", *cells])
+    return [["exact", "2n · D", *["0%"] * len(KINDS)], *results, ["equal weights", "–", *equal]]
 
 
-def written(rows: list[list[str]]) -> str:
-    """The table in Markdown."""
+def markdown(rows: list[list[str]]) -> str:
+    """The table as Markdown."""
     head = ["method", "multiplications per row and head", *KINDS]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def main() -> None:
-    print(written(table()))
+    print(markdown(table()))
     layer, x, state = LinearAttention(WIDTH, HEADS), torch.randn(1, 20_000, WIDTH), LinearState()
     with torch.no_grad():
         begin = time.perf_counter()
         whole = layer(x, mask=rg.causal())
-        print(f"\n20,000 causal rows at once: {time.perf_counter() - begin:.2f} s")
+        print(f"\n20,000 causal rows in one call: {time.perf_counter() - begin:.2f} s")
         for row in x[:, :100].split(1, dim=1):
             last = layer(row, mask=rg.causal(), cache=state)
-        print(f"row 100 one by one differs by {(last - whole[:, 99:100]).abs().max():.0e}; kept: {state}")
+        print(f"row 100, decoded row by row, differs by {(last - whole[:, 99:100]).abs().max():.0e}; state: {state}")
 
 
 if __name__ == "__main__":

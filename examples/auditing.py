@@ -1,4 +1,4 @@
-"""What is wrong with this attention? Three mistakes that are easily made, and what the audit says of each.
+"""Audits an attention module: a correct one, one whose mask is off by one, and one without the scale.
 
 python examples/auditing.py
 """
@@ -13,7 +13,7 @@ import regard as rg
 
 
 class Attention(nn.Module):
-    """Causal self-attention with two heads; `scale` and `shift` are where mistakes are made."""
+    """Causal self-attention with two heads; wrong values of `scale` and `shift` introduce the errors."""
 
     is_causal = True
 
@@ -26,17 +26,17 @@ class Attention(nn.Module):
         B, n, _ = x.shape
         q, k, v = self.qkv(x).view(B, n, 3, 2, 16).permute(2, 0, 3, 1, 4)
         mask = torch.ones(n, n, dtype=torch.bool).tril(self.shift)
-        found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale)
-        return self.out(found.transpose(1, 2).reshape(B, n, 32))
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale)
+        return self.out(heads.transpose(1, 2).reshape(B, n, 32))
 
 
-for name, made in {
+for name, module in {
     "healthy": Attention(),
     "mask off by one": Attention(shift=1),
-    "scale forgotten": Attention(scale=1.0),
+    "missing scale": Attention(scale=1.0),
 }.items():
     torch.manual_seed(0)
-    found = rg.audit(made.eval(), inputs=torch.randn(1, 24, 32), causal=True)
-    print(f"— {name}: {'healthy' if found.healthy else 'not healthy'}")
-    for finding in found.findings:
+    report = rg.audit(module.eval(), inputs=torch.randn(1, 24, 32), causal=True)
+    print(f"— {name}: {'healthy' if report.healthy else 'not healthy'}")
+    for finding in report.findings:
         print(finding, "\n")

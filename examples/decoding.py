@@ -1,7 +1,8 @@
-"""Decode three texts of different lengths with a small model, token by token, and check it against the whole at once.
+"""Decodes three texts of different lengths with key/value caches, and compares the result with full forward passes.
 
-The model is random, so the text is nonsense; what counts is that nothing is computed twice and nothing differs: the
-last layers see everything, the first a window of 100 tokens, whose cache is a ring that stops growing.
+The model is random, so the text is meaningless. The first layer has a sliding window of 100 tokens, whose cache is a
+ring buffer with bounded size; the other layers attend to all tokens. Greedy decoding with the caches chooses the same
+tokens as a forward pass over each complete text.
 
     python examples/decoding.py
 """
@@ -14,8 +15,8 @@ import regard as rg
 
 HEADS, GROUPS, DEPTH, WORDS = 8, 2, 32, 500
 WIDTH = HEADS * DEPTH
-WINDOWS = [100, None, None]  # of each layer
-SLOPES = rg.alibi_slopes(HEADS)  # ALiBi: nearer keys count more, wherever the text has got to
+WINDOWS = [100, None, None]  # the sliding window of each layer
+SLOPES = rg.alibi_slopes(HEADS)  # ALiBi: a penalty proportional to the distance
 
 random = np.random.default_rng(0)
 words, answers = random.standard_normal((2, WORDS, WIDTH), dtype=np.float32)
@@ -29,12 +30,12 @@ layers = [
 
 
 def heads(x: np.ndarray) -> np.ndarray:
-    """(texts, rows, heads · depth) as (texts, heads, rows, depth)."""
+    """Splits (texts, rows, heads · depth) into (texts, heads, rows, depth)."""
     return x.reshape(*x.shape[:2], -1, DEPTH).swapaxes(1, 2)
 
 
 def model(tokens: np.ndarray, attend) -> np.ndarray:
-    """The logits of every row, (texts, rows, words). attend(layer, q, k, v) is the attention of a layer."""
+    """The logits of every row, (texts, rows, words). attend(layer, q, k, v) computes the attention of a layer."""
     x = words[tokens]
     for number, (to_q, to_k, to_v, to_x) in enumerate(layers):
         normal = x / np.sqrt(np.square(x).mean(-1, keepdims=True))
@@ -44,7 +45,7 @@ def model(tokens: np.ndarray, attend) -> np.ndarray:
 
 
 def main() -> tuple[list[list[int]], list[int]]:
-    """The texts, and how many tokens of each the whole text at once chooses too."""
+    """The decoded texts, and for each the number of tokens that a full forward pass also chooses."""
     lengths = np.array([230, 64, 5])
     prompts = random.integers(0, WORDS, (3, lengths.max()))  # padded on the right
     caches = [rg.KVCache(GROUPS, DEPTH, batch=3, window=window) for window in WINDOWS]
@@ -73,9 +74,9 @@ def main() -> tuple[list[list[int]], list[int]]:
         again = model(np.array([text]), whole)[0].argmax(-1)
         begin = lengths[number]
         agreed.append(int((again[begin - 1 : -1] == text[begin:]).sum()))
-        print(f"text {number}: {begin} tokens given, {agreed[-1]} of 200 chosen as the whole text at once chooses them")
+        print(f"text {number}: prompt of {begin} tokens, {agreed[-1]} of 200 new tokens agree with a full forward pass")
     for layer, cache in enumerate(caches):
-        print(f"layer {layer}: {cache}, of the first text {len(cache.held(0))} positions held")
+        print(f"layer {layer}: {cache}, {len(cache.held(0))} cached positions of the first text")
     return texts, agreed
 
 

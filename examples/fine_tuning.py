@@ -1,10 +1,10 @@
-"""Fine-tune a transformers model on regard: a tiny BERT learns to tell the order of two words.
+"""Fine-tunes a transformers model on regard: a tiny BERT learns to classify the order of two words.
 
     python examples/fine_tuning.py [steps]
 
-Whether A stands before B cannot be told from the words alone: only positions and attention solve it. The model is made
-here, at random, so nothing is downloaded; `from_pretrained(name, attn_implementation="regard")` is trained in the same
-way.
+Whether A precedes B cannot be decided from the words alone: the task requires positions and attention. The model is
+initialized at random, so nothing is downloaded. A pretrained model, loaded with
+`from_pretrained(name, attn_implementation="regard")`, is trained in the same way.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ FIRST, SECOND, PAD = 1, 2, 0
 
 
 def sentences(count: int, length: int = 12) -> dict[str, torch.Tensor]:
-    """Random words with A and B among them; the label says whether A comes first. Sentences end in padding."""
+    """Random words that include A and B; the label is whether A is first. Sentences are padded at the end."""
     ids = torch.randint(3, 30, (count, length))
     places = torch.stack([torch.randperm(length - 4)[:2] for _ in range(count)])
     ids[torch.arange(count), places[:, 0]] = FIRST
     ids[torch.arange(count), places[:, 1]] = SECOND
-    seen = torch.arange(length) < torch.randint(length - 3, length + 1, (count, 1))
+    real = torch.arange(length) < torch.randint(length - 3, length + 1, (count, 1))
     return {
-        "input_ids": ids.where(seen, PAD),
-        "attention_mask": seen.long(),
+        "input_ids": ids.where(real, PAD),
+        "attention_mask": real.long(),
         "labels": (places[:, 0] < places[:, 1]).long(),
     }
 
@@ -57,8 +57,8 @@ def main() -> None:
         if step % 50 == 0 or step == steps:
             test = sentences(500)
             with torch.no_grad():
-                right = (model.eval()(**test).logits.argmax(-1) == test["labels"]).float().mean()
-            print(f"step {step:4}: loss {loss:.3f}, {right:.0%} of new sentences right")
+                accuracy = (model.eval()(**test).logits.argmax(-1) == test["labels"]).float().mean()
+            print(f"step {step:4}: loss {loss:.3f}, accuracy on new sentences {accuracy:.0%}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Train a language model on the source of Python's standard library, which every machine has, and let it write some.
+"""Trains a language model on the source code of Python's standard library, and generates some code.
 
     python examples/language_model.py                # about two minutes on two cores
-    python examples/language_model.py --steps 2000   # go on from there; Ctrl-C saves
+    python examples/language_model.py --steps 2000   # resume from there
 
-The same from the shell: regard train "/usr/lib/python3.11/*.py" --out stdlib-model --tokenizer bpe
+The same on the command line: regard train "/usr/lib/python3.11/*.py" --out stdlib-model --tokenizer bpe
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def main(*arguments: str) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--out", type=Path, default=Path("stdlib-model"))
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
-    if (asked.out / checkpoint.NAME).is_file():
-        learning = run.resume(asked.out, [], {"steps": asked.steps})
+    if (options.out / checkpoint.NAME).is_file():
+        learning = run.resume(options.out, [], {"steps": options.steps})
     else:
         source = Path(sysconfig.get_path("stdlib"))
-        learning = run.begin(asked.out, [source / "*.py"], {**SHAPE, **RECIPE, "steps": asked.steps})
+        learning = run.begin(options.out, [source / "*.py"], {**SHAPE, **RECIPE, "steps": options.steps})
     weights = sum(weight.numel() for weight in learning.model.parameters())
     print(
-        f"{len(learning.learned):,} tokens of {len(learning.files)} files, {weights:,} weights, from step "
-        f"{learning.done} on"
+        f"{len(learning.learned):,} tokens of {len(learning.files)} files, {weights:,} parameters, starting at step "
+        f"{learning.done}"
     )
 
     began, first = time.monotonic(), learning.done
@@ -53,7 +53,7 @@ def main(*arguments: str) -> None:
     held = [(line["step"], line["held_out"]) for line in learning.metrics if "held_out" in line]
     print(*curve([(line["step"], line["loss"]) for line in learning.metrics], held), sep="\n")
 
-    print(f"\nWhat it writes after {PROMPT!r}:\n")
+    print(f"\nGenerated after {PROMPT!r}:\n")
     decoder = Decoder(learning.vocabulary)
     print(PROMPT, end="")
     prompt = learning.vocabulary.encode(PROMPT).tolist()

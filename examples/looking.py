@@ -1,7 +1,6 @@
-"""Look inside attention: of arrays at 50,000 rows, of a torch module that knows nothing of it, and of a text that a
-model writes.
+"""Inspects attention: of arrays with 50,000 rows, of an unmodified torch module, and of a model that generates text.
 
-Nothing n × n is kept: weights, tiles and figures are computed from q, k and lse when they are asked for.
+No n × n matrix is stored: weights and statistics are computed from q, k and lse when they are requested.
 
     python examples/looking.py [folder for the pages and the run]
 """
@@ -25,22 +24,22 @@ folder.mkdir(exist_ok=True)
 
 n = 50_000
 q, k = np.random.default_rng(0).standard_normal((2, 1, n, 16), dtype=np.float32)
-q[0, 40_000] *= 8  # one row that looks firmly at something
+q[0, 40_000] *= 8  # one row with a large weight
 start = time.perf_counter()
 run = rg.look(q, k=k, mask=rg.causal())
 call = run.calls[0]
 print(
-    f"{n:,} rows, figures of all of them in {time.perf_counter() - start:.1f} s; the matrix would take "
+    f"{n:,} rows, statistics of all of them in {time.perf_counter() - start:.1f} s; the matrix would need "
     f"{4e-9 * n * n:.0f} GB"
 )
 row = int(call.rows["maximum"][0, 1000:].argmax()) + 1000
 key = int(call.rows["strongest"][0, row])
-print(f"the firmest look from row 1,000 on: {row:,} -> {key:,}, {call.weights(rows=[row], keys=[key]).item():.1%}\n")
+print(f"largest weight from row 1,000 on: {row:,} -> {key:,}, {call.weights(rows=[row], keys=[key]).item():.1%}\n")
 
 layer = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True).eval()
 run = rg.look(layer, inputs=torch.randn(1, 20, 64))
 print(f"{run.calls[0].name}: computed by {run.calls[0].engine}")
-print(f"entropy of its heads: {run.calls[0].figures['entropy'].round(2)} nats of {np.log(20):.2f}")
+print(f"entropy of its heads: {run.calls[0].figures['entropy'].round(2)} nats (maximum {np.log(20):.2f})")
 (folder / "layer.html").write_text(page(run), encoding="utf-8")
 
 torch.manual_seed(0)
@@ -55,7 +54,7 @@ config = LlamaConfig(
 run = rg.look(LlamaForCausalLM(config).eval(), inputs={"input_ids": torch.arange(12)[None]}, generate=8).save(
     folder / "run"
 )
-print(f"\nwritten: {' '.join(step.candidates[0][0] for step in run.steps)}")
+print(f"\ngenerated: {' '.join(step.candidates[0][0] for step in run.steps)}")
 rg.heatmap(run, call=1, title="layer 1").savefig(folder / "heads.png")
-(folder / "written.html").write_text(page(run), encoding="utf-8")
-print(f"open {folder / 'written.html'} in a browser, or: regard look {folder / 'run'} --serve")
+(folder / "generated.html").write_text(page(run), encoding="utf-8")
+print(f"open {folder / 'generated.html'} in a browser, or run: regard look {folder / 'run'} --serve")

@@ -1,8 +1,7 @@
-"""Where does the time of a model's attention go, and where does a NaN come from? Nothing of the model is changed to
-find out.
+"""Profiles the attention of a model, and traces the origin of a NaN and of an error, without changing the model.
 
-A small language model of transformers is profiled on torch's own attention and on regard, both ways; then one number of
-a weight is made NaN, and a trace finds it; then a mask of the wrong size stops a model, and the trace says where.
+A small transformers language model is profiled with torch's attention and with regard, forward and backward. Then one
+weight is set to NaN, and a trace finds the layer. Then a mask has the wrong size, and the trace reports the call.
 
     python examples/profiling.py [folder for the timelines]
 """
@@ -36,11 +35,11 @@ inputs = {"input_ids": torch.arange(256)[None]}
 
 for implementation in ("sdpa", "regard"):
     model.set_attn_implementation(implementation)
-    found = regard.torch.profile(model, inputs, backward=True, repeats=3)
-    print(found)
-    file = found.save(folder / f"{implementation}.json")
+    profile = regard.torch.profile(model, inputs, backward=True, repeats=3)
+    print(profile)
+    file = profile.save(folder / f"{implementation}.json")
     print(f"open {file} in https://ui.perfetto.dev\n")
-print(f"or: tensorboard --logdir {found.tensorboard(folder / 'logs').parent}\n")
+print(f"or: tensorboard --logdir {profile.tensorboard(folder / 'logs').parent}\n")
 
 with torch.no_grad():
     model.model.layers[1].mlp.up_proj.weight[7, 3] = torch.nan

@@ -1,13 +1,12 @@
-"""Recall what stood behind a key: attention learns it, a GRU and an LSTM of the same size do not in the same steps.
+"""Trains attention, a GRU and an LSTM of the same size on associative recall; only attention learns it in these steps.
 
-Rows 0 … 31 are pairs of a key and its value, both drawn anew; rows 32 … 63 are the same keys in another order. Behind
-each, what was its value?
+Rows 0 … 31 are random pairs of a key and a value; rows 32 … 63 are the same keys in another order. The model predicts
+the value of each of these keys.
 
     (k3 v7) (k1 v2) (k8 v5) …   k1 → v2   k8 → v5   …
 
-Whoever attends finds the key and reads the value beside it. Whoever has only a state must have kept every pair in it.
-(The task: associative recall, as in Arora et al. 2023, "Zoology".) Everything but the middle is the same: embeddings,
-answers, batches, recipe.
+Attention can attend to the matching key. A recurrent model must store all pairs in its state. All models have the same
+embeddings, output layer, batches and recipe. The task is from Arora et al. 2023, "Zoology".
 
     python examples/recall.py
 """
@@ -29,21 +28,21 @@ from regard.models.training.loop import Recipe, Training
 
 PAIRS, KEYS, VALUES = 32, 64, 64
 BATCH, WIDTH = 32, 64
-NOTHING = VALUES  # stands beside a key that asks
+NOTHING = VALUES  # the value input of the keys in the second half
 
 
 def rows(number: int, count: int = BATCH) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Keys and values (count, 2 · PAIRS), in the second half NOTHING; and the answers (count, PAIRS)."""
-    chance = torch.Generator().manual_seed(number)
-    keys = torch.rand(count, KEYS, generator=chance).argsort(1)[:, :PAIRS]
-    values = torch.randint(VALUES, (count, PAIRS), generator=chance)
-    again = torch.rand(count, PAIRS, generator=chance).argsort(1)
-    beside = torch.cat([values, torch.full_like(values, NOTHING)], 1)
-    return torch.cat([keys, keys.gather(1, again)], 1), beside, values.gather(1, again)
+    """Keys and values (count, 2 · PAIRS), the second half of the values NOTHING; and the answers (count, PAIRS)."""
+    generator = torch.Generator().manual_seed(number)
+    keys = torch.rand(count, KEYS, generator=generator).argsort(1)[:, :PAIRS]
+    values = torch.randint(VALUES, (count, PAIRS), generator=generator)
+    order = torch.rand(count, PAIRS, generator=generator).argsort(1)
+    inputs = torch.cat([values, torch.full_like(values, NOTHING)], 1)
+    return torch.cat([keys, keys.gather(1, order)], 1), inputs, values.gather(1, order)
 
 
 class Recaller(nn.Module):
-    """Embeddings, a middle that mixes the rows (B, n, width), and an answer for each row that asks."""
+    """Embeddings, a middle part that mixes the rows (B, n, width), and an output layer for the second half."""
 
     def __init__(self, middle: nn.Module, width: int):
         super().__init__()
@@ -56,7 +55,7 @@ class Recaller(nn.Module):
 
 
 class Attending(nn.Module):
-    """Two blocks of a transformer; a row sees those before it. No positions: what counts is the key, not its place."""
+    """Two causal transformer blocks without positions, which the task does not need."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -82,9 +81,9 @@ def size(model: nn.Module) -> int:
 
 
 def as_large_as(model: nn.Module, kind: type[nn.RNNBase]) -> Recaller:
-    """The narrowest recurrent model that has at least as many weights."""
-    made = (Recaller(Recurrent(kind, width), width) for width in range(16, 1000, 4))
-    return next(one for one in made if size(one) >= size(model))
+    """The smallest recurrent model with at least as many parameters."""
+    candidates = (Recaller(Recurrent(kind, width), width) for width in range(16, 1000, 4))
+    return next(candidate for candidate in candidates if size(candidate) >= size(model))
 
 
 def loss(model: nn.Module, number: int) -> torch.Tensor:
@@ -94,7 +93,7 @@ def loss(model: nn.Module, number: int) -> torch.Tensor:
 
 @torch.no_grad()
 def accuracy(model: nn.Module) -> float:
-    """The share of keys whose value is answered, in rows that were not trained on."""
+    """The fraction of values predicted correctly, on rows that are not in the training data."""
     keys, values, answers = rows(1 << 40, 256)
     return (model.eval()(keys, values).argmax(-1) == answers).float().mean().item()
 
@@ -106,23 +105,23 @@ def main(*arguments: str) -> dict[str, float]:
     torch.manual_seed(0)
     attention = Recaller(Attending(WIDTH), WIDTH)
     models = {"attention": attention, "GRU": as_large_as(attention, nn.GRU), "LSTM": as_large_as(attention, nn.LSTM)}
-    print(f"{PAIRS} pairs of {KEYS} keys and {VALUES} values; a guess is right in {1 / VALUES:.1%}\n")
+    print(f"{PAIRS} pairs of {KEYS} keys and {VALUES} values; accuracy of a random guess {1 / VALUES:.1%}\n")
     print("accuracy after" + "".join(f"{name:>11}" for name in models))
     recipe = Recipe(steps=steps, learning_rate=3e-3, warmup=steps // 10, weight_decay=0.01)
     trainings = [iter(Training(model, recipe, partial(loss, model))) for model in models.values()]
     seconds = dict.fromkeys(models, 0.0)
-    found: dict[str, float] = {}
+    accuracies: dict[str, float] = {}
     for step in range(1, steps + 1):
         for name, training in zip(models, trainings):
             began = time.monotonic()
             next(training)
             seconds[name] += time.monotonic() - began
         if step % max(1, steps // 6) == 0 or step == steps:
-            found = {name: accuracy(model) for name, model in models.items()}
-            print(f"{step:>8} steps" + "".join(f"{share:>11.1%}" for share in found.values()), flush=True)
+            accuracies = {name: accuracy(model) for name, model in models.items()}
+            print(f"{step:>8} steps" + "".join(f"{value:>11.1%}" for value in accuracies.values()), flush=True)
     print("seconds       " + "".join(f"{spent:>11.1f}" for spent in seconds.values()))
-    print("weights       " + "".join(f"{size(model):>11,}" for model in models.values()))
-    return found
+    print("parameters    " + "".join(f"{size(model):>11,}" for model in models.values()))
+    return accuracies
 
 
 if __name__ == "__main__":

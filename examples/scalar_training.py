@@ -1,6 +1,6 @@
-"""Train one head of self-attention on single numbers: every row learns to name the first token of its sequence.
+"""Trains one self-attention head with scalar autograd: every row learns to predict the first token of its sequence.
 
-The head can only succeed by looking back to position 0, so after training its weights show that. Takes a few seconds:
+The task requires attending to position 0, which the weights show after training. It takes a few seconds:
 
     python examples/scalar_training.py
 """
@@ -27,16 +27,16 @@ def main() -> list[float]:
     parameters = attend.parameters() + list(itertools.chain(*embedding, *position, *readout))
     mask = causal_mask(LENGTH, LENGTH)
 
-    def read(tokens):
-        """(how likely each row finds each token to be the first, the weights of the attention)"""
+    def predict(tokens):
+        """The predicted probabilities of the first token for each row, and the attention weights."""
         Y, A = attend(add([embedding[token] for token in tokens], position), mask)
         return [softmax(row) for row in matmul(Y, readout)], A
 
     losses = []
     for step in range(STEPS):
         batch = [[draw.randrange(TOKENS) for _ in range(LENGTH)] for _ in range(BATCH)]
-        surprise = [-row[tokens[0]].log() for tokens in batch for row in read(tokens)[0]]
-        loss = sum(surprise, Value(0.0)) / len(surprise)
+        row_losses = [-row[tokens[0]].log() for tokens in batch for row in predict(tokens)[0]]
+        loss = sum(row_losses, Value(0.0)) / len(row_losses)
         for parameter in parameters:
             parameter.grad = 0.0
         loss.backward()
@@ -44,10 +44,10 @@ def main() -> list[float]:
             parameter.data -= RATE * parameter.grad
         losses.append(loss.data)
         if step % 10 == 0 or step == STEPS - 1:
-            print(f"step {step:3d}   loss {loss.data:.4f}   (guessing: {math.log(TOKENS):.4f})")
+            print(f"step {step:3d}   loss {loss.data:.4f}   (random guess: {math.log(TOKENS):.4f})")
 
-    print("\nweights of the last sequence, rows are queries and columns keys:")
-    for row in read(batch[-1])[1]:
+    print("\nattention weights of the last sequence (rows: queries, columns: keys):")
+    for row in predict(batch[-1])[1]:
         print("  ".join(f"{weight.data:.2f}" for weight in row))
     return losses
 

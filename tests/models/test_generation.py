@@ -321,19 +321,19 @@ def test_what_cannot_be_written_is_refused():
     ) == [
         "temperature is out of range",
         "top_k is too small",
-        "top_p is no probability",
-        "min_p is no probability",
-        "a stop word without a way to read the text",
-        "a stop without content",
-        "not a stop",
-        "prompt 0 is no sequence of tokens",
-        "prompt 1 is no sequence of tokens",
-        "prompt 2 holds tokens that the model does not know",
-        "prompt 3 is no sequence of tokens",
-        "prompt 4 leaves no room for what is to be written",
+        "top_p is out of range",
+        "min_p is out of range",
+        "a stop string requires decode",
+        "empty stop sequence",
+        "invalid stop sequence",
+        "prompt 0 is not a sequence of tokens",
+        "prompt 1 is not a sequence of tokens",
+        "prompt 2 contains tokens outside the vocabulary",
+        "prompt 3 is not a sequence of tokens",
+        "prompt 4 is too long",
     ]
     assert reasons(lambda: generate(made, [[1]], tokens=-1, greedy=True, temperature=0.5, seed=1.5)) == [
-        "greedy leaves nothing to chance",
+        "greedy cannot be combined with sampling options",
         "tokens is negative",
         "seed is not an integer",
     ]
@@ -345,8 +345,8 @@ def test_a_model_that_cannot_write_is_refused():
     broken = model()
     torch.nn.init.constant_(broken.stack.norm.weight, math.nan)
 
-    assert reasons(lambda: generate(training, [[1]], tokens=1)) == ["a model that drops weights does not write"]
-    assert reasons(lambda: generate(broken, [[1]], tokens=1)) == ["the model's logits are no numbers"]
+    assert reasons(lambda: generate(training, [[1]], tokens=1)) == ["dropout is active"]
+    assert reasons(lambda: generate(broken, [[1]], tokens=1)) == ["the logits are not finite"]
 
 
 def test_sources_without_prompts_are_refused():
@@ -354,7 +354,9 @@ def test_sources_without_prompts_are_refused():
     made = seeded(EncoderDecoder, TranslationConfig(**SMALL))
     read = made.reading(torch.zeros(2, 3, dtype=torch.long))
 
-    assert reasons(lambda: generate(read, [[1]], tokens=1)) == ["prompts and sources differ in number"]
+    assert reasons(lambda: generate(read, [[1]], tokens=1)) == [
+        "the number of prompts differs from the number of sources"
+    ]
     assert reasons(lambda: TensorCache(2, 8).append(torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4))) == [
         "k does not fit the cache",
         "v does not fit the cache",

@@ -117,9 +117,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(rhyme, tmp_path):
     assert process.returncode == 0, err
     done = checkpoint.read(tmp_path / "kept" / checkpoint.NAME, "none", "test")[1]["about"]["done"]
     assert done == log(tmp_path / "kept")[-1]["step"]
-    assert f"Saved at step {done} of 100000. To go on: regard train --resume --out kept" in out
+    assert f"Saved at step {done} of 100000. To resume: regard train --resume --out kept" in out
     status, out, err = regard("train", "--resume", "--out", "kept", "--steps", str(done + 2), cwd=tmp_path)
-    assert status == 0 and f"from step {done} on" in out, err
+    assert status == 0 and f"resuming from step {done}" in out, err
 
 
 def test_generate_writes(rhyme, tmp_path, capsys):
@@ -284,16 +284,16 @@ def test_the_curve_shows_the_losses():
         assert all(len(line) <= width for line in lines) and len(lines) == 9
         assert sum(line.count("●") for line in lines) == 3
         assert lines[0][6:] in "█▇" and len(lines[-2]) == width and lines[-1].split() == ["1", "300"]
-    assert "".join(curve(learned, held, letters=False)).isascii()
+    assert "".join(curve(learned, held, unicode=False)).isascii()
     assert curve([]) == [] and len(curve([(1, 2.0)])) == 13 and len(curve([(1, 2.0), (2, 2.0)])) == 13
 
 
 def test_the_picture_is_drawn(tmp_path):
     """A PNG of the size that was asked for, and no draft beside it; the running mean of a constant is the constant."""
     pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
-    from regard.models.training.loss_plot import picture, smooth
+    from regard.models.training.loss_plot import plot, smooth
 
-    picture(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
+    plot(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
     content = (tmp_path / "loss.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n") and [entry.name for entry in tmp_path.iterdir()] == ["loss.png"]
     assert int.from_bytes(content[16:20], "big") == 1040
@@ -310,21 +310,21 @@ def test_what_cannot_train_is_refused(tmp_path, rhyme):
     (tmp_path / "none").mkdir()
     out = tmp_path / "out"
     for files, wishes, wording in (
-        ([tmp_path / "empty.txt"], {}, "an empty file"),
+        ([tmp_path / "empty.txt"], {}, "empty file"),
         ([tmp_path / "binary"], {}, "not a text file.*\n.*zero bytes"),
         ([tmp_path / "latin"], {}, "not a text file.*\n.*byte 3"),
         ([tmp_path / "nowhere.txt"], {}, "no such file"),
         ([tmp_path / "none"], {}, "no text in the folder"),
         ([], {}, "no text"),
         ([rhyme], {"context": 4000}, "too little text"),
-        ([rhyme], {"context": 300}, "the tenth of the text that is held out is 221 tokens"),
-        ([rhyme], {"tokenizer": "bpe", "vocabulary": 100}, "a vocabulary that is too small"),
-        ([rhyme], {"tokenizer": "words"}, "no such tokenizer"),
+        ([rhyme], {"context": 300}, "the held-out tenth of the text has 221 tokens"),
+        ([rhyme], {"tokenizer": "bpe", "vocabulary": 100}, "the vocabulary is too small"),
+        ([rhyme], {"tokenizer": "words"}, "unknown tokenizer"),
         ([rhyme], {"steps": 0}, "steps is too small"),
-        ([rhyme], {"learning_rate": math.nan}, "learning_rate cannot work"),
-        ([rhyme], {"precision": "half"}, "no such precision"),
-        ([rhyme], {"width": 30, "heads": 4}, "heads do not divide d_model"),
-        ([rhyme], {"device": "tpu"}, "no such device"),
+        ([rhyme], {"learning_rate": math.nan}, "learning_rate is out of range"),
+        ([rhyme], {"precision": "half"}, "unknown precision"),
+        ([rhyme], {"width": 30, "heads": 4}, "d_model is not divisible by heads"),
+        ([rhyme], {"device": "tpu"}, "the device is not available"),
     ):
         with pytest.raises(Refused, match=wording):
             run.begin(out, files, {**TINY, **wishes})
@@ -339,16 +339,16 @@ def test_nothing_is_written_over(tmp_path, rhyme):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
-    for place, wording in ((mine, "something is in the way"), (rhyme, "a file is in the way")):
+    for place, wording in ((mine, "the folder is not empty"), (rhyme, "the folder is a file")):
         with pytest.raises(Refused, match=wording):
             run.begin(place, [rhyme], TINY)
     assert [entry.name for entry in mine.iterdir()] == ["notes.txt"] and rhyme.read_text() == RHYME
     run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4})
     before = (tmp_path / "run" / checkpoint.NAME).read_bytes()
-    with pytest.raises(Refused, match="a model is in the way"):
+    with pytest.raises(Refused, match="the folder already contains a model"):
         run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4})
     for wishes, wording in (
-        ({"width": 32}, "--width cannot change on the way"),
+        ({"width": 32}, "--width cannot change when a run is resumed"),
         ({"seed": 5}, "--seed cannot"),
         ({"steps": 0}, "steps is too small"),
     ):
@@ -364,12 +364,12 @@ def test_nothing_is_written_over(tmp_path, rhyme):
         run.resume(tmp_path / "run", [], {})
     (tmp_path / "run" / run.LOG).write_text('{"step": 1}\n{"st')  # half a line, as a kill leaves it
     list(run.resume(tmp_path / "run", [], {}))
-    with pytest.raises(Refused, match="nothing is left to do"):
+    with pytest.raises(Refused, match="the run is complete"):
         run.resume(tmp_path / "run", [], {})
     with pytest.raises(Refused, match="no model in the folder"):
         run.resume(mine, [], {})
     checkpoint.save(tmp_path / "finished", run.resume(tmp_path / "run", [], {"steps": 9}).model)
-    with pytest.raises(Refused, match="nothing to go on from"):
+    with pytest.raises(Refused, match="the folder does not contain a training run"):
         run.resume(tmp_path / "finished", [], {})
 
 
@@ -405,7 +405,7 @@ def test_one_process_trains_in_a_folder(rhyme, tmp_path):
         next(iter(other))
     next(steps)
     steps.close()
-    with pytest.raises(Refused, match=r"the run has gone on elsewhere\n.*step 1 here, 2 in"):
+    with pytest.raises(Refused, match=r"the run was continued by another process\n.*step 1 here, 2 in"):
         next(iter(other))
     assert [line["step"] for line in run.resume(tmp_path / "run", [], {})] == [3, 4]
 
@@ -417,7 +417,7 @@ def test_a_full_disk_is_told_with_what_is_safe(rhyme, tmp_path, monkeypatch):
     next(steps), next(steps)
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     next(steps)
-    with pytest.raises(Refused, match=r"No space left on device\n.*\n.*the checkpoint of step 2 is whole"):
+    with pytest.raises(Refused, match=r"No space left on device\n.*\n.*the checkpoint of step 2 is complete"):
         next(steps)
 
 
@@ -427,8 +427,8 @@ def test_generate_refuses_what_it_cannot_write(tmp_path):
     """
     for wishes, wording in (
         ({}, "no model in the folder"),
-        ({"n": 0}, "no continuations"),
-        ({"device": "tpu"}, "no such device"),
+        ({"n": 0}, "-n is too small"),
+        ({"device": "tpu"}, "the device is not available"),
         ({"prompt": "a\udcff"}, r"not UTF-8\n.*byte 1 of the prompt"),
     ):
         with pytest.raises(Refused, match=wording):
@@ -438,6 +438,6 @@ def test_generate_refuses_what_it_cannot_write(tmp_path):
     checkpoint.save(
         tmp_path, VisionTransformer(VisionConfig(height=2, width=2, patch=1, classes=2, d_model=8, layers=1, heads=1))
     )
-    with pytest.raises(Refused, match="the model does not write"):
+    with pytest.raises(Refused, match="not a language model"):
         generate(tmp_path, "x")
     assert "no model in the folder" in refused("generate", str(tmp_path / "nowhere"), "x")

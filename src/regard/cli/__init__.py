@@ -1,4 +1,4 @@
-"""The command line: one file per command."""
+"""The `regard` command: one module per subcommand."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from .train import train
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(help="Self-attention that is exact, fast and visible.", no_args_is_help=True, add_completion=False,
-                  pretty_exceptions_enable=False, rich_markup_mode=None)  # fmt: skip
+HELP = "Exact self-attention: inspect and audit models, run benchmarks, train small models."
+app = typer.Typer(
+    help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 app.command()(look)
 app.command()(audit)
 app.command()(bench)
@@ -30,26 +32,29 @@ app.command()(classify)
 app.command()(models)
 
 
-@app.callback()
+@app.callback(help=HELP)
 def regard() -> None:
-    """Self-attention that is exact, fast and visible."""
-    if os.environ.get("REGARD_TARGET"):  # a wrong one is refused before any work; LLVM is loaded only where it is set
+    """Checks the environment before any command."""
+    if os.environ.get("REGARD_TARGET"):  # rejects an invalid target before any work; LLVM is loaded only if it is set
         from ..engines.jit.code.target import offered
 
         offered()
 
 
 def main() -> None:
-    """Runs the command; a refusal becomes one sentence per reason and exit status 2."""
+    """Runs the command line.
+
+    `Refused` is printed as one line per reason on standard error, with exit status 2.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without these letters shows question marks
+            stream.reconfigure(errors="replace")  # characters that the terminal cannot encode are shown as ?
     try:
         app()
     except Refused as refused:
         from ..lens.runs.labels import words
 
         for reason in refused.reasons:
-            told = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; fix: {reason.fix}."
-            print("\n".join(map(words, told.split("\n"))), file=sys.stderr)  # names out of foreign files are among it
+            message = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; fix: {reason.fix}."
+            print("\n".join(map(words, message.split("\n"))), file=sys.stderr)  # names in foreign files are escaped
         sys.exit(2)

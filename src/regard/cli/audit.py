@@ -1,6 +1,4 @@
-"""`regard audit`: what is wrong with the attention of a model or of a recorded run; the exit code says whether
-something is.
-"""
+"""`regard audit`: checks the attention of a model or a recorded run; the exit status is 1 if there are findings."""
 
 from __future__ import annotations
 
@@ -15,43 +13,44 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
-COLOURS = {"fault": "bold red", "warning": "yellow", "note": "cyan"}
+COLORS = {"fault": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def audit(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A model folder, a hub id, or the folder of a recorded run.", show_default="MiniLM, offline"
+            help="Model folder, Hugging Face model id, or folder of a recorded run.",
+            show_default="MiniLM, if installed",
         ),
     ] = None,
-    text: Annotated[
-        str | None, typer.Argument(help="The text to audit it with.", show_default="tokens at random")
-    ] = None,
+    text: Annotated[str | None, typer.Argument(help="Text to run the model on.", show_default="random tokens")] = None,
     checks: Annotated[
-        str | None, typer.Option(help="Only these checks, as a,b,c.", show_default="all that apply")
+        str | None, typer.Option(help="Run only these checks (comma-separated).", show_default="all that apply")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Notes count as findings, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 for notes, too.")] = False,
 ) -> None:
-    """Audit the attention of a model: what was measured, where, the likely cause, and what to do.
+    """Check the attention of a model or a recorded run.
 
-    Exit status: 0 healthy, 1 faults or warnings, 2 refused.
+    Reports what was measured, where, the likely cause, and a fix.
+
+    Exit status: 0 healthy, 1 faults or warnings, 2 invalid arguments.
     """
-    from ..audits import audit as audited  # what is heavy loads after the arguments are known to be good
+    from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
 
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
-    found = audited(model, text, checks=names)
+    report = run_audit(model, text, checks=names)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(report.to_json(), indent=2))
     else:
-        _show(found)
-    if not found.healthy or (strict and found.findings):
+        _show(report)
+    if not report.healthy or (strict and report.findings):
         raise typer.Exit(1)
 
 
-def _show(found: Audit) -> None:
-    """Every finding with its cause and mend, then in a line each what passed and what did not apply."""
+def _show(report: Audit) -> None:
+    """Prints every finding with its cause and fix, then a line for each check that passed or did not apply."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
@@ -60,21 +59,21 @@ def _show(found: Audit) -> None:
     from ..lens.runs.labels import visible
 
     console = Console(highlight=False)
-    counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLOURS if (number := _count(found, name)))
-    console.print(Text(f"{visible(found.model)}: {counts or 'healthy'}", "bold"))
-    for (severity, check, cause, mend), findings in _alike(found.findings).items():
+    counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLORS if (number := _count(report, name)))
+    console.print(Text(f"{visible(report.model)}: {counts or 'healthy'}", "bold"))
+    for (severity, check, cause, fix), findings in _grouped(report.findings).items():
         console.print()
-        console.print(Text.assemble((severity, COLOURS[severity]), " ", (check, "bold")))
+        console.print(Text.assemble((severity, COLORS[severity]), " ", (check, "bold")))
         table = Table(box=None, show_header=False, pad_edge=False)
         for finding in findings:
             table.add_row(Text("where", "dim"), Text(_plain(finding.where)))
             table.add_row(Text("measured", "dim"), Text(_plain(finding.measured)))
         table.add_row(Text("cause", "dim"), Text(_plain(cause)))
-        table.add_row(Text("fix", "dim"), Text(_plain(mend)))
+        table.add_row(Text("fix", "dim"), Text(_plain(fix)))
         console.print(Padding(table, (0, 0, 0, 2)))
     for title, rows in (
-        ("passed", [(each.check, each.measured) for each in found.passed]),
-        ("did not apply", [(each.check, each.reason) for each in found.skipped]),
+        ("passed", [(each.check, each.measured) for each in report.passed]),
+        ("did not apply", [(each.check, each.reason) for each in report.skipped]),
     ):
         if rows:
             table = Table(box=None, show_header=False, pad_edge=False)
@@ -85,20 +84,20 @@ def _show(found: Audit) -> None:
             console.print(Padding(table, (0, 0, 0, 2)))
 
 
-def _alike(findings: Sequence[Finding]) -> dict[tuple[str, str, str, str], list[Finding]]:
-    """Findings that differ in their place and measure only, under what they share."""
+def _grouped(findings: Sequence[Finding]) -> dict[tuple[str, str, str, str], list[Finding]]:
+    """The findings by (severity, check, cause, fix)."""
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}
     for each in findings:
         groups.setdefault((each.severity, each.check, each.cause, each.mend), []).append(each)
     return groups
 
 
-def _count(found: Audit, severity: str) -> int:
-    return sum(finding.severity == severity for finding in found.findings)
+def _count(report: Audit, severity: str) -> int:
+    return sum(finding.severity == severity for finding in report.findings)
 
 
 def _plain(words: str) -> str:
-    """Words that may quote a token: nothing in them acts on the terminal, spaces stay spaces."""
+    """A message with control characters escaped, because it may quote tokens."""
     from ..lens.runs.labels import visible
 
     return " ".join(visible(word) for word in words.split(" ") if word)

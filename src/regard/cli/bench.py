@@ -1,4 +1,4 @@
-"""regard bench: measure regard beside whatever else is installed."""
+"""`regard bench`: benchmarks regard against other installed libraries."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help=(
-                "Which cases, with commas: names, kinds (causal) or patterns (dense-2k-*); model, learning, "
-                "lens and system are four more."
-            )
+            help="Run only these cases (comma-separated): names, kinds (causal), patterns (dense-2k-*), model, "
+            "learning, lens, system.",
+            show_default="all",
         ),
     ] = "",
     engines: Annotated[
         str,
         typer.Option(
-            help="Which engines, with commas: regard, forward, sdpa, eager, flex, onnxruntime, openvino, jax."
+            help="Run only these engines (comma-separated): regard, forward, sdpa, eager, flex, onnxruntime, "
+            "openvino, jax.",
+            show_default="all installed",
         ),
     ] = "",
     quick: Annotated[
-        bool, typer.Option("--quick", help="At most 512 rows and short bursts: does everything work?")
+        bool, typer.Option("--quick", help="Limit sizes to 512 rows and measure briefly, as a smoke test.")
     ] = False,
     save: Annotated[
-        Path | None, typer.Option("--json", dir_okay=False, help="Write everything that was measured to this file.")
+        Path | None, typer.Option("--json", dir_okay=False, help="Write all measurements to this file.")
     ] = None,
 ) -> None:
-    """Measure regard beside whatever else is installed; every result is checked before it is timed."""
+    """Benchmark regard against other installed libraries.
+
+    Every result is verified before it is timed.
+    """
     from rich.console import Console
 
     from ..bench.run import run
@@ -46,14 +50,15 @@ def bench(
             "bench",
             "no such folder",
             given=str(save.parent),
-            expected="a folder for the JSON file",
-            fix="create it first",
+            expected="an existing folder for the JSON file",
+            fix="create the folder",
         )
     with Console(stderr=True).status("starting") as status:
-        found = run(listed(cases), listed(engines), quick, Console(), status.update)
+        results = run(listed(cases), listed(engines), quick, Console(), status.update)
     if save:
-        save.write_text(json.dumps(found, indent=1) + "\n")
+        save.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def listed(text: str) -> list[str]:
+    """Splits a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]

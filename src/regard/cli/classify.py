@@ -1,4 +1,4 @@
-"""`regard classify`: learn labels from a table of texts, or ask a classifier that has learned."""
+"""`regard classify`: trains a text classifier on a table, or predicts labels with a trained one."""
 
 from __future__ import annotations
 
@@ -19,102 +19,105 @@ def classify(
     source: Annotated[
         str,
         typer.Argument(
-            help="A table (.csv, .tsv, .jsonl); with --model also a text, or - for lines.", show_default=False
+            help="Table (.csv, .tsv, .jsonl). With --model also a text, or - for lines of standard input.",
+            show_default=False,
         ),
     ],
     *,
-    text: Annotated[str | None, option("The column of the texts.", "found")] = None,
-    label: Annotated[str | None, option("The column of the labels.", "found")] = None,
-    test: Annotated[Path | None, option("A table to judge by.", "a fifth of the first")] = None,
-    out: Annotated[Path | None, option("The folder for the classifier.", "classifier")] = None,
-    model: Annotated[Path | None, option("Ask the classifier in this folder instead.", "none")] = None,
-    tokenizer: Annotated[str | None, option("bytes, or bpe: pieces that the texts repeat.", "bpe")] = None,
-    vocabulary: Annotated[int | None, option("Tokens of a bpe.", "2048")] = None,
-    layers: Annotated[int | None, option("Blocks.", "2")] = None,
-    width: Annotated[int | None, option("Numbers per token (d_model).", "128")] = None,
-    heads: Annotated[int | None, option("Attention heads.", "4")] = None,
-    context: Annotated[int | None, option("Tokens that are read of a text.", "256")] = None,
-    dropout: Annotated[float | None, option("Of embeddings, parts and attention weights.", "0.1")] = None,
-    steps: Annotated[int | None, option("Steps of the optimizer.", "ten times through, at least 200")] = None,
+    text: Annotated[str | None, option("Text column.", "detected")] = None,
+    label: Annotated[str | None, option("Label column.", "detected")] = None,
+    test: Annotated[Path | None, option("Table to evaluate on.", "a fifth of the rows, held out")] = None,
+    out: Annotated[Path | None, option("Folder for the trained classifier.", "classifier")] = None,
+    model: Annotated[Path | None, option("Predict with the classifier in this folder.", "train one")] = None,
+    tokenizer: Annotated[str | None, option("Tokenizer: bytes, or bpe (byte pair encoding).", "bpe")] = None,
+    vocabulary: Annotated[int | None, option("Vocabulary size for bpe.", "2048")] = None,
+    layers: Annotated[int | None, option("Number of blocks.", "2")] = None,
+    width: Annotated[int | None, option("Model width (d_model).", "128")] = None,
+    heads: Annotated[int | None, option("Number of attention heads.", "4")] = None,
+    context: Annotated[int | None, option("Maximum tokens per text; the rest is ignored.", "256")] = None,
+    dropout: Annotated[float | None, option("Dropout probability.", "0.1")] = None,
+    steps: Annotated[int | None, option("Number of optimizer steps.", "10 epochs, at least 200 steps")] = None,
     batch: Annotated[int | None, option("Texts per step.", "32")] = None,
-    learning_rate: Annotated[float | None, option("The highest.", "0.001")] = None,
-    precision: Annotated[str | None, option("float32 or bfloat16.", "float32")] = None,
-    seed: Annotated[int | None, option("Of weights, order, dropout and what is held out.", "0")] = None,
-    device: Annotated[str | None, option("cpu or cuda.", "cpu")] = None,
+    learning_rate: Annotated[float | None, option("Maximum learning rate.", "0.001")] = None,
+    precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
+    seed: Annotated[int | None, option("Random seed.", "0")] = None,
+    device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
 ) -> None:
-    """Train a classifier on a table of texts and labels and judge it, or ask one: --model FOLDER "a text"."""
+    """Train a text classifier on a table, or predict with one.
+
+    Training prints metrics on held-out rows and saves the classifier. With --model, prints class, probability and text
+    for each text, or metrics if --label names the labels of a table.
+    """
     given = {name: value for name, value in locals().items() if value is not None}
-    wishes = {
+    options = {
         name: value for name, value in given.items() if name not in ("source", "text", "label", "test", "out", "model")
     }
 
     if model is not None:
-        learns = [f"--{name.replace('_', '-')}" for name in given if name in {"test", "out", *wishes} - {"device"}]
-        if learns:
+        training = [f"--{name.replace('_', '-')}" for name in given if name in {"test", "out", *options} - {"device"}]
+        if training:
             raise refuse(
                 "classify",
-                "a finished classifier does not learn",
-                given=f"--model and {', '.join(learns)}",
-                expected="one of them",
-                fix="leave out --model to train, or the others to ask",
+                "training options cannot be combined with --model",
+                given=f"--model and {', '.join(training)}",
+                expected="--model to predict, or the other options to train",
+                fix="omit --model, or the other options",
             )
         needs("classify", "torch", "safetensors")
-        _ask(model, source, text, label, device or "cpu")
+        _predict(model, source, text, label, device or "cpu")
     else:
         needs("classify", "torch", "safetensors", *(["tokenizers"] if tokenizer != "bytes" else []))
-        _learn(Path(source), text, label, test, out or Path("classifier"), wishes)
+        _train(Path(source), text, label, test, out or Path("classifier"), options)
 
 
-def _learn(
-    source: Path, text: str | None, label: str | None, test: Path | None, out: Path, wishes: dict[str, Any]
+def _train(
+    source: Path, text: str | None, label: str | None, test: Path | None, out: Path, options: dict[str, Any]
 ) -> None:
-    """Trains, judges, and saves both."""
+    """Trains a classifier, prints its report, and saves both."""
     from rich.console import Console
 
     from ..models.data import tables
     from ..models.training import checkpoint
 
     console = Console(highlight=False, soft_wrap=True)
-    checkpoint.check_free(out, "classify", "choose another with --out")
+    checkpoint.check_free(out, "classify", "choose another folder with --out")
     table = tables.read(source, text, label)
-    judged = None if test is None else tables.read(test, *table.columns)
+    test_table = None if test is None else tables.read(test, *table.columns)
 
     from ..models.training.classification import Classification
     from .classifier_report import show
 
-    learning = Classification(table, judged, wishes)
+    learning = Classification(table, test_table, options)
     console.print(f"columns  text {table.columns[0]!r}, label {table.columns[1]!r}", markup=False)
     console.print(
-        f"rows     {len(learning.learned.texts):,} to learn from, {len(learning.held.texts):,} to judge by, "
+        f"rows     {len(learning.learned.texts):,} training, {len(learning.held.texts):,} test, "
         f"{len(learning.classes)} classes"
     )
     if learning.cut:
-        console.print(
-            f"         {learning.cut:,} texts are longer than {learning.settings.context} tokens: only these are read"
-        )
+        console.print(f"         {learning.cut:,} texts truncated to {learning.settings.context} tokens")
     console.print(
-        f"model    {sum(weight.numel() for weight in learning.model.parameters()):,} weights, "
+        f"model    {sum(weight.numel() for weight in learning.model.parameters()):,} parameters, "
         f"vocabulary {learning.vocabulary.size}"
     )
     console.print()
     loss = None
-    with interruptible() as interrupt, bar(console, ("loss",), learning.recipe.steps, 0) as move:
+    with interruptible() as interrupt, bar(console, ("loss",), learning.recipe.steps, 0) as update:
         for step in learning:
             loss = step.loss if loss is None else 0.95 * loss + 0.05 * step.loss
-            move(step.number, loss=f"loss {loss:.3f}")
-            if interrupt.asked:
+            update(step.number, loss=f"loss {loss:.3f}")
+            if interrupt.requested:
                 break
     if learning.training.done < learning.recipe.steps:
-        console.print(f"stopped after {learning.training.done} of {learning.recipe.steps} steps")
+        console.print(f"interrupted after {learning.training.done} of {learning.recipe.steps} steps")
     report = learning.report()
-    show(console, report, "rows that were not learned")
+    show(console, report, "test rows")
     learning.save(out, report)
     console.print()
-    console.print(f'Saved. To ask it: regard classify --model {out} "a text"', markup=False)
+    console.print(f'Saved. To predict: regard classify --model {out} "a text"', markup=False)
 
 
-def _ask(folder: Path, source: str, text: str | None, label: str | None, device: str) -> None:
-    """Prints class, probability and text for each text; for a table whose labels are named, the report."""
+def _predict(folder: Path, source: str, text: str | None, label: str | None, device: str) -> None:
+    """Prints class, probability and text for each text; for a table with labels, the report."""
     from ..models.data import tables
     from ..models.training import checkpoint
     from ..models.training.loop import check_device
@@ -124,10 +127,10 @@ def _ask(folder: Path, source: str, text: str | None, label: str | None, device:
     if saved.kind != "SequenceClassifier":
         raise refuse(
             "classify",
-            "the model does not classify",
-            given=f"{folder} holds a {saved.kind}",
-            expected="a classifier",
-            fix="train one with regard classify FILE",
+            "not a text classifier",
+            given=f"{folder} contains a {saved.kind}",
+            expected="a text classifier",
+            fix="train one with regard classify TABLE",
         )
     from ..models.training.classification import judge, predict
 
@@ -137,10 +140,10 @@ def _ask(folder: Path, source: str, text: str | None, label: str | None, device:
     elif text is not None or label is not None:
         raise refuse(
             "classify",
-            "columns without a table",
-            given=f"--text or --label, and {source!r:.40}",
-            expected="a table, or no columns",
-            fix=f"give a file that ends in {', '.join(tables.KINDS)}, or leave them out",
+            "--text and --label require a table",
+            given=f"the text {source!r:.40}",
+            expected="a table",
+            fix=f"pass a file with the extension {', '.join(tables.KINDS)}, or omit the columns",
         )
     if table is not None and label is not None:
         from rich.console import Console
@@ -150,13 +153,13 @@ def _ask(folder: Path, source: str, text: str | None, label: str | None, device:
         show(Console(highlight=False, soft_wrap=True), judge(saved, table), f"rows of {source}")
         return
     texts = table.texts if table is not None else _lines(source)
-    for words, chances in zip(texts, predict(saved, texts)):
-        best = int(chances.argmax())
-        print(saved.about["classes"][best], f"{chances[best]:.3f}", " ".join(words.split())[:100], sep="\t")
+    for words, probabilities in zip(texts, predict(saved, texts)):
+        best = int(probabilities.argmax())
+        print(saved.about["classes"][best], f"{probabilities[best]:.3f}", " ".join(words.split())[:100], sep="\t")
 
 
 def _lines(source: str) -> list[str]:
-    """The text that was given, or the lines of standard input."""
+    """The text itself, or the lines of standard input for "-"."""
     raw = sys.stdin.buffer.read() if source == "-" else source.encode("utf-8", "surrogateescape")
     try:
         texts = raw.decode("utf-8").splitlines() if source == "-" else [raw.decode("utf-8")]
@@ -166,9 +169,9 @@ def _lines(source: str) -> list[str]:
             "the text is not UTF-8",
             given=f"byte {error.start}",
             expected="UTF-8",
-            fix="convert it, with iconv for example",
+            fix="convert it to UTF-8, for example with iconv",
         ) from error
     texts = [words for words in texts if words.strip()]
     if not texts:
-        raise refuse("classify", "no text", given="nothing but blanks", expected="a text", fix="give some words")
+        raise refuse("classify", "no text", given="only white space", expected="a text", fix="pass a text")
     return texts

@@ -1,4 +1,4 @@
-"""`regard generate`: a trained language model goes on from a prompt, shown as it writes."""
+"""`regard generate`: generates text with a trained language model and streams it to standard output."""
 
 from __future__ import annotations
 
@@ -15,33 +15,41 @@ __all__ = ["generate"]
 
 
 def generate(
-    folder: Annotated[Path, typer.Argument(help="The folder of a model that regard train made.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder of a model trained with regard train.", show_default=False)],
     prompt: Annotated[
         str | None,
-        typer.Argument(help="The text to go on from; - reads it from standard input.", show_default="a new text"),
+        typer.Argument(help="Text to continue; - reads standard input.", show_default="empty"),
     ] = None,
     *,
-    tokens: Annotated[int, typer.Option(help="At most so many new tokens.")] = 200,
-    n: Annotated[int, typer.Option("-n", "--batch", help="So many continuations of the prompt.")] = 1,
-    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Choose among so many.", show_default="all")] = None,
+    tokens: Annotated[int, typer.Option(help="Maximum number of new tokens.")] = 200,
+    n: Annotated[int, typer.Option("-n", "--batch", help="Number of continuations.")] = 1,
+    temperature: Annotated[
+        float, typer.Option(help="Divisor of the logits: lower is less random, higher is more random.")
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample from the K most probable tokens.", show_default="all")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Choose among those that share this probability.", show_default="all")
+        float | None,
+        typer.Option(help="Sample from the fewest tokens with total probability P.", show_default="all"),
     ] = None,
     min_p: Annotated[
-        float | None, typer.Option(help="Choose among those of at least this part of the best.", show_default="all")
+        float | None,
+        typer.Option(
+            help="Sample from tokens at least P times as probable as the most probable one.", show_default="all"
+        ),
     ] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most probable.")] = False,
-    stop: Annotated[list[str] | None, typer.Option(help="End behind this text; may be given several times.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always choose the most probable token.")] = False,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop after this text. Can be repeated.")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="The same seed writes the same text.", show_default="another each time")
+        int | None, typer.Option(help="Random seed, for reproducible output.", show_default="random")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
 ) -> None:
-    """Write with a trained model."""
+    """Generate text with a trained language model."""
     given = _prompt(prompt)
     if n < 1:
-        raise refuse("generate", "no continuations", given=f"-n {n}", expected="1 or more", fix="raise it")
+        raise refuse("generate", "-n is too small", given=f"-n {n}", expected="1 or more", fix="pass a positive number")
     needs("generate", "torch", "safetensors")
 
     from ..models import stream
@@ -54,14 +62,14 @@ def generate(
     if saved.kind != "LanguageModel":
         raise refuse(
             "generate",
-            "the model does not write",
-            given=f"{folder} holds a {saved.kind}",
+            "not a language model",
+            given=f"{folder} contains a {saved.kind}",
             expected="a language model",
             fix="train one with regard train",
         )
     vocabulary = saved.vocabulary
     begin = vocabulary.encode(given).tolist() or [vocabulary.end]
-    written = stream(
+    generated = stream(
         saved.model,
         [begin] * n,
         tokens=tokens,
@@ -72,15 +80,15 @@ def generate(
         greedy=greedy,
         seed=seed,
         stop=[*(stop or []), [vocabulary.end]],
-        decode=lambda some: vocabulary.spell(some).decode(errors="replace"),
+        decode=lambda new: vocabulary.spell(new).decode(errors="replace"),
     )
     decoders = [Decoder(vocabulary) for _ in range(n)]
     texts = [given] * n
     _show(_title(1, n) + given)
-    for number, token in written:
+    for number, token in generated:
         more = decoders[number].more([token])
         texts[number] += more
-        if number == 0:  # the first is shown as it comes, the others when it is done
+        if number == 0:  # the first continuation is streamed, the others are shown at the end
             _show(more)
     _show(decoders[0].rest() + "\n")
     for number in range(1, n):
@@ -88,8 +96,8 @@ def generate(
 
 
 def _show(text: str) -> None:
-    if sys.stdout.isatty():  # what a model makes up must not steer the terminal
-        text = "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)
+    if sys.stdout.isatty():  # generated control characters must not reach the terminal
+        text = "".join(each if each.isprintable() or each in "\n\t" else "�" for each in text)
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -99,7 +107,7 @@ def _title(number: int, n: int) -> str:
 
 
 def _prompt(prompt: str | None) -> str:
-    """The text to go on from."""
+    """The prompt as text."""
     if prompt == "-":
         raw, source = sys.stdin.buffer.read(), "standard input"
     else:
@@ -112,5 +120,5 @@ def _prompt(prompt: str | None) -> str:
             "the prompt is not UTF-8",
             given=f"byte {error.start} of {source}",
             expected="UTF-8",
-            fix="convert it, with iconv for example",
+            fix="convert it to UTF-8, for example with iconv",
         ) from error

@@ -1,5 +1,5 @@
-"""`regard look`: a model runs once, and its attention is shown in the terminal, on a page, or by a server of this
-machine.
+"""`regard look`: runs a model on a text and shows its attention in the terminal, as an HTML page, or on a local
+server.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -15,7 +16,10 @@ import typer
 from ..common.errors import Reason, Refused, refuse
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..audits import Audit
+    from ..lens import Run
 
 __all__ = ["look"]
 
@@ -24,7 +28,7 @@ LIMIT = "2GB"
 
 
 class Given(NamedTuple):
-    """What the words of the command name: a recorded run, or a model (None: the default one) and a text."""
+    """The positional arguments: a recorded run, or a model (None: the default model) and a text."""
 
     run: Path | None
     model: str | None
@@ -37,49 +41,47 @@ def look(
         typer.Argument(
             metavar="[MODEL] TEXT | FILE | - | RUN",
             show_default=False,
-            help="A model (folder or hub id; MiniLM, offline, if there is none), then a text, a text file, "
-            "or - for standard input. "
-            "Or the folder of a recorded run.",
+            help="Model folder or Hugging Face model id (default: MiniLM, if installed), then a text, a text file, or "
+            "- for standard input. Or the folder of a recorded run.",
         ),
     ] = None,
     *,
-    out: Annotated[Path | None, typer.Option(help="Where the page is written.", show_default=str(PAGE))] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Record the run into this folder, call by call.", show_default=False)
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="With --save: write over a recorded run.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the HTML page to this file.", show_default=str(PAGE))] = None,
+    save: Annotated[Path | None, typer.Option(help="Record the run in this folder.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the recorded run in --save.")] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page to this machine instead, for runs of any length.")
+        bool, typer.Option("--serve", help="Serve the page locally instead of writing it (for long runs).")
     ] = False,
     port: Annotated[
-        int | None, typer.Option(help="The port of --serve.", min=0, max=65535, show_default="a free one")
+        int | None, typer.Option(help="Port for --serve.", min=0, max=65535, show_default="a free port")
     ] = None,
-    compare: Annotated[Path | None, typer.Option(help="Show a recorded run beside it.", show_default=False)] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="Compare with the recorded run in this folder.", show_default=False)
+    ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Record only these: 0,3-5 or '*.attn'.", show_default="all")
+        str | None, typer.Option(help="Record only these layers, as in 0,3-5 or '*.attn'.", show_default="all")
     ] = None,
-    generate: Annotated[
-        int | None, typer.Option(help="Let the model write so many tokens.", min=1, show_default=False)
-    ] = None,
+    generate: Annotated[int | None, typer.Option(help="Generate this many tokens.", min=1, show_default=False)] = None,
     target: Annotated[
-        str | None, typer.Option(help="The text that an encoder–decoder should write.", show_default=False)
+        str | None, typer.Option(help="Target text, for encoder-decoder models.", show_default=False)
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="A picture, for models that see.", show_default=False)] = None,
-    limit: Annotated[str | None, typer.Option(help="Record no more than this.", show_default=LIMIT)] = None,
-    layer: Annotated[
-        int | None, typer.Option(help="Show this attention call first.", show_default="the most telling")
-    ] = None,
-    head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="the most telling")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Image file, for vision models.", show_default=False)] = None,
+    limit: Annotated[str | None, typer.Option(help="Maximum size of the recording.", show_default=LIMIT)] = None,
+    layer: Annotated[int | None, typer.Option(help="Show this attention call first.", show_default="automatic")] = None,
+    head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="automatic")] = None,
     token: Annotated[
-        str | None, typer.Option(help="Show this token first: position or word.", show_default="the most telling")
+        str | None, typer.Option(help="Show this token first: position or text.", show_default="automatic")
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Run a text through a trained model and look at its attention."""
+    """Run a model on a text and show its attention.
+
+    Writes an HTML page and prints a summary.
+    """
     from ..lens.storage import folder as container
     from ..lens.storage.byte_sizes import size_of
 
-    given = _given(words or [], picture)
+    given = _parse_words(words or [], picture)
     recording = {
         "--save": save,
         "--layers": layers,
@@ -88,27 +90,29 @@ def look(
         "--picture": picture,
         "--limit": limit,
     }
-    _together(
+    _check_options(
         given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save
     )
     size_of(limit or LIMIT, "look")
-    chosen = _layers(layers)
+    chosen = _parse_layers(layers)
     if not serve:
         _check_out(out or PAGE)
     if save:
         container.check_free(save, force)
     if picture and not picture.is_file():
-        raise refuse("look", "no such picture", given=str(picture), expected="an image file", fix="check the path")
+        raise refuse(
+            "look", "the image file does not exist", given=str(picture), expected="an image file", fix="check the path"
+        )
     other = None if compare is None else container.open_run(compare)
     run = None if given.run is None else container.open_run(given.run)
 
-    from rich.console import Console  # here and below: what is heavy loads after the arguments are known to be good
+    from rich.console import Console  # heavy imports follow the validation of the arguments
 
     if run is None:
         with Console(stderr=True).status("running the model"):
-            from ..lens.look import look as recorded
+            from ..lens.look import look as record
 
-            run = recorded(
+            run = record(
                 given.model,
                 given.text,
                 target=target,
@@ -123,89 +127,98 @@ def look(
     from ..lens.drawing.terminal import summary
     from ..lens.runs.first_view import choose
 
-    found = audit(run)
+    report = audit(run)
     choice = choose(run, layer, head, token)
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console(highlight=False)
     summary(console, run, choice)
     console.print()
-    _tell_findings(console, found)
-    findings = [finding.to_json() for finding in found.findings]
+    _print_findings(console, report)
+    findings = [finding.to_json() for finding in report.findings]
 
-    def tell(sentence: str) -> None:
-        console.print(sentence, markup=False, soft_wrap=True)
+    def say(message: str) -> None:
+        console.print(message, markup=False, soft_wrap=True)
 
     if save:
-        tell(f"The run is in {save}: {_command(save)} shows it again.")
+        say(f"Run saved in {save}. To show it again: {_command(save)}")
     if serve:
-        from ..lens.viewer.server import serve as serves
+        from ..lens.viewer.server import serve as serve_page
 
-        serves(
+        serve_page(
             run,
             other,
             port=port or 0,
             findings=findings,
             start=start,
             open_browser=open_page,
-            tell=lambda address: tell(f"Look at it in a browser on this machine: {address}\nCtrl-C ends it."),
+            tell=lambda address: say(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}"),
         )
         return
-    page = _page(run, other, findings, start, out=out, folder=save or given.run, tell=tell)
+    page = _write_page(run, other, findings, start, out=out, folder=save or given.run, say=say)
     if open_page and page:
         import webbrowser
 
         webbrowser.open(page.resolve().as_uri())
 
 
-def _tell_findings(console, found: Audit) -> None:
-    """What is wrong in full; notes stand on the page."""
+def _print_findings(console: Console, report: Audit) -> None:
+    """Prints faults and warnings in full, and the number of notes."""
     from rich.text import Text
 
     from ..lens.runs.labels import visible
 
-    for finding in found.findings:
+    for finding in report.findings:
         if finding.severity != "note":
             console.print(
                 Text("\n".join(" ".join(map(visible, line.split())) for line in str(finding).splitlines()), "red")
             )
             console.print()
-    notes = sum(finding.severity == "note" for finding in found.findings)
+    notes = sum(finding.severity == "note" for finding in report.findings)
     if notes:
-        console.print(Text(f"The audit has {notes} note{'s' * (notes > 1)} on the page.", "dim"))
+        console.print(Text(f"The page lists {notes} note{'s' * (notes > 1)} of the audit.", "dim"))
 
 
-def _page(run, other, findings, start: dict[str, int], *, out: Path | None, folder: Path | None, tell) -> Path | None:
-    """Writes the page -> where it is; None for a run that is too long for one, and says how to serve it."""
+def _write_page(
+    run: Run,
+    other: Run | None,
+    findings: list[dict[str, Any]],
+    start: dict[str, int],
+    *,
+    out: Path | None,
+    folder: Path | None,
+    say: Callable[[str], None],
+) -> Path | None:
+    """Writes the page and returns its path; prints how to serve the run and returns None if it is too long."""
     from ..lens.storage.byte_sizes import shown
     from ..lens.viewer import page
     from ..lens.viewer.embed import fits
 
     if not all(fits(one) for one in (run, other) if one is not None):
-        beside = () if other is None else ("--compare", other.facts["folder"])
-        mend = f"serve it: {_command(folder, *beside, '--serve')}" if folder else "serve it: say the same with --serve"
+        compared = () if other is None else ("--compare", other.facts["folder"])
+        fix = f"serve it: {_command(folder, *compared, '--serve')}" if folder else "serve it: add --serve"
         if folder is None or out is not None:
             raise refuse(
                 "look",
                 "the run is too long for one page",
                 given=f"{max(max(call.shape[1:]) for call in run.calls)} tokens, {len(run.calls)} layers",
-                expected="a shorter one, or a server",
-                fix=mend,
+                expected="a shorter run, or --serve",
+                fix=fix,
             )
-        tell(f"It is too long for one page; {mend}")
+        say(f"The run is too long for one page; {fix}")
         return None
     path = out or PAGE
-    made = page(run, other, findings=findings, start=start)
+    html = page(run, other, findings=findings, start=start)
     try:
-        path.write_text(made, encoding="utf-8", errors="replace")
+        path.write_text(html, encoding="utf-8", errors="replace")
     except OSError as error:
         raise refuse(
             "look",
             "the page cannot be written",
             given=f"{path}: {error.strerror}",
-            expected="a place that can be written",
-            fix="choose another with --out",
+            expected="a writable file",
+            fix="choose another file with --out",
         ) from error
-    tell(f"The page is in {path} ({shown(len(made.encode(errors='replace')))}): open it in a browser.")
+    say(f"Page written to {path} ({shown(len(html.encode(errors='replace')))}). Open it in a browser.")
     return path
 
 
@@ -213,87 +226,95 @@ def _command(folder: Path, *options: str) -> str:
     return shlex.join(["regard", "look", str(folder), *options])
 
 
-def _given(words: list[str], picture: Path | None) -> Given:
-    """What the words name. A single word is a recorded run, a file or a text; with a picture it is the model."""
+def _parse_words(words: list[str], image: Path | None) -> Given:
+    """Interprets the positional arguments. A single one is a recorded run, a file or a text; with an image, a model."""
     from ..lens.storage.reader import is_run
 
     if len(words) > 2:
         raise refuse(
             "look",
-            "too many words",
+            "too many arguments",
             given=f"{len(words)} arguments",
             expected="a model and a text",
             fix="put the text in quotes",
         )
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
-    if picture is not None:
-        return Given(None, words[0] if words else None, _text(words[1]) if len(words) == 2 else None)
+    if image is not None:
+        return Given(None, words[0] if words else None, _read_text(words[1]) if len(words) == 2 else None)
     if len(words) == 2:
-        return Given(None, words[0], _text(words[1]))
-    return Given(None, None, _text(words[0] if words else None))
+        return Given(None, words[0], _read_text(words[1]))
+    return Given(None, None, _read_text(words[0] if words else None))
 
 
-def _together(given: Given, recording: dict[str, Any], astray: dict[str, Any], forced: bool) -> None:
-    """Refuses options that would change nothing."""
+def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, Any], forced: bool) -> None:
+    """Rejects options that have no effect."""
     reasons = [
         Reason(
-            f"{name} has nothing to act on",
-            given=f"the recorded run {given.run}",
+            f"{name} has no effect on a recorded run",
+            given=f"{name} and the recorded run {given.run}",
             expected="a model and a text",
-            fix="leave it out",
+            fix=f"omit {name}",
         )
         for name, value in recording.items()
         if value is not None and given.run is not None
     ]
-    wants = {"--port": "--serve", "--out": "no --serve"}
+    condition = {"--port": "without --serve", "--out": "with --serve"}
     reasons += [
-        Reason(f"{name} has nothing to act on", given=f"{name} {value}", expected=wants[name], fix="leave it out")
-        for name, value in astray.items()
+        Reason(
+            f"{name} has no effect {condition[name]}",
+            given=f"{name} {value} {condition[name]}",
+            expected="options that fit together",
+            fix=f"omit {name}, or {'add' if name == '--port' else 'omit'} --serve",
+        )
+        for name, value in serving.items()
         if value is not None
     ]
     if forced:
         reasons.append(
             Reason(
-                "--force has nothing to act on", given="no --save", expected="a run that is saved", fix="leave it out"
+                "--force has no effect without --save",
+                given="--force without --save",
+                expected="--force with --save FOLDER",
+                fix="omit --force",
             )
         )
     if reasons:
         raise Refused("look", reasons)
 
 
-def _layers(text: str | None) -> list[int | str] | None:
-    """0,3-5 as numbers; other words are names or patterns."""
+def _parse_layers(text: str | None) -> list[int | str] | None:
+    """Parses --layers: 0,3-5 as numbers; other parts are names or patterns."""
     if text is None:
         return None
-    found: list[int | str] = []
+    layers: list[int | str] = []
     for part in text.split(","):
         numbers = re.fullmatch(r"\s*([0-9]{1,4})(?:-([0-9]{1,4}))?\s*", part)
         if numbers is None and part.strip():
-            found.append(part.strip())
+            layers.append(part.strip())
             continue
         first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (1, 0)
         if first > last:
             raise refuse(
                 "look",
-                "no layers",
+                "invalid --layers",
                 given=f"--layers {text}",
-                expected="numbers, first-last, or names, with commas between",
-                fix="write 0,3-5",
+                expected="comma-separated numbers, ranges or names",
+                fix="pass, for example, --layers 0,3-5",
             )
-        found += range(first, last + 1)
-    return found
+        layers += range(first, last + 1)
+    return layers
 
 
-def _text(word: str | None) -> str:
-    """The text that was asked for: written out, in a file, or from standard input."""
+def _read_text(word: str | None) -> str:
+    """The text: an argument, the content of a file, or standard input."""
     if word is None and sys.stdin.isatty():
         raise refuse(
             "look",
             "no text",
-            given="nothing",
+            given="no argument",
             expected="a text",
-            fix="write it behind the command in quotes, or name a file",
+            fix="pass a text in quotes, or a text file",
         )
     path = Path(word or "-")
     if word is None or word == "-":
@@ -302,17 +323,17 @@ def _text(word: str | None) -> str:
         try:
             raw, source = path.read_bytes(), word
         except OSError as error:
-            mend = (
-                "behind it write the text that the model should read"
+            fix = (
+                "pass a text after the model folder"
                 if path.is_dir()
-                else "check the path; a text that looks like one comes through standard input: regard look -"
+                else "check the path; pass a text that resembles a path through standard input: regard look -"
             )
             raise refuse(
                 "look",
                 "the file cannot be read",
                 given=f"{word}: {error.strerror}",
                 expected="a text file, or a text",
-                fix=mend,
+                fix=fix,
             ) from error
     else:
         raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
@@ -324,34 +345,34 @@ def _text(word: str | None) -> str:
             "the text is not UTF-8",
             given=f"byte {error.start} of {source}",
             expected="UTF-8",
-            fix="convert it, with iconv for example",
+            fix="convert it to UTF-8, for example with iconv",
         ) from error
     if not words.strip():
-        raise refuse("look", "no text", given=f"{source} holds no words", expected="a text", fix="give some words")
+        raise refuse("look", "no text", given=f"{source} contains no words", expected="a text", fix="pass some words")
     return words
 
 
 def _is_path(word: str) -> bool:
-    """Whether a word names a file: it is one, or it can hardly be meant as a text."""
-    return _is_there(word) or re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
+    """Whether a word is the path of a file, or resembles a path more than a text."""
+    return _exists(word) or re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
 
 
-def _is_there(word: str) -> bool:
-    """Whether a word is the name of something."""
+def _exists(word: str) -> bool:
+    """Whether a word is the path of an existing file or folder."""
     try:
         return bool(word.strip()) and Path(word).exists()
-    except (OSError, ValueError):  # too long for a name, or with a NUL in it
+    except (OSError, ValueError):  # too long for a path, or with a NUL character
         return False
 
 
 def _check_out(out: Path) -> None:
-    """Pages are written over without asking; anything else is not."""
+    """Checks that the page can be written; existing pages of regard are overwritten, other files are not."""
     if out.is_dir():
         raise refuse(
             "look",
             "the page cannot be written",
             given=f"{out} is a folder",
-            expected="the name of a file",
+            expected="a file",
             fix=f"use --out {out / 'attention.html'}",
         )
     if not out.parent.is_dir():
@@ -359,16 +380,16 @@ def _check_out(out: Path) -> None:
             "look",
             "the page cannot be written",
             given=f"no folder {out.parent}",
-            expected="a folder that is there",
-            fix="make it first",
+            expected="an existing folder",
+            fix="create the folder",
         )
     if out.exists() and not (out.is_file() and _is_page(out)):
         raise refuse(
             "look",
-            "a file is in the way",
-            given=f"{out} is not a page of regard's",
-            expected="a new name, or a page of regard's",
-            fix="choose another name with --out, or remove the file",
+            "the file exists and is not a page of regard",
+            given=str(out),
+            expected="a new file, or a page that regard wrote",
+            fix="choose another file with --out, or remove it",
         )
 
 

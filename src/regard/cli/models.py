@@ -1,4 +1,4 @@
-"""`regard models`: which architectures of transformers run on regard, tried one by one."""
+"""`regard models`: tests which architectures of transformers run on regard."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ __all__ = ["models"]
 
 def models(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Architectures by model_type, such as llama.", show_default="all")
+        list[str] | None, typer.Argument(help="Architectures (model_type), such as llama.", show_default="all")
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", dir_okay=False, help="Write the table into this file, between its two marks."),
+        typer.Option("--save", dir_okay=False, help="Write the table to this file, between its two marker lines."),
     ] = None,
 ) -> None:
-    """Try each architecture of transformers, tiny and random, beside its own attention: outputs, gradients, tokens."""
+    """Test which architectures of transformers run on regard.
+
+    Compares outputs, gradients and generated tokens of a small random model of each architecture with those of its own
+    attention. Exit status: 0 all agree, 1 a difference, 2 invalid arguments.
+    """
     import warnings
 
     import transformers
@@ -32,10 +36,10 @@ def models(
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):
         raise refuse(
             "models",
-            "no place for the table",
+            "the file has no marker lines",
             given=str(save),
             expected=f"a file with the lines {architectures.FIRST} and {architectures.LAST}",
-            fix="add these two lines where the table should stand",
+            fix="add these two lines where the table should be inserted",
         )
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")

@@ -1,20 +1,23 @@
-"""What commands that train share: a progress bar, Ctrl-C that waits for the end of a step, the libraries they need."""
+"""Shared by the commands that train: checks for required packages, a progress bar, and deferred handling of Ctrl-C."""
 
 from __future__ import annotations
 
 import importlib.util
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.errors import Reason, Refused
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["Interrupt", "bar", "interruptible", "needs"]
 
 
 def needs(where: str, *names: str) -> None:
-    """Refuses before any work what could not be finished for want of a library."""
+    """Raises `Refused` for packages that are required but not installed."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         raise Refused(
@@ -23,7 +26,7 @@ def needs(where: str, *names: str) -> None:
                 Reason(
                     f"{name} is not installed",
                     given=f"no package {name}",
-                    expected="the libraries that training needs",
+                    expected="the packages of regard[train]",
                     fix="pip install 'regard[train]'",
                 )
                 for name in missing
@@ -32,22 +35,22 @@ def needs(where: str, *names: str) -> None:
 
 
 class Interrupt:
-    """Whether somebody has asked to stop."""
+    """Whether the user has requested a stop."""
 
-    asked = False
+    requested = False
 
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Ctrl-C (or SIGTERM) is noted, so that the step can be finished and saved; a second one stops at once."""
+    """Defers the first SIGINT or SIGTERM, so that a step can be finished and saved; a second one interrupts."""
     interrupt = Interrupt()
 
-    def note(number, frame):
-        if interrupt.asked:
+    def handle(number: int, frame: Any) -> None:
+        if interrupt.requested:
             raise KeyboardInterrupt
-        interrupt.asked = True
+        interrupt.requested = True
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interrupt
     finally:
@@ -56,8 +59,8 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 @contextmanager
-def bar(console, columns: Iterable[str], total: int, done: int):
-    """A progress bar with these fields behind it -> a function (done, **fields) that moves it."""
+def bar(console: Console, columns: Iterable[str], total: int, done: int) -> Iterator[Callable[..., None]]:
+    """Shows a progress bar with these text columns; yields a function (done, **columns) that updates it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     fields = [TextColumn(f"{{task.fields[{name}]}}") for name in columns]

@@ -1,72 +1,77 @@
-"""`regard train`: a language model on the user's own text, which can be stopped, killed and taken up again."""
+"""`regard train`: trains a language model on text files; a run can be interrupted and resumed."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .progress import bar, interruptible, needs
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..models.training.run import Run
+
 __all__ = ["train"]
 
 
-def option(help: str, default: str):
-    """An option that is None where it was not given, so that a run taken up again knows what it was asked to change."""
+def option(help: str, default: str) -> Any:
+    """An option that is None unless it is passed, so that a resumed run can tell which settings change."""
     return typer.Option(help=help, show_default=default)
 
 
 def train(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts in UTF-8: files, folders, or patterns in quotes.", show_default=False),
+        typer.Argument(help="UTF-8 text files, folders, or quoted patterns.", show_default=False),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("run"),
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder, exactly where it was saved.")
-    ] = False,
-    tokenizer: Annotated[str | None, option("bytes, or bpe: pieces that the text repeats.", "bytes")] = None,
-    vocabulary: Annotated[int | None, option("Tokens of a bpe.", "2048")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("run"),
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
+    tokenizer: Annotated[str | None, option("Tokenizer: bytes, or bpe (byte pair encoding).", "bytes")] = None,
+    vocabulary: Annotated[int | None, option("Vocabulary size for bpe.", "2048")] = None,
     style: Annotated[
-        str | None, option("llama (rotary, RMSNorm, SwiGLU) or gpt (learned positions, LayerNorm, GELU).", "llama")
+        str | None,
+        option("Architecture: llama (rotary, RMSNorm, SwiGLU) or gpt (learned positions, LayerNorm, GELU).", "llama"),
     ] = None,
-    layers: Annotated[int | None, option("Blocks.", "4")] = None,
-    width: Annotated[int | None, option("Numbers per token (d_model).", "256")] = None,
-    heads: Annotated[int | None, option("Attention heads.", "4")] = None,
-    kv_heads: Annotated[int | None, option("Heads of keys and values.", "as many as heads")] = None,
-    context: Annotated[int | None, option("Tokens that are seen at once.", "256")] = None,
-    window: Annotated[int | None, option("A token sees so many, itself included.", "all")] = None,
-    batch: Annotated[int | None, option("Windows of text per step and device pass.", "16")] = None,
-    accumulate: Annotated[int | None, option("Batches per step.", "1")] = None,
-    steps: Annotated[int | None, option("Steps of the optimizer.", "1000")] = None,
-    learning_rate: Annotated[float | None, option("The highest, after the warmup.", "0.001")] = None,
-    warmup: Annotated[int | None, option("Steps until then.", "100")] = None,
-    weight_decay: Annotated[float | None, option("Of matrices.", "0.1")] = None,
-    clip: Annotated[float | None, option("The longest gradient.", "1.0")] = None,
-    dropout: Annotated[float | None, option("Of embeddings, parts and attention weights.", "0.0")] = None,
-    seed: Annotated[int | None, option("Of weights, order and dropout.", "0")] = None,
-    precision: Annotated[
-        str | None, option("float32, or bfloat16 (products only; sums and weights stay float32).", "float32")
-    ] = None,
-    device: Annotated[str | None, option("cpu or cuda.", "cpu")] = None,
-    eval_every: Annotated[int | None, option("Steps between evaluations; each also saves.", "100")] = None,
+    layers: Annotated[int | None, option("Number of blocks.", "4")] = None,
+    width: Annotated[int | None, option("Model width (d_model).", "256")] = None,
+    heads: Annotated[int | None, option("Number of attention heads.", "4")] = None,
+    kv_heads: Annotated[int | None, option("Number of key/value heads.", "same as --heads")] = None,
+    context: Annotated[int | None, option("Context length, in tokens.", "256")] = None,
+    window: Annotated[int | None, option("Sliding window of the attention, in tokens.", "unlimited")] = None,
+    batch: Annotated[int | None, option("Sequences per batch.", "16")] = None,
+    accumulate: Annotated[int | None, option("Batches per step (gradient accumulation).", "1")] = None,
+    steps: Annotated[int | None, option("Number of optimizer steps.", "1000")] = None,
+    learning_rate: Annotated[float | None, option("Maximum learning rate.", "0.001")] = None,
+    warmup: Annotated[int | None, option("Warmup steps of the learning rate.", "100")] = None,
+    weight_decay: Annotated[float | None, option("Weight decay of matrices.", "0.1")] = None,
+    clip: Annotated[float | None, option("Maximum gradient norm.", "1.0")] = None,
+    dropout: Annotated[float | None, option("Dropout probability.", "0.0")] = None,
+    seed: Annotated[int | None, option("Random seed.", "0")] = None,
+    precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
+    device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
+    eval_every: Annotated[int | None, option("Steps between evaluations and checkpoints.", "100")] = None,
 ) -> None:
-    """Train a language model on your text. Ctrl-C saves; --resume goes on."""
-    wishes = {
+    """Train a language model on text files.
+
+    Ctrl-C saves a checkpoint and exits; --resume continues the run.
+    """
+    options = {
         name: value for name, value in locals().items() if name not in ("files", "out", "resume") and value is not None
     }
 
-    from rich.console import Console  # here and below: what is heavy loads after the arguments are known
+    from rich.console import Console  # heavy imports follow the parsing of the arguments
 
     needs("train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
     console = Console(highlight=False, soft_wrap=True)
     with Console(stderr=True).status("reading the text"):
         from ..models.training import run as runs
 
-        run = runs.resume(out, files or [], wishes) if resume else runs.begin(out, files or [], wishes)
-    _introduce(console, run)
+        run = runs.resume(out, files or [], options) if resume else runs.begin(out, files or [], options)
+    _print_header(console, run)
 
     recipe = run.settings.recipe
     with interruptible() as interrupt, bar(console, ("loss", "held", "speed"), recipe.steps, run.done) as show:
@@ -82,50 +87,45 @@ def train(
                     f"step {line['step']:>6}   loss {loss:.3f}   held out {line['held_out']:.3f} "
                     f"({line['bits_per_byte']:.3f} bits per byte)   {speed:,.0f} tokens/s"
                 )
-            if interrupt.asked:
+            if interrupt.requested:
                 run.save()
                 break
-    _conclude(console, run, out)
+    _print_summary(console, run, out)
 
 
-def _introduce(console, run) -> None:
-    """What is trained on what."""
+def _print_header(console: Console, run: Run) -> None:
+    """Prints the sizes of the data and the model."""
     weights = sum(weight.numel() for weight in run.model.parameters())
     console.print(
-        f"text    {len(run.files)} {'file' if len(run.files) == 1 else 'files'}, {len(run.learned):,} tokens "
-        "to learn from, "
-        f"{len(run.held):,} held out"
+        f"text    {len(run.files)} {'file' if len(run.files) == 1 else 'files'}, {len(run.learned):,} training tokens, "
+        f"{len(run.held):,} held-out tokens"
     )
-    console.print(f"model   {weights:,} weights, {run.settings.layers} layers, vocabulary {run.vocabulary.size}")
-    console.print(f"folder  {run.folder}" + (f", from step {run.done} on" if run.done else ""))
+    console.print(f"model   {weights:,} parameters, {run.settings.layers} layers, vocabulary {run.vocabulary.size}")
+    console.print(f"folder  {run.folder}" + (f", resuming from step {run.done}" if run.done else ""))
     console.print()
 
 
-def _conclude(console, run, out: Path) -> None:
-    """The curve, and how to go on."""
+def _print_summary(console: Console, run: Run, out: Path) -> None:
+    """Prints the loss curve and the commands for the next steps."""
     from ..models.training.curve import curve
-    from ..models.training.loss_plot import picture
+    from ..models.training.loss_plot import plot
 
     learned = [(line["step"], line["loss"]) for line in run.metrics]
     held = [(line["step"], line["held_out"]) for line in run.metrics if "held_out" in line]
     console.print()
-    for row in curve(learned, held, width=min(console.width, 100), letters=console.encoding.startswith("utf")):
+    for row in curve(learned, held, width=min(console.width, 100), unicode=console.encoding.startswith("utf")):
         console.print(row, markup=False)
     console.print()
     try:
-        picture(run.folder / "loss.png", learned, held)
-        console.print(f"The same as a picture: {run.folder / 'loss.png'}", markup=False)
+        plot(run.folder / "loss.png", learned, held)
+        console.print(f"Loss plot: {run.folder / 'loss.png'}", markup=False)
     except ImportError as error:
-        console.print(
-            f"No picture of it: {error}. It is drawn by matplotlib: pip install 'regard[train]'.", markup=False
-        )
+        console.print(f"No loss plot: {error}. Install matplotlib: pip install 'regard[train]'.", markup=False)
     best = min(held, key=lambda point: point[1], default=None)
     if best and best[0] < held[-1][0]:
-        console.print(
-            f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): more text or fewer steps would help."
-        )
+        console.print(f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): use more text or fewer steps.")
     if run.done < run.settings.recipe.steps:
         console.print(
-            f"Saved at step {run.done} of {run.settings.recipe.steps}. To go on: regard train --resume --out {out}"
+            f"Saved at step {run.done} of {run.settings.recipe.steps}. To resume: regard train --resume --out {out}"
         )
-    console.print(f'To write: regard generate {out} "…"', markup=False)
+    console.print(f'To generate text: regard generate {out} "…"', markup=False)

@@ -1,29 +1,39 @@
-"""Small models that train on the user's own text, pictures and tables.
+"""Small transformer models for text, images and tables.
 
-Begin with language_model.py: a decoder of GPT or Llama in one file. It is made of a Config, an embedding and blocks;
-the other models are put together from the same parts.
+Start with language_model.py: a GPT or Llama decoder in one file. It consists of a Config, an embedding and blocks; the
+other models are built from the same parts.
 
-config           what a model is made of, as data
-embedding        tokens and their positions as vectors
-blocks           attention, feed-forward and norms, stacked
-language_model   GPT and Llama: the next token
-encoder          vectors of a whole text, read in both directions
-classifier       a text to a label: an encoder and a linear layer
-encoder_decoder  one text to another
-vision           a picture to a label
-data/            the user's own text and tables, vocabularies, batches
-training/        the loop, a run in a folder, checkpoints, classification, reports
-generation/      writing text: how the next token is chosen, and when to stop
+config           model configurations
+embedding        token and position embeddings
+blocks           attention, feed-forward and normalization layers, stacked
+language_model   GPT and Llama: next-token prediction
+encoder          bidirectional text encoder
+classifier       text classification: an encoder and a linear layer
+encoder_decoder  sequence to sequence, for example translation
+vision           image classification
+data/            text files, tables, vocabularies, batches
+training/        training loop, run folders, checkpoints, classification, reports
+generation/      text generation: decoding loop, sampling, stop sequences
 """
 
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Any
 
 from ..common.public import belongs
 
-# Names are loaded when they are asked for: a vocabulary needs no torch.
-ROOMS = {
+if TYPE_CHECKING:
+    from .classifier import ClassifierConfig, SequenceClassifier
+    from .config import Config
+    from .encoder_decoder import EncoderDecoder, TranslationConfig
+    from .generation import generate, stream
+    from .language_model import LanguageModel
+    from .training.checkpoint import load, save
+    from .vision import VisionConfig, VisionTransformer
+
+# Public names are imported on first access: a vocabulary does not need torch.
+MODULES = {
     "ClassifierConfig": "classifier",
     "Config": "config",
     "EncoderDecoder": "encoder_decoder",
@@ -54,7 +64,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
-    if name in ROOMS:
-        return belongs(getattr(importlib.import_module(f".{ROOMS[name]}", __name__), name), __name__)
+def __getattr__(name: str) -> Any:
+    if name in MODULES:
+        return belongs(getattr(importlib.import_module(f".{MODULES[name]}", __name__), name), __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

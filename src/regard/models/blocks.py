@@ -1,5 +1,5 @@
-"""The blocks that models are stacked from: attention and a feed-forward, each with its norm, added to the rows they
-read.
+"""Transformer blocks: attention and feed-forward layers with normalization and residual connections, and stacks of
+blocks.
 """
 
 from __future__ import annotations
@@ -7,11 +7,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
 from ..common.errors import refuse
+from ..language.expr import Expr
 from ..language.scores import softcap
 from ..torch.layers.attention import Attention
 from ..torch.positions import Position
@@ -19,14 +22,25 @@ from .config import BlockConfig
 
 __all__ = ["Block", "FeedForward", "Residual", "Stack", "SwiGLU", "feed_forward", "initialise", "stack"]
 
+Mask: TypeAlias = Expr | np.ndarray | torch.Tensor
+Memory: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]  # rows, or their keys and values
+
 
 class FeedForward(nn.Module):
-    """y = down(activation(up(x))), row by row: x (…, d_model) -> (…, d_model).
+    """Feed-forward layer, applied to each row: out = down(activation(up(x))).
 
-    Source: Vaswani et al. 2017; Hendrycks and Gimpel 2016 (GELU).
+    Args:
+        d_model: model width.
+        hidden: width of the hidden layer.
+        activation: the activation module, such as `nn.GELU()`.
+        bias: whether both linear layers have biases.
 
-    >>> FeedForward(8, 32, nn.GELU())(torch.zeros(2, 5, 8)).shape
-    torch.Size([2, 5, 8])
+    Source:
+        Vaswani et al. 2017; Hendrycks and Gimpel 2016 (GELU).
+
+    Examples:
+        >>> FeedForward(8, 32, nn.GELU())(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, d_model: int, hidden: int, activation: nn.Module, bias: bool = True):
@@ -38,16 +52,24 @@ class FeedForward(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Computes the layer: x (…, d_model) -> (…, d_model)."""
         return self.down(self.activation(self.up(x)))
 
 
 class SwiGLU(nn.Module):
-    """y = down(silu(gate(x)) · up(x)), row by row: x (…, d_model) -> (…, d_model).
+    """SwiGLU feed-forward layer, applied to each row: out = down(silu(gate(x)) · up(x)).
 
-    Source: Shazeer 2020.
+    Args:
+        d_model: model width.
+        hidden: width of the hidden layer.
+        bias: whether the three linear layers have biases.
 
-    >>> SwiGLU(8, 24)(torch.zeros(2, 5, 8)).shape
-    torch.Size([2, 5, 8])
+    Source:
+        Shazeer 2020.
+
+    Examples:
+        >>> SwiGLU(8, 24)(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, d_model: int, hidden: int, bias: bool = False):
@@ -56,38 +78,60 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(hidden, d_model, bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Computes the layer: x (…, d_model) -> (…, d_model)."""
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
 class Residual(nn.Module):
-    """A part and its norm beside the rows it reads: x + part(norm(x)), or norm(x + part(x)) where the norm comes last.
+    """Residual connection around a sublayer: x + part(norm(x)) if `norm_first`, else norm(x + part(x)).
 
-    Source: He et al. 2016; Vaswani et al. 2017 (norm last); Xiong et al. 2020 (norm first).
+    Args:
+        part: the sublayer.
+        norm: the normalization layer.
+        norm_first: normalize the input of the sublayer (pre-norm) or the sum (post-norm).
+        dropout: probability of dropping an output of the sublayer in training.
+
+    Source:
+        He et al. 2016; Vaswani et al. 2017 (post-norm); Xiong et al. 2020 (pre-norm).
+
+    Examples:
+        >>> Residual(SwiGLU(8, 24), nn.RMSNorm(8))(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, part: nn.Module, norm: nn.Module, *, norm_first: bool = True, dropout: float = 0.0):
         super().__init__()
         self.part, self.norm, self.norm_first, self.dropout = part, norm, norm_first, nn.Dropout(dropout)
 
-    def forward(self, x: torch.Tensor, *args, **kwargs) -> torch.Tensor:
-        """x (B, n, d_model) -> the same; what else is given goes to the part."""
+    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Computes the layer: x (B, n, d_model) -> (B, n, d_model). Other arguments are passed to the sublayer."""
         if self.norm_first:
             return x + self.dropout(self.part(self.norm(x), *args, **kwargs))
         return self.norm(x + self.dropout(self.part(x, *args, **kwargs)))
 
 
 class Block(nn.Module):
-    """One layer of a transformer: attention, attention to a memory (where there is `cross`), feed-forward.
+    """Transformer block: self-attention, optional cross-attention, feed-forward.
 
-    An encoder's block lets every row see all, a decoder's is called with mask=rg.causal(), and a decoder over an
-    encoder has `cross`. norm: makes a norm, one for each part.
+    Call an encoder block without a mask and a decoder block with mask=rg.causal(). A decoder that attends to the
+    output of an encoder has `cross`.
 
-    Source: Vaswani et al. 2017.
+    Args:
+        attention: the self-attention layer.
+        feed_forward: the feed-forward layer.
+        norm: function that creates a normalization layer; called once per sublayer.
+        cross: the cross-attention layer. None: no cross-attention.
+        norm_first: normalize the input of each sublayer (pre-norm) or the sum after it (post-norm).
+        dropout: probability of dropping an output of a sublayer in training.
 
-    >>> import regard as rg
-    >>> block = Block(Attention(8, 2), SwiGLU(8, 24), partial(nn.RMSNorm, 8))
-    >>> block(torch.zeros(2, 5, 8), mask=rg.causal()).shape
-    torch.Size([2, 5, 8])
+    Source:
+        Vaswani et al. 2017.
+
+    Examples:
+        >>> import regard as rg
+        >>> block = Block(Attention(8, 2), SwiGLU(8, 24), partial(nn.RMSNorm, 8))
+        >>> block(torch.zeros(2, 5, 8), mask=rg.causal()).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(
@@ -107,13 +151,30 @@ class Block(nn.Module):
         self.feed_forward = residual(feed_forward, norm())
 
     def forward(
-        self, x: torch.Tensor, memory=None, *, mask=None, memory_mask=None, cache=None, positions=None
+        self,
+        x: torch.Tensor,
+        memory: Memory | None = None,
+        *,
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
+        cache: Any = None,
+        positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """x (B, n, d_model) -> (B, n, d_model).
+        """Computes the block.
 
-        memory: for `cross`, rows (B, m, …) or what `Attention.remember` made of them; memory_mask: which of them a row
-        sees.
-        mask, cache, positions: for the attention of the rows to themselves.
+        Args:
+            x: (B, n, d_model) rows.
+            memory: (B, m, memory_dim) rows for cross-attention, or the result of `Attention.remember` for them.
+            mask: which rows a row attends to in self-attention, as for `rg.attention`. None: all.
+            memory_mask: which memory rows a row attends to. None: all.
+            cache: key/value cache of the self-attention layer, such as `rg.KVCache`.
+            positions: (n,) or (B, n) positions of the rows. None: 0 … n - 1, after those in the cache.
+
+        Returns:
+            (B, n, d_model).
+
+        Raises:
+            Refused: `memory` was passed to a block without cross-attention.
         """
         x = self.attention(x, mask=mask, cache=cache, positions=positions)
         if self.cross is not None:
@@ -121,19 +182,25 @@ class Block(nn.Module):
         elif memory is not None:
             raise refuse(
                 "Block",
-                "there is nothing that attends to a memory",
+                "the block has no cross-attention",
                 given="memory",
-                expected="a block with cross-attention",
-                fix="make the block with cross=Attention(…), or leave memory out",
+                expected="memory=None, or a block with cross-attention",
+                fix="create the block with cross=Attention(…), or omit memory",
             )
         return self.feed_forward(x)
 
 
 class Stack(nn.Module):
-    """Blocks one after the other, and the last norm (which post-norm blocks have had already).
+    """A sequence of blocks and a final normalization layer.
 
-    memory: rows for the cross-attention of all blocks, or a list with what each block's `remember` made of them. cache:
-    a list with one cache per block.
+    Args:
+        blocks: the blocks, applied in order.
+        norm: the final normalization layer; `nn.Identity()` after post-norm blocks.
+
+    Examples:
+        >>> block = Block(Attention(8, 2), SwiGLU(8, 24), partial(nn.RMSNorm, 8))
+        >>> Stack([block], nn.RMSNorm(8))(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, blocks: list[Block], norm: nn.Module):
@@ -141,18 +208,47 @@ class Stack(nn.Module):
         self.blocks, self.norm = nn.ModuleList(blocks), norm
 
     def forward(
-        self, x: torch.Tensor, memory=None, *, mask=None, memory_mask=None, cache=None, positions=None
+        self,
+        x: torch.Tensor,
+        memory: Memory | list[Memory] | None = None,
+        *,
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
+        cache: list[Any] | None = None,
+        positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """x (B, n, d_model) -> (B, n, d_model)."""
+        """Applies all blocks.
+
+        Args:
+            x: (B, n, d_model) rows.
+            memory: (B, m, memory_dim) rows for the cross-attention of all blocks, or a list with the result of
+                `Attention.remember` for each block.
+            mask, memory_mask, positions: as for `Block.forward`.
+            cache: a list with one key/value cache per block.
+
+        Returns:
+            (B, n, d_model).
+        """
         caches = [None] * len(self.blocks) if cache is None else cache
         memories = memory if isinstance(memory, list) else [memory] * len(self.blocks)
-        for block, own, remembered in zip(self.blocks, caches, memories, strict=True):
-            x = block(x, remembered, mask=mask, memory_mask=memory_mask, cache=own, positions=positions)
+        for block, block_cache, block_memory in zip(self.blocks, caches, memories, strict=True):
+            x = block(x, block_memory, mask=mask, memory_mask=memory_mask, cache=block_cache, positions=positions)
         return self.norm(x)
 
 
 def feed_forward(config: BlockConfig) -> nn.Module:
-    """The feed-forward that a config asks for."""
+    """Creates the feed-forward layer of a configuration.
+
+    Args:
+        config: the configuration of the blocks.
+
+    Returns:
+        A `SwiGLU` or `FeedForward` layer.
+
+    Examples:
+        >>> type(feed_forward(BlockConfig())).__name__
+        'SwiGLU'
+    """
     if config.feed_forward == "swiglu":
         return SwiGLU(config.d_model, config.inner, config.bias)
     activation = nn.GELU(approximate="tanh" if config.feed_forward == "gelu_tanh" else "none")
@@ -160,8 +256,19 @@ def feed_forward(config: BlockConfig) -> nn.Module:
 
 
 def stack(config: BlockConfig, *, positions: Position | None = None, memory_dim: int | None = None) -> Stack:
-    """The blocks that a config asks for, with fresh weights. positions: what all layers share. memory_dim: adds
-    cross-attention.
+    """Creates the blocks of a configuration, with freshly initialized weights.
+
+    Args:
+        config: the configuration of the blocks.
+        positions: position encoding that all self-attention layers share. None: no positions in attention.
+        memory_dim: width of the memory for cross-attention. None: no cross-attention.
+
+    Returns:
+        The stack of blocks.
+
+    Examples:
+        >>> stack(BlockConfig(d_model=8, layers=1, heads=2))(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
     """
     kind = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm]
     norm = partial(kind, config.d_model, eps=config.epsilon)
@@ -189,8 +296,19 @@ def stack(config: BlockConfig, *, positions: Position | None = None, memory_dim:
 
 
 def initialise(made: Stack) -> Stack:
-    """Fresh weights, so that rows neither grow nor fade from layer to layer: N(0, 1/inputs), and the last matrix of
-    every part smaller by the root of how many parts are added up (Radford et al. 2019). Biases are 0.
+    """Initializes the weights of a stack in place.
+
+    Matrices are drawn from N(0, 1 / inputs), which keeps the scale of the rows constant across layers. The output
+    matrix of each of the n sublayers is divided by √n. Biases are 0.
+
+    Args:
+        made: the stack.
+
+    Returns:
+        The same stack.
+
+    Source:
+        Radford et al. 2019.
     """
     parts = [module for module in made.modules() if isinstance(module, Residual)]
     for module in made.modules():

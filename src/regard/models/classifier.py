@@ -1,8 +1,10 @@
-"""A text to a label: an encoder reads it, and one row speaks for the whole."""
+"""Text classification: an encoder, pooling and a linear layer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -16,35 +18,54 @@ from .encoder import Encoder, real_lengths
 __all__ = ["ClassifierConfig", "SequenceClassifier"]
 
 POOLINGS = ("mean", "first")
+Lengths: TypeAlias = Sequence[int] | np.ndarray | torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(TextConfig):
-    """What `TextConfig` says, of the encoder. classes: labels, at least 2. pooling: the "mean" of a text's rows, or its
-    "first" row.
+    """Configuration of a `SequenceClassifier`: the fields of `TextConfig` for the encoder, and these.
 
-    >>> ClassifierConfig(vocabulary=256, classes=3).pooling
-    'mean'
+    Args:
+        d_model, layers, heads, kv_heads, hidden, norm, norm_first, feed_forward, bias, dropout, softcap, epsilon: as
+            for `Config`.
+        vocabulary, context, window, positions, rotary_base: as for `Config`.
+        classes: number of classes, at least 2.
+        pooling: which row represents a text: the "mean" of its rows or its "first" row.
+
+    Raises:
+        Refused: values that are invalid or do not fit together, listing every problem.
+
+    Examples:
+        >>> ClassifierConfig(vocabulary=256, classes=3).pooling
+        'mean'
     """
 
     classes: int
     pooling: str = "mean"
 
     def reasons(self) -> list[Reason]:
-        found = super().reasons()
-        self._whole(found, "classes", least=2)
-        self._known(found, "pooling", POOLINGS)
-        return found
+        """Validates the fields, as `BlockConfig.reasons`."""
+        problems = super().reasons()
+        self._integers(problems, "classes", least=2)
+        self._choice(problems, "pooling", POOLINGS)
+        return problems
 
 
 class SequenceClassifier(nn.Module):
-    """logits = head(pool(encoder(tokens))),  loss = mean over the texts of −ln softmax(logits)[label]
+    """Classifies texts: logits = head(pool(encoder(tokens))).
 
-    Source: Devlin et al. 2019.
+    The loss is the mean cross-entropy over the texts, in nats: −ln softmax(logits)[label].
 
-    >>> model = SequenceClassifier(ClassifierConfig(vocabulary=256, d_model=32, layers=1, classes=3))
-    >>> model(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
-    torch.Size([2, 3])
+    Args:
+        config: the configuration.
+
+    Source:
+        Devlin et al. 2019.
+
+    Examples:
+        >>> model = SequenceClassifier(ClassifierConfig(vocabulary=256, d_model=32, layers=1, classes=3))
+        >>> model(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
+        torch.Size([2, 3])
     """
 
     def __init__(self, config: ClassifierConfig):
@@ -55,9 +76,21 @@ class SequenceClassifier(nn.Module):
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, *, lengths=None):
-        """tokens (B, n) -> logits (B, classes); with targets (B,), (logits, loss). lengths (B,): of texts that are
-        padded.
+    def forward(
+        self, tokens: torch.Tensor, targets: torch.Tensor | None = None, *, lengths: Lengths | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Classifies a batch of padded texts.
+
+        Args:
+            tokens: (B, n) token ids, int64 or int32.
+            targets: (B,) labels. None: compute no loss.
+            lengths: (B,) number of tokens of each text; the rest is padding. None: no padding.
+
+        Returns:
+            Logits (B, classes); with `targets`, (logits, loss).
+
+        Raises:
+            Refused: tokens or lengths that are invalid, listing every problem.
         """
         rows = self.encoder(tokens, lengths=lengths)
         if self.config.pooling == "first":
@@ -68,36 +101,55 @@ class SequenceClassifier(nn.Module):
             count = torch.as_tensor(np.asarray(lengths), device=rows.device)[:, None]
             real = torch.arange(rows.shape[1], device=rows.device) < count
             pooled = rows.masked_fill(~real[..., None], 0).sum(1) / count
-        return self._judged(pooled, targets)
+        return self._logits(pooled, targets)
 
-    def packed(self, tokens: torch.Tensor, lengths, targets: torch.Tensor | None = None):
-        """Texts side by side without padding, tokens (total,), lengths (N,) -> logits (N, classes), or (logits,
-        loss).
+    def packed(
+        self, tokens: torch.Tensor, lengths: Lengths, targets: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Classifies packed texts: concatenated without padding and masked from each other.
+
+        Args:
+            tokens: (total,) token ids of all texts, int64 or int32.
+            lengths: (N,) number of tokens of each text; their sum is `total`.
+            targets: (N,) labels. None: compute no loss.
+
+        Returns:
+            Logits (N, classes); with `targets`, (logits, loss).
+
+        Raises:
+            Refused: tokens or lengths that are invalid, listing every problem.
+
+        Examples:
+            >>> model = SequenceClassifier(ClassifierConfig(vocabulary=256, d_model=32, layers=1, classes=3))
+            >>> model.packed(torch.zeros(8, dtype=torch.long), lengths=[5, 3]).shape
+            torch.Size([2, 3])
         """
         reasons: list[Reason] = []
         counts = real_lengths(lengths, (len(lengths), len(tokens)), reasons)
         if not reasons and counts.sum() != len(tokens):
             reasons.append(
                 Reason(
-                    "lengths and tokens differ",
-                    given=f"{counts.sum()} and {len(tokens)} tokens",
-                    expected="texts that fill the row",
-                    fix="cut the tokens, or the last length",
+                    "lengths do not match the tokens",
+                    given=f"lengths with the sum {counts.sum()}, {len(tokens)} tokens",
+                    expected="lengths whose sum is the number of tokens",
+                    fix="pass the length of every text",
                 )
             )
         if reasons:
             raise Refused("SequenceClassifier.packed", reasons)
         begins = np.cumsum(counts) - counts
         text = torch.as_tensor(np.repeat(np.arange(len(counts)), counts), device=tokens.device)
-        places = torch.as_tensor(np.arange(len(tokens)) - np.repeat(begins, counts), device=tokens.device)
-        rows = self.encoder(tokens[None], mask=documents(lengths=counts), positions=places)[0]
+        positions = torch.as_tensor(np.arange(len(tokens)) - np.repeat(begins, counts), device=tokens.device)
+        rows = self.encoder(tokens[None], mask=documents(lengths=counts), positions=positions)[0]
         if self.config.pooling == "first":
             pooled = rows[torch.as_tensor(begins, device=rows.device)]
         else:
             summed = rows.new_zeros(len(counts), rows.shape[1]).index_add(0, text, rows)
             pooled = summed / torch.as_tensor(counts, device=rows.device)[:, None]
-        return self._judged(pooled, targets)
+        return self._logits(pooled, targets)
 
-    def _judged(self, pooled: torch.Tensor, targets: torch.Tensor | None):
+    def _logits(
+        self, pooled: torch.Tensor, targets: torch.Tensor | None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         logits = self.head(pooled)
         return logits if targets is None else (logits, nn.functional.cross_entropy(logits.float(), targets))

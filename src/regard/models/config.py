@@ -1,13 +1,12 @@
-"""What a model is made of: sizes and kinds as frozen data, which refuse what cannot work before a single weight
-exists.
-"""
+"""Model configurations: frozen dataclasses that validate their fields before any weight is allocated."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 from ..common.errors import Reason, Refused, did_you_mean
 from ..language.masks import count
@@ -21,18 +20,29 @@ POSITIONS = ("rotary", "learned", "alibi", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
-    """The blocks of a transformer, whatever it reads.
+    """Configuration of the transformer blocks, shared by all models.
 
-    d_model: numbers per row. layers: blocks. heads, kv_heads: of queries, and of keys and values (by default as many).
-    hidden: width of the feed-forward, by default 4 · d_model, and two thirds of that for "swiglu", which has three
-    matrices.
-    norm: "layer" (mean and variance) or "rms". norm_first: before each part (pre-norm), or after its sum (post-norm).
-    feed_forward: "gelu", "gelu_tanh" (the approximation that GPT-2 was trained with) or "swiglu". bias: of all linear
-    layers.
-    dropout: of embeddings, parts and attention weights, in training. softcap: c · tanh(s / c) on every score s of
-    attention.
+    Args:
+        d_model: model width: components per token.
+        layers: number of blocks.
+        heads: number of query heads; must divide `d_model`.
+        kv_heads: number of key/value heads; must divide `heads`. None: as many as `heads`.
+        hidden: width of the feed-forward layer. None: 4 · d_model, or two thirds of that for "swiglu", which has
+            three matrices.
+        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
+        norm_first: normalize the input of each sublayer (pre-norm) or the sum after it (post-norm).
+        feed_forward: "gelu", "gelu_tanh" (the approximation that GPT-2 uses) or "swiglu".
+        bias: whether linear layers have biases.
+        dropout: probability of dropping embeddings, sublayer outputs and attention weights in training.
+        softcap: c in c · tanh(score / c), applied to every attention score. None: no cap.
+        epsilon: added to the variance in normalization layers.
 
-    Refused, with all reasons at once: what cannot work.
+    Raises:
+        Refused: values that are invalid or do not fit together, listing every problem.
+
+    Examples:
+        >>> BlockConfig(d_model=64, feed_forward="gelu").inner
+        256
     """
 
     d_model: int = 256
@@ -48,43 +58,62 @@ class BlockConfig:
     softcap: float | None = None
     epsilon: float = 1e-5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         reasons = self.reasons()
         if reasons:
             raise Refused(type(self).__name__, reasons)
 
     @property
     def inner(self) -> int:
-        """Of the feed-forward, where `hidden` does not say it: about 8 · d_model² numbers in every kind, rounded up to
-        eights.
-        """
+        """The width of the feed-forward layer: `hidden`, or a default with about 8 · d_model² weights per layer."""
         if self.hidden is not None:
             return self.hidden
         return 8 * math.ceil(self.d_model / 3) if self.feed_forward == "swiglu" else 4 * self.d_model
 
     def reasons(self) -> list[Reason]:
-        """Why this cannot work; nothing, if it can."""
-        found: list[Reason] = []
-        self._whole(found, "d_model", "layers", "heads", "kv_heads", "hidden")
-        self._known(found, "norm", NORMS)
-        self._known(found, "feed_forward", FEED_FORWARDS)
-        self._truth(found, "norm_first", "bias")
-        self._number(found, "dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
-        self._number(found, "softcap", "above 0", lambda value: 0 < value < math.inf)
-        self._number(found, "epsilon", "above 0", lambda value: 0 < value < math.inf)
-        if not any(reason.what.split()[0] in ("d_model", "heads", "kv_heads") for reason in found):
-            self._divides(found, "heads", self.heads, "d_model", self.d_model)
-            self._divides(found, "kv_heads", self.kv_heads or self.heads, "heads", self.heads)
-        return found
+        """Validates the fields.
+
+        Returns:
+            Every problem with the configuration; an empty list if it is valid.
+        """
+        problems: list[Reason] = []
+        self._integers(problems, "d_model", "layers", "heads", "kv_heads", "hidden")
+        self._choice(problems, "norm", NORMS)
+        self._choice(problems, "feed_forward", FEED_FORWARDS)
+        self._boolean(problems, "norm_first", "bias")
+        self._number(problems, "dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
+        self._number(problems, "softcap", "above 0", lambda value: 0 < value < math.inf)
+        self._number(problems, "epsilon", "above 0", lambda value: 0 < value < math.inf)
+        if not any(reason.what.split()[0] in ("d_model", "heads", "kv_heads") for reason in problems):
+            self._divides(problems, "heads", self.heads, "d_model", self.d_model)
+            self._divides(problems, "kv_heads", self.kv_heads or self.heads, "heads", self.heads)
+        return problems
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON can write it."""
+        """Converts the configuration to a dict that can be written as JSON.
+
+        Returns:
+            Field names and values.
+        """
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]):
-        """What `to_dict` gave. Refused, with all reasons at once: names that are unknown or missing, values that cannot
-        work.
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Builds a configuration from the result of `to_dict`.
+
+        Args:
+            data: field names and values.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            Refused: unknown or missing fields, or invalid values, listing every problem.
+
+        Examples:
+            >>> config = Config(vocabulary=256, d_model=64)
+            >>> Config.from_dict(config.to_dict()) == config
+            True
         """
         if not isinstance(data, dict):
             raise Refused(
@@ -93,8 +122,8 @@ class BlockConfig:
                     Reason(
                         "not a configuration",
                         given=f"{type(data).__name__}",
-                        expected="names and values",
-                        fix="pass what to_dict gave",
+                        expected="a dict of field names and values",
+                        fix="pass the result of to_dict",
                     )
                 ],
             )
@@ -102,9 +131,9 @@ class BlockConfig:
         needed = [field.name for field in fields(cls) if field.default is dataclasses.MISSING]
         reasons = [
             Reason(
-                "no such part of the configuration",
+                "unknown configuration field",
                 given=f"{name}={data[name]!r}",
-                expected=f"a part of {cls.__name__}",
+                expected=f"a field of {cls.__name__}",
                 fix=did_you_mean(str(name), known),
             )
             for name in data
@@ -114,7 +143,7 @@ class BlockConfig:
             Reason(
                 f"{name} is missing",
                 given=", ".join(map(str, data)) or "nothing",
-                expected=f"{', '.join(needed)} in any case",
+                expected=f"the required fields {', '.join(needed)}",
                 fix=f"add {name}",
             )
             for name in needed
@@ -124,8 +153,8 @@ class BlockConfig:
             raise Refused(cls.__name__, reasons)
         return cls(**data)
 
-    def _whole(self, found: list[Reason], *names: str, least: int = 1) -> None:
-        """Whole numbers; None only where it is the default."""
+    def _integers(self, problems: list[Reason], *names: str, least: int = 1) -> None:
+        """Integers; None only where it is the default."""
         optional = {field.name for field in fields(self) if field.default is None}
         for name in names:
             value = getattr(self, name)
@@ -134,78 +163,84 @@ class BlockConfig:
             try:
                 count(value, type(self).__name__, name, least)
             except Refused as refused:
-                found += refused.reasons
+                problems += refused.reasons
 
-    def _number(self, found: list[Reason], name: str, expected: str, holds) -> None:
+    def _number(self, problems: list[Reason], name: str, expected: str, valid: Callable[[float], bool]) -> None:
         value = getattr(self, name)
         optional = any(field.name == name and field.default is None for field in fields(self))
         if value is None and optional:
             return
-        if isinstance(value, bool) or not isinstance(value, int | float) or not holds(value):
-            found.append(
+        if isinstance(value, bool) or not isinstance(value, int | float) or not valid(value):
+            problems.append(
                 Reason(
                     f"{name} is out of range",
                     given=f"{name}={value!r}",
                     expected=f"a number {expected}",
-                    fix="leave it out" if value is None or optional or name == "dropout" else "leave it out for 1e-5",
+                    fix=f"choose a value in range, or omit {name} to use the default",
                 )
             )
 
-    def _known(self, found: list[Reason], name: str, known: tuple[str, ...]) -> None:
+    def _choice(self, problems: list[Reason], name: str, known: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if value not in known:
-            found.append(
+            problems.append(
                 Reason(
-                    f"no such {name}",
+                    f"unknown {name}",
                     given=f"{name}={value!r}",
                     expected=" or ".join(map(repr, known)),
                     fix=did_you_mean(str(value), known),
                 )
             )
 
-    def _truth(self, found: list[Reason], *names: str) -> None:
+    def _boolean(self, problems: list[Reason], *names: str) -> None:
         for name in names:
             if not isinstance(getattr(self, name), bool):
-                found.append(
+                problems.append(
                     Reason(
-                        f"{name} is neither true nor false",
+                        f"{name} is not a boolean",
                         given=f"{name}={getattr(self, name)!r}",
                         expected="True or False",
-                        fix="say which",
+                        fix=f"pass {name}=True or {name}=False",
                     )
                 )
 
-    def _divides(self, found: list[Reason], part: str, parts: int, whole: str, total: int) -> None:
+    def _divides(self, problems: list[Reason], part: str, parts: int, whole: str, total: int) -> None:
         if total % parts:
             close = max(n for n in range(1, min(parts, total) + 1) if total % n == 0)
-            found.append(
+            problems.append(
                 Reason(
-                    f"{part} do not divide {whole}",
+                    f"{whole} is not divisible by {part}",
                     given=f"{whole}={total}, {part}={parts}",
                     expected=f"{whole} to be a multiple of {part}",
-                    fix=f"{part}={close} fits",
+                    fix=f"use {part}={close}, for example",
                 )
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(BlockConfig):
-    """What reads tokens: what `BlockConfig` says, and tokens.
+    """Configuration of a model that reads tokens: the fields of `BlockConfig`, and these.
 
-    vocabulary: how many tokens there are. context: how many it sees in training; "learned" positions end there, the
-    others go on. window: a row sees so many tokens, itself included; None is all. positions: "rotary", "learned",
-    "alibi", "sinusoidal" or "none". rotary_base: the base of the angles.
+    Args:
+        vocabulary: number of tokens in the vocabulary.
+        context: sequence length in training. "learned" positions are limited to it; the other kinds are not.
+        window: sliding window: how many tokens a row attends to, itself included. None: no limit.
+        positions: "rotary", "learned", "alibi", "sinusoidal" or "none".
+        rotary_base: base of the rotary angles.
 
-    >>> TextConfig(vocabulary=256, d_model=10, heads=3, positions="rotor")
-    Traceback (most recent call last):
-    regard.Refused: TextConfig: heads do not divide d_model
-      given     d_model=10, heads=3
-      expected  d_model to be a multiple of heads
-      fix       heads=2 fits
-    TextConfig: no such positions
-      given     positions='rotor'
-      expected  'rotary' or 'learned' or 'alibi' or 'sinusoidal' or 'none'
-      fix       did you mean 'rotary'? choose one of 'rotary', 'learned', 'alibi', 'sinusoidal', 'none'
+    Raises:
+        Refused: values that are invalid or do not fit together, listing every problem.
+
+    Examples:
+        >>> TextConfig(vocabulary=256, positions="learned", context=128).longest
+        128
+        >>> import regard as rg
+        >>> try:
+        ...     TextConfig(vocabulary=256, d_model=10, heads=3, positions="rotor")
+        ... except rg.Refused as refused:
+        ...     print(*(reason.what for reason in refused.reasons), sep="\\n")
+        d_model is not divisible by heads
+        unknown positions
     """
 
     vocabulary: int
@@ -216,56 +251,112 @@ class TextConfig(BlockConfig):
 
     @property
     def longest(self) -> int | None:
-        """The most positions that it can tell apart; None where they go on."""
+        """The maximum sequence length; None if it is unlimited."""
         return self.context if self.positions == "learned" else None
 
     def reasons(self) -> list[Reason]:
-        found = super().reasons()
-        self._whole(found, "vocabulary", "context", "window")
-        self._known(found, "positions", POSITIONS)
-        self._number(found, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
-        if not found and self.positions == "rotary" and self.d_model // self.heads % 2:
-            found.append(
+        """Validates the fields, as `BlockConfig.reasons`."""
+        problems = super().reasons()
+        self._integers(problems, "vocabulary", "context", "window")
+        self._choice(problems, "positions", POSITIONS)
+        self._number(problems, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
+        if not problems and self.positions == "rotary" and self.d_model // self.heads % 2:
+            problems.append(
                 Reason(
-                    "rotary positions turn pairs of numbers",
-                    given=f"{self.d_model // self.heads} numbers per head",
-                    expected="an even number per head (d_model / heads)",
-                    fix="change d_model or heads, or positions='alibi'",
+                    "rotary positions need an even head size",
+                    given=f"d_model / heads = {self.d_model // self.heads}",
+                    expected="an even number of components per head",
+                    fix="change d_model or heads, or pass positions='alibi'",
                 )
             )
-        return found
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(TextConfig):
-    """A language model: what `TextConfig` says. tied: the output reads the embedding's own table.
+    """Configuration of a `LanguageModel`.
 
-    >>> Config(vocabulary=256, d_model=64, kv_heads=2).tied
-    True
+    Args:
+        d_model: model width: components per token.
+        layers: number of blocks.
+        heads: number of query heads; must divide `d_model`.
+        kv_heads: number of key/value heads; must divide `heads`. None: as many as `heads`.
+        hidden: width of the feed-forward layer. None: 4 · d_model, or two thirds of that for "swiglu", which has
+            three matrices.
+        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
+        norm_first: normalize the input of each sublayer (pre-norm) or the sum after it (post-norm).
+        feed_forward: "gelu", "gelu_tanh" (the approximation that GPT-2 uses) or "swiglu".
+        bias: whether linear layers have biases.
+        dropout: probability of dropping embeddings, sublayer outputs and attention weights in training.
+        softcap: c in c · tanh(score / c), applied to every attention score. None: no cap.
+        epsilon: added to the variance in normalization layers.
+        vocabulary: number of tokens in the vocabulary.
+        context: sequence length in training. "learned" positions are limited to it; the other kinds are not.
+        window: sliding window: how many tokens a row attends to, itself included. None: no limit.
+        positions: "rotary", "learned", "alibi", "sinusoidal" or "none".
+        rotary_base: base of the rotary angles.
+        tied: whether the output projection shares the weights of the token embedding.
+
+    Raises:
+        Refused: values that are invalid or do not fit together, listing every problem.
+
+    Examples:
+        >>> config = Config(vocabulary=256, d_model=64, kv_heads=2)
+        >>> config.tied, config.positions
+        (True, 'rotary')
     """
 
     tied: bool = True
 
     @classmethod
-    def gpt(cls, vocabulary: int, **parts) -> Config:
-        """As GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases.
+    def gpt(cls, vocabulary: int, **parts: Any) -> Self:
+        """Builds a configuration in the style of GPT-2: learned positions, LayerNorm, GELU, biases, tied weights.
 
-        >>> Config.gpt(256, d_model=64).norm
-        'layer'
+        Args:
+            vocabulary: number of tokens in the vocabulary.
+            parts: other fields of `Config`, which override the defaults of GPT-2.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            Refused: values that are invalid or do not fit together, listing every problem.
+
+        Source:
+            Radford et al. 2019.
+
+        Examples:
+            >>> Config.gpt(256, d_model=64).norm
+            'layer'
         """
         usual: dict[str, Any] = {"positions": "learned", "norm": "layer", "feed_forward": "gelu_tanh", "bias": True}
         return cls(vocabulary=vocabulary, **usual | parts)
 
     @classmethod
-    def llama(cls, vocabulary: int, **parts) -> Config:
-        """As Llama (Touvron et al. 2023): rotary positions, RMSNorm, SwiGLU, no biases, an output of its own.
+    def llama(cls, vocabulary: int, **parts: Any) -> Self:
+        """Builds a configuration in the style of Llama: rotary positions, RMSNorm, SwiGLU, no biases, untied weights.
 
-        >>> Config.llama(256, heads=8, kv_heads=2).tied
-        False
+        Args:
+            vocabulary: number of tokens in the vocabulary.
+            parts: other fields of `Config`, which override the defaults of Llama.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            Refused: values that are invalid or do not fit together, listing every problem.
+
+        Source:
+            Touvron et al. 2023.
+
+        Examples:
+            >>> Config.llama(256, heads=8, kv_heads=2).tied
+            False
         """
         return cls(vocabulary=vocabulary, **{"tied": False} | parts)
 
     def reasons(self) -> list[Reason]:
-        found = super().reasons()
-        self._truth(found, "tied")
-        return found
+        """Validates the fields, as `BlockConfig.reasons`."""
+        problems = super().reasons()
+        self._boolean(problems, "tied")
+        return problems

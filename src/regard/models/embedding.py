@@ -1,7 +1,11 @@
-"""Tokens as rows of numbers, told where they stand: how every model that reads text begins."""
+"""Token and position embeddings: the first layer of every model that reads text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -9,17 +13,20 @@ from ..common.errors import Reason
 from ..torch.positions import ALiBi, Learned, Position, Rotary, Sinusoidal
 from .config import TextConfig
 
-__all__ = ["Embedding", "attention_positions", "standing", "unreadable"]
+__all__ = ["Embedding", "attention_positions", "token_positions", "token_problems"]
 
 
 class Embedding(nn.Module):
-    """x = tokens[t], and the place of t where positions are added to the rows (learned, sinusoidal).
+    """Embeds tokens, and adds their positions if they are learned or sinusoidal.
 
-    std: of fresh weights.
+    Args:
+        config: the configuration of the model.
+        std: standard deviation of the initial weights.
 
-    >>> embedding = Embedding(TextConfig(vocabulary=256, d_model=32), std=0.5)
-    >>> embedding(torch.zeros(2, 5, dtype=torch.long), torch.arange(5)).shape
-    torch.Size([2, 5, 32])
+    Examples:
+        >>> embedding = Embedding(TextConfig(vocabulary=256, d_model=32), std=0.5)
+        >>> embedding(torch.zeros(2, 5, dtype=torch.long), torch.arange(5)).shape
+        torch.Size([2, 5, 32])
     """
 
     def __init__(self, config: TextConfig, std: float):
@@ -31,45 +38,48 @@ class Embedding(nn.Module):
             nn.init.normal_(weight, std=std)
 
     def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """tokens (B, n), places (n,) or (B, n) -> (B, n, d_model)."""
+        """Embeds tokens (B, n) at positions `places` (n,) or (B, n) -> (B, n, d_model)."""
         return self.dropout(self.places.embed(self.tokens(tokens), places))
 
 
 def added_positions(config: TextConfig) -> Position:
-    """What tells the rows before the first layer where they stand."""
+    """The position encoding that is added to the token embeddings."""
     if config.positions == "learned":
         return Learned(config.context, config.d_model)
     return Sinusoidal(config.d_model) if config.positions == "sinusoidal" else Position()
 
 
 def attention_positions(config: TextConfig) -> Position | None:
-    """What tells the attention of every layer where its rows stand."""
+    """The position encoding that is applied in the attention of every layer, or None."""
     if config.positions == "rotary":
         return Rotary(config.d_model // config.heads, base=config.rotary_base)
     return ALiBi(config.heads) if config.positions == "alibi" else None
 
 
-def standing(tokens: torch.Tensor, cache=None, rows=None) -> torch.Tensor:
-    """Where tokens (B, n) stand: 0 … n - 1, or (B, n) where they follow what a cache has seen; padding stands at the
-    last row.
+def token_positions(
+    tokens: torch.Tensor, cache: list[Any] | None = None, rows: Sequence[int] | np.ndarray | torch.Tensor | None = None
+) -> torch.Tensor:
+    """Positions of tokens (B, n): (n,) counted from 0, or (B, n) counted from the lengths of a cache.
+
+    rows (B,): number of real tokens of each sequence; the padding after them gets the position of the last one.
     """
-    ahead = torch.arange(tokens.shape[1], device=tokens.device)
+    offsets = torch.arange(tokens.shape[1], device=tokens.device)
     if cache is None:
-        return ahead
+        return offsets
     if rows is not None:
-        ahead = torch.minimum(ahead, torch.as_tensor(rows, device=tokens.device)[:, None] - 1).clamp(min=0)
-    return torch.as_tensor(cache[0].lengths, device=tokens.device)[:, None] + ahead
+        offsets = torch.minimum(offsets, torch.as_tensor(rows, device=tokens.device)[:, None] - 1).clamp(min=0)
+    return torch.as_tensor(cache[0].lengths, device=tokens.device)[:, None] + offsets
 
 
-def unreadable(tokens: torch.Tensor) -> list[Reason]:
-    """Why these are not the tokens of a batch of texts; nothing, if they are."""
+def token_problems(tokens: torch.Tensor) -> list[Reason]:
+    """What is wrong with a batch of tokens: a list with one reason, or an empty list."""
     if tokens.ndim == 2 and tokens.dtype in (torch.int64, torch.int32):
         return []
     return [
         Reason(
-            "these are no tokens",
+            "tokens have the wrong dtype or shape",
             given=f"{tokens.dtype} {tuple(tokens.shape)}",
             expected="int64 or int32, (B, n)",
-            fix="tokens.long(); one text alone is tokens[None]",
+            fix="convert them with tokens.long(); pass a single sequence as tokens[None]",
         )
     ]

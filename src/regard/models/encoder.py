@@ -1,6 +1,8 @@
-"""An encoder of texts: every row sees the whole text, before and after."""
+"""Bidirectional text encoder: every row attends to the whole text."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,36 +15,60 @@ from ..language.masks import lengths as padding
 from ..language.masks import window
 from . import blocks
 from .config import TextConfig
-from .embedding import Embedding, attention_positions, standing, unreadable
+from .embedding import Embedding, attention_positions, token_positions, token_problems
 
 __all__ = ["Encoder", "real_lengths"]
 
 
 class Encoder(nn.Module):
-    """tokens (B, n) -> rows (B, n, d_model). A window sees as many tokens after a row as before it.
+    """Encodes texts: tokens (B, n) -> rows (B, n, d_model).
 
-    Source: Vaswani et al. 2017; Devlin et al. 2019.
+    A sliding window extends equally far before and after a row.
 
-    >>> encoder = Encoder(TextConfig(vocabulary=256, d_model=32, layers=2))
-    >>> encoder(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
-    torch.Size([2, 5, 32])
+    Args:
+        config: the configuration.
+
+    Source:
+        Vaswani et al. 2017; Devlin et al. 2019.
+
+    Examples:
+        >>> encoder = Encoder(TextConfig(vocabulary=256, d_model=32, layers=2))
+        >>> encoder(torch.zeros(2, 5, dtype=torch.long), lengths=[5, 3]).shape
+        torch.Size([2, 5, 32])
     """
 
     def __init__(self, config: TextConfig):
         super().__init__()
         self.config = config
-        turned = attention_positions(config)
-        self.turns = turned is not None
-        self.embed = Embedding(config, (2 * config.layers) ** -0.5)  # as large as what a part adds
-        self.stack = blocks.stack(config, positions=turned)
+        positions = attention_positions(config)
+        self.uses_positions = positions is not None
+        self.embed = Embedding(config, (2 * config.layers) ** -0.5)  # the initial scale of a sublayer's output
+        self.stack = blocks.stack(config, positions=positions)
         self.mask = None if config.window is None else window(config.window, config.window - 1)
 
-    def forward(self, tokens: torch.Tensor, *, lengths=None, mask: Expr | None = None, positions=None) -> torch.Tensor:
-        """tokens (B, n) -> (B, n, d_model). lengths (B,): of the texts, what follows being padding, which nobody sees.
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        *,
+        lengths: Sequence[int] | np.ndarray | torch.Tensor | None = None,
+        mask: Expr | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Encodes a batch of texts.
 
-        mask: a rule beside these, such as rg.documents(…). positions (n,) or (B, n): where the tokens stand.
+        Args:
+            tokens: (B, n) token ids, int64 or int32.
+            lengths: (B,) number of tokens of each text; the rest is padding, which is masked. None: no padding.
+            mask: an additional mask, such as rg.documents(…).
+            positions: (n,) or (B, n) positions of the tokens. None: 0 … n - 1.
+
+        Returns:
+            (B, n, d_model).
+
+        Raises:
+            Refused: tokens or lengths that are invalid, listing every problem.
         """
-        reasons = unreadable(tokens)
+        reasons = token_problems(tokens)
         if not reasons and lengths is not None:
             lengths = real_lengths(lengths, tuple(tokens.shape), reasons)
         if reasons:
@@ -51,21 +77,25 @@ class Encoder(nn.Module):
         rule = None
         for each in rules:
             rule = each if rule is None else rule if each is None else rule & each
-        places = standing(tokens) if positions is None else positions
-        return self.stack(self.embed(tokens, places), mask=rule, positions=places if self.turns else None)
+        if positions is None:
+            positions = token_positions(tokens)
+        rows = self.embed(tokens, positions)
+        return self.stack(rows, mask=rule, positions=positions if self.uses_positions else None)
 
 
-def real_lengths(lengths, shape: tuple[int, ...], reasons: list[Reason]) -> np.ndarray:
-    """How many tokens of each text are real; what they cannot be is added to the reasons."""
+def real_lengths(
+    lengths: Sequence[int] | np.ndarray | torch.Tensor, shape: tuple[int, ...], reasons: list[Reason]
+) -> np.ndarray:
+    """The lengths of the texts of a padded batch as an array; a problem with them is appended to `reasons`."""
     texts, longest = shape
     given = read_array(lengths, "lengths")
     if given.shape != (texts,) or given.dtype.kind not in "iu" or ((given < 1) | (given > longest)).any():
         reasons.append(
             Reason(
-                "lengths do not say how long the texts are",
+                "lengths are invalid",
                 given=f"{lengths!r:.80}",
-                expected=f"{texts} whole numbers from 1 to {longest}",
-                fix="leave out texts without tokens",
+                expected=f"{texts} integers from 1 to {longest}",
+                fix="pass the number of tokens of each text, and remove empty texts",
             )
         )
     return given

@@ -1,9 +1,11 @@
-"""One text to another: an encoder reads the source, a decoder writes and attends to what was read."""
+"""Encoder-decoder model: an encoder reads the source, and a decoder generates the target text with cross-attention."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,15 +20,26 @@ from .language_model import LanguageModel
 
 __all__ = ["EncoderDecoder", "Reading", "TranslationConfig"]
 
+Lengths: TypeAlias = Sequence[int] | np.ndarray | torch.Tensor
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig(Config):
-    """What `Config` says, of the decoder; the encoder differs where it is said.
+    """Configuration of an `EncoderDecoder`: the fields of `Config` for encoder and decoder, and these.
 
-    source_vocabulary, encoder_layers: of the encoder, by default as many as the decoder's.
+    Args:
+        d_model, layers, heads, kv_heads, hidden, norm, norm_first, feed_forward, bias, dropout, softcap, epsilon: as
+            for `Config`.
+        vocabulary, context, window, positions, rotary_base, tied: as for `Config`.
+        source_vocabulary: number of tokens in the vocabulary of the source. None: `vocabulary`.
+        encoder_layers: number of encoder blocks. None: `layers`.
 
-    >>> TranslationConfig(vocabulary=100, source_vocabulary=80, layers=2).encoder.vocabulary
-    80
+    Raises:
+        Refused: values that are invalid or do not fit together, listing every problem.
+
+    Examples:
+        >>> TranslationConfig(vocabulary=100, source_vocabulary=80, layers=2).encoder.vocabulary
+        80
     """
 
     source_vocabulary: int | None = None
@@ -34,7 +47,7 @@ class TranslationConfig(Config):
 
     @property
     def encoder(self) -> TextConfig:
-        """The config of the encoder."""
+        """The configuration of the encoder."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(TextConfig)}
         return TextConfig(
             **own
@@ -42,22 +55,30 @@ class TranslationConfig(Config):
         )
 
     def reasons(self) -> list[Reason]:
-        found = super().reasons()
-        self._whole(found, "source_vocabulary", "encoder_layers")
-        return found
+        """Validates the fields, as `BlockConfig.reasons`."""
+        problems = super().reasons()
+        self._integers(problems, "source_vocabulary", "encoder_layers")
+        return problems
 
 
 class EncoderDecoder(nn.Module):
-    """logits[i] = decoder(token 0 … token i, over encoder(source)), and the loss as of `LanguageModel`.
+    """Encoder-decoder transformer: logits[i] = decoder(token 0 … token i, encoder(source)).
 
-    Source: Vaswani et al. 2017.
+    The loss is that of `LanguageModel`.
 
-    >>> model = EncoderDecoder(TranslationConfig(vocabulary=256, d_model=32, layers=1)).eval()
-    >>> source, text = torch.tensor([list(b"ein Satz")]), torch.tensor([list(b"\\0a sentence")])
-    >>> logits, loss = model(source, text[:, :-1], text[:, 1:])
-    >>> from regard.models import generate
-    >>> len(generate(model.reading(source), [b"\\0"], tokens=5, greedy=True)[0])
-    5
+    Args:
+        config: the configuration.
+
+    Source:
+        Vaswani et al. 2017.
+
+    Examples:
+        >>> model = EncoderDecoder(TranslationConfig(vocabulary=256, d_model=32, layers=1)).eval()
+        >>> source, text = torch.tensor([list(b"ein Satz")]), torch.tensor([list(b"\\0a sentence")])
+        >>> logits, loss = model(source, text[:, :-1], text[:, 1:])
+        >>> from regard.models import generate
+        >>> len(generate(model.reading(source), [b"\\0"], tokens=5, greedy=True)[0])
+        5
     """
 
     def __init__(self, config: TranslationConfig):
@@ -66,27 +87,59 @@ class EncoderDecoder(nn.Module):
         self.encoder = Encoder(config.encoder)
         self.decoder = LanguageModel(config, memory_dim=config.d_model)
 
-    def forward(self, source: torch.Tensor, tokens: torch.Tensor, targets: torch.Tensor | None = None, *, lengths=None):
-        """source (B, m), tokens (B, n) -> logits (B, n, vocabulary); with targets (B, n), (logits, loss).
+    def forward(
+        self,
+        source: torch.Tensor,
+        tokens: torch.Tensor,
+        targets: torch.Tensor | None = None,
+        *,
+        lengths: Lengths | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Computes the logits of the next token at every position of the target text.
 
-        lengths (B,): of the sources, where they are padded.
+        Args:
+            source: (B, m) token ids of the source texts.
+            tokens: (B, n) token ids of the target texts.
+            targets: (B, n) the tokens to predict; -100 is ignored. None: compute no loss.
+            lengths: (B,) number of tokens of each source; the rest is padding. None: no padding.
+
+        Returns:
+            Logits (B, n, vocabulary); with `targets`, (logits, loss).
+
+        Raises:
+            Refused: tokens or lengths that are invalid, listing every problem.
         """
         memory = self.encoder(source, lengths=lengths)
         return self.decoder(tokens, targets, memory=memory, memory_mask=None if lengths is None else padding(lengths))
 
-    def reading(self, source: torch.Tensor, *, lengths=None) -> Reading:
-        """The decoder over these sources (B, m), which are encoded once: what `generate` writes with, a prompt for
-        each.
+    def reading(self, source: torch.Tensor, *, lengths: Lengths | None = None) -> Reading:
+        """Encodes sources once, for generation with `generate` or `stream`.
+
+        Args:
+            source: (B, m) token ids of the source texts.
+            lengths: (B,) number of tokens of each source; the rest is padding. None: no padding.
+
+        Returns:
+            A model for `generate` that attends to the sources; pass one prompt per source.
+
+        Raises:
+            Refused: tokens or lengths that are invalid, listing every problem.
         """
         return Reading(self, source, lengths)
 
 
 class Reading:
-    """A decoder that has read its sources. Their keys and values are kept for every layer, and let go with their
-    sequence.
+    """A decoder with encoded sources; create it with `EncoderDecoder.reading`.
+
+    Stores the cross-attention keys and values of every layer. Those of a finished sequence are released.
+
+    Args:
+        model: the encoder-decoder model.
+        source: (B, m) token ids of the source texts.
+        lengths: (B,) number of tokens of each source. None: no padding.
     """
 
-    def __init__(self, model: EncoderDecoder, source: torch.Tensor, lengths=None):
+    def __init__(self, model: EncoderDecoder, source: torch.Tensor, lengths: Lengths | None = None):
         self.decoder, self.config, self.training = model.decoder, model.config, model.training
         self.head, self.parameters = model.decoder.head, model.decoder.parameters
         with torch.no_grad():
@@ -94,37 +147,47 @@ class Reading:
             self.memory = [block.cross.part.remember(rows) for block in model.decoder.stack.blocks]
         self.lengths = None if lengths is None else read_array(lengths, "lengths")
 
-    def cache(self, batch: int) -> list:
-        """The decoder's caches, and what it has read."""
+    def cache(self, batch: int) -> list[Any]:
+        """Creates the caches of the decoder layers, followed by the encoded sources.
+
+        Args:
+            batch: number of prompts; must equal the number of sources.
+
+        Returns:
+            The caches for `hidden`.
+
+        Raises:
+            Refused: `batch` is not the number of sources.
+        """
         if batch != self.memory[0][0].shape[0]:
             raise Refused(
                 "generate",
                 [
                     Reason(
-                        "prompts and sources differ in number",
-                        given=f"{batch} prompts",
-                        expected=f"one for each of the {self.memory[0][0].shape[0]} sources",
-                        fix="repeat a source that is to be continued twice",
+                        "the number of prompts differs from the number of sources",
+                        given=f"{batch} prompts, {self.memory[0][0].shape[0]} sources",
+                        expected="one prompt per source",
+                        fix="pass one prompt per source; to use a source twice, repeat it",
                     )
                 ],
             )
-        return [*self.decoder.cache(batch), Remembered(self.memory, self.lengths)]
+        return [*self.decoder.cache(batch), SourceCache(self.memory, self.lengths)]
 
-    def hidden(self, tokens: torch.Tensor, *, cache: list, rows=None) -> torch.Tensor:
-        """As of the decoder, whose caches are followed by what it has read."""
-        *own, read = cache
-        return self.decoder.hidden(tokens, memory=read.memory, memory_mask=read.mask, cache=own, rows=rows)
+    def hidden(self, tokens: torch.Tensor, *, cache: list[Any], rows: Lengths | None = None) -> torch.Tensor:
+        """Computes the output rows of the decoder: as `LanguageModel.hidden`, with the result of `cache`."""
+        *caches, source = cache
+        return self.decoder.hidden(tokens, memory=source.memory, memory_mask=source.mask, cache=caches, rows=rows)
 
 
-class Remembered:
-    """Keys and values (B, G, m, depth) of a memory for each layer, and the mask of its padding."""
+class SourceCache:
+    """Cross-attention keys and values (B, G, m, D) of each layer, and the padding mask of the sources."""
 
     def __init__(self, memory: list[tuple[torch.Tensor, torch.Tensor]], lengths: np.ndarray | None):
         self.memory, self.lengths = memory, lengths
         self.mask = None if lengths is None else padding(lengths)
 
-    def drop(self, sequences) -> None:
-        """Without these sequences; the others close up."""
+    def drop(self, sequences: Sequence[int]) -> None:
+        """Removes these sequences from the batch."""
         kept = np.setdiff1d(np.arange(len(self.memory[0][0])), sequences)
         rows = torch.as_tensor(kept, device=self.memory[0][0].device)
         memory = [(k[rows], v[rows]) for k, v in self.memory]

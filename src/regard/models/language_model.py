@@ -1,55 +1,75 @@
-"""A language model: tokens in, and for each the logits of the token that comes next."""
+"""Language model: a decoder that computes the logits of the next token at every position."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import torch
 from torch import nn
 
 from ..common.errors import Reason, Refused
+from ..language.expr import Expr
 from ..language.masks import causal, window
 from ..torch.cache import Taking, cache_for
 from . import blocks
 from .config import Config
-from .embedding import Embedding, attention_positions, standing, unreadable
+from .embedding import Embedding, attention_positions, token_positions, token_problems
 
 __all__ = ["Config", "LanguageModel"]
 
 
 class LanguageModel(nn.Module):
-    """A decoder over tokens, in the style of GPT or of Llama, as its config says.
+    """Decoder-only transformer, in the style of GPT or Llama: logits[i] = head(blocks(embed(token 0 … token i))).
 
-    logits[i] = head(blocks(embed(token 0 … token i))),  loss = mean over i of −ln softmax(logits[i])[target i]
+    The loss is the mean cross-entropy over the positions i, in nats: −ln softmax(logits[i])[target i].
 
-    memory_dim: width of a memory that every layer attends to as well: the rows of an encoder, the patches of a picture.
+    Args:
+        config: the configuration.
+        memory_dim: width of the rows that every layer also attends to (cross-attention), such as the output of an
+            encoder or the patches of an image. None: no cross-attention.
 
-    Source: Radford et al. 2019; Touvron et al. 2023.
+    Source:
+        Radford et al. 2019; Touvron et al. 2023.
 
-    >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=2, heads=4))
-    >>> text = torch.tensor([list(b"a small model")])
-    >>> model(text).shape
-    torch.Size([1, 13, 256])
-    >>> logits, loss = model(text[:, :-1], text[:, 1:])
+    Examples:
+        >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=2, heads=4))
+        >>> text = torch.tensor([list(b"a small model")])
+        >>> model(text).shape
+        torch.Size([1, 13, 256])
+        >>> logits, loss = model(text[:, :-1], text[:, 1:])
     """
 
     def __init__(self, config: Config, *, memory_dim: int | None = None):
         super().__init__()
         self.config = config
-        turned = attention_positions(config)
-        self.turns = turned is not None
-        # A tied table is the output too, and logits begin with deviation 1; otherwise rows begin as large as what a
-        # part adds.
+        positions = attention_positions(config)
+        self.uses_positions = positions is not None
+        # Tied weights are initialized so that logits have a standard deviation of 1; otherwise embeddings start at the
+        # scale of a sublayer's output.
         self.embed = Embedding(config, config.d_model**-0.5 if config.tied else (2 * config.layers) ** -0.5)
-        self.stack = blocks.stack(config, positions=turned, memory_dim=memory_dim)
+        self.stack = blocks.stack(config, positions=positions, memory_dim=memory_dim)
         self.output = None if config.tied else nn.Linear(config.d_model, config.vocabulary, bias=False)
         self.mask = causal() if config.window is None else window(config.window)
         if self.output is not None:
             nn.init.normal_(self.output.weight, std=0.02)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, **where):
-        """tokens (B, n) -> logits (B, n, vocabulary); with targets (B, n), (logits, loss): the mean cross-entropy in
-        nats.
+    def forward(
+        self, tokens: torch.Tensor, targets: torch.Tensor | None = None, **where: Any
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Computes the logits of the next token at every position.
 
-        Targets of -100 count nothing. The other arguments as for `hidden`.
+        Args:
+            tokens: (B, n) token ids, int64 or int32.
+            targets: (B, n) the tokens to predict; -100 is ignored. None: compute no loss.
+            where: `memory`, `memory_mask`, `cache`, `rows`, `mask` and `positions`, as for `hidden`.
+
+        Returns:
+            Logits (B, n, vocabulary); with `targets`, (logits, loss): the mean cross-entropy in nats.
+
+        Raises:
+            Refused: tokens or a cache that do not fit the model, listing every problem.
         """
         logits = self.head(self.hidden(tokens, **where))
         if targets is None:
@@ -57,33 +77,74 @@ class LanguageModel(nn.Module):
         return logits, nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
 
     def hidden(
-        self, tokens: torch.Tensor, *, memory=None, memory_mask=None, cache=None, rows=None, mask=None, positions=None
+        self,
+        tokens: torch.Tensor,
+        *,
+        memory: blocks.Memory | list[blocks.Memory] | None = None,
+        memory_mask: blocks.Mask | None = None,
+        cache: list[Any] | None = None,
+        rows: Sequence[int] | np.ndarray | torch.Tensor | None = None,
+        mask: Expr | None = None,
+        positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The rows (B, n, d_model) of which `head` makes logits.
+        """Computes the output rows of the last layer, before `head`.
 
-        cache: what `cache` made; the tokens then follow those that it has seen, and rows (B,) says how many of them
-        each sequence takes where they differ: what follows is padding. mask: a rule beside the model's own, such as
-        rg.documents(…) for packed documents. positions (n,) or (B, n): where the tokens stand. memory, memory_mask: as
-        for `blocks.Block`.
+        Args:
+            tokens: (B, n) token ids, int64 or int32.
+            memory: (B, m, memory_dim) rows for cross-attention, or a list with their keys and values for each layer.
+            memory_mask: which memory rows a row attends to. None: all.
+            cache: the result of `cache`, to which the tokens are appended. None: no cache.
+            rows: (B,) number of tokens to append for each sequence of the cache; the rest is padding. None: all n.
+            mask: an additional mask, such as rg.documents(…) for packed documents.
+            positions: (n,) or (B, n) positions of the tokens. None: 0 … n - 1, after those in the cache.
+
+        Returns:
+            (B, n, d_model).
+
+        Raises:
+            Refused: tokens or a cache that do not fit the model, listing every problem.
         """
         self._check(tokens, cache, rows, positions)
-        places = standing(tokens, cache, rows) if positions is None else positions
-        caches = cache if rows is None else [Taking(each, rows) for each in cache]
+        if positions is None:
+            positions = token_positions(tokens, cache, rows)
+        caches = cache if cache is None or rows is None else [Taking(each, rows) for each in cache]
         return self.stack(
-            self.embed(tokens, places),
+            self.embed(tokens, positions),
             memory,
             mask=self.mask if mask is None else self.mask & mask,
             memory_mask=memory_mask,
             cache=caches,
-            positions=places if self.turns else None,
+            positions=positions if self.uses_positions else None,
         )
 
     def head(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits (…, vocabulary) of rows (…, d_model)."""
+        """Projects output rows to logits.
+
+        Args:
+            x: (…, d_model) rows, as from `hidden`.
+
+        Returns:
+            (…, vocabulary) logits.
+        """
         return nn.functional.linear(x, self.embed.tokens.weight) if self.output is None else self.output(x)
 
-    def cache(self, batch: int = 1) -> list:
-        """An empty cache for each layer: what the call takes as cache= to go on where it stopped."""
+    def cache(self, batch: int = 1) -> list[Any]:
+        """Creates an empty key/value cache for each layer, for decoding with `cache=`.
+
+        Args:
+            batch: number of sequences.
+
+        Returns:
+            A list with one cache per layer: `rg.KVCache` on the CPU, `regard.torch.cache.TensorCache` on other devices.
+
+        Examples:
+            >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=2, heads=4)).eval()
+            >>> cache = model.cache()
+            >>> model(torch.tensor([[1, 2, 3]]), cache=cache).shape
+            torch.Size([1, 3, 256])
+            >>> model(torch.tensor([[4]]), cache=cache).shape
+            torch.Size([1, 1, 256])
+        """
         config, table = self.config, self.embed.tokens.weight
         return [
             cache_for(
@@ -96,34 +157,34 @@ class LanguageModel(nn.Module):
             for _ in range(config.layers)
         ]
 
-    def _check(self, tokens: torch.Tensor, cache, rows, positions) -> None:
-        """Tokens that can be read, and no argument that would have no meaning."""
-        reasons = unreadable(tokens)
+    def _check(self, tokens: torch.Tensor, cache: list[Any] | None, rows: Any, positions: Any) -> None:
+        """Rejects invalid tokens, a cache of another model, and arguments that contradict each other."""
+        reasons = token_problems(tokens)
         if cache is not None and len(cache) != self.config.layers:
             reasons.append(
                 Reason(
-                    "the cache is of another model",
+                    "the cache belongs to another model",
                     given=f"{len(cache)} layers",
                     expected=f"{self.config.layers} layers",
-                    fix="pass what model.cache(batch) made",
+                    fix="pass the result of model.cache(batch)",
                 )
             )
         if cache is None and rows is not None:
             reasons.append(
                 Reason(
-                    "rows without a cache",
-                    given=f"rows={rows!r}",
-                    expected="the cache that takes them",
-                    fix="leave rows out: padding on the right changes nothing before it",
+                    "rows requires a cache",
+                    given=f"rows={rows!r} without cache",
+                    expected="rows and cache, or neither",
+                    fix="omit rows: padding on the right does not change the rows before it",
                 )
             )
         if cache is not None and positions is not None:
             reasons.append(
                 Reason(
-                    "the cache knows where its tokens stand",
-                    given="positions",
-                    expected="positions=None",
-                    fix="leave positions out",
+                    "positions cannot be combined with a cache",
+                    given="positions and cache",
+                    expected="positions=None: they follow from the cache",
+                    fix="omit positions",
                 )
             )
         if reasons:

@@ -1,4 +1,4 @@
-"""A picture to a label: its patches are the tokens."""
+"""Vision transformer: image classification, with image patches as tokens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,22 @@ __all__ = ["VisionConfig", "VisionTransformer", "patches"]
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig(BlockConfig):
-    """What `BlockConfig` says, and pictures. height, width: of a picture; patch: side of a square patch; channels: of a
-    pixel; classes: labels, at least 2.
+    """Configuration of a `VisionTransformer`: the block fields of `Config`, and these.
 
-    >>> VisionConfig(height=8, width=8, patch=2, channels=1, classes=10).patches
-    16
+    Args:
+        d_model, layers, heads, kv_heads, hidden, norm, norm_first, feed_forward, bias, dropout, softcap, epsilon: as
+            for `Config`.
+        height, width: size of an image, in pixels.
+        patch: side of a square patch, in pixels; must divide `height` and `width`.
+        channels: number of channels of a pixel.
+        classes: number of classes, at least 2.
+
+    Raises:
+        Refused: values that are invalid or do not fit together, listing every problem.
+
+    Examples:
+        >>> VisionConfig(height=8, width=8, patch=2, channels=1, classes=10).patches
+        16
     """
 
     height: int
@@ -32,39 +43,54 @@ class VisionConfig(BlockConfig):
 
     @property
     def patches(self) -> int:
-        """How many patches a picture has."""
+        """The number of patches of an image."""
         return (self.height // self.patch) * (self.width // self.patch)
 
     def reasons(self) -> list[Reason]:
-        found = super().reasons()
-        before = len(found)
-        self._whole(found, "height", "width", "patch", "channels")
-        if len(found) == before:
-            self._divides(found, "patch", self.patch, "height", self.height)
-            self._divides(found, "patch", self.patch, "width", self.width)
-        self._whole(found, "classes", least=2)
-        return found
+        """Validates the fields, as `BlockConfig.reasons`."""
+        problems = super().reasons()
+        before = len(problems)
+        self._integers(problems, "height", "width", "patch", "channels")
+        if len(problems) == before:
+            self._divides(problems, "patch", self.patch, "height", self.height)
+            self._divides(problems, "patch", self.patch, "width", self.width)
+        self._integers(problems, "classes", least=2)
+        return problems
 
 
 def patches(images: torch.Tensor, size: int) -> torch.Tensor:
-    """(B, C, height, width) -> (B, n, C · size²): the pixels of each patch in a row, patches from left to right, then
-    down.
+    """Splits images into square patches, in row-major order.
 
-    >>> patches(torch.arange(16).reshape(1, 1, 4, 4), 2)[0].tolist()
-    [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+    Args:
+        images: (B, C, height, width) images.
+        size: side of a patch; must divide height and width.
+
+    Returns:
+        (B, n, C · size²): the pixels of each of the n patches.
+
+    Examples:
+        >>> patches(torch.arange(16).reshape(1, 1, 4, 4), 2)[0].tolist()
+        [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
     """
-    rows = images.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # B C down size along size
+    rows = images.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # B, C, vertical, size, horizontal, size
     return rows.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 class VisionTransformer(nn.Module):
-    """logits = head(blocks([class token, patches · W] + positions)[0]),  loss = mean of −ln softmax(logits)[label]
+    """Classifies images: logits = head(blocks([class token, patches · W] + positions)[0]).
 
-    Source: Dosovitskiy et al. 2021.
+    The loss is the mean cross-entropy over the images, in nats: −ln softmax(logits)[label].
 
-    >>> config = VisionConfig(height=8, width=8, patch=2, channels=1, classes=10, d_model=32, layers=1)
-    >>> VisionTransformer(config)(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 10])
+    Args:
+        config: the configuration.
+
+    Source:
+        Dosovitskiy et al. 2021.
+
+    Examples:
+        >>> config = VisionConfig(height=8, width=8, patch=2, channels=1, classes=10, d_model=32, layers=1)
+        >>> VisionTransformer(config)(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
     """
 
     def __init__(self, config: VisionConfig):
@@ -77,7 +103,7 @@ class VisionTransformer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.stack = blocks.stack(config)
         self.head = nn.Linear(config.d_model, config.classes)
-        # The whole and the places begin as large as what a part adds.
+        # The class token and the positions start at the scale of a sublayer's output.
         for weight in (self.whole, self.places.weight):
             nn.init.normal_(weight, std=(2 * config.layers) ** -0.5)
         nn.init.normal_(self.embed.weight, std=pixels**-0.5)
@@ -85,25 +111,46 @@ class VisionTransformer(nn.Module):
         for layer in (self.embed, self.head):
             nn.init.zeros_(layer.bias)
 
-    def forward(self, images: torch.Tensor, targets: torch.Tensor | None = None):
-        """images (B, C, height, width) -> logits (B, classes); with targets (B,), (logits, loss)."""
+    def forward(
+        self, images: torch.Tensor, targets: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Classifies a batch of images.
+
+        Args:
+            images: (B, C, height, width) images.
+            targets: (B,) labels. None: compute no loss.
+
+        Returns:
+            Logits (B, classes); with `targets`, (logits, loss).
+
+        Raises:
+            Refused: images of another size than that of the configuration.
+        """
         logits = self.head(self.rows(images)[:, 0])
         return logits if targets is None else (logits, nn.functional.cross_entropy(logits.float(), targets))
 
     def rows(self, images: torch.Tensor) -> torch.Tensor:
-        """The class token and the patches, (B, 1 + n, d_model): a memory for a model of another sense."""
+        """Encodes images, for example as the memory of a `LanguageModel`.
+
+        Args:
+            images: (B, C, height, width) images.
+
+        Returns:
+            (B, 1 + n, d_model): the class token and the n patches.
+
+        Raises:
+            Refused: images of another size than that of the configuration.
+        """
         config = self.config
-        wanted = (config.channels, config.height, config.width)
-        if images.ndim != 4 or tuple(images.shape[1:]) != wanted:
+        expected = (config.channels, config.height, config.width)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
             raise refuse(
                 "VisionTransformer",
                 "the images do not fit the model",
                 given=f"{tuple(images.shape)}",
-                expected=f"(B, {', '.join(map(str, wanted))})",
-                fix="the layout is (batch, channels, height, width)",
+                expected=f"(B, {', '.join(map(str, expected))})",
+                fix="pass images of this size as (batch, channels, height, width)",
             )
-        x = self.embed(patches(images, config.patch)).to(
-            self.whole.dtype
-        )  # under autocast, sums of parts keep their digits
+        x = self.embed(patches(images, config.patch)).to(self.whole.dtype)  # residual sums are not rounded by autocast
         x = torch.cat([self.whole.expand(len(x), 1, -1), x], dim=1)
         return self.stack(self.dropout(self.places.embed(x, torch.arange(x.shape[1], device=x.device))))

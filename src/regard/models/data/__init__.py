@@ -1,7 +1,7 @@
-"""A user's own data, on its way to a model. Begin with text.py and vocabulary.py; nothing here needs torch but batches.
+"""Loading of text data. Start with text.py and vocabulary.py; only batches requires torch.
 
-text        texts in UTF-8 files, folders and patterns, and a part of them held out
+text        UTF-8 text from files, folders and patterns, and the held-out split
 tables      tables of texts and labels: CSV, TSV, JSON lines
-vocabulary  text as tokens and back: bytes, or pieces that the text repeats (bpe)
-batches     windows of a long row of tokens, and the batches of each step
+vocabulary  conversion between text and tokens: bytes or byte pair encoding (BPE)
+batches     training windows of a token sequence, and the batch of each step
 """

@@ -1,5 +1,5 @@
-"""Which tokens a step learns from: a function of the seed and the batch's number alone, so that a run can go on
-anywhere.
+"""Batches of token windows, a deterministic function of seed and batch number, so that training can be resumed at any
+step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,20 @@ __all__ = ["Windows", "tokens_of"]
 
 
 def tokens_of(documents: Iterable[Document], vocabulary: Vocabulary) -> torch.Tensor:
-    """All documents in one row of tokens, the end of each marked."""
+    """Encodes documents into one sequence of tokens, with the end-of-document token after each.
+
+    Args:
+        documents: the documents.
+        vocabulary: the vocabulary that encodes them.
+
+    Returns:
+        (N,) int64 tokens.
+
+    Examples:
+        >>> from regard.models.data.vocabulary import Bytes
+        >>> tokens_of([Document("a", "hi"), Document("b", "you")], Bytes()).tolist()
+        [104, 105, 256, 121, 111, 117, 256]
+    """
     end = torch.tensor([vocabulary.end])
     return torch.cat(
         [part for document in documents for part in (torch.from_numpy(vocabulary.encode(document.text)), end)]
@@ -24,26 +37,40 @@ def tokens_of(documents: Iterable[Document], vocabulary: Vocabulary) -> torch.Te
 
 
 class Windows:
-    """Windows of `context` tokens and their targets, the same tokens one place later.
+    """Shuffled windows of a token sequence, with the next token at every position as target.
 
-    The text is a ring. Each epoch cuts it at another place into windows side by side and shuffles them, so that it sees
-    every token once. `batch(number)` is always the same for the same number.
+    The sequence is treated as a ring. Each epoch splits it into adjacent windows from a random start and shuffles them,
+    so every token occurs once per epoch, except for a remainder shorter than a window.
 
-    >>> windows = Windows(torch.arange(10), context=4, size=2)
-    >>> tokens, targets = windows.batch(0)
-    >>> tokens.shape, bool((targets == (tokens + 1) % 10).all())
-    (torch.Size([2, 4]), True)
+    Args:
+        tokens: (N,) tokens.
+        context: number of tokens per window.
+        size: number of windows per batch.
+        seed: seed of the random starts and orders.
+
+    Examples:
+        >>> windows = Windows(torch.arange(10), context=4, size=2)
+        >>> tokens, targets = windows.batch(0)
+        >>> tokens.shape, bool((targets == (tokens + 1) % 10).all())
+        (torch.Size([2, 4]), True)
     """
 
     def __init__(self, tokens: torch.Tensor, context: int, size: int, seed: int = 0):
         self.tokens, self.context, self.size, self.seed = tokens, context, size, seed
-        self.count = len(tokens) // context  # of an epoch
+        self.count = len(tokens) // context  # windows per epoch
         self._starts = lru_cache(maxsize=2)(self._draw)
 
     def batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Batch number 0, 1, …: tokens (size, context) and targets of the same shape."""
-        places = range(number * self.size, (number + 1) * self.size)
-        starts = torch.stack([self._starts(place // self.count)[place % self.count] for place in places])
+        """Returns a batch; the same number always gives the same batch.
+
+        Args:
+            number: the batch number, from 0.
+
+        Returns:
+            Tokens (size, context), and targets of the same shape.
+        """
+        windows = range(number * self.size, (number + 1) * self.size)
+        starts = torch.stack([self._starts(window // self.count)[window % self.count] for window in windows])
         return self._cut(starts)
 
     def _draw(self, epoch: int) -> torch.Tensor:
@@ -53,11 +80,18 @@ class Windows:
 
     def _cut(self, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rows = (starts[:, None] + torch.arange(self.context + 1)) % len(self.tokens)
-        found = self.tokens[rows]
-        return found[:, :-1], found[:, 1:]
+        windows = self.tokens[rows]
+        return windows[:, :-1], windows[:, 1:]
 
     def in_order(self, most: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """For an evaluation: windows from the first on, in batches, so many at most, spread evenly over the text."""
+        """Iterates over windows for evaluation, in order and evenly spaced over the sequence.
+
+        Args:
+            most: maximum number of windows.
+
+        Returns:
+            An iterator over batches: tokens and targets, each (up to `size`, context).
+        """
         count = (len(self.tokens) - 1) // self.context
         chosen = torch.linspace(0, count - 1, min(count, most)).long().unique()
         for some in chosen.split(self.size):

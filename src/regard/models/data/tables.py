@@ -1,4 +1,4 @@
-"""Tables of texts and labels: CSV, TSV and JSON lines, their columns found or named, every fault told with its line."""
+"""Tables of texts and labels: reads CSV, TSV and JSON lines, detects columns, and reports errors with line numbers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,27 @@ __all__ = ["KINDS", "Table", "read"]
 KINDS = (".csv", ".tsv", ".jsonl")
 TEXTS = ("text", "sentence", "review", "message", "content", "comment", "document", "question", "body", "title")
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "rating", "y")
-LONGEST = 10_000_000  # letters of a field: the csv module stops at 131,072
-TOLD = 5  # lines of one fault that are listed
+LONGEST = 10_000_000  # characters of a field: the csv module's limit is 131,072
+LISTED = 5  # maximum number of lines listed per error
 
-Row = tuple[int, dict[str, str]]  # the line it begins on, and its fields
+Row = tuple[int, dict[str, str]]  # its first line, and its fields
 
 
 @dataclass(frozen=True)
 class Table:
-    """Texts with their labels (None where no label was asked for), the line of each, and the columns they stood in."""
+    """Texts and labels read from a table.
+
+    Args:
+        name: the path of the table.
+        texts: the texts.
+        labels: the label of each text. None: the table was read without labels.
+        lines: the line number of each text.
+        columns: the names of the text column and the label column.
+
+    Examples:
+        >>> Table("animals.csv", ["It purrs."], ["cat"], [2], ("text", "label")).labels
+        ['cat']
+    """
 
     name: str
     texts: list[str]
@@ -37,41 +49,55 @@ class Table:
 def read(
     path: Path, text: str | None = None, label: str | None = None, *, labelled: bool = True, where: str = "classify"
 ) -> Table:
-    """Reads the table. Columns are taken by name, or by number where there is no line of names; those not named are
-    found.
+    """Reads a table of texts and labels.
 
-    Found: the column with a usual name ("text", "label" …), else the one with the longest texts, and of the others the
-    one with the fewest different values.
+    Columns are identified by name, or by number without a header. By default the text column is the one with a
+    common name ("text", "review" …), else the one with the longest texts; the label column is the one with a common
+    name ("label", "class" …), else the one with the fewest distinct values.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "animals.csv"
-    ...     _ = file.write_text('text,label\\n"It barks, often.",dog\\nIt purrs.,cat\\n')
-    ...     read(file).texts
-    ['It barks, often.', 'It purrs.']
+    Args:
+        path: a CSV, TSV or JSON lines file.
+        text: the column of the texts. None: detect it.
+        label: the column of the labels. None: detect it.
+        labelled: whether to read labels.
+        where: the name that error messages start with.
+
+    Returns:
+        The table.
+
+    Raises:
+        Refused: a file that cannot be read, rows that are invalid, or columns that do not exist.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "animals.csv"
+        ...     _ = file.write_text('text,label\\n"It barks, often.",dog\\nIt purrs.,cat\\n')
+        ...     read(file).texts
+        ['It barks, often.', 'It purrs.']
     """
     raw = _content(path, where)
     rows = list(_objects(raw, path, where) if path.suffix == ".jsonl" else _records(raw, path, text, label, where))
     if not rows:
         raise refuse(
-            where, "an empty table", given=f"{path} holds no rows", expected="a row for each text", fix="check the file"
+            where, "the table is empty", given=f"{path} has no rows", expected="one row per text", fix="check the file"
         )
     names = list(dict.fromkeys(name for _, fields in rows for name in fields))
     chosen = _choose(rows, names, text=text, label=label, labelled=labelled, path=path, where=where)
-    faults: list[Reason] = []
+    reasons: list[Reason] = []
     for what, name in (("text", chosen[0]), ("label", chosen[1])):
         empty = [line for line, fields in rows if name is not None and not fields.get(name, "").strip()]
         if empty:
-            faults.append(
+            reasons.append(
                 Reason(
                     f"rows without a {what}",
                     given=f"column {name!r} of {path} is empty in {_listed(empty)}",
                     expected=f"a {what} in every row",
-                    fix="fill these rows, or remove them",
+                    fix="fill in these rows, or remove them",
                 )
             )
-    if faults:
-        raise Refused(where, faults)
+    if reasons:
+        raise Refused(where, reasons)
     labels = [fields[chosen[1]].strip() for _, fields in rows] if chosen[1] is not None else None
     return Table(str(path), [fields[chosen[0]] for _, fields in rows], labels, [line for line, _ in rows], chosen)
 
@@ -80,10 +106,10 @@ def _content(path: Path, where: str) -> str:
     if path.suffix not in KINDS:
         raise refuse(
             where,
-            "not a table",
+            "unknown file type",
             given=str(path),
-            expected=f"a file that ends in {', '.join(KINDS)}",
-            fix="convert it, or name it after its kind",
+            expected=f"a file with the extension {', '.join(KINDS)}",
+            fix="convert the file, or correct its extension",
         )
     try:
         raw = path.read_bytes()
@@ -99,7 +125,7 @@ def _content(path: Path, where: str) -> str:
         raise refuse(
             where,
             "not a text file",
-            given=f"{path} holds zero bytes",
+            given=f"{path} contains zero bytes",
             expected="UTF-8 text",
             fix="export the table as CSV in UTF-8",
         )
@@ -112,45 +138,45 @@ def _content(path: Path, where: str) -> str:
             "the table is not UTF-8",
             given=f"{path}, line {line}",
             expected="UTF-8",
-            fix="convert it, with iconv for example",
+            fix="convert it to UTF-8, for example with iconv",
         ) from error
 
 
 def _objects(raw: str, path: Path, where: str) -> Iterator[Row]:
-    """The rows of JSON lines: an object each. Numbers and true or false become their text."""
-    faults = []
+    """The rows of a JSON lines file: one object per line. Numbers and booleans are converted to text."""
+    invalid = []
     for number, line in enumerate(raw.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            content = json.loads(line)
         except ValueError as error:
-            faults.append((number, str(error)))
+            invalid.append((number, str(error)))
             continue
-        if not isinstance(found, dict):
-            faults.append((number, f"a {type(found).__name__}"))
+        if not isinstance(content, dict):
+            invalid.append((number, f"a {type(content).__name__}"))
             continue
         yield (
             number,
             {
                 str(name): value if isinstance(value, str) else json.dumps(value)
-                for name, value in found.items()
+                for name, value in content.items()
                 if value is not None
             },
         )
-    if faults:
-        more = f" (and {len(faults) - 1} lines more)" if len(faults) > 1 else ""
+    if invalid:
+        more = f" (and {len(invalid) - 1} more lines)" if len(invalid) > 1 else ""
         raise refuse(
             where,
-            "a line is no JSON object",
-            given=f"{path}, line {faults[0][0]}: {faults[0][1]}{more}",
-            expected="an object on every line",
-            fix="mend the line",
+            "a line is not a JSON object",
+            given=f"{path}, line {invalid[0][0]}: {invalid[0][1]}{more}",
+            expected="a JSON object on every line",
+            fix="correct the line",
         )
 
 
 def _records(raw: str, path: Path, text: str | None, label: str | None, where: str) -> Iterator[Row]:
-    """The rows of a CSV, its separator found; without a line of names, columns are called 1, 2, …"""
+    """The rows of a CSV file; the separator is detected. Without a header, columns are named 1, 2, …"""
     records = _parsed(raw, path, where)
     if not records:
         return
@@ -162,9 +188,9 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
             where,
             "rows of different widths",
             given=f"{path}: {len(fields)} fields in line {line}, {width} in line {records[0][0]}"
-            + (f" (and {len(uneven) - 1} rows more)" if len(uneven) > 1 else ""),
-            expected="as many fields in every row",
-            fix="put texts that hold the separator into quotes",
+            + (f" (and {len(uneven) - 1} more rows)" if len(uneven) > 1 else ""),
+            expected="the same number of fields in every row",
+            fix="quote texts that contain the separator",
         )
     first = [name.strip() for name in records[0][1]]
     named = _is_header(first, [fields for _, fields in records[1:]], text, label)
@@ -172,10 +198,10 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
         twice = [name for name, count in Counter(first).items() if count > 1]
         raise refuse(
             where,
-            "columns of the same name",
+            "duplicate column names",
             given=f"{path}: {', '.join(map(repr, twice))}",
-            expected="a name of its own for each",
-            fix="rename them in the first line",
+            expected="distinct names",
+            fix="rename the columns in the first line",
         )
     names = first if named else [str(number) for number in range(1, width + 1)]
     for line, fields in records[1:] if named else records:
@@ -183,45 +209,45 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
 
 
 def _parsed(raw: str, path: Path, where: str) -> list[tuple[int, list[str]]]:
-    """The fields of every row that is not blank, and the line it begins on."""
+    """The first line and the fields of every row that is not blank."""
     if path.suffix == ".tsv":
         separator = "\t"
     else:
         try:
             separator = csv.Sniffer().sniff(raw.split("\n", 1)[0], ",;\t|").delimiter
-        except csv.Error:  # one column, or names that say nothing
+        except csv.Error:  # one column, or a separator that cannot be detected
             separator = ","
     limit = csv.field_size_limit(LONGEST)
     reader = csv.reader(io.StringIO(raw, newline=""), delimiter=separator, strict=True)
-    found, begins = [], 1
+    records, begins = [], 1
     try:
         for fields in reader:
             if fields and (len(fields) > 1 or fields[0].strip()):
-                found.append((begins, fields))
+                records.append((begins, fields))
             begins = reader.line_num + 1
     except csv.Error as error:
         raise refuse(
             where,
             "the table cannot be read",
-            given=f"{path}, the row that begins in line {begins}: {error}",
-            expected="CSV with quotes in pairs",
-            fix="double the quotes inside a text that is quoted",
+            given=f"{path}, the row that starts in line {begins}: {error}",
+            expected="CSV with balanced quotes",
+            fix="double the quotes inside quoted texts",
         ) from error
     finally:
         csv.field_size_limit(limit)
-    return found
+    return records
 
 
 def _is_header(first: list[str], rest: list[list[str]], text: str | None, label: str | None) -> bool:
-    """Whether the first line names the columns: it holds a name that was given or a usual one, or nothing that comes
-    again.
+    """Whether the first line is a header: it contains a requested or common column name, or only distinct values that
+    are not numbers and do not occur again in their columns.
     """
     lower = {name.lower() for name in first}
     if text in first or label in first or lower & {*TEXTS, *LABELS}:
         return True
-    again = any(name in {fields[column] for fields in rest} for column, name in enumerate(first))
+    repeated = any(name in {fields[column] for fields in rest} for column, name in enumerate(first))
     numbers = any(name.replace(".", "", 1).isdigit() for name in first)
-    return not again and not numbers and len(lower - {""}) == len(first)
+    return not repeated and not numbers and len(lower - {""}) == len(first)
 
 
 def _choose(
@@ -234,13 +260,13 @@ def _choose(
     path: Path,
     where: str,
 ) -> tuple[str, str | None]:
-    """The columns of the texts and the labels."""
+    """The names of the text column and the label column."""
     missing = [
         Reason(
             f"no such column for --{option}",
             given=f"{name!r}; {path} has {', '.join(map(repr, names))}",
-            expected="one of them",
-            fix="choose one",
+            expected="one of these columns",
+            fix=f"pass one of them with --{option}",
         )
         for option, name in (("text", text), ("label", label))
         if name is not None and name not in names
@@ -250,31 +276,31 @@ def _choose(
     if text is not None and text == label:
         raise refuse(
             where,
-            "text and label are one column",
+            "--text and --label name the same column",
             given=repr(text),
-            expected="two columns",
-            fix="choose another for one of them",
+            expected="two different columns",
+            fix="choose another column for one of them",
         )
     if labelled and len(names) < 2:
         raise refuse(
             where,
-            "no column for the labels",
-            given=f"{path} has only {names[0]!r}",
-            expected="a column of texts and one of labels",
-            fix="add the labels, or check the separator",
+            "no label column",
+            given=f"{path} has only the column {names[0]!r}",
+            expected="a text column and a label column",
+            fix="add a label column, or check the separator",
         )
     if text is None:
         length = {name: sum(len(fields.get(name, "")) for _, fields in rows) for name in names if name != label}
-        usual = [name for name in length if name.lower() in TEXTS]
-        text = usual[0] if usual else max(length, key=lambda name: length[name])
+        common = [name for name in length if name.lower() in TEXTS]
+        text = common[0] if common else max(length, key=lambda name: length[name])
     if labelled and label is None:
-        kinds = {name: len({fields.get(name, "") for _, fields in rows}) for name in names if name != text}
-        usual = [name for name in kinds if name.lower() in LABELS]
-        several = [name for name in kinds if kinds[name] > 1] or list(kinds)
-        label = usual[0] if usual else min(several, key=lambda name: kinds[name])
+        distinct = {name: len({fields.get(name, "") for _, fields in rows}) for name in names if name != text}
+        common = [name for name in distinct if name.lower() in LABELS]
+        several = [name for name in distinct if distinct[name] > 1] or list(distinct)
+        label = common[0] if common else min(several, key=lambda name: distinct[name])
     return text, label
 
 
 def _listed(lines: list[int]) -> str:
-    more = f" and {len(lines) - TOLD} more" if len(lines) > TOLD else ""
-    return f"{'lines' if len(lines) > 1 else 'line'} {', '.join(map(str, lines[:TOLD]))}{more}"
+    more = f" and {len(lines) - LISTED} more" if len(lines) > LISTED else ""
+    return f"{'lines' if len(lines) > 1 else 'line'} {', '.join(map(str, lines[:LISTED]))}{more}"

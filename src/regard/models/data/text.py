@@ -1,4 +1,4 @@
-"""The user's texts: read from files, folders and patterns, and a part of them held out."""
+"""Text files: reads UTF-8 text from files, folders and patterns, and splits off a held-out part."""
 
 from __future__ import annotations
 
@@ -12,47 +12,73 @@ from ...common.errors import Reason, Refused
 
 __all__ = ["Document", "read", "split"]
 
-WHOLE = 10  # from so many documents on, whole ones are held out
-HELD = 0.1  # of the text, but never more than
-MOST = 1_000_000  # characters: an evaluation should not take longer than the training
+WHOLE = 10  # with at least this many documents, whole documents are held out
+HELD = 0.1  # held-out fraction of the text
+MOST = 1_000_000  # maximum number of held-out characters: limits the time of an evaluation
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text and the file it came from."""
+    """A text and the file from which it was read.
+
+    Args:
+        name: the path of the file.
+        text: the content of the file.
+
+    Examples:
+        >>> Document("notes.txt", "some text").name
+        'notes.txt'
+    """
 
     name: str
     text: str
 
 
 def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
-    """The texts of all files, in the order of the places; in a folder, whatever is UTF-8 text in it, by name.
+    """Reads text files, in the order of `places` and sorted by name in a folder.
 
-    A file that is named must be UTF-8 text. In a folder or behind a pattern (`notes/*.md`) other files are passed over,
-    and so are hidden ones. A file that is reached twice counts once, so that nothing held out is also learned.
+    Explicitly named files must be UTF-8 text. In a folder or pattern, hidden files and files that are not UTF-8 text
+    are skipped. A file that occurs twice is read once, so that no held-out text is also trained on.
+
+    Args:
+        places: files, folders and glob patterns such as `notes/*.md`.
+        where: the name that error messages start with.
+
+    Returns:
+        The documents that are not empty.
+
+    Raises:
+        Refused: files that do not exist, cannot be read, or are not UTF-8 text, listing every problem.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.txt").write_text("one")
+        ...     [document.text for document in read([folder])]
+        ['one']
     """
-    found: dict[Path, Document] = {}
+    documents: dict[Path, Document] = {}
     reasons = []
     for place in map(Path, places):
         named = place.is_file()
         texts = 0
-        for path in [place] if named else _inside(place):
+        for path in [place] if named else _files(place):
             try:
                 text = _text(path)
             except (OSError, ValueError) as error:
                 if named:
-                    reasons.append(_why(path, error))
+                    reasons.append(_problem(path, error))
                 continue
             if text.strip():
                 texts += 1
-                found.setdefault(path.resolve(), Document(str(path), text))
+                documents.setdefault(path.resolve(), Document(str(path), text))
             elif named:
                 reasons.append(
                     Reason(
-                        "an empty file",
+                        "empty file",
                         given=str(path),
-                        expected="a file with some text",
-                        fix="leave it out, or check the path",
+                        expected="a file that contains text",
+                        fix="omit the file, or check the path",
                     )
                 )
         if not named and not texts:
@@ -61,27 +87,36 @@ def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
                 Reason(
                     what,
                     given=str(place),
-                    expected="a text file, a folder of them, or a pattern such as 'notes/*.md'",
+                    expected="a text file, a folder of text files, or a pattern such as 'notes/*.md'",
                     fix="check the path",
                 )
             )
-    if not reasons and not found:
+    if not reasons and not documents:
         reasons.append(
-            Reason("no text", given="no file", expected="one text file or more", fix="name files, folders or patterns")
+            Reason("no text", given="no file", expected="one or more text files", fix="pass files, folders or patterns")
         )
     if reasons:
         raise Refused(where, reasons)
-    return list(found.values())
+    return list(documents.values())
 
 
 def split(documents: Sequence[Document], seed: int = 0) -> tuple[list[Document], list[Document]]:
-    """The documents to learn from, and those held out: a tenth of the text, a million characters at most.
+    """Splits documents into a training set and a held-out set: a tenth of the text, at most a million characters.
 
-    Whole documents are drawn where there are ten or more; of fewer (or where they are too unequal), each gives its end.
+    With ten or more documents, whole documents are held out at random. With fewer, or if their lengths differ too
+    much, the end of each document is held out.
 
-    >>> learn, held = split([Document("one", "abcdefghij" * 10)])
-    >>> len(learn[0].text), len(held[0].text)
-    (90, 10)
+    Args:
+        documents: the documents.
+        seed: seed of the random choice.
+
+    Returns:
+        The training documents and the held-out documents.
+
+    Examples:
+        >>> learn, held = split([Document("one", "abcdefghij" * 10)])
+        >>> len(learn[0].text), len(held[0].text)
+        (90, 10)
     """
     total = sum(len(document.text) for document in documents)
     share = min(HELD, MOST / max(total, 1))
@@ -101,8 +136,8 @@ def split(documents: Sequence[Document], seed: int = 0) -> tuple[list[Document],
     return starts, [Document(document.name, document.text[cut:]) for document, cut in zip(documents, cuts)]
 
 
-def _inside(place: Path) -> list[Path]:
-    """The files of a folder and its folders, or of a pattern, without hidden ones."""
+def _files(place: Path) -> list[Path]:
+    """The files of a folder and its subfolders, or of a pattern, except hidden ones."""
     if place.is_dir():
         paths = [(path, path.relative_to(place).parts) for path in place.rglob("*")]
     else:
@@ -113,11 +148,11 @@ def _inside(place: Path) -> list[Path]:
 def _text(path: Path) -> str:
     raw = path.read_bytes()
     if b"\0" in raw:
-        raise ValueError("it holds zero bytes")
+        raise ValueError("contains zero bytes")
     return raw.decode("utf-8-sig")
 
 
-def _why(path: Path, error: OSError | ValueError) -> Reason:
+def _problem(path: Path, error: OSError | ValueError) -> Reason:
     if isinstance(error, OSError):
         return Reason(
             "the file cannot be read", given=f"{path}: {error.strerror}", expected="a text file", fix="check the path"
@@ -127,5 +162,5 @@ def _why(path: Path, error: OSError | ValueError) -> Reason:
         "not a text file",
         given=f"{path}: {detail}",
         expected="UTF-8 text",
-        fix="leave it out, or convert it, with iconv for example",
+        fix="omit the file, or convert it to UTF-8, for example with iconv",
     )

@@ -1,11 +1,11 @@
-"""Text as numbers and back: single bytes, or pairs that a text repeats joined into longer pieces (byte-level BPE)."""
+"""Vocabularies: conversion between text and tokens, by bytes or by byte-level byte pair encoding (BPE)."""
 
 from __future__ import annotations
 
 import codecs
 import json
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,64 +15,97 @@ __all__ = ["Bytes", "Decoder", "Pairs", "Vocabulary", "from_dict"]
 
 
 class Vocabulary(Protocol):
-    """What training and writing ask of a vocabulary: token `end` stands behind every document and spells nothing."""
+    """The interface of vocabularies. `size` is the number of tokens, `end` the end-of-document token."""
 
     size: int
     end: int
 
-    def encode(self, text: str) -> np.ndarray: ...
-    def spell(self, tokens: Iterable[int]) -> bytes: ...
-    def to_dict(self) -> dict: ...
+    def encode(self, text: str) -> np.ndarray:
+        """Converts a text to int64 tokens."""
+        ...
+
+    def spell(self, tokens: Iterable[int]) -> bytes:
+        """Converts tokens to UTF-8 bytes; `end` becomes the empty string."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Converts the vocabulary to a dict that can be written as JSON, for `from_dict`."""
+        ...
 
 
 class Bytes:
-    """The 256 bytes of UTF-8, and the end of a document.
+    """Byte vocabulary: the 256 bytes of UTF-8, and the end-of-document token.
 
-    >>> Bytes().encode("né").tolist()
-    [110, 195, 169]
+    Examples:
+        >>> Bytes().encode("né").tolist()
+        [110, 195, 169]
+        >>> Bytes().spell([110, 195, 169, 256]).decode()
+        'né'
     """
 
     size, end = 257, 256
 
     def encode(self, text: str) -> np.ndarray:
+        """Converts a text to int64 tokens."""
         return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
 
     def spell(self, tokens: Iterable[int]) -> bytes:
+        """Converts tokens to UTF-8 bytes; `end` becomes the empty string."""
         return bytes(token for token in tokens if token != self.end)
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
+        """Converts the vocabulary to a dict that can be written as JSON, for `from_dict`."""
         return {"kind": "bytes"}
 
 
 class Pairs:
-    """Byte pair encoding (Sennrich et al., 2016) over bytes, trained and run by the `tokenizers` library.
+    """Byte-level byte pair encoding, trained and run by the `tokenizers` library.
 
-    Nothing is normalised and nothing unknown: every text comes back byte for byte. The end of a document is a number
-    beyond the library's own, so that no text can spell it.
+    Text is not normalized and every byte has a token, so every text is reproduced byte for byte. No text encodes to
+    the end-of-document token.
 
-    >>> pairs = Pairs.train(["the theme of the thesis"], size=260)
-    >>> pairs.spell(pairs.encode("the thesis")), pairs.size
-    (b'the thesis', 260)
+    Args:
+        tokenizer: a byte-level BPE `tokenizers.Tokenizer`.
+
+    Source:
+        Sennrich et al. 2016.
+
+    Examples:
+        >>> pairs = Pairs.train(["the theme of the thesis"], size=260)
+        >>> pairs.spell(pairs.encode("the thesis")), pairs.size
+        (b'the thesis', 260)
     """
 
-    def __init__(self, tokenizer):
+    def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
         self.end = tokenizer.get_vocab_size()
         self.size = self.end + 1
-        letters = {letter: byte for byte, letter in enumerate(_letters())}
-        words = (tokenizer.id_to_token(number) for number in range(self.end))
-        self.pieces = [bytes(letters[letter] for letter in word) for word in words] + [b""]
+        codes = {character: byte for byte, character in enumerate(_characters())}
+        tokens = (tokenizer.id_to_token(number) for number in range(self.end))
+        self.pieces = [bytes(codes[character] for character in token) for token in tokens] + [b""]
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int) -> Pairs:
-        """A vocabulary of `size` tokens, the end included; smaller where the texts repeat too little."""
+        """Trains a vocabulary.
+
+        Args:
+            texts: the training texts.
+            size: number of tokens, including the end-of-document token. The result is smaller if the texts have too few
+                repeated pairs.
+
+        Returns:
+            The vocabulary.
+
+        Raises:
+            Refused: `size` is less than 257, or the package tokenizers is not installed.
+        """
         if size < Bytes.size:
             raise refuse(
                 "train",
-                "a vocabulary that is too small",
+                "the vocabulary is too small",
                 given=f"{size} tokens",
-                expected=f"at least {Bytes.size}: every byte, and the end of a document",
-                fix="raise --vocabulary, or use --tokenizer bytes",
+                expected=f"{Bytes.size} or more: every byte, and the end-of-document token",
+                fix="increase --vocabulary, or use --tokenizer bytes",
             )
         tokenizers = _library()
         made = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -85,61 +118,94 @@ class Pairs:
         return cls(made)
 
     def encode(self, text: str) -> np.ndarray:
+        """Converts a text to int64 tokens."""
         return np.array(self.tokenizer.encode(text).ids, np.int64)
 
     def spell(self, tokens: Iterable[int]) -> bytes:
+        """Converts tokens to UTF-8 bytes; `end` becomes the empty string."""
         return b"".join(self.pieces[token] for token in tokens)
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
+        """Converts the vocabulary to a dict that can be written as JSON, for `from_dict`."""
         return {"kind": "bpe", "tokenizer": json.loads(self.tokenizer.to_str())}
 
 
 class Decoder:
-    """Tokens to text as they come: a letter whose bytes are not all there yet waits for the rest.
+    """Incremental decoder from tokens to text: bytes of an incomplete character are buffered.
 
-    >>> decoder = Decoder(Bytes())
-    >>> [decoder.more([token]) for token in "né".encode()]
-    ['n', '', 'é']
+    Args:
+        vocabulary: the vocabulary of the tokens.
+
+    Examples:
+        >>> decoder = Decoder(Bytes())
+        >>> [decoder.more([token]) for token in "né".encode()]
+        ['n', '', 'é']
     """
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
-        self.waiting = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def more(self, tokens: Sequence[int]) -> str:
-        return self.waiting.decode(self.vocabulary.spell(tokens))
+        """Decodes the next tokens.
+
+        Args:
+            tokens: the next tokens.
+
+        Returns:
+            The characters that are now complete.
+        """
+        return self._decoder.decode(self.vocabulary.spell(tokens))
 
     def rest(self) -> str:
-        """What is left when nothing follows: bytes that never became a letter are shown as �."""
-        return self.waiting.decode(b"", final=True)
+        """Ends the text.
+
+        Returns:
+            The replacement character � for each incomplete character in the buffer.
+        """
+        return self._decoder.decode(b"", final=True)
 
 
-def from_dict(found: dict) -> Vocabulary:
-    """The vocabulary that `to_dict` described."""
+def from_dict(found: dict[str, Any]) -> Vocabulary:
+    """Builds a vocabulary from the result of `to_dict`.
+
+    Args:
+        found: the result of `to_dict`.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        Refused: the package tokenizers is required but not installed.
+
+    Examples:
+        >>> from_dict(Bytes().to_dict()).size
+        257
+    """
     if found["kind"] == "bytes":
         return Bytes()
     tokenizers = _library()
     return Pairs(tokenizers.Tokenizer.from_str(json.dumps(found["tokenizer"])))
 
 
-def _library():
+def _library() -> Any:
     try:
         import tokenizers
     except ImportError as error:
         raise refuse(
             "vocabulary",
-            "byte pairs without their library",
+            "tokenizers is not installed",
             given=str(error),
-            expected="the package tokenizers",
+            expected="the package tokenizers, for byte pair encoding",
             fix="pip install 'regard[train]'",
         ) from error
     return tokenizers
 
 
-def _letters() -> list[str]:
-    """The letter that stands for each byte in a byte-level tokenizer: itself where it is visible, else one from 256
+def _characters() -> list[str]:
+    """The character that represents each byte in a byte-level tokenizer: itself if printable, else one from U+0100
     on.
     """
-    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     spare = iter(range(256, 512))
-    return [chr(byte if byte in shown else next(spare)) for byte in range(256)]
+    return [chr(byte if byte in printable else next(spare)) for byte in range(256)]

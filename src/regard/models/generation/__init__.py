@@ -1,8 +1,8 @@
-"""Writing text with a language model. Begin with decoding.py: `stream`, the loop over tokens.
+"""Text generation. Start with decoding.py: `stream`, the decoding loop.
 
-decoding  the loop: the model on a cache, a token for each sequence, until all have stopped
+decoding  the loop: the model with a key/value cache, one token per sequence and step
 sampling  how the next token is chosen: temperature, top-k, top-p, min-p
-stops     when a text ends: tokens and texts that stop it
+stops     stop sequences: tokens and strings that end the generation
 """
 
 from .decoding import generate, stream

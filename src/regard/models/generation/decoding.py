@@ -1,36 +1,50 @@
-"""Writing: a model goes on from prompts, token by token, over caches of what it has seen."""
+"""Text generation: a model continues prompts token by token, with key/value caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
 from ...common.errors import Reason, Refused
 from ...language.masks import count, whole
+from ..encoder_decoder import Reading
+from ..language_model import LanguageModel
 from .sampling import Sampling
 from .stops import Stops
 
 __all__ = ["generate", "stream"]
 
 
-def generate(model, prompts, *, tokens: int, **how: Any) -> list[list[int]]:
-    """What the model writes after each prompt: lists of new tokens, the prompts not repeated.
+Model: TypeAlias = LanguageModel | Reading
+Prompt: TypeAlias = bytes | Sequence[int] | torch.Tensor
 
-    token ~ softmax(logits of the last row / temperature), of the tokens that top_k, top_p and min_p leave
 
-    prompts: sequences of tokens, of any lengths; what is shorter is not padded in the caches. tokens: at most so many
-    new ones for each. greedy, temperature, top_k, top_p, min_p: see `Sampling`. stop, decode: see `Stops`; the tokens
-    that complete a stop are the last. seed: prompt i draws from a generator of its own, seeded with seed + i, so that
-    its tokens do not depend on the other prompts; None takes a seed from torch's generator.
+def generate(model: Model, prompts: Iterable[Prompt], *, tokens: int, **how: Any) -> list[list[int]]:
+    """Generates a continuation of each prompt.
 
-    Refused, with all reasons at once: prompts that the model cannot read, more tokens than learned positions, dropout.
+    Each token is drawn from softmax(logits of the last row / temperature), restricted to the tokens that top_k, top_p
+    and min_p allow.
 
-    >>> from regard.models import Config, LanguageModel
-    >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=1, heads=2)).eval()
-    >>> [len(text) for text in generate(model, [b"A long time ago", b"So"], tokens=5, top_k=20, seed=1)]
-    [5, 5]
+    Args:
+        model: a `LanguageModel` in evaluation mode, or the result of `EncoderDecoder.reading`.
+        prompts: sequences of token ids, which may differ in length.
+        tokens: maximum number of new tokens per prompt.
+        how: `temperature`, `top_k`, `top_p`, `min_p`, `greedy`, `stop`, `decode` and `seed`, as for `stream`.
+
+    Returns:
+        The new tokens of each prompt, without the prompt.
+
+    Raises:
+        Refused: prompts that the model cannot read, more tokens than learned positions, active dropout, or invalid
+            arguments, listing every problem.
+
+    Examples:
+        >>> from regard.models import Config, LanguageModel
+        >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=1, heads=2)).eval()
+        >>> [len(text) for text in generate(model, [b"A long time ago", b"So"], tokens=5, top_k=20, seed=1)]
+        [5, 5]
     """
     prompts = list(prompts)
     steps = stream(model, prompts, tokens=tokens, **how)
@@ -41,8 +55,8 @@ def generate(model, prompts, *, tokens: int, **how: Any) -> list[list[int]]:
 
 
 def stream(
-    model,
-    prompts,
+    model: Model,
+    prompts: Iterable[Prompt],
     *,
     tokens: int,
     temperature: float = 1.0,
@@ -50,16 +64,38 @@ def stream(
     top_p: float | None = None,
     min_p: float | None = None,
     greedy: bool = False,
-    stop: Iterable = (),
+    stop: str | Iterable[str | Sequence[int]] = (),
     decode: Callable[[list[int]], str] | None = None,
     seed: int | None = None,
 ) -> Iterator[tuple[int, int]]:
-    """`generate`, each token as soon as it is chosen: pairs (number of the prompt, token).
+    """Generates continuations as `generate` does, and yields each token immediately.
 
-    >>> from regard.models import Config, LanguageModel
-    >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=1, heads=2)).eval()
-    >>> [number for number, token in stream(model, [b"A", b"B"], tokens=2, greedy=True)]
-    [0, 1, 0, 1]
+    Args:
+        model: a `LanguageModel` in evaluation mode, or the result of `EncoderDecoder.reading`.
+        prompts: sequences of token ids, which may differ in length.
+        tokens: maximum number of new tokens per prompt.
+        temperature: divisor of the logits: below 1 sharpens the distribution, above 1 flattens it.
+        top_k: sample from the k most probable tokens only.
+        top_p: sample from the fewest tokens whose probabilities sum to at least p.
+        min_p: sample from tokens that are at least p times as probable as the most probable one.
+        greedy: always choose the most probable token.
+        stop: sequences of tokens and strings that end a text. They are part of the generated tokens.
+        decode: function from tokens to text; required for strings in `stop`.
+        seed: prompt i is sampled with its own generator, seeded with seed + i, so its tokens do not depend on the
+            other prompts. None: the seed is drawn from torch's global generator.
+
+    Returns:
+        An iterator over pairs (index of the prompt, token).
+
+    Raises:
+        Refused: prompts that the model cannot read, more tokens than learned positions, active dropout, or invalid
+            arguments, listing every problem.
+
+    Examples:
+        >>> from regard.models import Config, LanguageModel
+        >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=1, heads=2)).eval()
+        >>> [number for number, token in stream(model, [b"A", b"B"], tokens=2, greedy=True)]
+        [0, 1, 0, 1]
     """
     reasons: list[Reason] = []
 
@@ -77,42 +113,47 @@ def stream(
     if reasons:
         raise Refused("generate", reasons)
     if greedy:
-        return _written(model, texts, most, sampling, ends, [])
+        return _decode(model, texts, most, sampling, ends, [])
     first = int(torch.randint(1 << 62, ())) if first is None else first
-    chances = [torch.Generator().manual_seed((first + number) % (1 << 64)) for number in range(len(texts))]
-    return _written(model, texts, most, sampling, ends, chances)
+    generators = [torch.Generator().manual_seed((first + number) % (1 << 64)) for number in range(len(texts))]
+    return _decode(model, texts, most, sampling, ends, generators)
 
 
-def _written(model, prompts, most: int, sampling: Sampling, ends: Stops, chances: list) -> Iterator[tuple[int, int]]:
-    """The loop: choose a token for each sequence that still writes, let go of those that are done, ask the model
-    again.
-    """
+def _decode(
+    model: Model,
+    prompts: list[list[int]],
+    most: int,
+    sampling: Sampling,
+    ends: Stops,
+    generators: list[torch.Generator],
+) -> Iterator[tuple[int, int]]:
+    """The decoding loop: chooses a token for each active sequence, drops finished ones, and calls the model."""
     if not prompts or not most:
         return
-    writing = list(range(len(prompts)))
+    active = list(range(len(prompts)))
     texts: list[list[int]] = [[] for _ in prompts]
     cache = model.cache(len(prompts))
-    logits = _first(model, prompts, cache)
+    logits = _prefill(model, prompts, cache)
     for step in range(most):
-        chance = None if sampling.greedy else torch.stack([_chance(chances[number]) for number in writing])
-        chosen = sampling(logits, chance).tolist()
-        for number, token in zip(writing, chosen, strict=True):
+        uniform = None if sampling.greedy else torch.stack([_uniform(generators[number]) for number in active])
+        chosen = sampling(logits, uniform).tolist()
+        for number, token in zip(active, chosen, strict=True):
             texts[number].append(token)
             yield number, token
-        done = [row for row, number in enumerate(writing) if ends(texts[number])]
-        if len(done) == len(writing) or step == most - 1:
+        done = [row for row, number in enumerate(active) if ends(texts[number])]
+        if len(done) == len(active) or step == most - 1:
             return
         if done:
             for each in cache:
                 each.drop(done)
-            writing = [number for row, number in enumerate(writing) if row not in done]
-        newest = torch.tensor([[texts[number][-1]] for number in writing], device=logits.device)
+            active = [number for row, number in enumerate(active) if row not in done]
+        newest = torch.tensor([[texts[number][-1]] for number in active], device=logits.device)
         logits = _next(model, newest, cache)
 
 
 @torch.no_grad()
-def _first(model, prompts: list[list[int]], cache) -> torch.Tensor:
-    """Logits (B, V) of the last token of each prompt; the cache holds them all."""
+def _prefill(model: Model, prompts: list[list[int]], cache: list[Any]) -> torch.Tensor:
+    """Logits (B, V) of the last token of each prompt; all prompts are appended to the cache."""
     rows = torch.tensor([len(prompt) for prompt in prompts])
     longest = int(rows.max())
     device = next(model.parameters()).device
@@ -122,24 +163,24 @@ def _first(model, prompts: list[list[int]], cache) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _next(model, newest: torch.Tensor, cache) -> torch.Tensor:
-    """Logits (B, V) after one token more for each sequence (B, 1)."""
+def _next(model: Model, newest: torch.Tensor, cache: list[Any]) -> torch.Tensor:
+    """Logits (B, V) after one more token of each sequence, (B, 1)."""
     return model.head(model.hidden(newest, cache=cache)[:, -1])
 
 
-def _chance(generator: torch.Generator) -> torch.Tensor:
+def _uniform(generator: torch.Generator) -> torch.Tensor:
     return torch.rand((), generator=generator, dtype=torch.float64)
 
 
-def _read(model, prompts, tokens) -> list[list[int]]:
-    """The prompts as lists of tokens, or all reasons why the model cannot go on from them."""
+def _read(model: Model, prompts: Iterable[Any], tokens: int) -> list[list[int]]:
+    """The prompts as lists of tokens; raises every reason why the model cannot continue them."""
     config, reasons = model.config, []
     if model.training and config.dropout:
         reasons.append(
             Reason(
-                "a model that drops weights does not write",
-                given=f"dropout={config.dropout}, in training",
-                expected="a model in evaluation",
+                "dropout is active",
+                given=f"a model in training mode with dropout={config.dropout}",
+                expected="a model in evaluation mode",
                 fix="call model.eval()",
             )
         )
@@ -151,19 +192,19 @@ def _read(model, prompts, tokens) -> list[list[int]]:
             given = torch.zeros((), dtype=torch.bool)
         readable = given.ndim == 1 and not given.dtype.is_floating_point and given.dtype != torch.bool
         if not readable or isinstance(prompt, str):
-            mend = (
+            fix = (
                 "encode the text with the model's vocabulary"
                 if isinstance(prompt, str)
-                else "one prompt alone is [prompt]"
+                else "pass a single prompt as [prompt]"
             )
             if given.numel() == 0 and not isinstance(prompt, str):
-                mend = "begin with a token, such as the end of a text"
+                fix = "start with one token, such as the end-of-document token"
             reasons.append(
                 Reason(
-                    f"prompt {number} is no sequence of tokens",
+                    f"prompt {number} is not a sequence of tokens",
                     given=f"{prompt!r:.60}",
-                    expected="at least one whole number",
-                    fix=mend,
+                    expected="one or more integers",
+                    fix=fix,
                 )
             )
             continue
@@ -172,19 +213,19 @@ def _read(model, prompts, tokens) -> list[list[int]]:
         if outside:
             reasons.append(
                 Reason(
-                    f"prompt {number} holds tokens that the model does not know",
-                    given=f"{outside[0]}",
+                    f"prompt {number} contains tokens outside the vocabulary",
+                    given=f"token {outside[0]}",
                     expected=f"0 … {config.vocabulary - 1}",
-                    fix="encode it with the model's own vocabulary",
+                    fix="encode it with the model's vocabulary",
                 )
             )
         if config.longest is not None and len(text) + tokens > config.longest:
             reasons.append(
                 Reason(
-                    f"prompt {number} leaves no room for what is to be written",
+                    f"prompt {number} is too long",
                     given=f"{len(text)} tokens and {tokens} new ones",
-                    expected=f"{config.longest} positions, as learned",
-                    fix="ask for fewer tokens, or cut the prompt",
+                    expected=f"at most {config.longest} tokens: the model has learned positions",
+                    fix="request fewer tokens, or shorten the prompt",
                 )
             )
         texts.append(text)

@@ -1,4 +1,4 @@
-"""From the logits of a row to its next token: each way of choosing is a few lines."""
+"""Sampling: chooses the next token from logits, with temperature, top-k, top-p and min-p."""
 
 from __future__ import annotations
 
@@ -14,50 +14,87 @@ __all__ = ["Sampling", "draw", "min_p", "top_k", "top_p"]
 
 
 def top_k(logits: torch.Tensor, k: int) -> torch.Tensor:
-    """The k largest logits of each row (and what equals the k-th); the others become −inf.
+    """Keeps the k largest logits of each row (and ties with the k-th), and sets the others to −inf.
 
-    Source: Fan et al. 2018.
+    Args:
+        logits: (…, V) logits.
+        k: number of tokens to keep.
 
-    >>> top_k(torch.tensor([3.0, 1.0, 2.0]), 2).tolist()
-    [3.0, -inf, 2.0]
+    Returns:
+        (…, V) logits.
+
+    Source:
+        Fan et al. 2018.
+
+    Examples:
+        >>> top_k(torch.tensor([3.0, 1.0, 2.0]), 2).tolist()
+        [3.0, -inf, 2.0]
     """
     least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
     return logits.masked_fill(logits < least, -math.inf)
 
 
 def top_p(logits: torch.Tensor, p: float) -> torch.Tensor:
-    """The fewest tokens that have the probability p together, the likeliest first; the others become −inf.
+    """Nucleus sampling: keeps the fewest most probable tokens with a total probability of at least p.
 
-    Source: Holtzman et al. 2020.
+    The logits of the other tokens become −inf.
 
-    >>> top_p(torch.tensor([0.5, 0.3, 0.2]).log(), 0.7).isfinite().tolist()
-    [True, True, False]
+    Args:
+        logits: (…, V) logits.
+        p: the total probability to keep, above 0 and at most 1.
+
+    Returns:
+        (…, V) logits.
+
+    Source:
+        Holtzman et al. 2020.
+
+    Examples:
+        >>> top_p(torch.tensor([0.5, 0.3, 0.2]).log(), 0.7).isfinite().tolist()
+        [True, True, False]
     """
-    falling, order = logits.sort(descending=True, stable=True)
-    likely = falling.softmax(-1)
-    without = likely.cumsum(-1) - likely >= p  # those before it suffice
-    without[..., 0] = False  # as rounding can have it for a tiny p
-    return logits.masked_fill(torch.zeros_like(without).scatter(-1, order, without), -math.inf)
+    descending, order = logits.sort(descending=True, stable=True)
+    probability = descending.softmax(-1)
+    removed = probability.cumsum(-1) - probability >= p  # the tokens before it suffice
+    removed[..., 0] = False  # rounding can remove the first token if p is tiny
+    return logits.masked_fill(torch.zeros_like(removed).scatter(-1, order, removed), -math.inf)
 
 
 def min_p(logits: torch.Tensor, p: float) -> torch.Tensor:
-    """The tokens that are at least p times as likely as the likeliest; the others become −inf.
+    """Keeps the tokens that are at least p times as probable as the most probable token.
 
-    Source: Nguyen et al. 2024.
+    The logits of the other tokens become −inf.
 
-    >>> min_p(torch.tensor([0.5, 0.3, 0.2]).log(), 0.5).isfinite().tolist()
-    [True, True, False]
+    Args:
+        logits: (…, V) logits.
+        p: the minimum relative probability, above 0 and at most 1.
+
+    Returns:
+        (…, V) logits.
+
+    Source:
+        Nguyen et al. 2024.
+
+    Examples:
+        >>> min_p(torch.tensor([0.5, 0.3, 0.2]).log(), 0.5).isfinite().tolist()
+        [True, True, False]
     """
     return logits.masked_fill(logits < logits.amax(-1, keepdim=True) + math.log(p), -math.inf)
 
 
 def draw(logits: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
-    """The first token of each row at which the probabilities, summed up to it, exceed its chance.
+    """Draws a token for each row by inverting the cumulative distribution. Tokens with logit −inf are never drawn.
 
-    logits (…, V), chance (…) uniform in [0, 1) -> tokens (…). A token whose logit is −inf is never drawn.
+    Args:
+        logits: (…, V) logits.
+        chance: (…) uniform random numbers in [0, 1).
 
-    >>> draw(torch.tensor([0.5, 0.3, 0.2]).log(), torch.tensor(0.6)).item()
-    1
+    Returns:
+        (…) tokens: the first at which the cumulative probability exceeds `chance`.
+
+    Examples:
+        >>> draw(torch.tensor([0.5, 0.3, 0.2]).log(), torch.tensor(0.6)).item()
+        1
     """
     summed = logits.double().softmax(-1).cumsum(-1)
     reached = chance.to(summed)[..., None] * summed[..., -1:]
@@ -66,16 +103,21 @@ def draw(logits: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the next token is chosen: temperature first, then what is left out, then chance.
+    """Chooses the next token: temperature, then top-k, top-p and min-p in this order, then a random draw.
 
-    greedy: the largest logit, and no chance. temperature: logits are divided by it; below 1 is bolder, above 1 more
-    even.
-    top_k, top_p, min_p: see the functions of these names; each sees what the one before it left.
+    Args:
+        temperature: divisor of the logits: below 1 sharpens the distribution, above 1 flattens it.
+        top_k: sample from the k most probable tokens only. None: all.
+        top_p: sample from the fewest tokens whose probabilities sum to at least p. None: all.
+        min_p: sample from tokens that are at least p times as probable as the most probable one. None: all.
+        greedy: always choose the most probable token.
 
-    Refused, with all reasons at once: numbers out of range, and what greedy has no use for.
+    Raises:
+        Refused: values out of range, or other arguments together with `greedy`, listing every problem.
 
-    >>> Sampling(top_k=2)(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([0.99])).tolist()
-    [2]
+    Examples:
+        >>> Sampling(top_k=2)(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([0.99])).tolist()
+        [2]
     """
 
     temperature: float = 1.0
@@ -84,7 +126,7 @@ class Sampling:
     min_p: float | None = None
     greedy: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         reasons: list[Reason] = []
         if not _between(self.temperature, 0, math.inf) or self.temperature in (0, math.inf):
             reasons.append(
@@ -92,7 +134,7 @@ class Sampling:
                     "temperature is out of range",
                     given=f"temperature={self.temperature!r}",
                     expected="a number above 0",
-                    fix="greedy=True is what 0 would mean",
+                    fix="pass greedy=True to always choose the most probable token",
                 )
             )
         if self.top_k is not None:
@@ -105,10 +147,10 @@ class Sampling:
             if value is not None and (not _between(value, 0, 1) or value == 0):
                 reasons.append(
                     Reason(
-                        f"{name} is no probability",
+                        f"{name} is out of range",
                         given=f"{name}={value!r}",
-                        expected="above 0, at most 1",
-                        fix="leave it out to keep all",
+                        expected="a number above 0 and at most 1",
+                        fix=f"omit {name} to sample from all tokens",
                     )
                 )
         unused = [
@@ -118,26 +160,35 @@ class Sampling:
         if self.greedy and unused:
             reasons.append(
                 Reason(
-                    "greedy leaves nothing to chance",
-                    given=", ".join(unused),
+                    "greedy cannot be combined with sampling options",
+                    given=f"greedy=True, {', '.join(unused)}",
                     expected="greedy=True alone",
-                    fix="leave out greedy, or the others",
+                    fix="omit greedy, or the other options",
                 )
             )
         if reasons:
             raise Refused("generate", reasons)
 
     def __call__(self, logits: torch.Tensor, chance: torch.Tensor | None = None) -> torch.Tensor:
-        """logits (B, V), chance (B,) uniform in [0, 1), unless greedy -> tokens (B,). Refused: logits that are no
-        numbers.
+        """Chooses a token for each row.
+
+        Args:
+            logits: (B, V) logits.
+            chance: (B,) uniform random numbers in [0, 1); None only if `greedy`.
+
+        Returns:
+            (B,) tokens.
+
+        Raises:
+            Refused: logits that are NaN or infinite.
         """
         if not bool(logits.amax(-1).isfinite().all()):
             raise refuse(
                 "generate",
-                "the model's logits are no numbers",
+                "the logits are not finite",
                 given="NaN or infinity",
                 expected="a finite largest logit in every row",
-                fix="check the weights: regard.torch.trace names the first layer that goes wrong",
+                fix="find the first layer that computes NaN or infinity with regard.torch.trace",
             )
         if self.greedy:
             return logits.argmax(-1)

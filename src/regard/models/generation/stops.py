@@ -1,8 +1,9 @@
-"""Where writing stops: after certain tokens, or when certain words stand in the text."""
+"""Stop sequences: tokens and strings that end the generation of a text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ...common.errors import Reason, Refused
 
@@ -10,47 +11,53 @@ __all__ = ["Stops"]
 
 
 class Stops:
-    """Says whether a text that grows has come to its end.
+    """Decides whether a generated text ends after its last token.
 
-    stop: sequences of tokens, and words. A word may begin inside one token and end inside another: it is looked for in
-    the decoded text. decode: tokens -> text, which words need.
+    Args:
+        stop: sequences of tokens, and strings. Strings are searched in the decoded text, so they may start and end
+            inside a token.
+        decode: function from tokens to text; required for strings.
 
-    Refused, with all reasons at once: nothing to wait for, words without decode, what is neither tokens nor a word.
+    Raises:
+        Refused: empty stop sequences, strings without `decode`, or other types, listing every problem.
 
-    >>> ends = Stops([[7, 7], "end"], decode=lambda tokens: bytes(tokens).decode())
-    >>> ends([1, 7, 7]), ends(list(b"the en")), ends(list(b"the end"))
-    (True, False, True)
+    Examples:
+        >>> ends = Stops([[7, 7], "end"], decode=lambda tokens: bytes(tokens).decode())
+        >>> ends([1, 7, 7]), ends(list(b"the en")), ends(list(b"the end"))
+        (True, False, True)
     """
 
-    def __init__(self, stop: Iterable = (), decode: Callable[[list[int]], str] | None = None):
-        listed = [stop] if isinstance(stop, str) else list(stop)
+    def __init__(
+        self, stop: str | Iterable[str | Sequence[int]] = (), decode: Callable[[list[int]], str] | None = None
+    ):
+        listed: list[Any] = [stop] if isinstance(stop, str) else list(stop)
         reasons = []
         for each in listed:
             if isinstance(each, str) and decode is None:
                 reasons.append(
                     Reason(
-                        "a stop word without a way to read the text",
-                        given=f"{each!r}",
-                        expected="decode=, from tokens to text",
-                        fix="pass decode=vocabulary.decode, or give the word as tokens",
+                        "a stop string requires decode",
+                        given=f"stop={each!r}, decode=None",
+                        expected="a function from tokens to text",
+                        fix="pass decode=, or pass the string as tokens",
                     )
                 )
             elif not isinstance(each, Sequence):
                 reasons.append(
                     Reason(
-                        "not a stop",
+                        "invalid stop sequence",
                         given=f"{each!r}",
-                        expected="a sequence of tokens, or a word",
-                        fix=f"write [{each!r}]",
+                        expected="a sequence of tokens, or a string",
+                        fix=f"pass [{each!r}]",
                     )
                 )
             elif not len(each):
                 reasons.append(
                     Reason(
-                        "a stop without content",
+                        "empty stop sequence",
                         given=f"{each!r}",
-                        expected="at least one token, or one letter",
-                        fix="leave it out",
+                        expected="at least one token or character",
+                        fix="remove it",
                     )
                 )
         if reasons:
@@ -60,12 +67,11 @@ class Stops:
         self.decode = decode
 
     def __call__(self, tokens: list[int]) -> bool:
-        """Whether these tokens, to which one was just added, are to be the last."""
+        """Returns whether the text ends with the last of these generated tokens."""
         if any(tokens[-len(stop) :] == stop for stop in self.tokens):
             return True
         if not self.words or self.decode is None:
             return False
-        # The whole text: how many tokens a word spans is not known, and what a token reads as may depend on those
-        # before it.
+        # Decodes the whole text: a string may span any number of tokens, and decoding may depend on earlier tokens.
         text = self.decode(tokens)
         return any(word in text for word in self.words)

@@ -1,12 +1,12 @@
-"""Training. Begin with loop.py: a recipe, and the steps of the optimizer; everything else is around it.
+"""Training. Start with loop.py: the recipe, and the loop over optimizer steps.
 
-loop            Recipe and Training: batches, gradients, learning rate, one step after the other
-run             `regard train`: a language model on texts, in a folder, that can be stopped and taken up again
-classification  `regard classify`: a table of texts and labels, split, learned and judged
-checkpoint      models in files: weights, vocabulary and what they were made of, in one safetensors file
-report          how well labels were found: accuracy, precision, recall, F1, confusions
-curve           the loss over the steps, drawn with letters
-loss_plot       the same as a picture
+loop            Recipe and Training: batches, gradients, learning rate, optimizer steps
+run             `regard train`: trains a language model on texts, in a run folder that can be resumed
+classification  `regard classify`: trains and evaluates a classifier on a table of texts and labels
+checkpoint      saves and loads models: weights, vocabulary and metadata in one safetensors file
+report          classification metrics: accuracy, precision, recall, F1, confusion matrix
+curve           the loss over the steps, as text
+loss_plot       the loss over the steps, as a PNG image
 """
 
 from .loop import Recipe, Step, Training, precision_of

@@ -1,7 +1,7 @@
-"""Models in files: tensors in safetensors, everything else as JSON beside them in the same file, nothing pickled.
+"""Checkpoints: saves and loads models in safetensors files, with the configuration as JSON in the metadata, without
+pickle.
 
-One file holds all, so that one rename makes it valid: whoever reads finds the old one or the new one, never half of
-each.
+A checkpoint is a single file that is replaced by an atomic rename, so a reader gets the old or the new one, complete.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ...common.errors import Reason, Refused, refuse
 from ..classifier import ClassifierConfig, SequenceClassifier
 from ..config import Config
 from ..data import vocabulary as vocabularies
+from ..data.vocabulary import Vocabulary
 from ..encoder_decoder import EncoderDecoder, TranslationConfig
 from ..language_model import LanguageModel
 from ..vision import VisionConfig, VisionTransformer
@@ -44,9 +45,9 @@ __all__ = [
 
 NAME = "model.safetensors"
 LOCK = ".lock"
-MARK = "regard"  # the key in the file's metadata, and with the version below what makes the file ours
+MARK = "regard"  # metadata key of files that regard wrote; its value is the version of the format
 VERSION = 1
-# Which models a file may name, and what describes each.
+# The model classes that a file may contain, and their configurations.
 KINDS: dict[str, tuple[type[nn.Module], Any]] = {
     "LanguageModel": (LanguageModel, Config),
     "SequenceClassifier": (SequenceClassifier, ClassifierConfig),
@@ -57,34 +58,52 @@ KINDS: dict[str, tuple[type[nn.Module], Any]] = {
 
 @dataclass(frozen=True)
 class Saved:
-    """What a folder holds: the model, its vocabulary (None for one that reads no text), and what else was noted about
-    it.
+    """The content of a checkpoint.
+
+    Args:
+        model: the model.
+        vocabulary: its vocabulary, or None.
+        about: the metadata that was passed to `save`.
     """
 
     model: nn.Module
     vocabulary: Any
-    about: dict
+    about: dict[str, Any]
 
     @property
     def kind(self) -> str:
+        """The name of the model class."""
         return type(self.model).__name__
 
 
 def save(
-    folder: Path | str, model: nn.Module, *, vocabulary=None, tensors: dict[str, torch.Tensor] | None = None, **about
+    folder: Path | str,
+    model: nn.Module,
+    *,
+    vocabulary: Vocabulary | None = None,
+    tensors: dict[str, torch.Tensor] | None = None,
+    **about: Any,
 ) -> Path:
-    """Writes a model of this package, so that `load` makes it again -> the file.
+    """Saves a model of `regard.models` as `model.safetensors` in a folder.
 
-    `tensors` are kept beside the weights and `about` beside the config: training puts its optimizer and its position
-    there.
+    Args:
+        folder: the folder; it is created if necessary. An existing model in it is replaced.
+        model: a `LanguageModel`, `SequenceClassifier`, `VisionTransformer` or `EncoderDecoder`.
+        vocabulary: the vocabulary of the model, to save with it.
+        tensors: other tensors to save, such as the state of an optimizer.
+        about: metadata to save: values that can be written as JSON.
 
-    >>> import tempfile; from regard.models import Config, LanguageModel
-    >>> model = LanguageModel(Config.gpt(vocabulary=257, d_model=16, layers=1, heads=2, context=8))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = save(folder, model, steps=0)
-    ...     again = load(folder)
-    >>> again.about, all(map(torch.equal, model.parameters(), again.model.parameters()))
-    ({'steps': 0}, True)
+    Returns:
+        The path of the file.
+
+    Examples:
+        >>> import tempfile; from regard.models import Config, LanguageModel
+        >>> model = LanguageModel(Config.gpt(vocabulary=257, d_model=16, layers=1, heads=2, context=8))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = save(folder, model, steps=0)
+        ...     again = load(folder)
+        >>> again.about, all(map(torch.equal, model.parameters(), again.model.parameters()))
+        ({'steps': 0}, True)
     """
     path = Path(folder) / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,24 +116,62 @@ def save(
 
 
 def load(folder: Path | str, where: str = "load", device: str | torch.device = "cpu") -> Saved:
-    """The model that `save` wrote into the folder, in evaluation mode."""
+    """Loads the model that `save` wrote.
+
+    Args:
+        folder: the folder, or the file in it.
+        where: the name that error messages start with.
+        device: the device of the weights.
+
+    Returns:
+        The model in evaluation mode, with its vocabulary and metadata.
+
+    Raises:
+        Refused: the file does not exist, is damaged, or was not written by this version of regard.
+
+    Examples:
+        >>> import tempfile; from regard.models import Config, LanguageModel
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = save(folder, LanguageModel(Config(vocabulary=257, d_model=16, layers=1, heads=2)))
+        ...     load(folder).kind
+        'LanguageModel'
+    """
     path = find(folder, where)
     tensors, described = read(path, "model.", where)
     return build(tensors, described, path, where, device)
 
 
-def build(tensors: dict, described: dict, path: Path, where: str, device: str | torch.device = "cpu") -> Saved:
-    """The model that a file describes, with the weights that stood in it."""
+def build(
+    tensors: dict[str, torch.Tensor],
+    described: dict[str, Any],
+    path: Path,
+    where: str,
+    device: str | torch.device = "cpu",
+) -> Saved:
+    """Builds the model of a checkpoint.
+
+    Args:
+        tensors, described: the result of `read`.
+        path: the file, for error messages.
+        where: the name that error messages start with.
+        device: the device of the weights.
+
+    Returns:
+        The model in evaluation mode, with its vocabulary and metadata.
+
+    Raises:
+        Refused: an unknown model class, or weights that do not fit the configuration.
+    """
     if described["kind"] not in KINDS:
         raise refuse(
             where,
-            "a model of an unknown kind",
+            "unknown model class",
             given=f"{described['kind']!r} in {path}",
             expected=f"one of {', '.join(KINDS)}",
-            fix="update regard: a newer version may have written it",
+            fix="update regard: the file may have been written by a newer version",
         )
-    kind, described_by = KINDS[described["kind"]]
-    config = described_by.from_dict(described["config"])
+    kind, config_class = KINDS[described["kind"]]
+    config = config_class.from_dict(described["config"])
     vocabulary = vocabularies.from_dict(described["vocabulary"]) if "vocabulary" in described else None
     model = kind(config).to(device).eval()
     restore(dict(tensors_of(model)), tensors, "model.", path, where)
@@ -122,46 +179,59 @@ def build(tensors: dict, described: dict, path: Path, where: str, device: str | 
 
 
 def find(folder: Path | str, where: str) -> Path:
-    """The file of a folder that holds a model."""
+    """Finds the model file of a folder; raises `Refused` if there is none."""
     folder = Path(folder)
     path = folder if folder.is_file() else folder / NAME
     if not path.is_file():
         others = sorted(entry.name for entry in folder.iterdir())[:3] if folder.is_dir() else None
-        given = f"{folder} is not there" if others is None else f"{folder} holds {', '.join(others) or 'nothing'}"
+        given = f"{folder} does not exist" if others is None else f"{folder} contains {', '.join(others) or 'no files'}"
         raise refuse(
             where,
             "no model in the folder",
             given=given,
             expected=f"a folder with {NAME}",
-            fix="check the path, or train one with regard train",
+            fix="check the path, or train a model with regard train",
         )
     return path
 
 
-def check_free(folder: Path, where: str, mend: str) -> None:
-    """Nothing is written over: a new model wants a folder with nothing in it but what a killed first write left."""
-    other = "choose another with --out"
+def check_free(folder: Path, where: str, fix: str) -> None:
+    """Checks that a folder is new or empty, apart from the files of an interrupted first write.
+
+    Args:
+        folder: the folder for a new model. Existing files are never overwritten.
+        where: the name that error messages start with.
+        fix: what to do if the folder contains a model.
+
+    Raises:
+        Refused: the folder is not empty, or is a file.
+    """
+    other = "choose another folder with --out"
     if folder.exists() and not folder.is_dir():
-        raise refuse(where, "a file is in the way", given=str(folder), expected="the name of a folder", fix=other)
+        raise refuse(where, "the folder is a file", given=str(folder), expected="a folder", fix=other)
     left = (f".{NAME}.part", LOCK)
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name not in left) if folder.exists() else []
-    if NAME in found:
-        raise refuse(
-            where, "a model is in the way", given=f"{folder} holds one already", expected="a new folder", fix=mend
-        )
-    if found:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name not in left) if folder.exists() else []
+    if NAME in names:
         raise refuse(
             where,
-            "something is in the way",
-            given=f"{folder} holds {', '.join(found[:3])}",
-            expected="a new or an empty folder",
+            "the folder already contains a model",
+            given=str(folder),
+            expected="a new or empty folder",
+            fix=fix,
+        )
+    if names:
+        raise refuse(
+            where,
+            "the folder is not empty",
+            given=f"{folder} contains {', '.join(names[:3])}",
+            expected="a new or empty folder",
             fix=other,
         )
 
 
 @contextmanager
 def claim(folder: Path, where: str) -> Iterator[None]:
-    """Keeps the folder for this process as long as the block runs, or the process: a kill frees it too."""
+    """Locks a folder for this process while the `with` block runs; the lock ends with the process."""
     with (folder / LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,19 +239,19 @@ def claim(folder: Path, where: str) -> Iterator[None]:
             raise refuse(
                 where,
                 "the folder is in use",
-                given=f"another process trains in {folder}",
-                expected="one at a time",
-                fix="wait for it or stop it, or choose another with --out",
+                given=f"another process is training in {folder}",
+                expected="one process per folder",
+                fix="wait for it or stop it, or choose another folder with --out",
             ) from error
         yield
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Everything a model must keep, each tensor once: tied weights stand under their first name."""
-    seen: set[int] = set()
+    """Iterates over the names and tensors of a model's state; tied weights occur once, under their first name."""
+    known: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
+        if id(tensor) not in known:
+            known.add(id(tensor))
             yield name, tensor.detach()
 
 
@@ -189,42 +259,59 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def restore(
     into: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], prefix: str, path: Path, where: str
 ) -> None:
-    """Copies the tensors of a file into those of a model; every name and shape has to agree."""
-    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    wrong = [f"{name} is missing" for name in into.keys() - found.keys()]
-    wrong += [f"{name} belongs to no part of the model" for name in found.keys() - into.keys()]
+    """Copies tensors of a file into the tensors of a model.
+
+    Args:
+        into: the tensors of the model.
+        tensors: the tensors of the file.
+        prefix: prefix of the names in the file; other tensors are ignored.
+        path: the file, for error messages.
+        where: the name that error messages start with.
+
+    Raises:
+        Refused: names or shapes that do not match, listing every problem.
+    """
+    stored = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    wrong = [f"{name} is missing" for name in into.keys() - stored.keys()]
+    wrong += [f"{name} is not a weight of the model" for name in stored.keys() - into.keys()]
     wrong += [
-        f"{name} is {tuple(found[name].shape)}, the config says {tuple(into[name].shape)}"
-        for name in into.keys() & found.keys()
-        if found[name].shape != into[name].shape
+        f"{name} has shape {tuple(stored[name].shape)}, expected {tuple(into[name].shape)}"
+        for name in into.keys() & stored.keys()
+        if stored[name].shape != into[name].shape
     ]
     if wrong:
         raise Refused(
             where,
             [
                 Reason(
-                    "weights that do not fit their config",
-                    given=f"{path}: {one}",
-                    expected="the tensors that the config asks for",
-                    fix="use the file as it was written, or an earlier copy",
+                    "the weights do not fit the configuration",
+                    given=f"{path}: {problem}",
+                    expected="the tensors of the configuration",
+                    fix="restore the original file, or use an earlier copy",
                 )
-                for one in sorted(wrong)
+                for problem in sorted(wrong)
             ],
         )
     for name, tensor in into.items():
-        tensor.copy_(found[name])
+        tensor.copy_(stored[name])
 
 
-def write(path: Path, tensors: dict[str, torch.Tensor], described: dict) -> None:
-    """Writes the file whole or not at all: beside it first, onto the disk, then one rename."""
+def write(path: Path, tensors: dict[str, torch.Tensor], described: dict[str, Any]) -> None:
+    """Writes a checkpoint atomically: to a temporary file in the same folder, flushed to disk, then renamed.
+
+    Args:
+        path: the file.
+        tensors: the tensors by name.
+        described: the model class, configuration, vocabulary and metadata.
+    """
     from safetensors.torch import save_file
 
-    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps(described | {"sums": {name: _sum(tensor) for name, tensor in kept.items()}})
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(described | {"sums": {name: _sum(tensor) for name, tensor in contiguous.items()}})
     metadata = {"format": "pt", MARK: str(VERSION), "described": text, "sum": str(zlib.crc32(text.encode()))}
     draft = path.with_name(f".{path.name}.part")
     try:
-        save_file(kept, draft, metadata)
+        save_file(contiguous, draft, metadata)
         _to_disk(draft)
         draft.replace(path)
         _to_disk(path.parent)
@@ -233,15 +320,25 @@ def write(path: Path, tensors: dict[str, torch.Tensor], described: dict) -> None
             draft.unlink()
 
 
-def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], dict]:
-    """The tensors whose names start so, each checked against the sum it was written with, and what the file says about
-    them.
+def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Reads a checkpoint and verifies its checksums.
+
+    Args:
+        path: the file.
+        prefix: read only tensors whose names start with it.
+        where: the name that error messages start with.
+
+    Returns:
+        The tensors by name, and the description that was passed to `write`.
+
+    Raises:
+        Refused: a file that cannot be read, is damaged, or was not written by this version of regard.
     """
     from safetensors import SafetensorError, safe_open
 
     def damaged(how: str) -> Refused:
-        whole, fix = "the file as regard wrote it", "use an earlier copy, or train again"
-        return refuse(where, "a damaged model file", given=f"{path}: {how}", expected=whole, fix=fix)
+        whole, fix = "an unchanged file", "use an earlier copy, or train again"
+        return refuse(where, "the model file is damaged", given=f"{path}: {how}", expected=whole, fix=fix)
 
     try:
         with safe_open(path, "pt") as file:
@@ -249,25 +346,22 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
             if MARK not in metadata:
                 raise refuse(
                     where,
-                    "a file of another program",
-                    given=f"{path} does not say that regard wrote it",
-                    expected="a model of regard's",
-                    fix=(
-                        "choose a folder that regard train made; for transformers models there is regard "
-                        "look MODEL TEXT"
-                    ),
+                    "the file was not written by regard",
+                    given=str(path),
+                    expected="a model that regard saved",
+                    fix="pass a folder of regard train; for a transformers model, use regard look MODEL TEXT",
                 )
             if metadata[MARK] != str(VERSION):
                 raise refuse(
                     where,
-                    "a file of another version",
-                    given=f"{path} is of version {metadata[MARK]}",
+                    "unknown format version",
+                    given=f"version {metadata[MARK]} in {path}",
                     expected=f"version {VERSION}",
                     fix="update regard",
                 )
-            told = metadata.keys() == {"format", MARK, "described", "sum"} and metadata["format"] == "pt"
-            if not told or metadata["sum"] != str(zlib.crc32(metadata["described"].encode())):
-                raise damaged("the description has changed")
+            complete = metadata.keys() == {"format", MARK, "described", "sum"} and metadata["format"] == "pt"
+            if not complete or metadata["sum"] != str(zlib.crc32(metadata["described"].encode())):
+                raise damaged("the metadata has changed")
             described = json.loads(metadata["described"])
             tensors = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
     except SafetensorError as error:
@@ -277,8 +371,8 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
             where,
             "the model cannot be read",
             given=f"{path}: {error.strerror}",
-            expected="a file that can be read",
-            fix="check it",
+            expected="a readable file",
+            fix="check the path and its permissions",
         ) from error
     for name, tensor in tensors.items():
         if described["sums"].get(name) != _sum(tensor):
@@ -291,7 +385,7 @@ def _sum(tensor: torch.Tensor) -> int:
 
 
 def _to_disk(path: Path) -> None:
-    """Waits until the file (or the names in a folder) would outlive a power cut."""
+    """Flushes a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

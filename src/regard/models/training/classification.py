@@ -1,4 +1,4 @@
-"""Texts to labels: a classifier learned from a table, judged on rows that it never saw, and asked about new texts."""
+"""Text classification: trains a classifier on a table, evaluates it on held-out rows, and predicts labels of texts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,36 @@ from .report import Report
 
 __all__ = ["Classification", "Settings", "judge", "predict", "split"]
 
-HELD = 0.2  # of the rows of each class
-FEWEST = 10  # rows that can be split
+HELD = 0.2  # held-out fraction of the rows of each class
+FEWEST = 10  # minimum number of rows to split
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for. steps: of the optimizer; by default ten times through the rows, but at least 200."""
+    """Settings of a classifier and its training.
+
+    Args:
+        tokenizer: "bytes" or "bpe".
+        vocabulary: maximum number of tokens of a "bpe" vocabulary.
+        layers: number of blocks.
+        width: model width.
+        heads: number of attention heads.
+        context: maximum number of tokens per text; the rest is ignored.
+        dropout: dropout probability.
+        steps: number of optimizer steps. None: ten epochs, but at least 200 steps.
+        batch: number of texts per step.
+        learning_rate: the maximum learning rate.
+        precision: "float32" or "bfloat16".
+        seed: seed of the weights, the held-out rows, the order of the data, and dropout.
+        device: "cpu" or "cuda".
+
+    Raises:
+        Refused: invalid values.
+
+    Examples:
+        >>> Settings(batch=32).recipe(rows=6400).steps
+        2000
+    """
 
     tokenizer: str = "bpe"
     vocabulary: int = 2048
@@ -47,7 +70,7 @@ class Settings:
         if self.tokenizer not in ("bytes", "bpe"):
             raise refuse(
                 "classify",
-                "no such tokenizer",
+                "unknown tokenizer",
                 given=repr(self.tokenizer),
                 expected="'bytes' or 'bpe'",
                 fix="choose one of them",
@@ -58,21 +81,27 @@ class Settings:
                 "context is too small",
                 given=repr(self.context),
                 expected="1 or more",
-                fix="raise --context",
+                fix="increase --context",
             )
         self.recipe(1)
 
     def recipe(self, rows: int) -> Recipe:
-        """The training of so many rows."""
+        """Returns the recipe for a number of training rows."""
         steps = max(200, 10 * rows // max(1, self.batch)) if self.steps is None else self.steps
-        same = {one.name for one in fields(Recipe)} & {one.name for one in fields(self)} - {"steps"}
-        return Recipe(steps=steps, warmup=steps // 10, **{name: getattr(self, name) for name in same})
+        shared = {field.name for field in fields(Recipe)} & {field.name for field in fields(self)} - {"steps"}
+        return Recipe(steps=steps, warmup=steps // 10, **{name: getattr(self, name) for name in shared})
 
 
 class Classification:
-    """A classifier that learns `table`; iterating takes the steps that are left.
+    """Trains a classifier on a table: iterating over it performs the remaining optimizer steps.
 
-    `test` judges it; without one, a fifth of each class is held out of the table, equal texts on the same side.
+    Args:
+        table: the training table.
+        test: the table to evaluate on. None: hold out a fifth of each class of `table`; equal texts stay together.
+        wishes: fields of `Settings` and their values.
+
+    Raises:
+        Refused: invalid settings, a table with one class or too few rows, or unknown classes in `test`.
     """
 
     def __init__(self, table: Table, test: Table | None, wishes: Mapping[str, Any]):
@@ -87,9 +116,9 @@ class Classification:
         if len(self.classes) < 2:
             raise refuse(
                 "classify",
-                "one class only",
-                given=f"every row of {table.name} is {self.classes[0]!r}",
-                expected="two classes or more",
+                "only one class",
+                given=f"every row of {table.name} has the label {self.classes[0]!r}",
+                expected="two or more classes",
                 fix="add rows of another class, or choose another column with --label",
             )
         self.majority = self.classes.index(counts.most_common(1)[0][0])
@@ -116,15 +145,16 @@ class Classification:
         self.training = Training(self.model, self.recipe, lambda number: self._loss(texts, labels, number))
 
     def __iter__(self) -> Iterator[Step]:
+        """Performs the remaining steps."""
         return iter(self.training)
 
     def report(self) -> Report:
-        """What the classifier makes of the rows that are held out."""
-        found = _found(self.model, self.vocabulary, self.held.texts, self.recipe)
-        return Report.of(self.held_labels, found.argmax(1).tolist(), self.classes, self.majority)
+        """Evaluates the classifier on the held-out rows."""
+        probabilities = _probabilities(self.model, self.vocabulary, self.held.texts, self.recipe)
+        return Report.of(self.held_labels, probabilities.argmax(1).tolist(), self.classes, self.majority)
 
     def save(self, folder: Path, report: Report) -> None:
-        """The classifier with its classes and its report."""
+        """Saves the classifier with its classes and a report; raises `Refused` if the folder cannot be written."""
         try:
             checkpoint.save(
                 folder,
@@ -141,44 +171,55 @@ class Classification:
                 "classify",
                 "the model cannot be written",
                 given=f"{folder}: {error.strerror}",
-                expected="a folder with room in it",
-                fix="choose another with --out",
+                expected="a writable folder with free space",
+                fix="choose another folder with --out",
             ) from error
 
     def _loss(self, texts: list[torch.Tensor], labels: torch.Tensor, number: int) -> torch.Tensor:
-        """Each epoch in an order of its own; the order follows from the seed and the batch's number alone."""
+        """The loss of a batch. Each epoch is shuffled; the order depends on the seed and the batch number only."""
         size, count = self.recipe.batch, len(texts)
         rows = []
-        for place in range(number * size, (number + 1) * size):
-            if place == number * size or place % count == 0:
-                chance = torch.Generator().manual_seed(self.recipe.seed * 1_000_003 + place // count)
-                order = torch.randperm(count, generator=chance)
-            rows.append(int(order[place % count]))
+        for index in range(number * size, (number + 1) * size):
+            if index == number * size or index % count == 0:
+                generator = torch.Generator().manual_seed(self.recipe.seed * 1_000_003 + index // count)
+                order = torch.randperm(count, generator=generator)
+            rows.append(int(order[index % count]))
         return _packed(self.model, [texts[row] for row in rows], labels[rows])[1]
 
 
 def split(table: Table, seed: int = 0) -> tuple[Table, Table]:
-    """The rows to learn from, and a fifth of each class held out; rows with the same text stay together."""
+    """Splits a table into a training set and a held-out set: a fifth of each class; equal texts stay together.
+
+    Args:
+        table: a table with labels.
+        seed: seed of the random choice.
+
+    Returns:
+        The training rows and the held-out rows.
+
+    Raises:
+        Refused: too few rows.
+    """
     assert table.labels is not None
     if len(table.texts) < FEWEST:
         raise refuse(
             "classify",
             "too few rows",
-            given=f"{table.name} has {len(table.texts)}",
+            given=f"{len(table.texts)} rows in {table.name}",
             expected=f"{FEWEST} or more, of which a fifth is held out",
-            fix="add rows, or name a table to judge by with --test",
+            fix="add rows, or pass a table to evaluate on with --test",
         )
-    places: dict[str, list[int]] = defaultdict(list)
+    rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in enumerate(table.texts):
-        places[text].append(row)
+        rows_of[text].append(row)
     groups: dict[str, list[list[int]]] = defaultdict(list)
-    for rows in places.values():
+    for rows in rows_of.values():
         groups[table.labels[rows[0]]].append(rows)
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     held: set[int] = set()
     for label in sorted(groups):
         room = HELD * sum(map(len, groups[label]))
-        for rows in chance.sample(groups[label], len(groups[label])):
+        for rows in generator.sample(groups[label], len(groups[label])):
             if len(rows) <= room + 0.5:
                 held.update(rows)
                 room -= len(rows)
@@ -186,20 +227,40 @@ def split(table: Table, seed: int = 0) -> tuple[Table, Table]:
         raise refuse(
             "classify",
             "too few rows",
-            given=f"{table.name} has few of each class",
-            expected="enough of one class to hold a fifth out",
-            fix="add rows, or name a table to judge by with --test",
+            given=f"{table.name} has too few rows of each class",
+            expected="enough rows of one class to hold out a fifth",
+            fix="add rows, or pass a table to evaluate on with --test",
         )
     return _part(table, [row for row in range(len(table.texts)) if row not in held]), _part(table, sorted(held))
 
 
 def predict(saved: checkpoint.Saved, texts: Sequence[str]) -> torch.Tensor:
-    """The probability of each class for each text, (texts, classes)."""
-    return _found(saved.model, saved.vocabulary, texts, Recipe(device=str(next(saved.model.parameters()).device)))
+    """Predicts the classes of texts.
+
+    Args:
+        saved: a loaded classifier.
+        texts: the texts.
+
+    Returns:
+        (texts, classes) probabilities, on the CPU.
+    """
+    recipe = Recipe(device=str(next(saved.model.parameters()).device))
+    return _probabilities(saved.model, saved.vocabulary, texts, recipe)
 
 
 def judge(saved: checkpoint.Saved, table: Table) -> Report:
-    """What a saved classifier makes of a table whose labels are known."""
+    """Evaluates a classifier on a table.
+
+    Args:
+        saved: a loaded classifier.
+        table: a table with labels.
+
+    Returns:
+        The report.
+
+    Raises:
+        Refused: labels that are not classes of the classifier.
+    """
     classes = saved.about["classes"]
     true = _numbers(table, classes)
     return Report.of(true, predict(saved, table.texts).argmax(1).tolist(), classes, saved.about["majority"])
@@ -213,43 +274,43 @@ def _part(table: Table, rows: Sequence[int]) -> Table:
 
 
 def _numbers(table: Table, classes: Sequence[str]) -> list[int]:
-    """The labels as places in the list of classes."""
-    places = {name: number for number, name in enumerate(classes)}
-    strange = {
-        label: line for label, line in reversed(list(zip(table.labels or [], table.lines))) if label not in places
+    """The labels as indices into the list of classes."""
+    indices = {name: number for number, name in enumerate(classes)}
+    unknown = {
+        label: line for label, line in reversed(list(zip(table.labels or [], table.lines))) if label not in indices
     }
-    if strange:
+    if unknown:
         known = ", ".join(classes[:12])
         raise Refused(
             "classify",
             [
                 Reason(
-                    "a class that was not learned",
+                    "unknown class",
                     given=f"{label!r} in line {line} of {table.name}",
-                    expected=f"one of {known}",
-                    fix="add rows of it to the table that is learned, or remove it here",
+                    expected=f"a class of the training table: {known}",
+                    fix="add rows of this class to the training table, or remove them from this one",
                 )
-                for label, line in sorted(strange.items())[:5]
+                for label, line in sorted(unknown.items())[:5]
             ],
         )
-    return [places[label] for label in table.labels or []]
+    return [indices[label] for label in table.labels or []]
 
 
 def _encoded(texts: Sequence[str], vocabulary: Vocabulary, context: int) -> tuple[list[torch.Tensor], int]:
-    """Tokens of each text, cut at the context, and how many were cut."""
-    found = [torch.from_numpy(vocabulary.encode(text)) for text in texts]
-    return [tokens[:context] for tokens in found], sum(len(tokens) > context for tokens in found)
+    """The tokens of each text, truncated to `context`, and the number of truncated texts."""
+    encoded = [torch.from_numpy(vocabulary.encode(text)) for text in texts]
+    return [tokens[:context] for tokens in encoded], sum(len(tokens) > context for tokens in encoded)
 
 
-def _packed(model, texts: Sequence[torch.Tensor], labels: torch.Tensor | None = None):
-    """The model on texts side by side, without padding."""
-    where = next(model.parameters()).device
-    targets = None if labels is None else labels.to(where)
-    return model.packed(torch.cat(list(texts)).to(where), [len(text) for text in texts], targets)
+def _packed(model: Any, texts: Sequence[torch.Tensor], labels: torch.Tensor | None = None) -> Any:
+    """The output of the model for packed texts."""
+    device = next(model.parameters()).device
+    targets = None if labels is None else labels.to(device)
+    return model.packed(torch.cat(list(texts)).to(device), [len(text) for text in texts], targets)
 
 
 @torch.no_grad()
-def _found(model, vocabulary: Vocabulary, texts: Sequence[str], recipe: Recipe) -> torch.Tensor:
+def _probabilities(model: Any, vocabulary: Vocabulary, texts: Sequence[str], recipe: Recipe) -> torch.Tensor:
     """Probabilities (texts, classes), on the CPU."""
     model.eval()
     encoded, _ = _encoded(texts, vocabulary, model.config.context)

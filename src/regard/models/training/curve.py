@@ -1,4 +1,4 @@
-"""The loss over the steps, drawn with letters: the training as an area, evaluations as dots on it."""
+"""Plots the loss over the steps as text: the training loss as an area, evaluations as dots."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ Point = tuple[float, float]  # step, loss
 
 
 def curve(
-    learned: Sequence[Point], held: Sequence[Point] = (), *, width: int = 72, height: int = 12, letters: bool = True
+    learned: Sequence[Point], held: Sequence[Point] = (), *, width: int = 72, height: int = 12, unicode: bool = True
 ) -> list[str]:
-    """Lines of at most `width` letters. Each column is the mean of its steps; without `letters` it is drawn in ASCII.
+    """Plots a loss curve as text. Each column shows the mean loss of its steps.
 
-    >>> print(*curve([(step, 1 / step) for step in range(1, 9)], [(8, 0.25)], width=14, height=4), sep="\\n")
-    1.000 █
-          █▂
-    0.417 ██▆▃▂▁
-    0.125 ███████●
-          1      8
+    Args:
+        learned: (step, training loss) of every step.
+        held: (step, held-out loss) of every evaluation.
+        width: maximum number of characters per line.
+        height: number of lines, without the axis.
+        unicode: whether to draw with block characters; otherwise in ASCII.
+
+    Returns:
+        The lines; an empty list without training steps.
+
+    Examples:
+        >>> print(*curve([(step, 1 / step) for step in range(1, 9)], [(8, 0.25)], width=14, height=4), sep="\\n")
+        1.000 █
+              █▂
+        0.417 ██▆▃▂▁
+        0.125 ███████●
+              1      8
     """
     if not learned:
         return []
@@ -41,12 +52,12 @@ def curve(
     span = (high - low) or 1.0
 
     def level(loss: float) -> float:
-        return (loss - low) / span * (height - 1) + 1  # the lowest loss still fills its cell
+        return (loss - low) / span * (height - 1) + 1  # the lowest loss fills one cell
 
     areas = [0.0 if mean is None else level(mean) for mean in means]
-    cells = [[_cell(area - row, letters) for area in areas] for row in range(height)]
+    cells = [[_cell(area - row, unicode) for area in areas] for row in range(height)]
     for step, loss in held:
-        cells[min(height - 1, int(level(loss) - 0.5))][column(step)] = "●" if letters else "o"
+        cells[min(height - 1, int(level(loss) - 0.5))][column(step)] = "●" if unicode else "o"
     names = {height - 1: high, 0: low, (height - 1) // 2: low + span * ((height - 1) // 2) / (height - 1)}
     lines = [
         f"{f'{names[row]:.3f}' if row in names else '':>{label}} {''.join(cells[row])}".rstrip()
@@ -56,8 +67,8 @@ def curve(
     return [*lines, " " * (label + 1) + ends[0] + ends[1].rjust(max(len(ends[1]) + 1, columns - len(ends[0])))]
 
 
-def _cell(filled: float, letters: bool) -> str:
-    """A cell of the area, filled to this part."""
-    if not letters:
+def _cell(filled: float, unicode: bool) -> str:
+    """A cell of the area, filled to this fraction."""
+    if not unicode:
         return "#" if filled >= 0.5 else " "
     return EIGHTHS[round(8 * min(1.0, max(0.0, filled)))]

@@ -1,4 +1,4 @@
-"""Training: what was asked (`Recipe`), where it can be computed, and the loop that carries it out, step by step."""
+"""The training loop: the recipe (hyperparameters), the learning rate schedule, and the optimizer steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,33 @@ __all__ = ["Recipe", "Step", "Training", "check_device", "precision_of"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What was asked of a training.
+    """Hyperparameters of a training.
 
-    The learning rate rises evenly over `warmup` steps to `learning_rate`, then falls along half a cosine to a tenth of
-    it (Loshchilov & Hutter, 2017). `accumulate` batches make one step. Matrices decay (AdamW; Loshchilov & Hutter,
-    2019); vectors do not.
+    The learning rate increases linearly over `warmup` steps and then follows a cosine down to a tenth of its maximum.
+    The optimizer is AdamW with β = (0.9, 0.95).
+
+    Args:
+        steps: number of optimizer steps.
+        batch: number of windows or texts per batch.
+        accumulate: number of batches per step, whose gradients are averaged.
+        learning_rate: the maximum learning rate.
+        warmup: number of steps over which the learning rate increases.
+        weight_decay: weight decay of matrices; vectors are not decayed.
+        clip: maximum norm of the gradient.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16 (torch.autocast); weights stay in float32.
+        seed: seed of the weights, the order of the data, and dropout.
+        eval_every: number of steps between evaluations.
+        device: "cpu" or "cuda".
+
+    Raises:
+        Refused: values out of range, listing every problem.
+
+    Source:
+        Loshchilov and Hutter 2017 (cosine schedule); Loshchilov and Hutter 2019 (AdamW).
+
+    Examples:
+        >>> Recipe(steps=100, warmup=10).rate(10)
+        0.001
     """
 
     steps: int = 1000
@@ -43,15 +65,15 @@ class Recipe:
                     Reason(
                         f"{name} is too small",
                         given=repr(getattr(self, name)),
-                        expected=f"a whole number from {least} on",
-                        fix=f"raise {name}",
+                        expected=f"an integer, {least} or more",
+                        fix=f"increase {name}",
                     )
                 )
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 reasons.append(
                     Reason(
-                        f"{name} cannot work",
+                        f"{name} is out of range",
                         given=repr(getattr(self, name)),
                         expected="a number above 0",
                         fix=f"choose another {name}",
@@ -60,7 +82,7 @@ class Recipe:
         if not 0 <= self.weight_decay < math.inf:
             reasons.append(
                 Reason(
-                    "weight_decay cannot work",
+                    "weight_decay is out of range",
                     given=repr(self.weight_decay),
                     expected="0 or more",
                     fix="choose another weight_decay",
@@ -69,7 +91,7 @@ class Recipe:
         if self.precision not in ("float32", "bfloat16"):
             reasons.append(
                 Reason(
-                    "no such precision",
+                    "unknown precision",
                     given=repr(self.precision),
                     expected="'float32' or 'bfloat16'",
                     fix="choose one of them",
@@ -79,11 +101,18 @@ class Recipe:
             raise Refused("train", reasons)
 
     def rate(self, step: int) -> float:
-        """The learning rate of step 0, 1, …
+        """Computes the learning rate of a step.
 
-        >>> recipe = Recipe(steps=100, warmup=10, learning_rate=1.0)
-        >>> [round(recipe.rate(step), 2) for step in (0, 9, 10, 55, 100)]
-        [0.1, 1.0, 1.0, 0.55, 0.1]
+        Args:
+            step: the step, from 0.
+
+        Returns:
+            The learning rate.
+
+        Examples:
+            >>> recipe = Recipe(steps=100, warmup=10, learning_rate=1.0)
+            >>> [round(recipe.rate(step), 2) for step in (0, 9, 10, 55, 100)]
+            [0.1, 1.0, 1.0, 0.55, 0.1]
         """
         if step < self.warmup:
             return self.learning_rate * (step + 1) / self.warmup
@@ -93,8 +122,17 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step measured: the mean loss of its batches, the learning rate, and the norm of the gradient before it was
-    clipped.
+    """Measurements of an optimizer step.
+
+    Args:
+        number: the step, from 1.
+        loss: the mean loss of its batches.
+        rate: the learning rate.
+        norm: the norm of the gradient before clipping.
+
+    Examples:
+        >>> Step(1, loss=2.5, rate=1e-3, norm=0.7).loss
+        2.5
     """
 
     number: int
@@ -104,17 +142,23 @@ class Step:
 
 
 class Training:
-    """A model, its optimizer, and how many steps they have taken.
+    """Trains a model: iterating over it performs the remaining optimizer steps.
 
-    `loss(number)` is the loss of the model on batch 0, 1, …, whatever the batches are made of.
+    The attribute `done` is the number of completed steps.
 
-    >>> model = nn.Linear(1, 1)
-    >>> x = torch.linspace(-1, 1, 8)[:, None]
-    >>> recipe = Recipe(steps=200, learning_rate=0.1)
-    >>> training = Training(model, recipe, lambda number: (model(x) - 3 * x).square().mean())
-    >>> losses = [step.loss for step in training]
-    >>> losses[-1] < 0.001 < losses[0]
-    True
+    Args:
+        model: the model to train, in place.
+        recipe: the hyperparameters.
+        loss: function from a batch number, from 0, to the loss of the model on that batch.
+
+    Examples:
+        >>> model = nn.Linear(1, 1)
+        >>> x = torch.linspace(-1, 1, 8)[:, None]
+        >>> recipe = Recipe(steps=200, learning_rate=0.1)
+        >>> training = Training(model, recipe, lambda number: (model(x) - 3 * x).square().mean())
+        >>> losses = [step.loss for step in training]
+        >>> losses[-1] < 0.001 < losses[0]
+        True
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, loss: Callable[[int], torch.Tensor]):
@@ -128,10 +172,10 @@ class Training:
         self.optimizer = torch.optim.AdamW(
             [group for group in groups if group["params"]], lr=recipe.learning_rate, betas=(0.9, 0.95)
         )
-        torch.manual_seed(recipe.seed)  # what dropout draws
+        torch.manual_seed(recipe.seed)  # for dropout
 
     def __iter__(self) -> Iterator[Step]:
-        """Takes the steps that are left; after each, the model, the optimizer and `done` belong together."""
+        """Performs the remaining steps. After each, model, optimizer and `done` are consistent."""
         recipe = self.recipe
         for step in range(self.done, recipe.steps):
             self.model.train()
@@ -148,7 +192,7 @@ class Training:
                     "the training has diverged",
                     given=f"loss {total:.3g} and gradient {norm:.3g} at step {step + 1}",
                     expected="finite numbers",
-                    fix="lower --learning-rate or raise --warmup; what was saved last is untouched",
+                    fix="decrease --learning-rate or increase --warmup; the last checkpoint is unchanged",
                 )
             for group in self.optimizer.param_groups:
                 group["lr"] = recipe.rate(step)
@@ -158,26 +202,33 @@ class Training:
             yield Step(self.done, total, recipe.rate(step), norm)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Everything beside the weights that the next step depends on, as tensors: moments, and the states of random
-        generators.
+        """Returns the state of the training without the weights: optimizer moments and random generator states.
+
+        Returns:
+            Tensors by name, for `restore`.
         """
-        found = {"random.cpu": torch.get_rng_state()}
+        state = {"random.cpu": torch.get_rng_state()}
         if self.recipe.device.startswith("cuda"):
-            found["random.cuda"] = torch.cuda.get_rng_state(self.recipe.device)
+            state["random.cuda"] = torch.cuda.get_rng_state(self.recipe.device)
         for name, weight in self.model.named_parameters():
             for key, value in self.optimizer.state[weight].items():
-                found[f"optimizer.{name}.{key}"] = value
-        return found
+                state[f"optimizer.{name}.{key}"] = value
+        return state
 
     def restore(self, tensors: dict[str, torch.Tensor], done: int) -> None:
-        """Goes back to where `state` was taken, after so many steps."""
+        """Restores a state.
+
+        Args:
+            tensors: the result of `state`; other tensors are ignored.
+            done: number of steps completed in that state.
+        """
         for name, weight in self.model.named_parameters():
             prefix = f"optimizer.{name}."
-            kept = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            if kept:  # a weight that no loss has reached yet has no moments
+            moments = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            if moments:  # weights that have not received a gradient have none
                 self.optimizer.state[weight] = {
                     key: value.clone() if key == "step" else value.to(weight.device, copy=True)
-                    for key, value in kept.items()
+                    for key, value in moments.items()
                 }
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and self.recipe.device.startswith("cuda"):
@@ -186,13 +237,36 @@ class Training:
 
 
 def precision_of(recipe: Recipe) -> torch.autocast:
-    """Products in bfloat16 where that was asked for; weights, sums and the optimizer stay in float32."""
+    """Creates the autocast context of a recipe.
+
+    Args:
+        recipe: the recipe.
+
+    Returns:
+        A context in which matrix products are computed in bfloat16 if `recipe.precision` is "bfloat16"; weights, sums
+        and the optimizer stay in float32.
+
+    Examples:
+        >>> with precision_of(Recipe(precision="bfloat16")):
+        ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+        torch.bfloat16
+    """
     return torch.autocast(torch.device(recipe.device).type, torch.bfloat16, enabled=recipe.precision == "bfloat16")
 
 
 def check_device(name: str, where: str) -> None:
-    """Refuses a device that this machine does not have, and says which it has."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available()}
-    if not there.get(name.split(":")[0], False):
-        known = " or ".join(kind for kind, found in there.items() if found)
-        raise refuse(where, "no such device", given=name, expected=known, fix=f"choose {known} with --device")
+    """Checks that a device is available.
+
+    Args:
+        name: the device, such as "cpu" or "cuda:0".
+        where: the name that the error message starts with.
+
+    Raises:
+        Refused: the device is not available.
+    """
+    available = {"cpu": True, "cuda": torch.cuda.is_available()}
+    if not available.get(name.split(":")[0], False):
+        known = " or ".join(kind for kind, present in available.items() if present)
+        raise refuse(
+            where, "the device is not available", given=name, expected=known, fix=f"choose {known} with --device"
+        )

@@ -1,4 +1,4 @@
-"""The loss over the steps as a picture (PNG), through matplotlib."""
+"""Plots the loss over the steps as a PNG image, with matplotlib."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from pathlib import Path
 
 from .curve import Point
 
-__all__ = ["picture"]
+__all__ = ["plot"]
 
 
-def picture(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) -> None:
-    """Draws the losses into the file: every step faint, their running mean over it, and the evaluations as dots."""
+def plot(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) -> None:
+    """Plots the training loss of every step, its running mean, and the held-out loss.
+
+    Args:
+        path: the PNG file to write.
+        learned: (step, training loss) of every step.
+        held: (step, held-out loss) of every evaluation.
+    """
     from matplotlib.figure import Figure  # without pyplot: no window and no global state
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
@@ -34,14 +40,22 @@ def picture(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) ->
 
 
 def smooth(losses: Sequence[float], memory: float) -> list[float]:
-    """The running mean with a memory that fades, unbiased from the first step on.
+    """Exponential moving average, bias-corrected.
 
-    >>> [round(value, 2) for value in smooth([2.0, 1.0, 1.0], memory=0.5)]
-    [2.0, 1.33, 1.14]
+    Args:
+        losses: the values.
+        memory: decay factor per step, from 0 to below 1.
+
+    Returns:
+        The average after each value.
+
+    Examples:
+        >>> [round(value, 2) for value in smooth([2.0, 1.0, 1.0], memory=0.5)]
+        [2.0, 1.33, 1.14]
     """
     total = weight = 0.0
-    found = []
+    means = []
     for loss in losses:
         total, weight = memory * total + (1 - memory) * loss, memory * weight + (1 - memory)
-        found.append(total / weight)
-    return found
+        means.append(total / weight)
+    return means

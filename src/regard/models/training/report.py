@@ -1,9 +1,10 @@
-"""How well labels were found: accuracy, precision, recall and F1 per class, confusions, and a baseline beside them."""
+"""Classification metrics: accuracy, baseline accuracy, confusion matrix, and precision, recall and F1 per class."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +13,19 @@ __all__ = ["Report"]
 
 @dataclass(frozen=True)
 class Report:
-    """Counts of (true class, predicted class), and the class that was most frequent in training.
+    """Classification metrics, computed from a confusion matrix.
 
-    precision = TP / (TP + FP),  recall = TP / (TP + FN),  F1 = 2 TP / (2 TP + FP + FN); NaN where nothing is counted.
+    precision = TP / (TP + FP),  recall = TP / (TP + FN),  F1 = 2 TP / (2 TP + FP + FN); NaN if the denominator is 0.
 
-    >>> report = Report.of([0, 0, 1, 1], [0, 1, 1, 1], ["cat", "dog"], majority=0)
-    >>> report.accuracy, report.baseline, report.recall.tolist()
-    (0.75, 0.5, [0.5, 1.0])
+    Args:
+        classes: the names of the C classes.
+        confusion: (C, C) number of rows of each true class (axis 0) and predicted class (axis 1).
+        majority: index of the most frequent class of the training data.
+
+    Examples:
+        >>> report = Report.of([0, 0, 1, 1], [0, 1, 1, 1], ["cat", "dog"], majority=0)
+        >>> report.accuracy, report.baseline, report.recall.tolist()
+        (0.75, 0.5, [0.5, 1.0])
     """
 
     classes: list[str]
@@ -27,47 +34,63 @@ class Report:
 
     @classmethod
     def of(cls, true: Sequence[int], found: Sequence[int], classes: Sequence[str], majority: int) -> Report:
+        """Builds a report from predictions.
+
+        Args:
+            true: (N,) true labels, as indices into `classes`.
+            found: (N,) predicted labels.
+            classes: the names of the classes.
+            majority: index of the most frequent class of the training data.
+
+        Returns:
+            The report.
+        """
         confusion = np.zeros((len(classes), len(classes)), int)
         np.add.at(confusion, (np.asarray(true, int), np.asarray(found, int)), 1)
         return cls(list(classes), confusion, majority)
 
     @property
     def count(self) -> int:
+        """The number of rows."""
         return int(self.confusion.sum())
 
     @property
     def support(self) -> np.ndarray:
-        """How many rows of each class there are."""
+        """The number of rows of each class, (C,)."""
         return self.confusion.sum(1)
 
     @property
     def accuracy(self) -> float:
+        """The fraction of rows that are classified correctly."""
         return float(self.confusion.trace() / self.count)
 
     @property
     def baseline(self) -> float:
-        """The accuracy of always answering with the class that was most frequent in training."""
+        """The accuracy of always predicting the most frequent class of the training data."""
         return float(self.support[self.majority] / self.count)
 
     @property
     def precision(self) -> np.ndarray:
-        return _share(self.confusion.diagonal(), self.confusion.sum(0))
+        """The precision of each class, (C,)."""
+        return _ratio(self.confusion.diagonal(), self.confusion.sum(0))
 
     @property
     def recall(self) -> np.ndarray:
-        return _share(self.confusion.diagonal(), self.support)
+        """The recall of each class, (C,)."""
+        return _ratio(self.confusion.diagonal(), self.support)
 
     @property
     def f1(self) -> np.ndarray:
-        return _share(2 * self.confusion.diagonal(), self.confusion.sum(0) + self.support)
+        """The F1 score of each class, (C,)."""
+        return _ratio(2 * self.confusion.diagonal(), self.confusion.sum(0) + self.support)
 
     @property
     def macro_f1(self) -> float:
-        """The mean of F1 over the classes that occur or were predicted."""
+        """The mean F1 score of the classes that occur or were predicted."""
         return float(np.nanmean(self.f1))
 
-    def to_dict(self) -> dict:
-        """The figures as JSON takes them."""
+    def to_dict(self) -> dict[str, Any]:
+        """Converts the metrics to a dict that can be written as JSON."""
         return {
             "rows": self.count,
             "accuracy": self.accuracy,
@@ -78,5 +101,5 @@ class Report:
         }
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+def _ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return np.divide(part, total, out=np.full(len(part), np.nan), where=total > 0)
