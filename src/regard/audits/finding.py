@@ -63,7 +63,7 @@ class Finding:
         """The finding that `to_json` wrote, by this version or an earlier one.
 
         Args:
-            data: the fields by name; `fix` may have its name of version 0.1, `mend`.
+            data: the fields by name, with the names of this version or of version 0.1.
 
         Returns:
             The finding.

@@ -126,7 +126,7 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
 
 
 def _one_pass(subject: Subject, text, shift: int) -> Outputs:
-    """The logits of one forward pass for each generated token. shift: added to the positions of the generated tokens."""
+    """The logits of one forward pass for each generated token, whose positions are increased by `shift`."""
     import torch
 
     inputs: dict[str, Any] = {subject.sequence or "": text}
@@ -137,9 +137,7 @@ def _one_pass(subject: Subject, text, shift: int) -> Outputs:
 
 
 def _offset(between: Difference, start: int, shift: int, when: str) -> Finding:
-    """The finding that positions are off by a known number; 0: positions that are passed are right, those that the model
-    computes itself are not.
-    """
+    """The finding that positions are off by `shift`; 0: only the positions that the model computes itself are wrong."""
     if shift:
         words = f"positions that are {abs(shift)} too {'large' if shift > 0 else 'small'} explain it"
         cause = (
@@ -219,7 +217,7 @@ def _untested(subject: Subject) -> str:
     """A remark for a sliding window that is longer than the sequence."""
     window = getattr(subject.model.config.get_text_config(), "sliding_window", None)
     wide = isinstance(window, int) and window >= subject.length
-    return f"; the text is shorter than the sliding window of {window} keys: use a longer one to test it" if wide else ""
+    return f"; the text does not exceed the sliding window of {window} keys: use a longer text" if wide else ""
 
 
 def _unsupported(subject: Subject) -> str | None:

@@ -19,7 +19,7 @@ def implementation_difference(subject: Subject) -> Iterator[Result]:
     """Eager attention and SDPA give the same outputs as the attention implementation that the model is set to.
 
     This is compared with the given inputs, without a mask, and with padding after the tokens, because implementations
-    may use another code path where there is no mask.
+    may use another code path without one.
     """
     from ...torch.hf.recorder import implementations
 
