@@ -290,7 +290,7 @@ def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(tmp_path):
     rg.look(weights=np.full((1, 4, 4), 0.25), mask=np.tri(4, dtype=bool)).save(tmp_path / "run")
     page = tmp_path / "page.html"
     shown = looked(tmp_path / "run", "--out", page).stdout
-    assert "fault: weights" in shown and "to mend" in shown
+    assert "fault: weights" in shown and "fix mask the scores" in shown
     assert '"check": "weights"' in page.read_text(encoding="utf-8")
 
 

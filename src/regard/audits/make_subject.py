@@ -27,7 +27,7 @@ PADDING_MASKS: dict[str, tuple[bool | int, bool | int]] = {
 
 
 def from_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
-    """The model in a folder or on the hub, with the head that it was saved with, on SDPA if the architecture supports it."""
+    """The model in a folder or on the hub, with its saved head, on SDPA if the architecture supports it."""
     from ..torch.hf.load_model import opened
 
     loaded = opened(name, writes=None, reads=text is not None)

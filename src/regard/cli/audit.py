@@ -51,7 +51,7 @@ def audit(
 
 
 def _show(found: Audit) -> None:
-    """Every finding with its cause and mend, then in a line each what passed and what did not apply."""
+    """Prints every finding with its cause and fix, then one line for each check that passed or did not apply."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
@@ -62,7 +62,7 @@ def _show(found: Audit) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLOURS if (number := _count(found, name)))
     console.print(Text(f"{visible(found.model)}: {counts or 'healthy'}", "bold"))
-    for (severity, check, cause, mend), findings in _alike(found.findings).items():
+    for (severity, check, cause, fix), findings in _alike(found.findings).items():
         console.print()
         console.print(Text.assemble((severity, COLOURS[severity]), " ", (check, "bold")))
         table = Table(box=None, show_header=False, pad_edge=False)
@@ -70,7 +70,7 @@ def _show(found: Audit) -> None:
             table.add_row(Text("where", "dim"), Text(_plain(finding.where)))
             table.add_row(Text("measured", "dim"), Text(_plain(finding.measured)))
         table.add_row(Text("cause", "dim"), Text(_plain(cause)))
-        table.add_row(Text("to mend", "dim"), Text(_plain(mend)))
+        table.add_row(Text("fix", "dim"), Text(_plain(fix)))
         console.print(Padding(table, (0, 0, 0, 2)))
     for title, rows in (
         ("passed", [(each.check, each.measured) for each in found.passed]),
@@ -89,7 +89,7 @@ def _alike(findings: Sequence[Finding]) -> dict[tuple[str, str, str, str], list[
     """Findings that differ in their place and measure only, under what they share."""
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}
     for each in findings:
-        groups.setdefault((each.severity, each.check, each.cause, each.mend), []).append(each)
+        groups.setdefault((each.severity, each.check, each.cause, each.fix), []).append(each)
     return groups
 
 

@@ -112,7 +112,7 @@ def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
 
 
 def _missing(run: Run, number: int, call: Call, right: Call, *, name: str, what: str, fix: str) -> Finding | bool:
-    """A declared argument is missing; this is no finding if the output also matches `right`, the call with it."""
+    """The finding of a missing argument, unless the output also matches `right`, the call that has it."""
     if matches(right):
         return True
     later = name == "sinks" and "written out" in str(call.notes.get("kind"))

@@ -49,8 +49,8 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
 
 
 def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
-    """(rows, K): which keys a head attends to. Later keys count as masked, too, if large negative numbers added to their
-    scores leave all of them a weight of 0.
+    """(rows, K): which keys a head attends to. Later keys also count as masked if large negative numbers are added to
+    their scores and leave all of them a weight of 0.
     """
     if call.given is not None:
         return np.asarray(call.weights(rows, None, [head])[0] > 0)

@@ -173,7 +173,8 @@ def overflow(run: Run, module=None) -> Iterator[Result]:
                     severity="warning",
                     where=place(run, number),
                     measured=f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is "
-                    f"more than {COARSE} and more than a quarter of the range of the scores (threshold: half of the rows)",
+                    f"more than {COARSE} and more than a quarter of the range of the scores (threshold: half of the "
+                    "rows)",
                     cause="all scores of a row contain a large common offset, which uses up the precision",
                     fix="compute the scores in float32, or subtract the common offset",
                     call=number,
