@@ -100,7 +100,7 @@ def audit(
 
     A model runs about fifty times, in evaluation mode and without gradients, with the inputs changed between runs. A
     difference between two runs is a fault if it exceeds 8 times the measured effect of rounding. The model and the
-    random state of the caller are left unchanged. docs/audits.md describes every check.
+    random state of the caller are left unchanged. docs/reference/checks.md describes every check.
 
     Args:
         what: a transformers model or the name of one (a folder or a hub id; None: MiniLM); any torch module or function
