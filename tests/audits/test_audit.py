@@ -1,4 +1,4 @@
-"""`audit` and its command: the model stays unchanged, models, functions and runs are accepted, bad arguments are not."""
+"""`audit` and its command: models stay unchanged; models, functions and runs are accepted, bad arguments are not."""
 
 import functools
 import json

@@ -5,6 +5,7 @@ import torch
 
 from tests.support.runs import alarms, checks, shifted
 
+
 def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak=False, values=False):
     """transformers' own eager attention, with a mistake in layer 1."""
 
@@ -39,10 +40,20 @@ DECLARED = {
     "mask ignored": (written(mask=lambda mask: None), "mask", "fault", "the mask is dropped"),
     "sees the next token": (written(mask=ahead), "mask", "fault", "off by one"),
     "window one too wide": (written(mask=lambda mask: window_of(mask, 5)), "mask", "fault", "the window is off by one"),
-    "window ignored": (written(mask=lambda mask: window_of(mask, 99)), "mask", "fault", "the sliding window is missing"),
+    "window ignored": (
+        written(mask=lambda mask: window_of(mask, 99)),
+        "mask",
+        "fault",
+        "the sliding window is missing",
+    ),
     "heads tiled": (written(tiled=True), "groups", "fault", "keys and values are repeated as blocks"),
     "values tiled": (written(values=True), "groups", "fault", "values are repeated as blocks"),
-    "a mask that is applied after the softmax": (written(leak=True), "weights", "fault", "the mask is applied after the softmax"),
+    "a mask that is applied after the softmax": (
+        written(leak=True),
+        "weights",
+        "fault",
+        "the mask is applied after the softmax",
+    ),
 }
 
 

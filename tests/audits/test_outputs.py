@@ -92,7 +92,9 @@ def test_what_was_not_kept_is_not_judged(arrays):
     assert alarms(results) == [] and {"output", "mask", "dead"} <= {
         each.check for each in results if isinstance(each, Skipped)
     }
-    assert {each.check for each in results} == {each.name for each in audit_checks.select_run_checks(audit_checks.names())}
+    assert {each.check for each in results} == {
+        each.name for each in audit_checks.select_run_checks(audit_checks.names())
+    }
 
 
 def test_arguments_that_never_reached_the_call(arrays):

@@ -81,9 +81,7 @@ def sink(run: Run, module=None) -> Iterator[Result]:
 
 def duplicate(run: Run, module=None) -> Iterator[Result]:
     """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
-    yield from _notes(
-        "duplicate", run, _duplicate, "all patterns differ", f"no row attends to {SEVERAL} keys or more"
-    )
+    yield from _notes("duplicate", run, _duplicate, "all patterns differ", f"no row attends to {SEVERAL} keys or more")
 
 
 def _notes(
