@@ -1,7 +1,8 @@
-"""What an audit leaves behind, stands on, takes and writes; and its command."""
+"""`audit` and its command: models stay unchanged; models, functions and runs are accepted, bad arguments are not."""
 
 import functools
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 from typer.testing import CliRunner
 
 import regard as rg
-from regard.audits import audit
+from regard.audits import Finding, audit
 from regard.audits.difference import ALLOWED
-from regard.audits.make_subject import of_module, of_transformers
+from regard.audits.make_subject import from_module, from_transformers
 from regard.cli import app
 from regard.lens.look import look
 from tests.support.small_model import BEHAVIOUR, LENGTH, Small, tiny, words
@@ -39,9 +40,9 @@ def test_an_audit_leaves_the_model_as_it_was():
 def test_rounding_is_what_float32_makes(name):
     """The measured rounding covers what float32 errs against float64, and is not a thousand times as large."""
     model = tiny(name)
-    subject = of_transformers(model)
+    subject = from_transformers(model)
     rounding = subject.rounding
-    exact = of_transformers(model.double()).run(subject.given)
+    exact = from_transformers(model.double()).run(subject.inputs)
 
     for output, part in subject.outputs.items():
         erred = float((part.double() - exact[output]).abs().max())
@@ -66,7 +67,7 @@ def test_rounding_within_a_fused_layer_is_no_leak(seed):
 
 def test_a_leak_below_rounding_is_no_finding():
     """What the outputs would move by rounding alone passes, whatever makes it; what is beyond does not."""
-    subject = of_module(Small().eval(), words(), True)
+    subject = from_module(Small().eval(), words(), True)
     limit = ALLOWED * subject.rounding["output"]
 
     for size, healthy in ((limit / 2, True), (limit * 50, False)):
@@ -99,7 +100,7 @@ def test_near_equal_choices_are_no_fault():
 
 @pytest.mark.parametrize("diagonal", [0, 1])
 def test_a_function_of_q_k_v(diagonal):
-    """An attention function is asked about positions, not heads: its causal mask is off by one, or it is not."""
+    """The sequence of an attention function is its positions, not its heads: a mask that is off by one is found."""
     q, k, v = torch.randn(3, 1, 4, LENGTH, 8, generator=torch.Generator().manual_seed(0))
     seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(diagonal)
     function = functools.partial(torch.nn.functional.scaled_dot_product_attention, attn_mask=seen)
@@ -142,7 +143,7 @@ REFUSED = [
         "several batch entries",
         "input_ids of shape (2, 4)",
     ),
-    (lambda: audit(Small(), "a text", inputs=words()), "text= has no meaning for a torch module", "str"),
+    (lambda: audit(Small(), "a text", inputs=words()), "text= has no effect for a torch module", "str"),
     (lambda: audit(tiny("llama"), "a text"), "a text without a tokenizer", "'a text' for LlamaForCausalLM"),
     (
         lambda: audit(tiny("llama"), inputs={"input_ids": torch.zeros(1, 4)}),
@@ -152,7 +153,7 @@ REFUSED = [
     (lambda: audit("no/such/folder"), "no such model", "'no/such/folder'"),
     (
         lambda: audit(look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4))), causal=True),
-        "causal= has no meaning for a recorded run",
+        "causal= has no effect for a recorded run",
         "bool",
     ),
 ]
@@ -160,12 +161,27 @@ REFUSED = [
 
 @pytest.mark.parametrize("call, what, given", REFUSED, ids=range(len(REFUSED)))
 def test_what_makes_no_sense_is_refused(call, what, given):
-    """Every refusal says what was given, what is expected and how to fix it."""
+    """Every refusal names what was given, what is expected and a fix."""
     with pytest.raises(rg.Refused) as refused:
         call()
 
     (reason,) = refused.value.reasons
-    assert reason.what == what and given in reason.given and reason.expected and reason.mend
+    assert reason.what == what and given in reason.given and reason.expected and reason.fix
+
+
+# --- findings
+
+
+def test_findings_of_version_0_1_are_read():
+    """JSON and pickles in which `fix` has its old name, `mend`, become findings; both names read the same value."""
+    found = audit(Small(after=lambda x: x / (x - x)).eval(), inputs=words(), checks=["finite"]).findings[0]
+    old = {"mend" if name == "fix" else name: value for name, value in found.to_json().items()}
+    unpickled = object.__new__(Finding)
+    unpickled.__setstate__(old)
+
+    assert Finding.from_json(old) == unpickled == Finding.from_json(found.to_json()) == found
+    assert pickle.loads(pickle.dumps(found)) == found and found.mend == found.fix
+    assert f"\n  fix       {found.fix}" in str(found) and "mend" not in found.to_json()
 
 
 # --- the command
@@ -201,13 +217,13 @@ def test_json_acts_on_no_terminal(tmp_path):
     assert found.output.isascii() and json.loads(found.output)["model"] == "\u009b2J\u202e"
 
 
-def test_notes_count_where_they_are_asked_to():
+def test_notes_count_under_strict():
     """The default model has notes and no faults: it passes, and does not under --strict."""
     runner = CliRunner()
 
     assert runner.invoke(app, ["audit", "--checks", "sink"]).exit_code == 0
     strict = runner.invoke(app, ["audit", "--checks", "sink", "--strict"])
-    assert strict.exit_code == 1 and "  fix  " in strict.output
+    assert strict.exit_code == 1 and "fix" in strict.output
 
 
 def test_the_command_refuses_in_sentences(capsys, monkeypatch):

@@ -1,11 +1,9 @@
-"""Models that are recorded as they are: what a layer declares, against what its call was told."""
+"""Models with their own attention code: what a layer declares against the arguments of its recorded call."""
 
 import pytest
 import torch
 
 from tests.support.runs import alarms, checks, shifted
-
-# Models that are recorded as they are: what a layer declares, against what its call was told --------------------------
 
 
 def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled=False, leak=False, values=False):
@@ -36,16 +34,26 @@ def ahead(mask):
 
 
 DECLARED = {
-    "scale left out": (written(scale=lambda scale: 1.0), "scale", "fault", "the scale was left out"),
+    "scale left out": (written(scale=lambda scale: 1.0), "scale", "fault", "the scale is missing"),
     "scale doubled": (written(scale=lambda scale: 2 * scale), "scale", "fault", "the scale is doubled"),
     "scale inverted": (written(scale=lambda scale: 1 / scale), "scale", "fault", "the scale is inverted"),
     "mask ignored": (written(mask=lambda mask: None), "mask", "fault", "the mask is dropped"),
     "sees the next token": (written(mask=ahead), "mask", "fault", "off by one"),
     "window one too wide": (written(mask=lambda mask: window_of(mask, 5)), "mask", "fault", "the window is off by one"),
-    "window ignored": (written(mask=lambda mask: window_of(mask, 99)), "mask", "fault", "the window was left out"),
+    "window ignored": (
+        written(mask=lambda mask: window_of(mask, 99)),
+        "mask",
+        "fault",
+        "the sliding window is missing",
+    ),
     "heads tiled": (written(tiled=True), "groups", "fault", "keys and values are repeated as blocks"),
     "values tiled": (written(values=True), "groups", "fault", "values are repeated as blocks"),
-    "a mask that comes after the softmax": (written(leak=True), "weights", "fault", "the mask came after the softmax"),
+    "a mask that is applied after the softmax": (
+        written(leak=True),
+        "weights",
+        "fault",
+        "the mask is applied after the softmax",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Masks of recorded calls, against what is declared or said of them."""
+"""Masks of recorded calls against the declarations of the layers and of the caller."""
 
 import numpy as np
 import pytest
@@ -9,20 +9,20 @@ from regard.audits.finding import Finding, Passed
 from tests.support.runs import call_of, checks, run_of, sdpa
 
 LOOSE = {
-    "two keys ahead": (rg.key <= rg.query + 2, ("note", None), "sees a key after its own, up to 2 ahead"),
-    "one head of two sees all": ((rg.key <= rg.query) | (rg.head == 1), ("fault", 1), "every key is seen"),
-    "not itself": ((rg.key < rg.query), ("fault", None), "does not see its own key"),
-    "not itself, but for the first": (
+    "two keys ahead": (rg.key <= rg.query + 2, ("note", None), "attends to a later key, up to 2 ahead"),
+    "one head of two sees all": ((rg.key <= rg.query) | (rg.head == 1), ("fault", 1), "attends to every key"),
+    "not itself": ((rg.key < rg.query), ("fault", None), "no row attends to its own key"),
+    "not itself, except for the first": (
         (rg.key < rg.query) | (rg.key + rg.query <= 0),
         ("fault", None),
-        "but for the first",
+        "no row except the first attends to its own key",
     ),
 }
 
 
 @pytest.mark.parametrize("words", LOOSE)
 def test_masks_of_calls_that_are_declared_causal(words, arrays):
-    """Each head's mask is read; a row that sees later keys is at least worth a note, whatever else the mask is."""
+    """Each head's mask is read; a row that attends to later keys is at least a note, whatever the rest of the mask."""
     q, k, v = arrays
     mask, expected, measured = LOOSE[words]
     out = rg.attention(q[:2], k, v, mask=mask).astype(np.float32)
@@ -62,8 +62,8 @@ def test_finite_numbers_that_leave_no_weight_are_a_mask(low, dtype, written_out)
     assert low > -1e4 or "the diagonal is off by one" in wrong.findings[0].cause
 
 
-def test_bands_that_nobody_knows_are_not_said_to_be_declared(arrays):
-    """A causal mask with a hole is no mistake, and is not counted as what the layer declares."""
+def test_unknown_masks_do_not_count_as_declared(arrays):
+    """A causal mask with a hole is not a mistake, and does not count as the declared mask."""
     q, k, v = arrays
     mask = (rg.key <= rg.query) & ((rg.key < 3) | (rg.key > 4) | (rg.query < 20))
     out = rg.attention(q, k, v, mask=mask).astype(np.float32)
@@ -91,7 +91,7 @@ def test_what_the_caller_says_reaches_the_recorded_calls():
     assert rg.audit(attend, inputs=x, checks=["mask"]).healthy
 
 
-def test_windows_that_are_never_reached_are_told():
+def test_windows_that_are_never_reached_are_reported():
     """A check that passes on a text shorter than the window says that the window was not reached."""
     from regard.torch.hf.tiny_models import tiny_model
 

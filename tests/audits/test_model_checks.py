@@ -1,6 +1,4 @@
-"""Audits of behaviour: every planted fault is found and named, its healthy twin is silent, and nothing is left
-behind.
-"""
+"""Checks that run a model: every planted fault is found and named, and the healthy model has no finding."""
 
 import functools
 
@@ -9,7 +7,7 @@ import torch
 
 import regard as rg
 from regard.audits import audit
-from regard.audits.checks import CHECKS, OfModel, OfRule, OfRun, names
+from regard.audits.checks import CHECKS, ModelCheck, RuleCheck, RunCheck, names
 from regard.audits.finding import Passed
 from regard.lens.look import look
 from tests.support.small_model import BEHAVIOUR, LENGTH, Small, neighbours, only, sees_all, sees_past, tiny, words
@@ -21,14 +19,14 @@ PLANTED = {
         {"sees": lambda n, real: (sees_all if real is None else sees_past)(n, real)},
         True,
         "future-leak",
-        "lost without a mask, and holds with padding",
+        "missing without a mask, but present with padding",
         {"ways": ["without a mask"]},
     ),
     "causal without a mask only": (
         {"sees": lambda n, real: (sees_past if real is None else sees_all)(n, real)},
         True,
         "future-leak",
-        "lost with padding, and holds without a mask",
+        "missing with padding, but present without a mask",
         {"ways": ["with padding"]},
     ),
     "heads and positions mixed": ({"heads": lambda x: x.reshape(len(x), 4, -1, 4)}, True, "future-leak", "view", {}),
@@ -53,18 +51,18 @@ PLANTED = {
         "inverted",
         {},
     ),
-    "padding at the neighbours": (
+    "padding at the neighbors": (
         {"sees": sees_all, "after": neighbours},
         False,
         "padding-leak",
-        "neighbours",
+        "neighboring",
         {"rows": [LENGTH - 1]},
     ),
     "padding counted": (
         {"sees": sees_all, "after": lambda x: x / x.shape[1]},
         False,
         "padding-leak",
-        "its presence is felt",
+        "its presence changes the result",
         {},
     ),
     "mean over the batch": (
@@ -74,7 +72,7 @@ PLANTED = {
         "statistics over the batch",
         {},
     ),
-    "entries counted": ({"after": lambda x: x * len(x)}, True, "batch-dependence", "the number of entries", {}),
+    "entries counted": ({"after": lambda x: x * len(x)}, True, "batch-dependence", "depends on the batch size", {}),
     "dropout left on": (
         {"after": lambda x: torch.nn.functional.dropout(x, 0.1)},
         True,
@@ -88,7 +86,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_found_and_named(fault):
-    """Each fault is found by its own check, its cause is named, and what was measured lies beyond the threshold."""
+    """Each fault is found by its own check, its cause is named, and the difference exceeds the threshold."""
     made, causal, check, cause, numbers = PLANTED[fault]
 
     whole = audit(Small(**made).eval(), inputs=words(), causal=causal, checks=BEHAVIOUR)
@@ -148,7 +146,7 @@ def test_the_module_that_makes_nan():
     assert "model.layers.1.mlp" in only(audit(model, checks=["finite"])).cause
 
 
-# --- what an audit leaves behind, and what it stands on
+# --- checks that do not apply, and errors
 
 
 def test_outputs_that_are_nan_pass_nothing():
@@ -156,7 +154,7 @@ def test_outputs_that_are_nan_pass_nothing():
     found = audit(Small(after=lambda x: x / (x - x)).eval(), inputs=words(), causal=True, checks=BEHAVIOUR)
 
     assert {each.check for each in found.passed} == {"training-mode", "determinism"}
-    assert {each.check for each in found.skipped if each.reason.startswith("finite spoils it")} == {
+    assert {each.check for each in found.skipped if "a fault of finite" in each.reason} == {
         "future-leak",
         "padding-leak",
         "batch-dependence",
@@ -187,7 +185,7 @@ def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
 
 
 def test_a_check_that_could_not_be_made_spoils_no_other(monkeypatch):
-    """A model that raises in one check is still asked by those that a fault found there would spoil."""
+    """A check in which the model raises does not prevent the later ones, as a fault would."""
 
     def attend(module, query, key, value, attention_mask, scaling=None, is_causal=None, **_):
         if attention_mask is not None and not attention_mask.all():
@@ -223,7 +221,7 @@ def table():
 
 def test_mistakes_of_the_audit_itself_are_not_hidden(table):
     """An error that the model did not raise is an error."""
-    table.append(OfModel("toy", lambda subject: [][1]))
+    table.append(ModelCheck("toy", lambda subject: [][1]))
 
     with pytest.raises(IndexError):
         audit(Small().eval(), inputs=words(), checks=["toy"])
@@ -233,10 +231,10 @@ def test_a_check_is_one_line_in_one_table(table):
     """A check of runs is carried out on a recorded run and on that of a model, one of models on the model; a check
     whose fault would only be found again is left out.
     """
-    table.append(OfRun("toy-run", lambda run, module: [Passed("toy-run", f"{len(run.calls)} calls")]))
-    table.append(OfRule("toy-rule", lambda run, number, call, module: True))
-    table.append(OfModel("toy-model", lambda subject: [Passed("toy-model", f"{subject.length} positions")]))
-    table.append(OfModel("toy-after", lambda subject: [][1], after=("future-leak",)))
+    table.append(RunCheck("toy-run", lambda run, module: [Passed("toy-run", f"{len(run.calls)} calls")]))
+    table.append(RuleCheck("toy-rule", lambda run, number, call, module: True))
+    table.append(ModelCheck("toy-model", lambda subject: [Passed("toy-model", f"{subject.length} positions")]))
+    table.append(ModelCheck("toy-after", lambda subject: [][1], after=("future-leak",)))
 
     model = Small(sees=lambda n, mask: torch.ones(n, n, dtype=torch.bool)).eval()
     toys = ["future-leak", "toy-run", "toy-rule", "toy-model", "toy-after"]
@@ -248,11 +246,11 @@ def test_a_check_is_one_line_in_one_table(table):
         Passed("toy-run", "1 calls"),
         Passed(
             "toy-rule",
-            "1 of 1 outputs follow from what their calls were told; 1 calls were told what their layers declare",
+            "1 of 1 outputs match the arguments of their calls; 1 calls have the arguments that their layers declare",
         ),
     )
     assert [(each.check, each.reason) for each in of_the_model.skipped] == [
-        ("toy-after", "future-leak spoils it: mend that first")
+        ("toy-after", "not meaningful after a fault of future-leak: fix that first")
     ]
     assert of_the_run.passed == of_the_model.passed[1:]
     assert names()[-4:] == tuple(toys[1:])
@@ -268,7 +266,7 @@ def test_every_check_has_a_name_of_its_own_and_follows_those_that_it_needs():
 
 
 def test_a_model_that_does_not_run_is_refused():
-    """A module that raises with the inputs that it was given is no healthy one."""
+    """A module that raises with its own inputs cannot be audited."""
 
     def attend(x):
         raise ValueError("never")

@@ -9,7 +9,7 @@ from tests.support.runs import CAUSAL, alarms, call_of, checks, run_of, softmax
 
 
 def test_arrays_that_are_spoiled_apart_are_all_named(arrays):
-    """NaN in q does not hide infinity in k, and nothing is said of an x that was not kept."""
+    """NaN in q does not hide infinity in k, and nothing is claimed about an x that was not recorded."""
     from regard.lens.look import look
 
     q, k, _ = (part.copy() for part in arrays)
@@ -17,8 +17,8 @@ def test_arrays_that_are_spoiled_apart_are_all_named(arrays):
 
     (found,) = alarms(checks(look(q, k=k), None, ["numbers"]))
 
-    assert "q holds 1 " in found.measured and "k holds 1 " in found.measured and found.numbers["arrays"] == ["q", "k"]
-    assert "x, which was not kept" in found.cause and "q and k" in found.cause and "finite" not in found.cause
+    assert "q has 1 " in found.measured and "k has 1 " in found.measured and found.numbers["arrays"] == ["q", "k"]
+    assert "x, which was not recorded" in found.cause and "q and k" in found.cause and "finite" not in found.cause
 
 
 def test_products_beyond_float16(arrays):
@@ -38,7 +38,7 @@ def test_products_beyond_float16(arrays):
 
 
 def test_scores_that_16_bit_cannot_tell_apart(arrays):
-    """A large part that all scores share uses up the bits of bfloat16."""
+    """A large offset common to all scores uses up the precision of bfloat16."""
     import ml_dtypes
 
     q, k, v = arrays
@@ -76,7 +76,7 @@ GIVEN = {
     "rows that sum to less than 1": lambda weights: weights * 0.9,
     "rows that sum to more than 1": lambda weights: weights * 1.1,
     "negative weights": lambda weights: weights - np.float32(0.01) * CAUSAL,
-    "weight on keys that the mask forbids": lambda weights: weights + np.float32(0.01) * ~CAUSAL,
+    "weight on masked keys": lambda weights: weights + np.float32(0.01) * ~CAUSAL,
 }
 
 
@@ -107,7 +107,7 @@ def test_faults_of_weights_in_other_rows_are_named_too():
     found = alarms(checks(look(weights=weights, mask=rg.causal()), None, ["weights"]))
 
     assert [(each.row, each.numbers["what"]) for each in found] == [
-        (1, "weight on keys that the mask forbids"),
+        (1, "weight on masked keys"),
         (3, "negative weights"),
         (5, "rows that sum to more than 1"),
     ]
@@ -128,7 +128,7 @@ def heads_of(name, run):
     return {each.call: each.numbers["heads"] for each in found}
 
 
-def test_heads_that_stand_out_are_noted(arrays):
+def test_unusual_heads_are_noted(arrays):
     """Saturated, even, dead, equal and resting heads are notes on these heads; ordinary heads have none."""
     q, k, v = np.repeat(arrays[0], 2, 0), np.repeat(arrays[1], 4, 0).copy(), np.repeat(arrays[2], 4, 0).copy()
     q[1] *= 1000

@@ -18,16 +18,16 @@ def heads_and_rows(out):
 
 
 WRONG = {
-    "a mask that comes after the softmax": ("mask", lambda s, v: (softmax(s) * CAUSAL) @ v),
+    "a mask that is applied after the softmax": ("mask", lambda s, v: (softmax(s) * CAUSAL) @ v),
     "a mask added as numbers 0 and 1": ("mask", lambda s, v: softmax(s + CAUSAL) @ v),
-    "scores that the mask sets to 0": ("mask", lambda s, v: softmax(s * CAUSAL) @ v),
+    "scores multiplied by the mask": ("mask", lambda s, v: softmax(s * CAUSAL) @ v),
     "a softmax over the queries": ("softmax", lambda s, v: softmax(np.where(CAUSAL, s, -1e30), -2) @ v),
     "other heads (1 in place of 0": ("heads", lambda s, v: (softmax(np.where(CAUSAL, s, -1e30)) @ v)[[1, 0, 3, 2]]),
-    "heads and rows that changed places": (
+    "the head axis and the row axis swapped": (
         "heads",
         lambda s, v: heads_and_rows(softmax(np.where(CAUSAL, s, -1e30)) @ v),
     ),
-    "no usual mistake": ("output", lambda s, v: softmax(np.where(CAUSAL, s, -1e30)) @ v + 0.01),
+    "no known mistake": ("output", lambda s, v: softmax(np.where(CAUSAL, s, -1e30)) @ v + 0.01),
 }
 
 
@@ -92,11 +92,13 @@ def test_what_was_not_kept_is_not_judged(arrays):
     assert alarms(results) == [] and {"output", "mask", "dead"} <= {
         each.check for each in results if isinstance(each, Skipped)
     }
-    assert {each.check for each in results} == {each.name for each in audit_checks.of_run(audit_checks.names())}
+    assert {each.check for each in results} == {
+        each.name for each in audit_checks.select_run_checks(audit_checks.names())
+    }
 
 
 def test_arguments_that_never_reached_the_call(arrays):
-    """A softcap, sinks or a bias that the layers have and a call was not told of are named, unless they make no
+    """A softcap, sinks or a bias that the layers have but a call does not get are named, unless they make no
     difference.
     """
     q, k, v = arrays
@@ -124,11 +126,11 @@ def test_arguments_that_never_reached_the_call(arrays):
     assert found(biased, call_of(q, k, v, out, name="cross.1.attention")) == []
 
 
-@pytest.mark.parametrize("told", ["nope", 5, "int8", "torch.bool"])
-def test_notes_that_name_no_dtype(told, arrays):
-    """What stands in the notes of a foreign run stops no audit."""
+@pytest.mark.parametrize("dtype", ["nope", 5, "int8", "torch.bool"])
+def test_notes_that_name_no_dtype(dtype, arrays):
+    """An unknown dtype in the notes of a run from elsewhere does not stop the audit."""
     q, k, v = arrays
-    run = run_of(call_of(q, k, v, rg.attention(q, k, v).astype(np.float32), notes={"dtype": told}))
+    run = run_of(call_of(q, k, v, rg.attention(q, k, v).astype(np.float32), notes={"dtype": dtype}))
 
     assert alarms(checks(run)) == []
 
@@ -144,12 +146,12 @@ def test_eight_bits_are_no_fault(arrays):
     assert alarms(checks(run_of(replace(call, q=q, k=k, v=v, out=out)), None, ["output", "scale"])) == []
 
 
-def test_the_catalogue_of_mistakes_knows_no_recording():
-    """Known mistakes change rules, so that they can be tried on any attention, not only on a recorded one."""
+def test_known_mistakes_do_not_depend_on_recordings():
+    """Known mistakes change arguments, so that they apply to any attention, not only to a recorded one."""
     files = import_graph.modules()
     room = "regard.audits.run_checks"
     found = {each.module for each in import_graph.imports(f"{room}.known_mistakes", files)}
 
-    assert f"{room}.weighing" in found
-    assert {each for each in found if not each.startswith("regard.language.")} == {f"{room}.weighing"}
-    assert list(import_graph.imports(f"{room}.weighing", files)) == []
+    assert f"{room}.masked_softmax" in found
+    assert {each for each in found if not each.startswith("regard.language.")} == {f"{room}.masked_softmax"}
+    assert list(import_graph.imports(f"{room}.masked_softmax", files)) == []

@@ -11,11 +11,11 @@ from tests.support.runs import alarms, call_of, checks, run_of, shifted
 
 
 class Capture:
-    """An attention implementation of transformers: it notes what it is told about batch entry 0, and does as `plant`
-    changes it.
+    """An attention implementation of transformers: it records its arguments for batch entry 0, and runs with those that
+    `plant` returns.
 
-    plant(told) -> told for the layers in `at`; told: q, k, v, scale, allowed (H, Q, K), softcap, bias, sinks of all
-    entries.
+    plant(arguments) -> arguments for the layers in `at`: q, k, v, scale, allowed (H, Q, K), softcap, bias and sinks of
+    all entries.
     """
 
     def __init__(self, plant=None, at=(1,)):
@@ -35,7 +35,7 @@ class Capture:
         s_aux=None,
         **_,
     ):
-        told = {
+        arguments = {
             "q": query,
             "k": key,
             "v": value,
@@ -46,23 +46,23 @@ class Capture:
             "sinks": s_aux,
         }
         layer = len(self.calls)
-        out = carried_out(**(self.plant(dict(told)) if self.plant and layer in self.at else told))
-        self.note(module, layer, told, out)
+        out = carried_out(**(self.plant(dict(arguments)) if self.plant and layer in self.at else arguments))
+        self.note(module, layer, arguments, out)
         return out.transpose(1, 2).contiguous(), None
 
-    def note(self, module, layer, told, out):
-        K, Q = told["k"].shape[2], told["q"].shape[2]
-        q, k, v, out = (part[0].detach().numpy() for part in (told["q"], told["k"], told["v"], out))
-        allowed, bias = told["allowed"], told["bias"]
+    def note(self, module, layer, arguments, out):
+        K, Q = arguments["k"].shape[2], arguments["q"].shape[2]
+        q, k, v, out = (part[0].detach().numpy() for part in (arguments["q"], arguments["k"], arguments["v"], out))
+        allowed, bias = arguments["allowed"], arguments["bias"]
         score = (
-            rg.softcap(told["softcap"])
-            if told["softcap"]
+            rg.softcap(arguments["softcap"])
+            if arguments["softcap"]
             else rg.bias(bias[0].detach().numpy(), query_start=K - Q)
             if bias is not None
             else None
         )
         mask = None if allowed is None else rg.dense(allowed[0].expand(1, Q, K).numpy(), query_start=K - Q)
-        sinks = None if told["sinks"] is None else told["sinks"].detach().numpy()
+        sinks = None if arguments["sinks"] is None else arguments["sinks"].detach().numpy()
         self.calls.append(
             call_of(
                 q,
@@ -73,7 +73,7 @@ class Capture:
                 layer=layer,
                 mask=mask,
                 score=score,
-                scale=told["scale"],
+                scale=arguments["scale"],
                 sinks=sinks,
                 notes={"kind": "planted"},
             )
@@ -111,24 +111,24 @@ def recorded(model, plant=None, at=(1,), **inputs):
 
 
 def without(name):
-    return lambda told: told | {name: None}
+    return lambda arguments: arguments | {name: None}
 
 
 def scaled(change):
-    return lambda told: told | {"scale": change(told["scale"], told["q"].shape[-1])}
+    return lambda arguments: arguments | {"scale": change(arguments["scale"], arguments["q"].shape[-1])}
 
 
 def masked(change):
-    return lambda told: told | {"allowed": change(told["allowed"])}
+    return lambda arguments: arguments | {"allowed": change(arguments["allowed"])}
 
 
-def tiled(told):
-    repeats = told["q"].shape[1] // told["k"].shape[1]
-    return told | {name: told[name].repeat(1, repeats, 1, 1) for name in "kv"}
+def tiled(arguments):
+    repeats = arguments["q"].shape[1] // arguments["k"].shape[1]
+    return arguments | {name: arguments[name].repeat(1, repeats, 1, 1) for name in "kv"}
 
 
-def next_head(told):
-    return told | {"v": told["v"].roll(-1, 1)}
+def next_head(arguments):
+    return arguments | {"v": arguments["v"].roll(-1, 1)}
 
 
 PLANTED = {
@@ -157,7 +157,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_mistake_is_found_named_and_placed(planted, models):
-    """One layer that does something else than it was told is a fault of that layer alone, by the name of the
+    """One layer that does something else than its arguments specify is a fault of that layer alone, by the name of the
     mistake.
     """
     name, plant, check, words = PLANTED[planted]
@@ -184,7 +184,7 @@ def test_two_mistakes_at_once_are_both_named(models):
     """A layer without scale and mask is found by both checks."""
     model, given = models("llama")
 
-    found = alarms(checks(*recorded(model, lambda told: told | {"scale": 1.0, "allowed": None}, **given)))
+    found = alarms(checks(*recorded(model, lambda arguments: arguments | {"scale": 1.0, "allowed": None}, **given)))
 
     assert {finding.check for finding in found} == {"scale", "mask"} and all(
         "no mask at all" in finding.measured for finding in found
@@ -192,7 +192,7 @@ def test_two_mistakes_at_once_are_both_named(models):
 
 
 def test_padding_that_the_mask_forgets(models):
-    """Left padding that an implementation does not mask is a mask ignored but for its causality."""
+    """Left padding that an implementation does not mask is a mask of which only causality is applied."""
     model, given = models("llama")
     seen = torch.ones(1, 12, dtype=torch.long)
     seen[0, :4] = 0

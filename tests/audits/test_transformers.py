@@ -54,7 +54,7 @@ def test_a_llama_whose_mask_is_off_by_one(monkeypatch):
 
 
 def test_a_bert_that_ignores_its_mask(monkeypatch):
-    """Padding that is seen is found in an encoder; the same encoder is not asked about the future."""
+    """Padding that is seen is found in an encoder; future-leak does not apply to the same encoder."""
     planted(monkeypatch, modeling_bert, lambda mask: None)
 
     found = audit(tiny("bert"), checks=BEHAVIOUR)
@@ -62,7 +62,7 @@ def test_a_bert_that_ignores_its_mask(monkeypatch):
     assert [finding.check for finding in found.findings] == ["padding-leak", "implementation-difference"]
     assert (
         "does not reach the attention" in found.findings[0].cause
-        and "the mask of the padding" in found.findings[1].cause
+        and "drops the padding mask" in found.findings[1].cause
     )
     assert "is_causal is False" in next(each.reason for each in found.skipped if each.check == "future-leak")
 
@@ -93,8 +93,8 @@ def test_a_llama_that_forgets_causality_while_it_fills_a_cache(monkeypatch):
 
     found = only(audit(model, checks=["future-leak"]))
 
-    assert found.numbers["ways"] == ["while a cache is filled"]
-    assert "lost while a cache is filled, and holds without a mask and with padding" in found.cause
+    assert found.numbers["ways"] == ["during cache prefill"]
+    assert "missing during cache prefill, but present without a mask and with padding" in found.cause
 
 
 def turned(model, shift):
@@ -115,7 +115,7 @@ def test_positions_that_are_off_while_decoding(shift):
 
 
 def test_positions_that_start_again():
-    """A model that counts from 0 again over a cache is told apart from one that gets given positions wrong."""
+    """A model that counts from 0 again over a cache is distinguished from one that gets given positions wrong."""
     model = tiny("llama")
     own = model.model.forward
 
@@ -128,7 +128,7 @@ def test_positions_that_start_again():
     found = only(audit(model, checks=["cache", "position-offset"]))
 
     assert (found.check, found.severity) == ("position-offset", "warning")
-    assert "with position_ids given it agrees" in found.measured
+    assert "if position_ids are passed, the outputs agree" in found.measured
 
 
 def test_positions_that_count_padding():
@@ -141,7 +141,7 @@ def test_positions_that_count_padding():
 
     found = only(audit(model, checks=["cache", "position-offset"]))
 
-    assert found.check == "position-offset" and "behind 3 positions of padding" in found.where
+    assert found.check == "position-offset" and "after 3 positions of left padding" in found.where
     assert "count the padding" in found.cause
 
 

@@ -35,7 +35,7 @@ def reasons(call) -> list[str]:
         (
             lambda: Config(vocabulary=0, d_model=2.5, heads=4, norm="batch", dropout=1, bias=1, window=0),
             [
-                "d_model is not a whole number",
+                "d_model is not an integer",
                 "unknown norm",
                 "bias is not a boolean",
                 "dropout is out of range",

@@ -36,7 +36,7 @@ def run_of(*calls):
 
 def checks(run, module=None, names=None):
     """What the checks of a run say about it: all of them, or those named."""
-    chosen = audit_checks.of_run(audit_checks.names() if names is None else names)
+    chosen = audit_checks.select_run_checks(audit_checks.names() if names is None else names)
     return (result for check in chosen for result in check.judge(run, module))
 
 

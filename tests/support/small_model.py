@@ -2,10 +2,10 @@
 
 import torch
 
-from regard.audits.checks import names, of_model
+from regard.audits.checks import names, select_model_checks
 from regard.torch.hf.tiny_models import tiny_model
 
-BEHAVIOUR = [check.name for check in of_model(names())]
+BEHAVIOUR = [check.name for check in select_model_checks(names())]
 LENGTH = 17
 
 

@@ -1,11 +1,11 @@
-"""Audits: what is wrong with the attention of a model: found, named, and with what to do about it.
+"""Audits: checks that detect faults in the attention of a model or of a recorded run, with likely causes and fixes.
 
-audit         what people call; finding: what it answers
-checks        the table of all checks: a new one is registered there
-model_checks  checks that run a model (make_subject: what is given as a Subject), with something changed between runs
+audit         the public entry point; finding: its results
+checks        the table of all checks; a new check is registered there
+model_checks  checks that run a model several times with changed inputs (make_subject builds the Subject they run)
 run_checks    checks that read a recorded run
-difference    how far two runs lie apart, and rounding: how far rounding alone takes them
-causality     whether a model says that it looks into the past only
+difference    the difference between two runs; rounding: how much of it rounding alone can explain
+causality     whether a model declares itself causal
 """
 
 from ..common.public import belong

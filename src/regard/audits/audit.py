@@ -1,4 +1,4 @@
-"""`audit`: every check that applies to a model or a recorded run, and what they found."""
+"""`audit` runs every check that applies to a model or a recorded run, and returns an `Audit` with the results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
@@ -14,18 +14,36 @@ from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
 from .causality import BY_CALLER
-from .checks import OfModel, OfRule, OfRun, names, of_model, of_run
+from .checks import ModelCheck, RuleCheck, RunCheck, names, select_model_checks, select_run_checks
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
 from .subject import Raised, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["Audit", "audit"]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit of `model` found; findings: faults first · passed: checks that ran and found nothing · skipped: and
-    why.
+    """The results of an audit. `print` shows them as text.
+
+    Args:
+        model: name of the model or of the run.
+        findings: the problems, sorted by severity, faults first.
+        passed: the checks that ran and detected nothing, each with what it measured.
+        skipped: the checks that did not apply, each with the reason.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q, k = np.random.default_rng(0).standard_normal((2, 2, 9, 8))
+        >>> result = rg.audit(rg.look(q, k=k, mask=rg.causal()), checks=["numbers"])
+        >>> result.healthy, result.passed[0].check
+        (True, 'numbers')
     """
 
     model: str
@@ -35,11 +53,20 @@ class Audit:
 
     @property
     def healthy(self) -> bool:
-        """Whether there is no fault and no warning."""
+        """Whether there is neither a fault nor a warning."""
         return all(finding.severity == "note" for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The results as plain data.
+
+        Returns:
+            A dict that `json.dumps` accepts: model, healthy, findings, passed, skipped.
+
+        Examples:
+            >>> from regard.audits import Audit
+            >>> Audit("model", (), (), ()).to_json()
+            {'model': 'model', 'healthy': True, 'findings': [], 'passed': [], 'skipped': []}
+        """
         return {
             "model": self.model,
             "healthy": self.healthy,
@@ -61,45 +88,51 @@ class Audit:
 
 
 def audit(
-    what: Any = None,
+    what: torch.nn.Module | Callable[..., Any] | Run | str | Path | None = None,
     text: str | None = None,
     *,
-    inputs: Any = None,
-    tokenizer: Any = None,
+    inputs: torch.Tensor | Sequence[torch.Tensor] | Mapping[str, Any] | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     causal: bool | None = None,
     checks: Iterable[str] | None = None,
 ) -> Audit:
-    """What is wrong with the attention of a model: each finding measured, named, with the likely cause and what to do.
+    """Checks the attention of a model or of a recorded run for faults.
 
-    A fault is a difference beyond 8 × what the model's outputs move when every sum in it is rounded another way.
+    A model runs about fifty times, in evaluation mode and without gradients, with the inputs changed between runs. A
+    difference between two runs is a fault if it exceeds 8 times the measured effect of rounding. The model and the
+    random state of the caller are left unchanged. docs/reference/checks.md describes every check.
 
-    what: a loaded model of transformers, or the name of one (a folder, a hub id, None for MiniLM), with a text, with
-    inputs, or with tokens drawn at random · any torch module or function with its inputs, tensors, batch first, one
-    entry · a Run, or the folder of one. A named model is audited in float32, on the attention that transformers chooses
-    for it; a loaded one as it is.
+    Args:
+        what: a transformers model or the name of one (a folder or a hub id; None: MiniLM); any torch module or function
+            of tensors; a `Run` or the folder of one. A model that is loaded by name runs in float32, with SDPA where
+            the architecture supports it; a loaded model runs unchanged.
+        text: the text to run a transformers model on. None: `inputs`, or random tokens.
+        inputs: the arguments of the model's forward, one batch entry, batch first: a tensor, several in order, or a
+            mapping of names to tensors. Required for a torch module or a function.
+        tokenizer: tokenizer for `text`, where `what` is a loaded model.
+        causal: whether each output may depend on earlier positions only. None: what the model declares.
+        checks: names of the checks to run. None: all that apply.
 
-    text: read by `tokenizer`, or by the model's own · inputs: a tensor, several in order, or by name · causal: whether
-    outputs may depend on earlier positions only, where the model does not say so itself · checks: names of those to
-    carry out
+    Returns:
+        The findings, the checks that passed, and the checks that did not apply.
 
-    The model runs some fifty times in evaluation mode, without gradients, and is left as it was. Random numbers are
-    those of fixed seeds, and the caller's are not used up.
+    Raises:
+        Refused: unknown model or check names, a text without a tokenizer, inputs that the model does not accept, or
+            arguments that have no effect for `what`.
 
-    Refused: names that are no model, checks that are not known, a text without a tokenizer, inputs that the model does
-    not take, arguments that have no meaning for what is given.
-
-    >>> import torch
-    >>> layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
-    >>> found = audit(layer.eval(), inputs=torch.randn(1, 9, 16), causal=True, checks=["future-leak"])
-    >>> found.healthy, found.findings[0].check
-    (False, 'future-leak')
+    Examples:
+        >>> import torch
+        >>> from regard.audits import audit
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
+        >>> result = audit(layer.eval(), inputs=torch.randn(1, 9, 16), causal=True, checks=["future-leak"])
+        >>> result.healthy, result.findings[0].check
+        (False, 'future-leak')
     """
     chosen = _chosen(checks)
-    named = isinstance(what, str | Path)
-    if isinstance(what, Run) or (named and is_run(what)):
-        _without("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
-        run = look(what) if named else what
-        return _audit(run.model, _of_run(run, None, of_run(chosen)))
+    if isinstance(what, Run) or (isinstance(what, str | Path) and is_run(what)):
+        _reject("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
+        run = what if isinstance(what, Run) else look(what)
+        return _audit(run.model, _run_results(run, None, select_run_checks(chosen)))
     try:
         from . import make_subject
     except ImportError as error:
@@ -110,27 +143,27 @@ def audit(
             expected="torch and transformers",
             fix="pip install 'regard[hf]'",
         ) from error
-    if what is None or named:
-        _without("a model that is opened here", inputs=inputs, tokenizer=tokenizer)
-        subject = make_subject.of_name(what, text, causal)
+    if what is None or isinstance(what, str | Path):
+        _reject("a model that is loaded by name", inputs=inputs, tokenizer=tokenizer)
+        subject = make_subject.from_name(what, text, causal)
     elif is_transformers_model(what):
-        subject = make_subject.of_transformers(what, tokenizer, text, inputs, causal)
+        subject = make_subject.from_transformers(what, tokenizer, text, inputs, causal)
     else:
-        _without("a torch module", text=text, tokenizer=tokenizer)
-        subject = make_subject.of_module(what, inputs, causal)
-    return _audit(subject.name, _of_model(subject, chosen))
+        _reject("a torch module", text=text, tokenizer=tokenizer)
+        subject = make_subject.from_module(what, inputs, causal)
+    return _audit(subject.name, _model_results(subject, chosen))
 
 
 def _audit(name: str, results: Iterable[Result]) -> Audit:
-    kinds: dict[type, list] = {Finding: [], Passed: [], Skipped: []}
+    by_type: dict[type, list] = {Finding: [], Passed: [], Skipped: []}
     for result in results:
-        kinds[type(result)].append(result)
-    findings = sorted(kinds[Finding], key=lambda each: SEVERITIES.index(each.severity))
-    return Audit(name, tuple(findings), tuple(kinds[Passed]), tuple(kinds[Skipped]))
+        by_type[type(result)].append(result)
+    findings = sorted(by_type[Finding], key=lambda each: SEVERITIES.index(each.severity))
+    return Audit(name, tuple(findings), tuple(by_type[Passed]), tuple(by_type[Skipped]))
 
 
 def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
-    """The names of the checks to carry out, in the order in which they run."""
+    """The names of the checks to run, in the order in which they run."""
     known = names()
     chosen = known if checks is None else [checks] if isinstance(checks, str) else list(checks)
     reasons = []
@@ -142,7 +175,7 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
                     "no such check",
                     given=repr(name),
                     expected=f"one of {', '.join(known)}",
-                    fix=f"write {close[0]!r}" if close else "leave checks out, and all that apply are carried out",
+                    fix=f"did you mean {close[0]!r}?" if close else "omit checks= to run all checks that apply",
                 )
             )
     if reasons:
@@ -150,101 +183,103 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name for name in known if name in chosen)
 
 
-def _without(what: str, **given) -> None:
-    """Refuses arguments that have no meaning for what is audited."""
+def _reject(what: str, **arguments) -> None:
+    """Raises `Refused` for arguments that have no effect for what is audited."""
     reasons = [
         Reason(
-            f"{name}= has no meaning for {what}",
+            f"{name}= has no effect for {what}",
             given=f"{name}={type(value).__name__}",
-            expected="it is left out",
-            fix="leave it out",
+            expected=f"no {name}=",
+            fix=f"omit {name}=",
         )
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is not None
     ]
     if reasons:
         raise Refused("audit", reasons)
 
 
-def _of_model(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result]:
-    """What all checks say; the model is set to evaluation meanwhile, and left as it was."""
+def _model_results(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result]:
+    """The results of all checks of a model; its modules are in evaluation mode meanwhile, and restored afterwards."""
     modes = {name: module for name, module in getattr(subject.model, "named_modules", list)() if module.training}
     subject = replace(subject, training=modes)
     for module in modes.values():
         module.training = False
     try:
         try:
-            subject.run(subject.given)
+            subject.run(subject.inputs)
         except Raised as error:
             raise refuse(
                 "audit",
                 "the model does not run",
                 given=f"{subject.name}: {error}",
-                expected="inputs that its forward takes",
-                fix="give inputs=, tensors by name, batch first",
+                expected="inputs that its forward accepts",
+                fix="pass inputs=, tensors by name, batch first",
             ) from error
         faults: set[str] = set()
-        for check in of_model(chosen):
-            spoiled = [name for name in check.after if name in faults]
+        for check in select_model_checks(chosen):
+            blockers = [name for name in check.after if name in faults]
             results: list[Result] = (
-                [Skipped(check.name, f"{spoiled[0]} spoils it: mend that first")]
-                if spoiled
-                else _carried_out(check, subject)
+                [Skipped(check.name, f"not meaningful after a fault of {blockers[0]}: fix that first")]
+                if blockers
+                else _results(check, subject)
             )
             faults |= {each.check for each in results if isinstance(each, Finding) and each.severity == "fault"}
             yield from results
-        yield from _recorded(subject, of_run(chosen))
+        yield from _recorded_results(subject, select_run_checks(chosen))
     finally:
         for module in modes.values():
             module.training = True
 
 
-def _carried_out(check: OfModel, subject: Subject) -> list[Result]:
+def _results(check: ModelCheck, subject: Subject) -> list[Result]:
     try:
         return list(check.judge(subject))
     except Incomparable as error:
         return [Skipped(check.name, str(error))]
-    except Raised as error:  # what a model of transformers needs besides is guessed
+    except Raised as error:  # a transformers model may need further inputs, which are only guessed: then a note
         return [
             Finding(
                 check=check.name,
-                severity="note" if subject.whole else "warning",
+                severity="note" if subject.is_transformers else "warning",
                 where=subject.name,
-                measured=f"the model raised {error} (threshold: it runs with the inputs that were given)",
+                measured=f"the model raised {error} (threshold: it runs, as it does with its own inputs)",
                 cause=(
-                    "this check runs it in a way that it was not written for: other content, padding with "
-                    "its mask, several entries, or a cache"
+                    "the check runs the model in a way that its forward does not support: other values, padding with "
+                    "a padding mask, several batch entries, or a key/value cache"
                 ),
-                mend="if it is to be used so, mend that; otherwise leave this check out",
+                fix="support this in forward if the model is used that way; otherwise leave this check out",
             )
         ]
 
 
-def _recorded(subject: Subject, checks: list[OfRun | OfRule]) -> Iterator[Result]:
-    """What the checks of a recorded run say about one run of the model."""
+def _recorded_results(subject: Subject, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:
+    """Records one forward pass of the model -> the results of the checks of a recorded run."""
     if not checks:
         return
-    by_place, named = subject.arguments(subject.given)
+    positional, keywords = subject.arguments(subject.inputs)
     try:
         try:
-            run = look(subject.model, inputs=by_place or named, values=True)
-        except Refused:  # too large with values: the checks that need none can still be made
-            run = look(subject.model, inputs=by_place or named, values=False)
+            run = look(subject.model, inputs=positional or keywords, values=True)
+        except Refused:  # too large with values: the checks that need none still apply
+            run = look(subject.model, inputs=positional or keywords, values=False)
     except Refused as refused:
         yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return
-    if subject.causal and subject.why == BY_CALLER:
-        run = replace(run, calls=tuple(_causal(subject, call) for call in run.calls))
+    if subject.causal and subject.causal_source == BY_CALLER:
+        run = replace(run, calls=tuple(_with_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
-    yield from _of_run(run, module, checks)
+    yield from _run_results(run, module, checks)
 
 
-def _of_run(run: Run, module: Any, checks: list[OfRun | OfRule]) -> Iterator[Result]:
+def _run_results(run: Run, module: Any, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:
     for check in checks:
         yield from check.judge(run, module)
 
 
-def _causal(subject: Subject, call: Call) -> Call:
-    """A call over the positions of the sequence declares what the caller says, if its layer does not."""
-    alike = call.queries == call.keys and call.shape[1:] == (subject.length, subject.length)
-    return replace(call, notes={"causal": True, **call.notes}) if alike else call
+def _with_causal(subject: Subject, call: Call) -> Call:
+    """The call, declared causal as the caller specified, if it is over the positions of the sequence and its layer
+    declares nothing.
+    """
+    over_sequence = call.queries == call.keys and call.shape[1:] == (subject.length, subject.length)
+    return replace(call, notes={"causal": True, **call.notes}) if over_sequence else call

@@ -1,4 +1,4 @@
-"""Every check of the audits: a new one is a function and one line in `CHECKS`."""
+"""The table of all checks. To add a check, write a function and add one line to `CHECKS`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,22 @@ from .run_checks.scales import scale
 from .run_checks.weights import weights
 from .subject import Subject
 
-__all__ = ["CHECKS", "Check", "OfModel", "OfRule", "OfRun", "names", "of_model", "of_run"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "ModelCheck",
+    "RuleCheck",
+    "RunCheck",
+    "names",
+    "select_model_checks",
+    "select_run_checks",
+]
 
 
 @dataclass(frozen=True)
-class OfModel:
-    """A check that runs a model. judge: what it finds, or that it found nothing, or why it does not apply · after: the
-    checks whose fault it would only find again.
+class ModelCheck:
+    """A check that runs a model. judge: returns the results of the check · after: names of earlier checks; if one of
+    them reports a fault, this check is skipped, because it would report the same fault again.
     """
 
     name: str
@@ -40,76 +49,76 @@ class OfModel:
 
 
 @dataclass(frozen=True)
-class OfRun:
-    """A check that reads a recorded run, with the module that made it where it is at hand."""
+class RunCheck:
+    """A check that reads a recorded run, with the module that was recorded, or None where it is not available."""
 
     name: str
     judge: Callable[[Run, Any], Iterable[Result]]
 
 
 @dataclass(frozen=True)
-class OfRule:
-    """A check of one rule of the calls in a recorded run: whether they did as they were told and, with `compare`,
-    whether they were told what their layers declare. A known mistake that names this check is found by it.
+class RuleCheck:
+    """A check of one argument of the recorded calls: whether each output follows from it and, with `compare`, whether
+    it is what the layer declares. Known mistakes that list the name of this check are reported by it.
     """
 
     name: str
     compare: Compare | None = None
 
     def judge(self, run: Run, module: Any) -> Iterable[Result]:
-        """What it finds in a run."""
+        """The results for a run."""
         return rule(self.name, self.compare, run, module)
 
 
-Check = OfModel | OfRun | OfRule
+Check = ModelCheck | RunCheck | RuleCheck
 
-SOUND = ("finite", "determinism")  # otherwise no two runs can be compared
+SOUND = ("finite", "determinism")  # without these no two runs can be compared
 
-# In the order in which they are carried out.
+# In the order in which they run.
 CHECKS: list[Check] = [
-    OfModel("training-mode", training),
-    OfModel("finite", finite),
-    OfModel("determinism", determinism),
-    OfModel("future-leak", future_leak, after=SOUND),
-    OfModel("padding-leak", padding_leak, after=SOUND),
-    OfModel("batch-dependence", batch_dependence, after=SOUND),
-    OfModel("implementation-difference", implementation_difference, after=SOUND),
-    OfModel("cache", cache, after=(*SOUND, "future-leak")),
-    OfModel("position-offset", position_offset, after=(*SOUND, "future-leak", "cache")),
-    OfRule("scale", scale),
-    OfRule("mask", mask),
-    OfRule("alignment", alignment),
-    OfRule("groups", groups),
-    OfRule("heads"),
-    OfRule("softcap", softcap),
-    OfRule("bias", bias),
-    OfRule("sinks", sinks),
-    OfRule("softmax"),
-    OfRun("output", output),
-    OfRun("numbers", numbers),
-    OfRun("overflow", overflow),
-    OfRun("empty-rows", empty_rows),
-    OfRun("weights", weights),
-    OfRun("implementation", implementation),
-    OfRun("arrived", arrived),
-    OfRun("saturated", saturated),
-    OfRun("uniform", uniform),
-    OfRun("dead", dead),
-    OfRun("duplicate", duplicate),
-    OfRun("sink", sink),
+    ModelCheck("training-mode", training),
+    ModelCheck("finite", finite),
+    ModelCheck("determinism", determinism),
+    ModelCheck("future-leak", future_leak, after=SOUND),
+    ModelCheck("padding-leak", padding_leak, after=SOUND),
+    ModelCheck("batch-dependence", batch_dependence, after=SOUND),
+    ModelCheck("implementation-difference", implementation_difference, after=SOUND),
+    ModelCheck("cache", cache, after=(*SOUND, "future-leak")),
+    ModelCheck("position-offset", position_offset, after=(*SOUND, "future-leak", "cache")),
+    RuleCheck("scale", scale),
+    RuleCheck("mask", mask),
+    RuleCheck("alignment", alignment),
+    RuleCheck("groups", groups),
+    RuleCheck("heads"),
+    RuleCheck("softcap", softcap),
+    RuleCheck("bias", bias),
+    RuleCheck("sinks", sinks),
+    RuleCheck("softmax"),
+    RunCheck("output", output),
+    RunCheck("numbers", numbers),
+    RunCheck("overflow", overflow),
+    RunCheck("empty-rows", empty_rows),
+    RunCheck("weights", weights),
+    RunCheck("implementation", implementation),
+    RunCheck("arrived", arrived),
+    RunCheck("saturated", saturated),
+    RunCheck("uniform", uniform),
+    RunCheck("dead", dead),
+    RunCheck("duplicate", duplicate),
+    RunCheck("sink", sink),
 ]
 
 
 def names() -> tuple[str, ...]:
-    """The names of all checks, in their order."""
+    """The names of all checks, in order."""
     return tuple(check.name for check in CHECKS)
 
 
-def of_model(chosen: Collection[str]) -> list[OfModel]:
-    """Those of the named checks that run a model."""
-    return [check for check in CHECKS if check.name in chosen and isinstance(check, OfModel)]
+def select_model_checks(chosen: Collection[str]) -> list[ModelCheck]:
+    """The checks that run a model, among those with the given names."""
+    return [check for check in CHECKS if check.name in chosen and isinstance(check, ModelCheck)]
 
 
-def of_run(chosen: Collection[str]) -> list[OfRun | OfRule]:
-    """Those of the named checks that read a recorded run."""
-    return [check for check in CHECKS if check.name in chosen and not isinstance(check, OfModel)]
+def select_run_checks(chosen: Collection[str]) -> list[RunCheck | RuleCheck]:
+    """The checks that read a recorded run, among those with the given names."""
+    return [check for check in CHECKS if check.name in chosen and not isinstance(check, ModelCheck)]

@@ -1,4 +1,4 @@
-"""How far two runs of a model lie apart, and whether rounding can be the reason."""
+"""The difference between two runs of a model, and whether rounding alone can explain it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 from .subject import Outputs, Subject
 
-__all__ = ["ALLOWED", "Gap", "Incomparable", "gap", "listed", "placed"]
+__all__ = ["ALLOWED", "Difference", "Incomparable", "difference", "listed", "positions"]
 
-ALLOWED = 8  # times what rounding every sum another way does; a fault is thousands of times as large
+ALLOWED = 8  # times the measured effect of rounding; real faults are typically thousands of times larger
 
 
 class Incomparable(Exception):
-    """Two runs of which no output can be compared."""
+    """Two runs that have no output in common."""
 
 
 @dataclass(frozen=True)
-class Gap:
-    """The output that differs most for what rounding allows it. size: the largest difference of a number · allowed: the
-    threshold
-    rows: the positions that are beyond it, in order."""
+class Difference:
+    """The output that differs most relative to its threshold. size: the largest absolute difference · allowed: the
+    threshold · rows: the positions that exceed it, in order.
+    """
 
     output: str
     size: float
@@ -31,45 +31,46 @@ class Gap:
     rows: tuple[int, ...]
 
     @property
-    def open(self) -> bool:
-        """Whether rounding cannot be the reason."""
+    def significant(self) -> bool:
+        """Whether rounding cannot explain the difference."""
         return not self.size <= self.allowed
 
     def __str__(self) -> str:
-        return f"{self.output} moves by {self.size:.2g} (rounding: up to {self.allowed:.1g})"
+        return f"{self.output} changes by {self.size:.2g} (threshold, from rounding: {self.allowed:.1g})"
 
     def numbers(self) -> dict[str, Any]:
-        """The same as plain data; JSON knows no infinity."""
+        """The fields as plain data; infinity becomes a string, because JSON has no infinity."""
         size = self.size if math.isfinite(self.size) else str(self.size)
         return {"output": self.output, "difference": size, "threshold": self.allowed, "rows": list(self.rows)}
 
 
-def gap(subject: Subject, found: Outputs, wanted: Outputs) -> Gap:
-    """The largest gap between outputs of the same names and shapes, beside `ALLOWED` times the subject's rounding.
+def difference(subject: Subject, actual: Outputs, expected: Outputs) -> Difference:
+    """The largest difference between outputs of the same name and shape; the threshold is `ALLOWED` times the measured
+    rounding of the subject.
 
-    NaN and infinity agree with themselves, and lie infinitely far from anything else. An output that is in one run
-    only, or of another shape there, is not compared.
+    NaN and infinity equal themselves and differ infinitely from anything else. An output that is in one run only, or
+    has another shape there, is not compared.
     """
-    wanted = {name: part for name, part in wanted.items() if name in found and found[name].shape == part.shape}
-    if not wanted:
+    expected = {name: part for name, part in expected.items() if name in actual and actual[name].shape == part.shape}
+    if not expected:
         raise Incomparable("no output has the same shape in both runs")
-    quick = _gap(found, wanted, subject.rounding)
-    return _gap(found, wanted, subject.rare_rounding) if quick.open else quick
+    quick = _largest(actual, expected, subject.rounding)
+    return _largest(actual, expected, subject.rare_rounding) if quick.significant else quick
 
 
-def _gap(found: Outputs, wanted: Outputs, rounding: Mapping[str, float]) -> Gap:
+def _largest(actual: Outputs, expected: Outputs, rounding: Mapping[str, float]) -> Difference:
     import torch
 
-    gaps = []
-    for name, part in wanted.items():
-        a, b = found[name].double(), part.double()
+    differences = []
+    for name, part in expected.items():
+        a, b = actual[name].double(), part.double()
         same = (a == b) | (torch.isnan(a) & torch.isnan(b))
-        apart = torch.where(same, 0.0, (a - b).abs().nan_to_num(math.inf, math.inf))
-        by_row = apart.flatten(2).amax((0, 2)) if apart.ndim > 2 else apart.amax(0).reshape(-1)
+        off = torch.where(same, 0.0, (a - b).abs().nan_to_num(math.inf, math.inf))
+        by_row = off.flatten(2).amax((0, 2)) if off.ndim > 2 else off.amax(0).reshape(-1)
         allowed = ALLOWED * rounding[name]
         rows = tuple((by_row > allowed).nonzero().flatten().tolist())
-        gaps.append(Gap(name, float(apart.max()) if apart.numel() else 0.0, allowed, rows))
-    return max(gaps, key=lambda each: each.size / max(each.allowed, sys.float_info.min))
+        differences.append(Difference(name, float(off.max()) if off.numel() else 0.0, allowed, rows))
+    return max(differences, key=lambda each: each.size / max(each.allowed, sys.float_info.min))
 
 
 def listed(numbers: Iterable[int]) -> str:
@@ -78,12 +79,12 @@ def listed(numbers: Iterable[int]) -> str:
     >>> listed([3, 4, 5, 6, 7]), listed([1, 4, 9]), listed(range(0, 40, 2))
     ('3 to 7', '1, 4, 9', '0, 2, …, 38')
     """
-    found = list(numbers)
-    if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
-        return f"{found[0]} to {found[-1]}"
-    return ", ".join(map(str, found)) if len(found) <= 8 else f"{found[0]}, {found[1]}, …, {found[-1]}"
+    every = list(numbers)
+    if len(every) > 2 and every == list(range(every[0], every[-1] + 1)):
+        return f"{every[0]} to {every[-1]}"
+    return ", ".join(map(str, every)) if len(every) <= 8 else f"{every[0]}, {every[1]}, …, {every[-1]}"
 
 
-def placed(rows: Sequence[int]) -> str:
-    """The same with its noun: "position 5", "positions 3 to 7"."""
+def positions(rows: Sequence[int]) -> str:
+    """Positions in words with their noun: "position 5", "positions 3 to 7"."""
     return f"position{'s' * (len(rows) != 1)} {listed(rows)}"

@@ -1,4 +1,4 @@
-"""Finding: one thing that an audit found wrong; beside it, what a check that found nothing says."""
+"""The results of a check: a Finding (a problem), Passed, or Skipped."""
 
 from __future__ import annotations
 
@@ -13,13 +13,30 @@ SEVERITIES = ("fault", "warning", "note")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, or worth knowing.
+    """One problem that an audit detected, with its likely cause and a fix.
 
-    check: the short name of the check, such as "future-leak" · severity: "fault" (the numbers are wrong), "warning"
-    (they may be, or soon will be) or "note" (no harm by itself) · where: the place, in words · measured: the number and
-    the threshold that it is held against · cause: the likely one · mend: what to do
-    call: number of the call in the run · head, row: within it · None: all, or not about a call
-    numbers: what was measured, as plain JSON
+    Args:
+        check: name of the check, such as "future-leak".
+        severity: "fault" (the numbers are wrong), "warning" (they are wrong in some circumstances) or "note" (harmless
+            by itself).
+        where: the place in words, such as "call 3 (layers.1.self_attn), head 0".
+        measured: what was measured, with the threshold.
+        cause: the likely cause.
+        fix: what to do about it.
+        call: index of the attention call in the run. None: all calls, or not about a call.
+        head: index of the query head in the call. None: all heads, several heads, or not about a head.
+        row: index of the query row in the call or of the position in the sequence. None: all, or not about a row.
+        numbers: the measured values as plain data, ready for JSON.
+
+    Examples:
+        >>> from regard.audits import Finding
+        >>> found = Finding(check="scale", severity="fault", where="call 0 (attention)", measured="0.5, not 0.25",
+        ...                 cause="the scale is doubled", fix="multiply q·k by 0.25, once")
+        >>> print(found)
+        fault: scale, call 0 (attention)
+          measured  0.5, not 0.25
+          cause     the scale is doubled
+          fix       multiply q·k by 0.25, once
     """
 
     check: str
@@ -27,29 +44,72 @@ class Finding:
     where: str
     measured: str
     cause: str
-    mend: str
+    fix: str
     call: int | None = None
     head: int | None = None
     row: int | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         assert self.severity in SEVERITIES, self.severity
 
+    @property
+    def mend(self) -> str:
+        """The name of `fix` in version 0.1."""
+        return self.fix
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Finding:
+        """The finding that `to_json` wrote, by this version or an earlier one.
+
+        Args:
+            data: the fields by name, with the names of this version or of version 0.1.
+
+        Returns:
+            The finding.
+
+        Examples:
+            >>> from regard.audits import Finding
+            >>> words = {"where": "call 0", "measured": "2 pairs", "cause": "a prefix", "fix": "none"}
+            >>> found = Finding(check="mask", severity="note", **words)
+            >>> Finding.from_json(found.to_json()) == found
+            True
+        """
+        return cls(**_with_current_names(data))
+
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The fields as plain data.
+
+        Returns:
+            A dict that `json.dumps` accepts, with one entry for each field.
+
+        Examples:
+            >>> from regard.audits import Finding
+            >>> words = {"where": "call 0", "measured": "2 pairs", "cause": "a prefix", "fix": "none"}
+            >>> found = Finding(check="mask", severity="note", **words)
+            >>> found.to_json()["fix"]
+            'none'
+        """
         return dict(vars(self)) | {"numbers": dict(self.numbers)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(_with_current_names(state))
 
     def __str__(self) -> str:
         return (
             f"{self.severity}: {self.check}, {self.where}\n  measured  {self.measured}\n  cause     {self.cause}\n"
-            f"  fix       {self.mend}"
+            f"  fix       {self.fix}"
         )
+
+
+def _with_current_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a finding, with `fix` under its current name."""
+    return {"fix" if name == "mend" else name: value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
 class Passed:
-    """A check that ran and found nothing, and what it measured."""
+    """A check that ran and detected nothing, and what it measured."""
 
     check: str
     measured: str
@@ -57,7 +117,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A check that did not apply, and why."""
+    """A check that did not apply, and the reason."""
 
     check: str
     reason: str

@@ -1,4 +1,4 @@
-"""What an audit was given, as a Subject: a model of transformers and a text, or any torch module and its inputs."""
+"""Builds the Subject of an audit: from a transformers model and a text, or from any torch module and its inputs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 from ..common.errors import Refused, first_line, refuse
 from .causality import causality
-from .subject import Mask, Subject, seeded
+from .subject import PaddingMask, Subject, seeded
 
-__all__ = ["of_module", "of_name", "of_transformers"]
+__all__ = ["from_module", "from_name", "from_transformers"]
 
-DRAWN, WRITTEN = 23, 19  # tokens that are drawn where no text is given: primes, so that no other axis is as long
+# Lengths of random inputs, for an encoder or a decoder-only model, and for the decoder of an encoder–decoder model.
+# Both are prime, so that no other axis has the same length.
+TOKENS, DECODER_TOKENS = 23, 19
 
-# Inputs that say which positions count, by name: (seen, padding).
-MASKS: dict[str, tuple[bool | int, bool | int]] = {
+# Arguments that are padding masks, by name: (value of a real token, value of padding).
+PADDING_MASKS: dict[str, tuple[bool | int, bool | int]] = {
     "attention_mask": (1, 0),
     "padding_mask": (True, False),
     "key_padding_mask": (False, True),
@@ -24,93 +26,94 @@ MASKS: dict[str, tuple[bool | int, bool | int]] = {
 }
 
 
-def of_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
-    """The model in a folder or on the hub, with the head that it was saved with, on the attention that transformers
-    chooses.
-    """
+def from_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
+    """The model in a folder or on the hub, with its saved head, on SDPA if the architecture supports it."""
     from ..torch.hf.load_model import opened
 
-    found = opened(name, writes=None, reads=text is not None)
+    loaded = opened(name, writes=None, reads=text is not None)
     try:
-        found.model.set_attn_implementation("sdpa")
-    except ValueError:  # this architecture has none
-        found.model.set_attn_implementation("eager")
-    return of_transformers(found.model, found.tokenizer, text, None, causal, found.name)
+        loaded.model.set_attn_implementation("sdpa")
+    except ValueError:  # the architecture does not support it
+        loaded.model.set_attn_implementation("eager")
+    return from_transformers(loaded.model, loaded.tokenizer, text, None, causal, loaded.name)
 
 
-def of_transformers(
+def from_transformers(
     model, tokenizer=None, text: str | None = None, inputs=None, causal: bool | None = None, name: str = ""
 ) -> Subject:
-    """A model of transformers with a text, with inputs as its forward takes them, or with tokens drawn at random.
+    """A transformers model with a text, with the inputs of its forward, or with random tokens.
 
-    Refused: a text without a tokenizer, and a model that runs with none of the inputs that are known for its kind.
+    Refused: a text without a tokenizer, and a model that runs with none of the inputs that are known for its type.
     """
-    takes = frozenset(inspect.signature(model.forward).parameters)
-    fixed = {"use_cache": False} if "use_cache" in takes else {}
-    ids = _ordinary(model, tokenizer)
-    declared, why = causality(model, causal)
+    parameters = frozenset(inspect.signature(model.forward).parameters)
+    fixed = {"use_cache": False} if "use_cache" in parameters else {}
+    ids = _ordinary_tokens(model, tokenizer)
+    declared, causal_source = causality(model, causal)
     rest = {
         "fixed": fixed,
         "ids": ids,
         "causal": declared,
-        "why": why,
-        "takes": takes,
-        "whole": True,
-        "pad": _pad(model, tokenizer),
+        "causal_source": causal_source,
+        "parameters": parameters,
+        "is_transformers": True,
+        "pad": _padding_token(model, tokenizer),
     }
     if text is not None and inputs is not None:
         raise refuse(
             "audit",
-            "a text and inputs",
+            "both a text and inputs",
             given=f"{text[:20]!r} and {type(inputs).__name__}",
             expected="one of them",
-            fix="leave one out",
+            fix="omit text or inputs=",
         )
     if text is not None and tokenizer is None:
         raise refuse(
             "audit",
             "a text without a tokenizer",
             given=f"{text[:20]!r} for {type(model).__name__}",
-            expected="a tokenizer that goes with it",
-            fix="give tokenizer=, or inputs= as the model's forward takes them",
+            expected="the tokenizer of the model",
+            fix="pass tokenizer=, or inputs= with the arguments of the model's forward",
         )
-    tried: Iterable[dict[str, Any]] = [_named(inputs)] if inputs is not None else _drawn(model, takes, ids)
+    candidates: Iterable[dict[str, Any]] = (
+        [_named(inputs)] if inputs is not None else _random_inputs(model, parameters, ids)
+    )
     if text is not None:
-        tried = [_tokenized(tokenizer, text, takes, ids)]
-    failed: Exception | None = None
-    for given in tried:
-        moved = {key: part.to(model.device) for key, part in given.items()}
+        candidates = [_tokenized(tokenizer, text, parameters, ids)]
+    first_error: Exception | None = None
+    for candidate in candidates:
+        moved = {key: part.to(model.device) for key, part in candidate.items()}
         sequence = next((key for key in ("decoder_input_ids", "input_ids", "inputs_embeds") if key in moved), None)
         source = next((key for key in ("input_ids", "inputs_embeds") if key in moved), None)
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
-            raise _several(sequence, moved[sequence])
-        mask = Mask("attention_mask", source) if source and "attention_mask" in takes else None
-        made = Subject(
-            model=model, name=name or type(model).__name__, given=moved, sequence=sequence, mask=mask, **rest
+            raise _several_entries(sequence, moved[sequence])
+        mask = PaddingMask("attention_mask", source) if source and "attention_mask" in parameters else None
+        subject = Subject(
+            model=model, name=name or type(model).__name__, inputs=moved, sequence=sequence, mask=mask, **rest
         )
         try:
-            made.run(made.given)
-        except Exception as error:  # somebody else's code: it may refuse an input with any error
-            failed = failed or error
+            subject.run(subject.inputs)
+        except Exception as error:  # the code of the model may reject an input with any error
+            first_error = first_error or error
         else:
-            return made
+            return subject
     raise refuse(
         "audit",
         "the model does not run",
-        given=f"{type(model).__name__}: {first_line(failed) if failed else 'no inputs are known for its kind'}",
-        expected="inputs that its forward takes",
-        fix="give inputs=, tensors by name, batch first",
-    ) from failed
+        given=f"{type(model).__name__}: "
+        f"{first_line(first_error) if first_error else 'no inputs are known for its type'}",
+        expected="inputs that its forward accepts",
+        fix="pass inputs=, tensors by name, batch first",
+    ) from first_error
 
 
-def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Subject:
-    """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name;
+def from_module(module, inputs, causal: bool | None = None, name: str = "") -> Subject:
+    """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name,
     batch first.
 
-    The sequence is the first tensor of the shape (1, positions, …). A function of q, k, v (1, heads, positions, depth)
-    is asked about their positions.
+    The sequence is the first tensor of shape (1, positions, …). A function of q, k and v (1, heads, positions, depth)
+    is wrapped so that its sequence is their positions.
 
-    Refused: no tensor, no input of one entry, and q and k of different lengths.
+    Refused: no tensor, no input with a single batch entry, and q and k of different lengths.
     """
     import torch
 
@@ -123,41 +126,43 @@ def of_module(module, inputs, causal: bool | None = None, name: str = "") -> Sub
             "no inputs",
             given=f"{type(inputs).__name__} for {name}",
             expected="tensors, batch first",
-            fix="give inputs=x, inputs=(x, y) or inputs={'x': x}",
+            fix="pass inputs=x, inputs=(x, y) or inputs={'x': x}",
         )
     if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
-        module = OfPositions(module, tensors)
+        module = JoinedHeads(module, tensors)
         tensors = {"x": module.joined}
-    main = [key for key, part in tensors.items() if key not in MASKS and part.ndim > 1]
+    main = [key for key, part in tensors.items() if key not in PADDING_MASKS and part.ndim > 1]
     sequence = next((key for key in main if tensors[key].shape[0] == 1), None)
     if main and sequence is None:
-        raise _several(main[0], tensors[main[0]])
-    takes = frozenset(inspect.signature(getattr(module, "forward", module)).parameters)
-    found = next((key for key in MASKS if key in tensors or key in takes), None)
-    mask = None if found is None or sequence is None else Mask(found, sequence, *MASKS[found])
+        raise _several_entries(main[0], tensors[main[0]])
+    parameters = frozenset(inspect.signature(getattr(module, "forward", module)).parameters)
+    mask_name = next((key for key in PADDING_MASKS if key in tensors or key in parameters), None)
+    mask = (
+        None if mask_name is None or sequence is None else PaddingMask(mask_name, sequence, *PADDING_MASKS[mask_name])
+    )
     ids = None
     if sequence is not None and not tensors[sequence].is_floating_point():
         ids = tensors[sequence].unique().cpu()
         ids = ids if len(ids) > 1 else None
-    declared, why = causality(module, causal)
+    declared, causal_source = causality(module, causal)
     fixed = {key: part for key, part in given.items() if not isinstance(part, torch.Tensor)}
     return Subject(
         model=module,
         name=name,
-        given=tensors,
+        inputs=tensors,
         fixed=fixed,
         sequence=sequence,
         mask=mask,
         ids=ids,
         causal=declared,
-        why=why,
-        takes=takes,
+        causal_source=causal_source,
+        parameters=parameters,
     )
 
 
-class OfPositions:
-    """A function of q, k, v as one of x (1, positions, width), which holds all three side by side, as a projection
-    makes them.
+class JoinedHeads:
+    """A function of q, k and v as a function of x (1, positions, width), the concatenation of all their heads, like the
+    output of a fused projection.
     """
 
     def __init__(self, function, parts: Mapping[str, Any]):
@@ -169,7 +174,7 @@ class OfPositions:
                 "q, k and v of different lengths",
                 given=str([tuple(part.shape) for part in parts.values()]),
                 expected="(1, heads, positions, depth) with the same positions",
-                fix="audit a call in which every token asks",
+                fix="audit a self-attention call with one query for every key",
             )
         self.function, self.names, self.heads = function, list(parts), [part.shape[1] for part in parts.values()]
         self.joined = torch.cat([part.transpose(1, 2).flatten(2) for part in parts.values()], -1)
@@ -180,18 +185,18 @@ class OfPositions:
             part.unflatten(2, (heads, -1)).transpose(1, 2)
             for part, heads in zip(x.split(self.widths, -1), self.heads, strict=True)
         ]
-        by_place = self.names == ["0", "1", "2"]
-        out = self.function(*pieces) if by_place else self.function(**dict(zip(self.names, pieces, strict=True)))
+        positional = self.names == ["0", "1", "2"]
+        out = self.function(*pieces) if positional else self.function(**dict(zip(self.names, pieces, strict=True)))
         return out.transpose(1, 2).flatten(2)
 
 
-def _several(name: str, part) -> Refused:
+def _several_entries(name: str, part) -> Refused:
     return refuse(
         "audit",
         "several batch entries",
         given=f"{name} of shape {tuple(part.shape)}",
         expected="one entry: (1, positions, …)",
-        fix="cut the inputs: x[:1]; others are drawn beside it",
+        fix="pass the first entry, x[:1]; the audit adds random entries itself",
     )
 
 
@@ -202,85 +207,85 @@ def _named(inputs) -> dict[str, Any]:
     return {str(number): part for number, part in enumerate(parts)}
 
 
-def _tokenized(tokenizer, text: str, takes: frozenset[str], ids) -> dict[str, Any]:
-    """The text as the tokenizer cuts it; a decoder beside it gets tokens that are drawn."""
+def _tokenized(tokenizer, text: str, parameters: frozenset[str], ids) -> dict[str, Any]:
+    """The tokens of the text; the decoder of an encoder–decoder model gets random tokens."""
     encoded = tokenizer(text, return_tensors="pt")
-    given = {key: part for key, part in encoded.items() if key in takes}
-    if not given or not given["input_ids"].numel():
+    inputs = {key: part for key, part in encoded.items() if key in parameters}
+    if not inputs or not inputs["input_ids"].numel():
         raise refuse(
             "audit",
             "no text",
-            given=f"{text[:20]!r}, in which the tokenizer finds no token",
-            expected="a text",
-            fix="give some words",
+            given=f"{text[:20]!r}, for which the tokenizer returns no token",
+            expected="a text of at least one token",
+            fix="pass a longer text",
         )
-    if "decoder_input_ids" in takes:
-        given["decoder_input_ids"] = _tokens(ids, WRITTEN)
-    return given
+    if "decoder_input_ids" in parameters:
+        inputs["decoder_input_ids"] = _random_tokens(ids, DECODER_TOKENS)
+    return inputs
 
 
-def _drawn(model, takes: frozenset[str], ids) -> Iterator[dict[str, Any]]:
-    """What the model may take: tokens at random, then what is known of pictures and sound; one batch entry each."""
+def _random_inputs(model, parameters: frozenset[str], ids) -> Iterator[dict[str, Any]]:
+    """Inputs that the model may accept: random tokens, then images and audio; one batch entry each."""
     from ..torch.hf import tiny_models
 
-    if "input_ids" in takes:
+    if "input_ids" in parameters:
         longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        count = min(DRAWN, longest // 2) if isinstance(longest, int) and longest > 3 else DRAWN
-        text = {"input_ids": _tokens(ids, count)}
-        if "decoder_input_ids" in takes:
-            text["decoder_input_ids"] = _tokens(ids, min(WRITTEN, count))
+        count = min(TOKENS, longest // 2) if isinstance(longest, int) and longest > 3 else TOKENS
+        text = {"input_ids": _random_tokens(ids, count)}
+        if "decoder_input_ids" in parameters:
+            text["decoder_input_ids"] = _random_tokens(ids, min(DECODER_TOKENS, count))
         yield text
     with seeded(0):
         other = list(tiny_models.inputs(model))
     for each in other:
-        alike = {part.shape[0] for part in each.values()} == {2}
+        batched = {part.shape[0] for part in each.values()} == {2}
         typed = {key: part.to(model.dtype) if part.is_floating_point() else part for key, part in each.items()}
-        yield {key: part[:1] if alike else part for key, part in typed.items()}
+        yield {key: part[:1] if batched else part for key, part in typed.items()}
 
 
-def _tokens(ids, count: int):
+def _random_tokens(ids, count: int):
     import torch
 
     return ids[torch.randint(len(ids), (1, count), generator=torch.Generator().manual_seed(0))]
 
 
-def _ordinary(model, tokenizer):
-    """The tokens that stand for words: all but those that the configuration or the tokenizer gives another meaning."""
+def _ordinary_tokens(model, tokenizer):
+    """The tokens without the special tokens of the configuration and of the tokenizer."""
     import torch
 
     config = model.config.get_text_config()
     size = getattr(config, "vocab_size", None) or 50
-    size = min(size, getattr(_table(model), "num_embeddings", size))
-    special = set(getattr(tokenizer, "all_special_ids", ())) | set(_marks(model.config.to_dict()))
+    size = min(size, getattr(_embeddings(model), "num_embeddings", size))
+    special = set(getattr(tokenizer, "all_special_ids", ())) | set(_special_tokens(model.config.to_dict()))
     return torch.tensor(
         [number for number in range(min(3, size - 2), size) if number not in special] or list(range(size))
     )
 
 
-def _table(model):
-    """The table of the tokens' vectors, where the model has one."""
+def _embeddings(model):
+    """The token embeddings, where the model has them."""
     try:
         return model.get_input_embeddings()
-    except (AttributeError, NotImplementedError):  # pictures and sound have none
+    except (AttributeError, NotImplementedError):  # models of images and audio have none
         return None
 
 
-def _marks(config: Mapping[str, Any]) -> list[int]:
-    """Every number that a configuration calls a token."""
-    found: list[int] = []
+def _special_tokens(config: Mapping[str, Any]) -> list[int]:
+    """Every special token of a configuration, such as eos_token_id."""
+    tokens: list[int] = []
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found += _marks(value)
+            tokens += _special_tokens(value)
         elif isinstance(key, str) and key.endswith(("token_id", "token_index", "token_ids")):
-            found += [
+            tokens += [
                 number for number in (value if isinstance(value, list | tuple) else [value]) if isinstance(number, int)
             ]
-    return found
+    return tokens
 
 
-def _pad(model, tokenizer) -> int:
+def _padding_token(model, tokenizer) -> int:
     for owner, name in ((tokenizer, "pad_token_id"), (model.config.get_text_config(), "pad_token_id")):
-        found = getattr(owner, name, None)
-        if isinstance(found, int) and found >= 0:
-            return found
+        token = getattr(owner, name, None)
+        if isinstance(token, int) and token >= 0:
+            return token
     return 0

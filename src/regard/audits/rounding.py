@@ -1,4 +1,6 @@
-"""How much of a difference is rounding: a model whose every product, norm and softmax is rounded another way."""
+"""The measured effect of rounding: how much the outputs of a model change when every sum in it is perturbed by one unit
+in the last place.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["measure"]
 
-ROUNDED = (
+PERTURBED = (
     "mm",
     "mv",
     "dot",
@@ -20,14 +22,14 @@ ROUNDED = (
     "attention",
     "linear",
     "rsqrt",
-)  # in the names of the operators that add up
+)  # parts of the names of operators that compute sums
 
 
-class Otherwise(TorchDispatchMode):
-    """Inside, the results of sums are moved by one unit in the last place of their row's largest number, up or down by
-    chance.
+class Perturbed(TorchDispatchMode):
+    """Perturbs the results of sums by one unit in the last place of the largest value of their row, with random sign.
 
-    A sum taken in another order errs by about that: the partial sums are as large as the largest results.
+    Another summation order causes an error of about that size, because partial sums are as large as the largest
+    results.
     """
 
     def __init__(self, seed: int):
@@ -35,15 +37,15 @@ class Otherwise(TorchDispatchMode):
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
         name = function.overloadpacket.__name__
-        if not any(part in name for part in ROUNDED):
-            return found
-        if isinstance(found, tuple):
-            return (self._moved(found[0]), *found[1:])
-        return self._moved(found)
+        if not any(part in name for part in PERTURBED):
+            return result
+        if isinstance(result, tuple):
+            return (self._perturb(result[0]), *result[1:])
+        return self._perturb(result)
 
-    def _moved(self, part):
+    def _perturb(self, part):
         if not isinstance(part, torch.Tensor) or not part.is_floating_point() or not part.numel():
             return part
         signs = torch.randint(2, part.shape, generator=self.generator).mul_(2).sub_(1).to(part.device, part.dtype)
@@ -52,38 +54,36 @@ class Otherwise(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """Inside, torch runs its own layers operator by operator: a whole layer in one, as in evaluation mode, hides its
-    sums.
-    """
-    fused = torch.backends.mha.get_fastpath_enabled()
+def without_fast_path() -> Iterator[None]:
+    """Disables the fused encoder layers of torch, which would hide their sums from `Perturbed`."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
+        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 def measure(
     run: Callable[[], Mapping[str, torch.Tensor]], outputs: Mapping[str, torch.Tensor], runs: int
 ) -> dict[str, float]:
-    """The largest difference of each output of `run` from what it is, over so many runs; at least one unit in its own
-    last place.
+    """The largest change of each output over the given number of perturbed runs; at least one unit in the last place of
+    a typical value of the output.
     """
-    found = {name: torch.finfo(part.dtype).eps * _usual(part) for name, part in outputs.items()}
-    with apart():
-        still = run()
+    largest = {name: torch.finfo(part.dtype).eps * _typical(part) for name, part in outputs.items()}
+    with without_fast_path():
+        reference = run()
         for seed in range(runs):
-            with Otherwise(seed):
-                moved = run()
-            for name in found:
-                off = (moved[name].double() - still[name].double()).abs()
-                found[name] = max(found[name], float(off.nan_to_num(0, 0, 0).max()) if off.numel() else 0.0)
-    return found
+            with Perturbed(seed):
+                perturbed = run()
+            for name in largest:
+                off = (perturbed[name].double() - reference[name].double()).abs()
+                largest[name] = max(largest[name], float(off.nan_to_num(0, 0, 0).max()) if off.numel() else 0.0)
+    return largest
 
 
-def _usual(part) -> float:
-    """The size of a usual number: outputs that are ruled out may hold the floor of their dtype."""
+def _typical(part: torch.Tensor) -> float:
+    """The median magnitude; not the maximum, because masked-out outputs may be the minimum of their dtype."""
     sizes = part.double().abs()
     sizes = sizes[torch.isfinite(sizes)]
     return float(sizes.median()) if sizes.numel() else 0.0

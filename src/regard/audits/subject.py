@@ -1,4 +1,4 @@
-"""Subject: a model under audit: how it is run, what in its inputs can be changed, and what it declares about itself."""
+"""Subject: a model to be audited, with its inputs, how to run it and change them, and what it declares."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from typing import Any
 
 from ..common.errors import first_line
 
-__all__ = ["Mask", "Outputs", "Raised", "Subject", "floats", "running", "seeded"]
+__all__ = ["Outputs", "PaddingMask", "Raised", "Subject", "floats", "raising", "seeded"]
 
-Outputs = dict[str, Any]  # tensors of floats by name
+Outputs = dict[str, Any]  # floating-point tensors by name
 
 
 class Raised(Exception):
-    """The model raised: its own error is the cause. The message is its name and first line."""
+    """The model raised the error that is the cause of this one. The message is its type and first line."""
 
     def __init__(self, error: Exception):
-        super().__init__(f"{type(error).__name__}: {first_line(error, 'nothing said')}")
+        super().__init__(f"{type(error).__name__}: {first_line(error, 'without a message')}")
 
 
 @dataclass(frozen=True)
-class Mask:
-    """The input that says which positions of `of` count, and the two values with which it says so."""
+class PaddingMask:
+    """The input `name`, which marks each position of the input `of` as a real token or as padding, and its two
+    values.
+    """
 
     name: str
     of: str
-    seen: bool | int = 1
+    real: bool | int = 1
     padding: bool | int = 0
 
 
@@ -36,82 +38,82 @@ class Mask:
 class Subject:
     """A torch module with inputs of one batch entry, and what is known about both.
 
-    given: the inputs, tensors by name, batch first; the model is called with them, by place where a name is a number,
-    and with `fixed`, arguments that never change · sequence: the input whose positions (axis 1) come one after another,
-    or None
-    mask: how padding is told, or None · ids (N,): what other tokens are drawn from · pad: the token of padding
-    causal: whether an output may depend on earlier positions only; None: nothing is declared · why: who declares it, in
-    words · training: the modules that were in training mode before the audit, by name
-    takes: the names of the arguments · whole: a model of transformers, which decodes over a cache and generates
+    inputs: tensors by name, batch first. The model is called with them, and with the constant arguments `fixed`;
+    names that are numbers are positional arguments · sequence: name of the input whose axis 1 is the positions, or
+    None · mask: the padding mask, or None · ids (N,): the tokens that replacements are drawn from · pad: the padding
+    token · causal: whether each output may depend on earlier positions only; None: unknown · causal_source: what
+    declares that, in words · training: the modules that were in training mode before the audit, by name · parameters:
+    the names of the arguments of forward · is_transformers: whether this is a transformers model, which may have a
+    key/value cache and `generate`
     """
 
     model: Any
     name: str
-    given: Mapping[str, Any]
+    inputs: Mapping[str, Any]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     sequence: str | None = None
-    mask: Mask | None = None
+    mask: PaddingMask | None = None
     ids: Any = None
     pad: int = 0
     causal: bool | None = None
-    why: str = "neither the model nor the caller"
-    takes: frozenset[str] = frozenset()
-    whole: bool = False
+    causal_source: str = "neither the model nor the caller declares it"
+    parameters: frozenset[str] = frozenset()
+    is_transformers: bool = False
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
-        """How many positions the sequence has; 0 where there is none."""
-        return 0 if self.sequence is None else self.given[self.sequence].shape[1]
+        """The number of positions of the sequence; 0 without one."""
+        return 0 if self.sequence is None else self.inputs[self.sequence].shape[1]
 
     @functools.cached_property
     def outputs(self) -> Outputs:
-        """What comes out of the inputs as they were given."""
-        return self.run(self.given)
+        """The outputs for the unchanged inputs."""
+        return self.run(self.inputs)
 
     @functools.cached_property
     def rounding(self) -> dict[str, float]:
-        """How far each output moves when every product, norm and softmax is rounded another way."""
-        return self._rounded(2)
+        """The largest change of each output under perturbed rounding, over 2 runs."""
+        return self._rounding(2)
 
     @functools.cached_property
     def rare_rounding(self) -> dict[str, float]:
-        """The same over many runs: a choice between near equals (experts, keys) tips over only now and then."""
-        return self._rounded(16)
+        """The same over 16 runs: a choice between nearly equal values (experts, keys) changes in few of them."""
+        return self._rounding(16)
 
-    def _rounded(self, runs: int) -> dict[str, float]:
-        from .rounding import measure  # loads torch, which the audit of a recorded run does without
+    def _rounding(self, runs: int) -> dict[str, float]:
+        from .rounding import measure  # imports torch, which the audit of a recorded run does not need
 
-        return measure(lambda: self.run(self.given), self.outputs, runs)
+        return measure(lambda: self.run(self.inputs), self.outputs, runs)
 
-    def arguments(self, given: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """(what the model is called with by place, and by name)."""
-        whole = {**self.fixed, **given}
-        by_place = sorted((name for name in whole if name.isdigit()), key=int)
-        return tuple(whole[name] for name in by_place), {
-            name: part for name, part in whole.items() if not name.isdigit()
+    def arguments(self, inputs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """(positional arguments, keyword arguments) of the model."""
+        every = {**self.fixed, **inputs}
+        positional = sorted((name for name in every if name.isdigit()), key=int)
+        return tuple(every[name] for name in positional), {
+            name: part for name, part in every.items() if not name.isdigit()
         }
 
-    def call(self, given: Mapping[str, Any], seed: int = 0) -> Any:
-        """What the model returns, without gradients; the same seed gives the same random numbers."""
+    def call(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
+        """What the model returns, without gradients and with the random numbers of the seed."""
         import torch
 
-        by_place, named = self.arguments(given)
-        with running(), torch.no_grad(), seeded(seed):
-            return self.model(*by_place, **named)
+        positional, keywords = self.arguments(inputs)
+        with raising(), torch.no_grad(), seeded(seed):
+            return self.model(*positional, **keywords)
 
-    def run(self, given: Mapping[str, Any], seed: int = 0) -> Outputs:
-        """Every tensor of floats that comes out, by its name."""
-        return dict(floats(self.call(given, seed)))
+    def run(self, inputs: Mapping[str, Any], seed: int = 0) -> Outputs:
+        """The floating-point tensors that the model returns, by name."""
+        return dict(floats(self.call(inputs, seed)))
 
     def rows(self, outputs: Outputs, length: int | None = None) -> Outputs:
-        """The outputs that have a row for each position: those whose axis 1 is as long as the sequence."""
+        """The outputs with one row per position, which means that axis 1 has the length of the sequence."""
         length = self.length if length is None else length
         return {name: part for name, part in outputs.items() if part.ndim > 1 and part.shape[1] == length}
 
     def redrawn(self, part, turn: int = 0, like=None):
-        """Other content of the same shape, different everywhere: tokens for tokens, numbers as large as in `like` for
-        numbers.
+        """Random values of the same shape that differ in every element: tokens for tokens, and for floats values of
+        the standard deviation of `like`, which defaults to `part`.
         """
         import torch
 
@@ -121,21 +123,21 @@ class Subject:
             return (part.detach().float().cpu() + size * torch.randn(part.shape, generator=generator)).to(part)
         if self.ids is None:
             return part
-        found = torch.randint(len(self.ids), part.shape, generator=generator)
-        found = torch.where(self.ids[found] == part.cpu(), (found + 1) % len(self.ids), found)
-        return self.ids[found].to(part)
+        drawn = torch.randint(len(self.ids), part.shape, generator=generator)
+        drawn = torch.where(self.ids[drawn] == part.cpu(), (drawn + 1) % len(self.ids), drawn)
+        return self.ids[drawn].to(part)
 
-    def lengthened(self, left: int = 0, right: int = 0, turn: int | None = None) -> dict[str, Any]:
-        """The inputs with padding that the mask rules out, holding the padding token, or other content where a turn is
-        given.
+    def padded(self, left: int = 0, right: int = 0, turn: int | None = None) -> dict[str, Any]:
+        """The inputs with masked padding positions added, which contain the padding token, or random values where
+        `turn` is given.
         """
         import torch
 
         assert self.mask is not None
-        main = self.given[self.mask.of]
-        made = dict(self.given)
+        main = self.inputs[self.mask.of]
+        made = dict(self.inputs)
         made.setdefault(
-            self.mask.name, torch.full(main.shape[:2], self.mask.seen, dtype=_kind(self.mask.seen), device=main.device)
+            self.mask.name, torch.full(main.shape[:2], self.mask.real, dtype=_dtype(self.mask.real), device=main.device)
         )
         for name, part in made.items():
             if part.ndim < 2 or part.shape[:2] != main.shape[:2] or name.startswith("decoder_"):
@@ -152,17 +154,17 @@ class Subject:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[None]:
-    """Inside, somebody else's code runs, maybe in a way that it was not written for: any error of it is `Raised`."""
+def raising() -> Iterator[None]:
+    """Turns any error of the model's code into `Raised`."""
     try:
         yield
-    except Exception as error:  # it may fail in any way, and is told as its own failure
+    except Exception as error:  # the code of the model may raise anything
         raise Raised(error) from error
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Inside, the random numbers are those of the seed; the caller's are not used up."""
+    """Uses the random numbers of the seed inside, and restores the caller's generator state."""
     import torch
 
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -170,23 +172,23 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def floats(found: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """Every tensor of floats in what a model returns, by its name; caches and losses are none of it."""
+def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
+    """(name, tensor) for every floating-point tensor in what a model returns, without caches and losses."""
     import torch
 
-    if isinstance(found, torch.Tensor):
-        if found.is_floating_point():
-            yield name, found
-    elif isinstance(found, Mapping):
-        for key, part in found.items():
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point():
+            yield name, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
             if key not in ("past_key_values", "cache_params", "state") and not key.endswith("loss"):
                 yield from floats(part, key if name == "output" else f"{name}.{key}")
-    elif isinstance(found, list | tuple):
-        for number, part in enumerate(found):
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
             yield from floats(part, f"{name}[{number}]")
 
 
-def _kind(value: bool | int):
+def _dtype(value: bool | int):
     import torch
 
     return torch.bool if isinstance(value, bool) else torch.long

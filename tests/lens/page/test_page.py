@@ -378,7 +378,7 @@ def test_hostile_tokens_are_only_text(opened):
         name=HOSTILE[0],
         layer=None,
     )
-    html = page(run, findings=[finding(**dict.fromkeys(("check", "where", "measured", "cause", "mend"), HOSTILE[1]))])
+    html = page(run, findings=[finding(**dict.fromkeys(("check", "where", "measured", "cause", "fix"), HOSTILE[1]))])
     view = opened(html)
     for token in range(len(HOSTILE)):
         view.choose(query=token, key=token)

@@ -1,1 +1,1 @@
-"""Checks that run a model several times with something changed, and compare what comes out."""
+"""Checks that run a model several times with something changed, and compare the outputs."""

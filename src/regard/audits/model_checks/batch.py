@@ -1,11 +1,11 @@
-"""Whether entries of a batch feel each other."""
+"""The check batch-dependence: batch entries must not affect each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from ..difference import gap
+from ..difference import difference
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import Outputs, Subject
 
@@ -13,9 +13,9 @@ __all__ = ["batch_dependence"]
 
 
 def batch_dependence(subject: Subject) -> Iterator[Result]:
-    """The outputs of an entry are the same alone, in a batch with others, and with others in their place."""
-    if not all(part.ndim and part.shape[0] == 1 for part in subject.given.values()):
-        yield Skipped("batch-dependence", "the inputs do not hold one entry each along axis 0")
+    """The outputs of an entry are the same alone, in a batch with two others, and with two different others."""
+    if not all(part.ndim and part.shape[0] == 1 for part in subject.inputs.values()):
+        yield Skipped("batch-dependence", "not every input has a batch axis of size 1")
         return
     batches = [_batch(subject, turn) for turn in (0, 10)]
     alone = {
@@ -24,17 +24,17 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
         if part.ndim and name in batches[0] and batches[0][name].shape == (3, *part.shape[1:])
     }
     if not alone:
-        yield Skipped("batch-dependence", "no output has an entry for each entry of the batch")
+        yield Skipped("batch-dependence", "no output has a batch axis")
         return
     firsts = [{name: batch[name][:1] for name in alone} for batch in batches]
     ways = {
-        "beside two others": gap(subject, firsts[0], alone),
-        "when the others change": gap(subject, firsts[1], firsts[0]),
+        "in a batch with two others": difference(subject, firsts[0], alone),
+        "when the others change": difference(subject, firsts[1], firsts[0]),
     }
-    leaks = {way: each for way, each in ways.items() if each.open}
+    leaks = {way: each for way, each in ways.items() if each.significant}
     if not leaks:
         yield Passed(
-            "batch-dependence", f"an entry alone and beside others: {max(ways.values(), key=lambda each: each.size)}"
+            "batch-dependence", f"one entry alone and in a batch: {max(ways.values(), key=lambda each: each.size)}"
         )
         return
     worst = max(leaks.values(), key=lambda each: each.size)
@@ -44,22 +44,21 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
         severity="fault",
         where=f"{worst.output} of entry 0",
         measured="; ".join(f"{way}, {each}" for way, each in leaks.items()),
-        cause="statistics over the batch (batch norm, a norm over the wrong axis), a reshape that mixes axes "
-        "0 and 1, or experts of limited "
-        "capacity"
+        cause="statistics over the batch (batch norm, or a norm over the wrong axis), a reshape that mixes axes "
+        "0 and 1, or mixture-of-experts routing with limited capacity"
         if content
-        else "the number of entries enters the result: a mean over the batch, or a shape that is read from axis 0",
-        mend="normalise over features only; check every view and transpose where batch and heads meet",
+        else "the result depends on the batch size: a mean over the batch, or code that takes a length from axis 0",
+        fix="normalize over features only; check every view and transpose that involves the batch and head axes",
         numbers={**worst.numbers(), "ways": list(leaks)},
     )
 
 
 def _batch(subject: Subject, turn: int) -> Outputs:
-    """The outputs of three entries: the one that was given, and two with other content of the same shape."""
+    """The outputs for three entries: the given one, and two with random values of the same shape."""
     import torch
 
     made: dict[str, Any] = {}
-    for name, part in subject.given.items():
+    for name, part in subject.inputs.items():
         content = part.is_floating_point() or name in (subject.sequence, subject.mask and subject.mask.of)
         others = [subject.redrawn(part, turn + more) if content else part for more in (1, 2)]
         made[name] = torch.cat([part, *others])

@@ -1,13 +1,15 @@
-"""Whether decoding over a cache gives what one pass gives, and whether its positions count on."""
+"""The checks cache and position-offset: decoding with a key/value cache matches one forward pass, with the right
+positions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from ..difference import Gap, Incomparable, gap
+from ..difference import Difference, Incomparable, difference
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import Outputs, Subject, floats, running, seeded
+from ..subject import Outputs, Subject, floats, raising, seeded
 
 __all__ = ["cache", "position_offset"]
 
@@ -17,74 +19,77 @@ SHIFTS = (1, -1, 2, -2)
 
 
 def cache(subject: Subject) -> Iterator[Result]:
-    """The second half of the sequence token by token over the cache of the first half: every output as in one pass."""
-    reason = _unfit(subject)
+    """The last tokens of the sequence, decoded one by one with a cache of the first: every output matches one forward
+    pass.
+    """
+    reason = _unsupported(subject)
     if reason:
         yield Skipped("cache", reason)
         return
-    wanted = subject.rows(subject.run(_bare(subject)))
+    expected = subject.rows(subject.run(_without_mask(subject)))
     start = max(1, subject.length - STEPS)
-    between = gap(subject, *_steps(subject, wanted, start, None))
-    if not between.open:
+    between = difference(subject, *_steps(subject, expected, start, None))
+    if not between.significant:
         yield Passed(
-            "cache", f"{subject.length - start} tokens one by one over a cache of {start}: {between}{_beyond(subject)}"
+            "cache",
+            f"{subject.length - start} tokens, one at a time, with a cache of {start}: {between}{_untested(subject)}",
         )
         return
-    if "position_ids" in subject.takes:
+    if "position_ids" in subject.parameters:
         for shift in (0, *SHIFTS):
-            if not gap(subject, *_steps(subject, wanted, start, shift)).open:
-                yield _offset(between, start, -shift, "while it decodes over a cache")
+            if not difference(subject, *_steps(subject, expected, start, shift)).significant:
+                yield _offset(between, start, -shift, "when decoding with a cache")
                 return
     yield Finding(
         check="cache",
         severity="fault",
         where=f"token {start + (between.rows[0] if between.rows else 0)}, the first of {len(between.rows)} that differ",
-        measured=f"decoding over a cache of {start} tokens against one pass: {between}",
-        cause="the cache does not hold what one pass sees: a window that only one of the two keeps to, keys "
-        "appended twice, in the wrong order "
-        "or before their positions were applied, a mask that is not cut to the cache",
-        mend="compare keys layer by layer with those of one pass; until then use_cache=False",
+        measured=f"between decoding with a cache of {start} tokens and one forward pass, {between}",
+        cause="the cache does not contain the keys of one forward pass: only one of the two applies a sliding window, "
+        "keys are appended twice, in the wrong order or before their rotary positions, or the mask is not sliced to "
+        "the length of the cache",
+        fix="compare the keys with those of one forward pass, layer by layer; until then pass use_cache=False",
         row=start + (between.rows[0] if between.rows else 0),
         numbers={**between.numbers(), "start": start},
     )
 
 
 def position_offset(subject: Subject) -> Iterator[Result]:
-    """`generate`, from the prompt alone and with padding before it: every step's logits as in one pass over the bare
-    text.
+    """`generate`, on the prompt alone and after left padding: the logits of every step match one forward pass over the
+    text without padding.
     """
-    reason = _unfit(subject) or _mute(subject)
+    reason = _unsupported(subject) or _cannot_generate(subject)
     if reason:
         yield Skipped("position-offset", reason)
         return
-    n, gaps = subject.length, {}
-    for left, way in ((0, "without padding"), (PADDING, f"behind {PADDING} positions of padding")):
-        text, found = _generated(subject, left)
-        between = gaps[way] = gap(subject, found, _one_pass(subject, text, 0))
-        if not between.open:
+    n, measured = subject.length, {}
+    for left, way in ((0, "without padding"), (PADDING, f"after {PADDING} positions of left padding")):
+        text, actual = _generated(subject, left)
+        between = measured[way] = difference(subject, actual, _one_pass(subject, text, 0))
+        if not between.significant:
             continue
-        for shift in SHIFTS if "position_ids" in subject.takes else ():
-            if not gap(subject, found, _one_pass(subject, text, shift)).open:
-                yield _offset(between, n, shift, f"while it generates {way}")
+        for shift in SHIFTS if "position_ids" in subject.parameters else ():
+            if not difference(subject, actual, _one_pass(subject, text, shift)).significant:
+                yield _offset(between, n, shift, f"when generating {way}")
                 return
-        takes_positions = "position_ids" in subject.takes
+        takes_positions = "position_ids" in subject.parameters
         yield Finding(
             check="position-offset",
             severity="fault",
             where=f"generation {way}, from step {between.rows[0]} on",
-            measured=f"{STEPS} tokens generated {way}, against one pass over the same text: {between}",
+            measured=f"between {STEPS} tokens generated {way} and one forward pass over the same text, {between}",
             cause=(
-                "generation tells other positions, or another mask, than one pass works out for itself"
+                "generate passes other positions, or another mask, than one forward pass computes for itself"
                 if not left
-                else "positions count the padding, or its mask is lost while decoding"
+                else "positions count the padding, or the padding mask is lost during decoding"
             )
             if takes_positions
-            else "forward takes no position_ids, so that positions count the padding"
+            else "forward takes no position_ids, so positions count the padding"
             if left
-            else "generation prepares other inputs",
-            mend=(
-                "derive position_ids from attention_mask (its running sum − 1) in forward itself, and hand "
-                "attention_mask on in every step"
+            else "generate prepares other inputs than one forward pass",
+            fix=(
+                "compute position_ids from attention_mask (its cumulative sum − 1) in forward itself, and pass "
+                "attention_mask in every step"
             ),
             row=n + between.rows[0],
             numbers={**between.numbers(), "padding": left},
@@ -92,20 +97,21 @@ def position_offset(subject: Subject) -> Iterator[Result]:
         return
     yield Passed(
         "position-offset",
-        f"{STEPS} tokens generated {' and '.join(gaps)}, against one pass: {max(gaps.values(), key=_size)}",
+        f"{STEPS} tokens generated {' and '.join(measured)}, against one forward pass: "
+        f"{max(measured.values(), key=_size)}",
     )
 
 
 def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
-    """(the text with what was written, without padding; the logits of every step)."""
+    """(prompt and generated tokens, without padding; the logits of every step)."""
     import torch
 
     assert subject.mask is not None and subject.sequence is not None
     prompt = {
-        name: part for name, part in subject.lengthened(left).items() if name in (subject.sequence, subject.mask.name)
+        name: part for name, part in subject.padded(left).items() if name in (subject.sequence, subject.mask.name)
     }
-    with running(), torch.no_grad(), seeded(0):
-        written = subject.model.generate(
+    with raising(), torch.no_grad(), seeded(0):
+        generated = subject.model.generate(
             **prompt,
             max_new_tokens=STEPS,
             min_new_tokens=STEPS,
@@ -116,118 +122,121 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
             return_dict_in_generate=True,
             pad_token_id=subject.pad,
         )
-    return written.sequences[:, left:], {"logits": torch.stack(written.logits, 1)}
+    return generated.sequences[:, left:], {"logits": torch.stack(generated.logits, 1)}
 
 
 def _one_pass(subject: Subject, text, shift: int) -> Outputs:
-    """The logits that one pass gives for each written token; shift: written tokens stand so many positions further."""
+    """The logits of one forward pass for each generated token, whose positions are increased by `shift`."""
     import torch
 
-    given: dict[str, Any] = {subject.sequence or "": text}
+    inputs: dict[str, Any] = {subject.sequence or "": text}
     if shift:
         places = torch.arange(text.shape[1], device=text.device)
-        given["position_ids"] = torch.where(places < subject.length, places, places + shift)[None]
-    return {"logits": subject.run(given)["logits"][:, subject.length - 1 : -1].float()}
+        inputs["position_ids"] = torch.where(places < subject.length, places, places + shift)[None]
+    return {"logits": subject.run(inputs)["logits"][:, subject.length - 1 : -1].float()}
 
 
-def _offset(between: Gap, start: int, shift: int, when: str) -> Finding:
-    """The finding that positions are off by a known number; 0: given positions are right, the model's own are not."""
+def _offset(between: Difference, start: int, shift: int, when: str) -> Finding:
+    """The finding that positions are off by `shift`; 0: only the positions that the model computes itself are wrong."""
     if shift:
         words = f"positions that are {abs(shift)} too {'large' if shift > 0 else 'small'} explain it"
-        cause = "the position of a new token is off: read before or after the cache was updated, or counted from 1"
+        cause = (
+            "the position of a new token is off: the length of the cache is read at the wrong time (before instead of "
+            "after its update, or vice versa), or positions are counted from 1"
+        )
     else:
-        words = "with position_ids given it agrees"
-        cause = "forward counts positions from 0 again where position_ids are not given, whatever the cache holds"
+        words = "if position_ids are passed, the outputs agree"
+        cause = "without position_ids, forward counts positions from 0 again and ignores the length of the cache"
     return Finding(
         check="position-offset",
         severity="fault" if shift else "warning",
         where=f"from position {start} on, {when}",
-        measured=f"{between}; {words}",
+        measured=f"against one forward pass, {between}; {words}",
         cause=cause,
-        mend="the first new token stands at past_key_values.get_seq_length(), read before the update"
+        fix="the first new token has the position past_key_values.get_seq_length(), read before the update"
         if shift
         else (
-            "give position_ids in every step, as generate does; in the model, start from "
-            "past_key_values.get_seq_length()"
+            "pass position_ids in every step, as generate does; in forward, count from past_key_values.get_seq_length()"
         ),
         row=start,
         numbers={**between.numbers(), "offset": shift},
     )
 
 
-def _size(between: Gap) -> float:
+def _size(between: Difference) -> float:
     return between.size
 
 
-def _steps(subject: Subject, wanted: Outputs, start: int, shift: int | None) -> tuple[Outputs, Outputs]:
-    """(the outputs of tokens one by one over a cache, the same of one pass); shift: positions are given, and moved by
-    so many.
+def _steps(subject: Subject, expected: Outputs, start: int, shift: int | None) -> tuple[Outputs, Outputs]:
+    """(outputs of the tokens from `start` on, one at a time with a cache; the same outputs of one forward pass).
+
+    shift: position_ids are passed, with this number added. None: they are not passed.
     """
     import torch
 
     assert subject.sequence is not None
-    tokens = subject.given[subject.sequence]
-    given = {
+    tokens = subject.inputs[subject.sequence]
+    others = {
         name: part
-        for name, part in _bare(subject).items()
+        for name, part in _without_mask(subject).items()
         if name != subject.sequence and part.shape[:2] != tokens.shape[:2]
     }
-    made = _cached(subject.call({**given, subject.sequence: tokens[:, :start], "use_cache": True}))
+    result = _with_cache(subject.call({**others, subject.sequence: tokens[:, :start], "use_cache": True}))
     parts = []
     for at in range(start, tokens.shape[1]):
         step = {
-            **given,
+            **others,
             subject.sequence: tokens[:, at : at + 1],
-            "past_key_values": made.past_key_values,
+            "past_key_values": result.past_key_values,
             "use_cache": True,
         }
         if shift is not None:
             step["position_ids"] = torch.tensor([[at + shift]], device=tokens.device)
-        made = _cached(subject.call(step))
-        parts.append(dict(floats(made)))
-    found = {
-        name: torch.cat([part[name] for part in parts], 1) for name in wanted if all(name in part for part in parts)
+        result = _with_cache(subject.call(step))
+        parts.append(dict(floats(result)))
+    actual = {
+        name: torch.cat([part[name] for part in parts], 1) for name in expected if all(name in part for part in parts)
     }
-    return found, {name: part[:, start:] for name, part in wanted.items()}
+    return actual, {name: part[:, start:] for name, part in expected.items()}
 
 
-def _cached(made: Any) -> Any:
-    """What a model returned, if it holds a cache."""
-    if getattr(made, "past_key_values", None) is None:
+def _with_cache(result: Any) -> Any:
+    """What a model returned, which must contain a cache."""
+    if getattr(result, "past_key_values", None) is None:
         raise Incomparable("the model returns no past_key_values")
-    return made
+    return result
 
 
-def _bare(subject: Subject) -> dict[str, Any]:
-    """The inputs without the mask of the sequence itself: a cache is longer than it."""
-    gone = subject.mask.name if subject.mask is not None and subject.mask.of == subject.sequence else None
-    return {name: part for name, part in subject.given.items() if name != gone}
+def _without_mask(subject: Subject) -> dict[str, Any]:
+    """The inputs without the padding mask of the sequence, which would be shorter than the cache."""
+    removed = subject.mask.name if subject.mask is not None and subject.mask.of == subject.sequence else None
+    return {name: part for name, part in subject.inputs.items() if name != removed}
 
 
-def _beyond(subject: Subject) -> str:
-    """What is said of a window that the sequence does not fill."""
+def _untested(subject: Subject) -> str:
+    """A remark for a sliding window that is longer than the sequence."""
     window = getattr(subject.model.config.get_text_config(), "sliding_window", None)
     wide = isinstance(window, int) and window >= subject.length
-    return f"; the window of {window} keys is not reached: take a longer text" if wide else ""
+    return f"; the text does not exceed the sliding window of {window} keys: use a longer text" if wide else ""
 
 
-def _unfit(subject: Subject) -> str | None:
-    """Why the model cannot be stepped over a cache."""
-    if not subject.whole or not {"use_cache", "past_key_values"} <= subject.takes:
+def _unsupported(subject: Subject) -> str | None:
+    """Why the model cannot decode with a cache; None if it can."""
+    if not subject.is_transformers or not {"use_cache", "past_key_values"} <= subject.parameters:
         return "the model does not take use_cache and past_key_values"
     if not subject.causal:
-        return f"not declared causal: {subject.why}"
+        return f"not declared causal: {subject.causal_source}"
     if any("reference" in kind for kind in getattr(subject.model.config.get_text_config(), "layer_types", None) or ()):
-        return "its window begins where the prompt ends, so that one pass over the whole is another computation"
+        return "its window begins where the prompt ends, so one forward pass over all tokens computes something else"
     if subject.sequence is None or subject.length < 4:
         return "no input is a sequence of at least four positions"
     return None
 
 
-def _mute(subject: Subject) -> str | None:
-    """Why the model cannot generate behind padding."""
+def _cannot_generate(subject: Subject) -> str | None:
+    """Why the model cannot generate after left padding; None if it can."""
     if not subject.model.can_generate():
-        return "the model does not generate"
+        return "the model cannot generate"
     if subject.mask is None or subject.mask.of != subject.sequence:
-        return "padding is not told along the sequence that is written"
+        return "the model takes no padding mask for the sequence that it generates"
     return None

@@ -1,4 +1,4 @@
-"""Whether what comes out are numbers: no NaN, no infinity."""
+"""The check finite: the outputs contain neither NaN nor infinity."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ __all__ = ["finite"]
 
 
 def finite(subject: Subject) -> Iterator[Result]:
-    """Every output of the given inputs is finite; where one is not, the first module whose output is not, while its
-    inputs are.
-    """
+    """Every output is finite; otherwise the first module with finite inputs and a non-finite output is reported."""
     import torch
 
-    spoiled = {name: int((~torch.isfinite(part)).sum()) for name, part in subject.outputs.items()}
-    spoiled = {name: count for name, count in spoiled.items() if count}
-    if not spoiled:
-        yield Passed("finite", f"all numbers in {', '.join(subject.outputs)} are finite")
+    counts = {name: int((~torch.isfinite(part)).sum()) for name, part in subject.outputs.items()}
+    counts = {name: count for name, count in counts.items() if count}
+    if not counts:
+        yield Passed("finite", f"every value of {', '.join(subject.outputs)} is finite")
         return
-    name, count = next(iter(spoiled.items()))
+    name, count = next(iter(counts.items()))
     part = subject.outputs[name]
     first = (~torch.isfinite(part)).nonzero()[0].tolist()
     words = " and ".join(
@@ -31,39 +29,41 @@ def finite(subject: Subject) -> Iterator[Result]:
     yield Finding(
         check="finite",
         severity="fault",
-        where=f"{name}, first at {first}",
-        measured=f"{words} in {count:,} of {part.numel():,} numbers",
-        cause=f"{source} is the first to make them of finite inputs"
+        where=f"{name}, first at index {first}",
+        measured=f"{words} in {count:,} of {part.numel():,} values (threshold: 0)",
+        cause=f"{source} is the first module with finite inputs and a non-finite output"
         if source
-        else "no module makes them of finite inputs: a weight or an input holds them",
-        mend="look there for a division by 0, a row that may attend nothing, or scores beyond the range of the dtype "
-        f"({str(part.dtype).removeprefix('torch.')})",
+        else "no module turns finite inputs into non-finite outputs: a weight or an input is not finite",
+        fix="check that module for a division by 0, a fully masked row, or scores beyond the range of the dtype "
+        f"({str(part.dtype).removeprefix('torch.')})"
+        if source
+        else "check weights and inputs: torch.isfinite(parameter).all()",
         numbers={"output": name, "count": count, "first": first, "module": source},
     )
 
 
 def _source(subject: Subject) -> str | None:
-    """The innermost module that makes NaN or infinity of inputs and weights that have none."""
+    """The innermost module that returns NaN or infinity although its inputs and weights are finite."""
     import torch
 
-    found: list[str] = []
+    sources: list[str] = []
     names = {id(module): name for name, module in getattr(subject.model, "named_modules", list)()}
 
-    def look(module, args, kwargs, output):
-        whole = all(
+    def observe(module, args, kwargs, output):
+        finite_inputs = all(
             bool(torch.isfinite(part).all())
-            for given in (args, kwargs, dict(module.named_parameters()))
-            for _, part in floats(given)
+            for values in (args, kwargs, dict(module.named_parameters()))
+            for _, part in floats(values)
         )
-        if whole and not all(bool(torch.isfinite(part).all()) for _, part in floats(output)):
-            found.append(f"{names[id(module)] or 'the model'} ({type(module).__name__})")
+        if finite_inputs and not all(bool(torch.isfinite(part).all()) for _, part in floats(output)):
+            sources.append(f"{names[id(module)] or 'the model'} ({type(module).__name__})")
 
     hooks = [
-        module.register_forward_hook(look, with_kwargs=True) for module in getattr(subject.model, "modules", list)()
+        module.register_forward_hook(observe, with_kwargs=True) for module in getattr(subject.model, "modules", list)()
     ]
     try:
-        subject.run(subject.given)
+        subject.run(subject.inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    return found[0] if found else None
+    return sources[0] if sources else None

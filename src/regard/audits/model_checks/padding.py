@@ -1,11 +1,11 @@
-"""Whether padding shows: with the mask given, neither its presence nor its content may matter to real tokens."""
+"""The check padding-leak: masked padding must not affect the outputs of real tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from ..difference import Gap, gap, placed
+from ..difference import Difference, difference, positions
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import Outputs, Subject
 
@@ -15,37 +15,38 @@ COUNT = 5
 
 
 def padding_leak(subject: Subject) -> Iterator[Result]:
-    """Padding is put behind the tokens and before them, then its content changes: outputs of real tokens stay as they
-    are.
+    """Masked padding is added after the tokens and before them, then its content is replaced; the outputs of the real
+    tokens must stay the same.
 
-    Causality hides what stands behind. Left padding comes with position ids, as generation gives them, or without;
-    where a model cannot be told positions, padding may move its tokens, and only the content counts.
+    A causal mask already hides padding after the tokens. Padding before them is tried with the position_ids that
+    `generate` passes, and without; if the model takes no position_ids, it may shift the positions of the tokens, so
+    only the content of the padding is compared.
     """
     if subject.mask is None:
-        yield Skipped("padding-leak", "no input is known that tells padding from tokens")
+        yield Skipped("padding-leak", "no input is known to be a padding mask")
         return
     same = subject.mask.of == subject.sequence
-    wanted = subject.rows(subject.outputs)
-    if not wanted:
+    expected = subject.rows(subject.outputs)
+    if not expected:
         yield Skipped("padding-leak", "no output has a row for each position")
         return
-    found: dict[str, Gap] = {}
+    measured: dict[str, Difference] = {}
     for side, left, right, more in _sides(subject, same):
-        cut = slice(left, left + subject.length) if same else slice(None)
-        plain = _cut(subject, {**subject.lengthened(left, right), **more}, cut)
-        if f"the content of {side}" not in found:
-            others = [_cut(subject, {**subject.lengthened(left, right, turn), **more}, cut) for turn in (0, 10)]
-            found[f"the content of {side}"] = min(
-                (gap(subject, other, plain) for other in others), key=lambda each: each.open
+        real = slice(left, left + subject.length) if same else slice(None)
+        padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real)
+        if f"the content of {side}" not in measured:
+            others = [_real_outputs(subject, {**subject.padded(left, right, turn), **more}, real) for turn in (0, 10)]
+            measured[f"the content of {side}"] = min(
+                (difference(subject, other, padded) for other in others), key=lambda each: each.significant
             )
-        if left and "position_ids" not in subject.takes:
+        if left and "position_ids" not in subject.parameters:
             continue
-        between = gap(subject, plain, wanted)
-        if side not in found or between.size < found[side].size:
-            found[side] = between  # of two ways to tell positions, the one that the model is made for
-    leaks = {way: each for way, each in found.items() if each.open}
+        between = difference(subject, padded, expected)
+        if side not in measured or between.size < measured[side].size:
+            measured[side] = between  # with or without position_ids, whichever the model is designed for
+    leaks = {way: each for way, each in measured.items() if each.significant}
     if not leaks:
-        yield Passed("padding-leak", f"{', '.join(found)}: {max(found.values(), key=lambda each: each.size)}")
+        yield Passed("padding-leak", f"{', '.join(measured)}: {max(measured.values(), key=lambda each: each.size)}")
         return
     content = [each for way, each in leaks.items() if way.startswith("the content")]
     worst = max(content or leaks.values(), key=lambda each: each.size)
@@ -53,52 +54,51 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     mask = subject.mask
     if content and near:
         cause = (
-            f"{mask.name} reaches the attention; what feels padding is its neighbours: a convolution, or "
-            "embeddings of neighbours"
+            f"{mask.name} reaches the attention, but other layers mix padding into neighboring positions: a "
+            "convolution, or embeddings of neighbors"
         )
-        mend = "set the vectors of padding to 0 before anything but attention mixes positions"
+        fix = "set the vectors of padding to 0 before every layer, other than attention, that mixes positions"
     elif content:
-        cause = f"{mask.name} does not reach the attention, or its sense is inverted"
-        mend = f"hand {mask.name} on to every layer, and check that {mask.seen} means seen"
+        cause = f"{mask.name} does not reach the attention, or it is inverted"
+        fix = f"pass {mask.name} to every layer, and check that {mask.real} means a real token"
     else:
         cause = (
-            "padding is masked, but its presence is felt: positions that count it, pooling or a mean over "
-            "all positions, or a "
-            "rule (causality) that is lost where there is no padding to mask"
+            "the content of padding is masked, but its presence changes the result: positions that count padding, "
+            "pooling or a mean over all positions, or a causal mask that is applied only if there is padding"
         )
-        mend = "count positions over real tokens only, and leave padding out of every sum"
+        fix = "count positions over real tokens only, and exclude padding from every sum"
     yield Finding(
         check="padding-leak",
         severity="fault",
-        where=placed(worst.rows),
+        where=positions(worst.rows),
         measured=(
-            f"{COUNT} positions that {mask.name} rules out: "
+            f"{COUNT} padding positions, masked by {mask.name}: "
             f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}"
         ),
         cause=cause,
-        mend=mend,
+        fix=fix,
         row=worst.rows[0] if worst.rows else None,
         numbers={**worst.numbers(), "ways": list(leaks)},
     )
 
 
-def _cut(subject: Subject, given: dict[str, Any], rows: slice) -> Outputs:
+def _real_outputs(subject: Subject, inputs: dict[str, Any], rows: slice) -> Outputs:
     """The outputs of the real tokens."""
     assert subject.sequence is not None
-    length = given[subject.sequence].shape[1]
-    return {name: part[:, rows] for name, part in subject.rows(subject.run(given), length).items()}
+    length = inputs[subject.sequence].shape[1]
+    return {name: part[:, rows] for name, part in subject.rows(subject.run(inputs), length).items()}
 
 
 def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-    """(name, positions before, positions behind, more inputs); left padding with positions as generation tells them, or
-    without.
+    """(name, positions before, positions after, more inputs); left padding with the position_ids that `generate`
+    passes, and without.
     """
     import torch
 
     yield "right padding", 0, COUNT, {}
     if not same:
         return
-    if "position_ids" in subject.takes and subject.sequence is not None:
+    if "position_ids" in subject.parameters and subject.sequence is not None:
         counted = torch.cat([torch.zeros(COUNT, dtype=torch.long), torch.arange(subject.length)])[None]
-        yield "left padding", COUNT, 0, {"position_ids": counted.to(subject.given[subject.sequence].device)}
+        yield "left padding", COUNT, 0, {"position_ids": counted.to(subject.inputs[subject.sequence].device)}
     yield "left padding", COUNT, 0, {}

@@ -1,9 +1,9 @@
-"""Checks that read a recorded run: what each attention call was given, and what came out of it.
+"""Checks that read a recorded run: the inputs, the arguments and the output of each attention call.
 
-output            whether outputs follow from what the calls were given: expected_output, known_mistakes, diagnosis;
-                  weighing: the softmax that they compare with
-scales · masks    what the layers declare (layer_settings), against what their calls were given; arguments: the others
-numbers           overflow, NaN, empty rows; weights: what weights may be; heads: which heads are like which
-implementation    whether the implementation that was asked for is the one that ran
-wording           how places are said
+output            whether outputs match what the recorded inputs give: expected_output, known_mistakes, diagnosis;
+                  masked_softmax: the softmax that they compare with
+scales · masks    what the layers declare (layer_settings) against the arguments of their calls; arguments: the others
+numbers           overflow, NaN, fully masked rows; weights: whether weights are a softmax; heads: unusual heads
+implementation    whether the configured attention implementation is the one that ran
+wording           how findings describe places
 """

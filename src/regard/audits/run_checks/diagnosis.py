@@ -1,4 +1,4 @@
-"""Whether the output that came is what the call was told to compute, and if not, which known mistake explains it."""
+"""The diagnosis of a call: whether its output matches the expected one, and if not, which known mistake explains it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...lens import Call
-from .expected_output import Answer, answer, rows_to_read
-from .known_mistakes import Mistake, Rules, mistakes, scaled
-from .weighing import Weigh, normalised
+from .expected_output import Expected, expected_output, rows_to_read
+from .known_mistakes import Arguments, Mistake, mistakes, scaled
+from .masked_softmax import ToWeights, masked_softmax
 
-__all__ = ["DOUBT", "Verdict", "fits", "verdict"]
+__all__ = ["REPORTED", "Diagnosis", "diagnose", "matches"]
 
-MARGIN = 1  # times the noise, within which an output fits
-DOUBT = 4  # times the noise, up to which nothing is said
-AT_ONCE = 1 << 21  # weights computed at once, so that long texts need no more memory than short ones
-FEW = 1 << 14  # weights computed to rule a mistake out
+MARGIN = 1  # times the noise, within which an output matches
+REPORTED = 4  # times the noise, beyond which a difference is reported
+CHUNK = 1 << 21  # weights computed together, which limits the memory for long texts
+QUICK = 1 << 14  # weights computed to rule out a mistake
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
-    """Of one call.
+class Diagnosis:
+    """What is known about the output of one call.
 
-    ruled: "fits", "explained" (by the mistake), "unexplained", or "open" (values or outputs were not kept, or the
-    difference is neither clearly rounding nor clearly more)
-    error: the largest difference between the output and what follows · noise: what rounding may make there · heads:
-    which differ · row: the first · left: the error that the mistake leaves · rows: how many rows were read
+    status: "matches", "explained" (by the mistake), "unexplained", or "unknown" (values or outputs were not kept, or
+    the difference may or may not be rounding)
+    error: the largest difference from the expected output · noise: the rounding error that is possible there · heads:
+    the heads that differ · row: the first row that differs · rows: how many rows were read · left: the largest
+    difference from the output with the mistake
     """
 
-    ruled: str
+    status: str
     error: float = 0.0
     noise: float = 0.0
     heads: tuple[int, ...] = ()
@@ -42,61 +43,61 @@ class Verdict:
     left: float = 0.0
 
 
-_known: WeakKeyDictionary[Call, Verdict] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Call, Diagnosis] = WeakKeyDictionary()
 
 
-def verdict(call: Call) -> Verdict:
-    """The verdict on a call; computed once."""
+def diagnose(call: Call) -> Diagnosis:
+    """The diagnosis of a call; computed only the first time."""
     if call not in _known:
-        _known[call] = _judged(call)
+        _known[call] = _diagnosed(call)
     return _known[call]
 
 
-def fits(call: Call) -> bool | None:
-    """Whether the output follows from these rules; None where it cannot be told."""
+def matches(call: Call) -> bool | None:
+    """Whether the output matches the inputs and arguments of the call; None where that is unknown."""
     if call.out is None or call.v is None or call.q is None:
         return None
     ratio, _ = _compared(call, rows_to_read(call), np.arange(call.shape[0]))
     return None if np.isnan(ratio).all() else not bool((ratio > MARGIN).any())
 
 
-def _judged(call: Call) -> Verdict:
+def _diagnosed(call: Call) -> Diagnosis:
     if call.v is None or call.out is None or 0 in call.shape:
-        return Verdict("open")
+        return Diagnosis("unknown")
     rows, heads = rows_to_read(call), np.arange(call.shape[0])
     ratio, error = _compared(call, rows, heads)
     if np.isnan(ratio).all():
-        return Verdict("open")
-    wrong = ratio > DOUBT
+        return Diagnosis("unknown")
+    wrong = ratio > REPORTED
     worst = int(np.nanargmax(np.where(np.isnan(ratio), -1, ratio)))
-    found = Verdict(
-        "fits",
+    result = Diagnosis(
+        "matches",
         error=float(np.nanmax(error)),
         noise=float(error.flat[worst] / max(ratio.flat[worst], 1e-300)),
         rows=len(rows),
     )
     if not wrong.any():
-        return replace(found, ruled="open") if (ratio > MARGIN).any() else found
+        return replace(result, status="unknown") if (ratio > MARGIN).any() else result
     at = np.flatnonzero(wrong.any(1))
-    found = replace(
-        found,
-        ruled="unexplained",
+    result = replace(
+        result,
+        status="unexplained",
         error=float(error.flat[worst]),
         heads=tuple(at.tolist()),
         row=int(rows[np.argwhere(wrong)[:, 1].min()]),
     )
     explained = _explained(call, rows, at)
     if explained is None:
-        return found
+        return result
     mistake, left = explained
-    return replace(found, ruled="explained", mistake=mistake, left=left)
+    return replace(result, status="explained", mistake=mistake, left=left)
 
 
-def _rules(call: Call) -> Rules:
-    """What a call with q, k and v was told."""
+def _arguments(call: Call) -> Arguments:
+    """The arguments of a call with q, k and v."""
     assert call.v is not None
     H, Q, K = call.shape
-    return Rules(
+    return Arguments(
         mask=call.mask,
         score=call.score,
         scale=call.scale,
@@ -111,85 +112,89 @@ def _rules(call: Call) -> Rules:
     )
 
 
-def _told(call: Call, rules: Rules) -> Call:
-    """The call as it would be if it had been told these rules."""
+def _with_arguments(call: Call, arguments: Arguments) -> Call:
+    """The call with other arguments."""
     return replace(
         call,
-        mask=rules.mask,
-        score=rules.score,
-        scale=rules.scale,
-        start=rules.start,
-        sinks=rules.sinks,
-        k=_taken(call.k, rules.key_heads),
-        v=_taken(call.v, rules.value_heads),
+        mask=arguments.mask,
+        score=arguments.score,
+        scale=arguments.scale,
+        start=arguments.start,
+        sinks=arguments.sinks,
+        k=_heads_of(call.k, arguments.key_heads),
+        v=_heads_of(call.v, arguments.value_heads),
     )
 
 
-def _taken(part: np.ndarray | None, heads: np.ndarray) -> np.ndarray | None:
-    """These heads of an array, which is not copied where they are its own."""
+def _heads_of(part: np.ndarray | None, heads: np.ndarray) -> np.ndarray | None:
+    """These heads of an array, without a copy if they are all its heads in order."""
     return part if part is None or np.array_equal(heads, np.arange(len(part))) else part[heads]
 
 
 def _compared(
-    call: Call, rows: np.ndarray, heads: np.ndarray, weigh: Weigh = normalised
+    call: Call, rows: np.ndarray, heads: np.ndarray, to_weights: ToWeights = masked_softmax
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(largest difference as a multiple of the noise, largest difference), (heads, rows) each; NaN for rows that say
-    nothing.
+    """(largest difference as a multiple of the noise, largest difference), (heads, rows) each; NaN in rows that cannot
+    be compared.
     """
-    step = max(1, AT_ONCE // max(1, len(rows) * call.shape[2]))
+    step = max(1, CHUNK // max(1, len(rows) * call.shape[2]))
     parts = [heads[first : first + step] for first in range(0, len(heads), step)]
-    found = [_against(call, answer(call, rows, part, weigh), rows, part) for part in parts]
-    return np.concatenate([ratio for ratio, _ in found]), np.concatenate([error for _, error in found])
+    results = [_against(call, expected_output(call, rows, part, to_weights), rows, part) for part in parts]
+    return np.concatenate([ratio for ratio, _ in results]), np.concatenate([error for _, error in results])
 
 
-def _against(call: Call, found: Answer, rows: np.ndarray, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    came = np.asarray(call.out[heads][:, rows], np.float64)  # type: ignore[index]
+def _against(call: Call, expected: Expected, rows: np.ndarray, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    actual = np.asarray(call.out[heads][:, rows], np.float64)  # type: ignore[index]
     with np.errstate(all="ignore"):
-        error = np.abs(came - found.out)
-        ratio = (error / found.noise).max(-1)
-    sure = found.sure & np.isfinite(came).all(-1)
-    return np.where(sure, ratio, np.nan), np.where(sure, error.max(-1), np.nan)
+        error = np.abs(actual - expected.out)
+        ratio = (error / expected.noise).max(-1)
+    comparable = expected.comparable & np.isfinite(actual).all(-1)
+    return np.where(comparable, ratio, np.nan), np.where(comparable, error.max(-1), np.nan)
 
 
 def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake, float] | None:
-    """The first mistake that explains the heads that are wrong, and the error that it leaves: a usual one alone, a
-    scale that fits, heads that changed places, two usual ones at once.
+    """The first mistake that explains the heads that are wrong, and the difference that remains. Tried in order: each
+    known mistake, a fitted scale, permuted heads, and pairs of known mistakes.
     """
     some = heads[:4]
-    count = min(len(rows), max(8, FEW // max(1, len(some) * call.shape[2])))
+    count = min(len(rows), max(8, QUICK // max(1, len(some) * call.shape[2])))
     few = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
 
-    def compared(rules: Rules, at: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _compared(_told(call, rules), at, which, rules.weigh)
+    def compared(arguments: Arguments, at: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _compared(_with_arguments(call, arguments), at, which, arguments.to_weights)
 
-    def clears(mistake: Mistake) -> bool:
-        return all(_within(compared(mistake.rules, at, which)[0]) for at, which in ((few, some), (rows, heads)))
+    def explains(mistake: Mistake) -> bool:
+        return all(_within(compared(mistake.arguments, at, which)[0]) for at, which in ((few, some), (rows, heads)))
 
-    alone = [] if call.given is not None else list(mistakes(_rules(call)))
-    found = next(filter(clears, itertools.chain(alone, _fitted(call, few, some) if alone else ())), None)
-    if found is None:
-        moved = _permuted(call, rows, heads)
-        if moved is not None:
-            return moved
+    single = [] if call.given is not None else list(mistakes(_arguments(call)))
+    first_match = next(
+        filter(explains, itertools.chain(single, _fitted_scale(call, few, some) if single else ())), None
+    )
+    if first_match is None:
+        permuted = _permuted(call, rows, heads)
+        if permuted is not None:
+            return permuted
         pairs = (
             second.after(first)
-            for first in alone
-            if first.rules.weigh is normalised
-            for second in mistakes(first.rules)
+            for first in single
+            if first.arguments.to_weights is masked_softmax
+            for second in mistakes(first.arguments)
             if not set(first.checks) & set(second.checks)
         )
-        found = next(filter(clears, pairs), None)
-    return None if found is None else (found, float(np.nanmax(compared(found.rules, rows, heads)[1])))
+        first_match = next(filter(explains, pairs), None)
+    if first_match is None:
+        return None
+    return first_match, float(np.nanmax(compared(first_match.arguments, rows, heads)[1]))
 
 
 def _within(ratio: np.ndarray) -> bool:
-    """Whether rounding explains what was compared, and that was at least half."""
+    """Whether at least half of the rows could be compared, and rounding explains all of their differences."""
     known = ~np.isnan(ratio)
     return bool(known.sum() * 2 >= known.size and known.any() and not (ratio[known] > MARGIN).any())
 
 
-def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Mistake]:
-    """The scale that comes nearest to the output, by a coarse search over its size and a fine one around the best."""
+def _fitted_scale(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Mistake]:
+    """The scale that fits the output best: a coarse search over its magnitude, then a fine one around the best."""
 
     def off(power: float) -> float:
         error = _compared(replace(call, scale=call.scale * 2.0**power), rows, heads)[1]
@@ -203,18 +208,23 @@ def _fitted(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Mistake
         a, b = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, b) if off(a) < off(b) else (a, high)
     factor = 2.0 ** ((low + high) / 2)
-    yield scaled(_rules(call), call.scale * factor, f"a scale {factor:.4g} times as large", "the scale is another one")
+    yield scaled(
+        _arguments(call),
+        call.scale * factor,
+        f"a scale {factor:.4g} times as large",
+        "the implementation uses another scale than the argument",
+    )
 
 
 def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake, float] | None:
-    """Outputs that are those of other heads, or of which heads and rows changed places."""
+    """Outputs of other heads, or outputs with the head axis and the row axis swapped."""
     assert call.out is not None
     every, (H, Q, _) = np.arange(call.shape[0]), call.shape
-    found = answer(call, rows, every)
+    expected = expected_output(call, rows, every)
     sources, left = [], 0.0
     for head in heads:
-        moved = replace(call, out=np.broadcast_to(call.out[head], call.out.shape))
-        ratio, error = _against(moved, found, rows, every)
+        repeated = replace(call, out=np.broadcast_to(call.out[head], call.out.shape))
+        ratio, error = _against(repeated, expected, rows, every)
         source = next((int(h) for h in every if h != head and _within(ratio[h])), None)
         if source is None:
             break
@@ -225,24 +235,25 @@ def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake,
         return Mistake(
             ("heads",),
             f"other heads ({shown})",
-            "heads are put back in another order than they were taken apart",
-            "split and join the heads with the same view and transpose",
-            _rules(call),
+            "heads are split and merged in different orders",
+            "split and merge the heads with the same view and transpose",
+            _arguments(call),
         ), left
     if len(rows) < Q or 1 in (H, Q):
         return None
-    mixed = found._replace(
-        out=found.out.swapaxes(0, 1).reshape(found.out.shape), noise=found.noise.swapaxes(0, 1).reshape(found.out.shape)
+    swapped = expected._replace(
+        out=expected.out.swapaxes(0, 1).reshape(expected.out.shape),
+        noise=expected.noise.swapaxes(0, 1).reshape(expected.out.shape),
     )
-    ratio, error = _against(call, mixed, rows, every)
+    ratio, error = _against(call, swapped, rows, every)
     return (
         (
             Mistake(
                 ("heads",),
-                "heads and rows that changed places",
-                "a reshape stands where a transpose belongs",
-                "transpose(1, 2) before reshape",
-                _rules(call),
+                "the head axis and the row axis swapped",
+                "reshape is used where a transpose is needed",
+                "call transpose(1, 2) before reshape",
+                _arguments(call),
             ),
             float(np.nanmax(error)),
         )

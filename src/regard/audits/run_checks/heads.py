@@ -1,5 +1,5 @@
-"""Heads: what the statistics of a head alone say. All of it is a note: random models and trained ones have such heads
-in health.
+"""The checks saturated, uniform, dead, duplicate and sink: heads with unusual statistics. Healthy models, random or
+trained, have such heads too, so all findings are notes.
 """
 
 from __future__ import annotations
@@ -16,87 +16,103 @@ from .wording import concluded, listed, place
 
 __all__ = ["dead", "duplicate", "saturated", "sink", "uniform"]
 
-SEVERAL = 8  # keys that a row must see before its pattern says something
-SURE, MOST = 0.99, 0.9  # a weight that leaves nothing to others · of the rows
-LARGE = 20.0  # nats between the smallest and the largest score: e⁻²⁰ is below what float32 adds to 1
-EVEN = 0.9999  # of the largest possible entropy
+SEVERAL = 8  # keys that a row must attend to for its pattern to count
+SURE, MOST = 0.99, 0.9  # a weight that leaves almost nothing for other keys · the share of rows with such a weight
+LARGE = 20.0  # nats between the smallest and the largest score; e⁻²⁰ is below the resolution of float32 at 1
+EVEN = 0.9999  # share of the largest possible entropy
 HALF = 0.5
-NOTHING = 1e-6  # of what the other heads give
-SAME = 1e-3  # total variation between two patterns
+NOTHING = 1e-6  # share of the output of the other heads
+SAME = 1e-3  # total variation distance between two patterns
 
 
-class Alike(NamedTuple):
-    """Heads of one call that share a trait, and the words for it."""
+class HeadPattern(NamedTuple):
+    """Heads of one call with the same property, and the words of the finding."""
 
     heads: list[int]
     measured: str
     cause: str
-    mend: str
+    fix: str
     numbers: dict[str, Any]
 
 
 def saturated(run: Run, module=None) -> Iterator[Result]:
-    """Heads whose softmax is a choice of one key, because scores are large: their gradients vanish."""
-    yield from _noted(
-        "saturated", run, _saturated, "no head chooses a single key throughout", f"no row sees {SEVERAL} keys"
+    """Heads whose softmax selects a single key, because scores are large: their gradients vanish."""
+    yield from _notes(
+        "saturated",
+        run,
+        _saturated,
+        "no head gives all its weight to a single key in most rows",
+        f"no row attends to {SEVERAL} keys or more",
     )
 
 
 def uniform(run: Run, module=None) -> Iterator[Result]:
-    """Heads that spread their weight evenly over all that they may see: they compute a mean."""
-    yield from _noted("uniform", run, _uniform, "no head is even over all its rows", f"no row sees {SEVERAL} keys")
+    """Heads whose weights are nearly equal over all visible keys: they compute a mean."""
+    yield from _notes(
+        "uniform",
+        run,
+        _uniform,
+        "no head has nearly equal weights in all its rows",
+        f"no row attends to {SEVERAL} keys or more",
+    )
 
 
 def dead(run: Run, module=None) -> Iterator[Result]:
-    """Heads that give nothing: their output is 0, or far below that of the others."""
-    yield from _noted("dead", run, _dead, "every head gives something", "no finite output was kept")
+    """Heads whose output is 0, or far smaller than that of the others."""
+    yield from _notes(
+        "dead", run, _dead, "every head contributes to the output", "no output was recorded, or none is finite"
+    )
 
 
 def sink(run: Run, module=None) -> Iterator[Result]:
-    """Heads that put most of their weight on the first key, or on special tokens: attention that has nothing better to
-    do.
-    """
+    """Heads that put most of their weight on the first key or on special tokens."""
 
-    def look(call):
+    def pattern(call):
         return _sink(call, np.array(run.axes[call.keys].special))
 
-    yield from _noted(
-        "sink", run, look, "no head rests on the first key or on special tokens", f"no row sees {SEVERAL} keys"
+    yield from _notes(
+        "sink",
+        run,
+        pattern,
+        "no head puts most of its weight on the first key or on special tokens",
+        f"no row attends to {SEVERAL} keys or more",
     )
 
 
 def duplicate(run: Run, module=None) -> Iterator[Result]:
-    """Heads of one call with the same pattern; even heads and sinks resemble each other anyway and do not count."""
-    yield from _noted("duplicate", run, _duplicate, "all patterns differ", f"no row sees {SEVERAL} keys")
+    """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
+    yield from _notes("duplicate", run, _duplicate, "all patterns differ", f"no row attends to {SEVERAL} keys or more")
 
 
-def _noted(check: str, run: Run, look: Callable[[Call], Alike | None], passed: str, skipped: str) -> Iterator[Result]:
-    """One note per call, for all its heads of this kind."""
-    read, found = 0, []
+def _notes(
+    check: str, run: Run, pattern: Callable[[Call], HeadPattern | None], passed: str, skipped: str
+) -> Iterator[Result]:
+    """One note per call, for all its heads with the property."""
+    read, findings = 0, []
     for number, call in enumerate(run.calls):
-        alike = look(call)
-        read += alike is not None
-        if alike is not None and alike.heads:
-            heads = alike.heads
-            found.append(
+        match = pattern(call)
+        read += match is not None
+        if match is not None and match.heads:
+            heads = match.heads
+            findings.append(
                 Finding(
                     check=check,
                     severity="note",
                     where=place(run, number, heads),
-                    measured=alike.measured,
-                    cause=alike.cause,
-                    mend=alike.mend,
+                    measured=match.measured,
+                    cause=match.cause,
+                    fix=match.fix,
                     call=number,
                     head=heads[0] if len(heads) == 1 else None,
                     row=None,
-                    numbers={"heads": heads, **alike.numbers},
+                    numbers={"heads": heads, **match.numbers},
                 )
             )
-    yield from concluded(check, found, read, f"{read} calls: {passed}", skipped)
+    yield from concluded(check, findings, read, f"{read} calls: {passed}", skipped)
 
 
-def _telling(call: Call) -> np.ndarray | None:
-    """(H, Q): the rows that see enough keys; None where there are none."""
+def _rows_with_several_keys(call: Call) -> np.ndarray | None:
+    """(H, Q): the rows that attend to several keys; None without any."""
     if "attended" not in call.rows:
         return None
     several = np.asarray(call.rows["attended"]) >= SEVERAL
@@ -107,77 +123,77 @@ def _mean(call: Call, name: str, rows: np.ndarray) -> np.ndarray:
     return np.where(rows, call.rows[name], 0).sum(1, dtype=np.float64) / np.maximum(rows.sum(1), 1)
 
 
-def _saturated(call: Call) -> Alike | None:
-    rows = _telling(call)
-    if rows is None or call.given is not None:  # without scores there is no telling why
+def _saturated(call: Call) -> HeadPattern | None:
+    rows = _rows_with_several_keys(call)
+    if rows is None or call.given is not None:  # without scores the cause is unknown
         return None
     with np.errstate(invalid="ignore"):
         wide = np.asarray(call.rows["high"], np.float64) - call.rows["low"] > LARGE
     share = (rows & wide & (np.asarray(call.rows["maximum"]) > SURE)).sum(1) / np.maximum(rows.sum(1), 1)
     heads = np.flatnonzero(share > MOST).tolist()
-    return Alike(
+    return HeadPattern(
         heads,
-        f"in {share[heads].min(initial=1):.0%} of the rows or more (threshold: {MOST:.0%}) one key has a weight above "
-        f"{SURE}, with scores more than {LARGE:g} apart",
-        "scores are large: a scale that is missing, or very long q and k",
-        "if the scale is right, norms of q and k, or a softcap, keep scores small",
+        f"in at least {share[heads].min(initial=1):.0%} of the rows (threshold: {MOST:.0%}) one key has a weight above "
+        f"{SURE}, and scores differ by more than {LARGE:g} nats",
+        "large scores: a missing 1/√D scale, or q and k with large norms",
+        "check the scale; if it is right, normalize q and k or use a softcap",
         {"shares": share[heads].tolist()},
     )
 
 
-def _uniform(call: Call) -> Alike | None:
-    rows = _telling(call)
+def _uniform(call: Call) -> HeadPattern | None:
+    rows = _rows_with_several_keys(call)
     if rows is None:
         return None
     spread = np.min(np.where(rows, call.rows["spread"], 1), axis=1)
     heads = np.flatnonzero((spread > EVEN) & rows.any(1)).tolist()
-    return Alike(
+    return HeadPattern(
         heads,
-        f"the entropy of every row is more than {EVEN} of the largest possible (threshold)",
+        f"the entropy of every row is more than {EVEN} of the largest possible entropy (threshold)",
         "scores hardly differ: an untrained head, q or k near 0, or a scale that is much too small",
-        "nothing, in an untrained model; otherwise look at the norms of q and k",
+        "no fix is needed in an untrained model; otherwise check the norms of q and k",
         {"least": spread[heads].tolist()},
     )
 
 
-def _dead(call: Call) -> Alike | None:
+def _dead(call: Call) -> HeadPattern | None:
     if call.out is None or 0 in call.shape:
         return None
     size = np.array([np.abs(np.asarray(out, np.float64)).max() for out in call.out])
     if not np.isfinite(size).all():
         return None
     heads = np.flatnonzero(size <= NOTHING * size.max()).tolist()
-    return Alike(
+    return HeadPattern(
         heads,
-        f"no number of the output is larger than {size[heads].max(initial=0):.1e}, and other heads reach "
-        f"{size.max():.1e} (threshold: {NOTHING:g} of that)",
-        "values near 0: a head that was pruned, or died while training",
-        "it can be taken out without a difference",
+        f"the largest output value is {size[heads].max(initial=0):.1e}, that of the other heads is {size.max():.1e} "
+        f"(threshold: {NOTHING:g} of that)",
+        "values near 0: a head that was pruned, or that became inactive during training",
+        "no fix is needed; the head can be removed without changing the output",
         {"sizes": size[heads].tolist()},
     )
 
 
-def _sink(call: Call, special: np.ndarray) -> Alike | None:
-    rows = _telling(call)
+def _sink(call: Call, special: np.ndarray) -> HeadPattern | None:
+    rows = _rows_with_several_keys(call)
     if rows is None:
         return None
     first, others = _mean(call, "first", rows), _mean(call, "special", rows)
-    if special.mean() > HALF:  # then special tokens are most of the text
+    if special.mean() > HALF:  # then most of the text is special tokens
         others = np.zeros_like(others)
     most = np.maximum(first, others)
     heads = np.flatnonzero(most > HALF).tolist()
     where = "the first key" if (first[heads] >= others[heads] - 1e-6).all() else "special tokens"
-    return Alike(
+    return HeadPattern(
         heads,
-        f"on average {most[heads].min(initial=1):.0%} of the weight or more lies on {where} (threshold: {HALF:.0%})",
-        "an attention sink: trained heads rest there when nothing in the text concerns them",
-        "nothing; when reading the map, hide that key and see the rest",
+        f"on average at least {most[heads].min(initial=1):.0%} of the weight is on {where} (threshold: {HALF:.0%})",
+        "an attention sink: trained heads put unused weight there",
+        "no fix is needed; hide that key in the attention map to inspect the other weights",
         {"first": first[heads].tolist(), "special": others[heads].tolist()},
     )
 
 
-def _duplicate(call: Call) -> Alike | None:
-    rows = _telling(call)
+def _duplicate(call: Call) -> HeadPattern | None:
+    rows = _rows_with_several_keys(call)
     if rows is None:
         return None
     at = rows_to_read(call)
@@ -187,13 +203,13 @@ def _duplicate(call: Call) -> Alike | None:
     weights = call.weights(at)
     chosen = np.zeros(rows.shape, bool)
     chosen[:, at] = True
-    plain = (
+    distinctive = (
         (_mean(call, "spread", chosen) < 0.95)
         & (_mean(call, "maximum", chosen) < 0.95)
         & (_mean(call, "first", chosen) < HALF)
     )
     limit = max(SAME, 64 * roundoff(call))
-    candidates = np.flatnonzero(plain).tolist()
+    candidates = np.flatnonzero(distinctive).tolist()
     pairs = [
         (a, b)
         for a in candidates
@@ -201,10 +217,11 @@ def _duplicate(call: Call) -> Alike | None:
         if a < b and np.abs(weights[a] - weights[b]).sum(-1).max() / 2 < limit
     ]
     shown = listed([f"{a} and {b}" for a, b in pairs])
-    return Alike(
+    return HeadPattern(
         sorted({head for pair in pairs for head in pair}),
-        f"heads {shown} differ by less than {limit:.1e} of their weight (threshold) in each of {len(at)} rows",
-        "copied weights, or heads that were never told apart",
-        "one of each pair can be merged into the other",
+        f"the weights of heads {shown} differ by less than {limit:.1e} in total variation (threshold) in each of "
+        f"{len(at)} rows",
+        "copied weights, or heads that were initialized identically",
+        "no fix is needed; one head of each pair can be merged into the other",
         {"pairs": [list(pair) for pair in pairs]},
     )

@@ -1,4 +1,4 @@
-"""Masks: what rows were really allowed to attend, against a causality and a window that the layer declares."""
+"""The checks mask and alignment: which keys the rows attend to, against the causality and window of the layer."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ...language.expr import Var, walk
 from ...lens import Call, Run
 from ..finding import SEVERITIES, Finding
 from .expected_output import rows_to_read
-from .known_mistakes import capped
+from .known_mistakes import has_softcap
 from .layer_settings import declared
 from .wording import place
 
 __all__ = ["alignment", "mask"]
 
 CELLS = 1 << 22  # of a mask that is read
-CLOSE = 1e-3  # what is added to a score is 0 or 1 within this
+CLOSE = 1e-3  # tolerance within which an added score counts as 0 or 1
 
 
 def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
-    """What the heads may attend, against a causality and a window that the layer declares."""
+    """Which keys the heads attend to, against the causality and the window that the layer declares."""
     known = declared(call, module)
     _, Q, K = call.shape
-    added = _added(run, number, call)
+    added = _added_booleans(run, number, call)
     if added is not None or not known.causal or 0 in (Q, K):
         return False if added is None else added
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
@@ -33,89 +33,109 @@ def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
     heads = range(call.shape[0] if apart else 1)
     rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
     answers = [
-        _band(run, number, call, (head,) if apart else (), rows=rows, seen=_seen(call, rows, head), window=known.window)
+        _compared(
+            run,
+            number,
+            call,
+            (head,) if apart else (),
+            rows=rows,
+            visible=_visible(call, rows, head),
+            window=known.window,
+        )
         for head in heads
     ]
-    found = [answer for answer in answers if isinstance(answer, Finding)]
-    return min(found, key=lambda each: SEVERITIES.index(each.severity)) if found else all(answers)
+    findings = [answer for answer in answers if isinstance(answer, Finding)]
+    return min(findings, key=lambda each: SEVERITIES.index(each.severity)) if findings else all(answers)
 
 
-def _seen(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
-    """(rows, K): which keys a head sees. Later keys are hidden, too, where what is added to the scores leaves none of
-    them a weight.
+def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
+    """(rows, K): which keys a head attends to. Later keys also count as masked if large negative numbers are added to
+    their scores and leave all of them a weight of 0.
     """
     if call.given is not None:
         return np.asarray(call.weights(rows, None, [head])[0] > 0)
-    seen = np.asarray(call.allowed(rows, None, [head])[0])
+    visible = np.asarray(call.allowed(rows, None, [head])[0])
     if call.score is None or call.q is None:
-        return seen
-    later = seen & (np.arange(call.shape[2])[None, :] > (call.start + rows)[:, None])
+        return visible
+    later = visible & (np.arange(call.shape[2])[None, :] > (call.start + rows)[:, None])
     added = replace(call, q=np.zeros_like(call.q)).scores(rows, None, [head])[0]
     weights = call.weights(rows, None, [head])[0]
-    gone = hides(added[later], 0) & (weights[later].astype(np.float32) == 0)
-    return seen & ~later if gone.all() else seen
+    masked = hides(added[later], 0) & (weights[later].astype(np.float32) == 0)
+    return visible & ~later if masked.all() else visible
 
 
-def _band(
-    run: Run, number: int, call: Call, heads: tuple[int, ...], *, rows: np.ndarray, seen: np.ndarray, window: int | None
+def _compared(
+    run: Run,
+    number: int,
+    call: Call,
+    heads: tuple[int, ...],
+    *,
+    rows: np.ndarray,
+    visible: np.ndarray,
+    window: int | None,
 ) -> Finding | bool:
-    """What these rows see, against the keys up to their own: whether it is that, and otherwise which mistake it is."""
+    """Compares the keys that these rows attend to with the declared causal mask and window: a finding for a known
+    mistake or for later keys; otherwise whether the mask is exactly the declared one.
+    """
     K = call.shape[2]
     ahead = np.arange(K)[None, :] - (call.start + rows)[:, None]  # key − query
-    shown = seen.any(0)  # what no row may attend is padding, or out of everybody's window
-    bands: list[tuple[str, str, np.ndarray]] = [
-        ("a row sees the key after its own", "the diagonal is off by one", ahead <= 1),
-        ("a row does not see its own key", "the diagonal is off by one", ahead < 0),
+    used = visible.any(0)  # keys masked for every row are padding, or outside the windows of all rows
+    known: list[tuple[str, str, np.ndarray]] = [
+        ("each row also attends to the next key", "the diagonal is off by one", ahead <= 1),
+        ("no row attends to its own key", "the diagonal is off by one", ahead < 0),
         (
-            "a row does not see its own key, but for the first",
+            "no row except the first attends to its own key",
             "the diagonal is off by one",
             (ahead < 0) | ((ahead == 0) & (rows == rows[0])[:, None]),
         ),
-        ("every key is seen, later ones too", "the mask is dropped, or was never made", np.ones_like(seen)),
+        (
+            "each row attends to every key, including later ones",
+            "the mask is dropped, or was never created",
+            np.ones_like(visible),
+        ),
     ]
     right = ahead <= 0
     if window is not None:
         w = window
         right = right & (-ahead < w)
-        bands += [
-            (f"a row sees {w + 1} keys", "the window is off by one", (ahead <= 0) & (-ahead <= w)),
-            (f"a row sees {w - 1} keys", "the window is off by one", (ahead <= 0) & (-ahead < w - 1)),
-            ("every earlier key is seen", "the window was left out", ahead <= 0),
+        known += [
+            (f"each row attends to {w + 1} keys", "the window is off by one", (ahead <= 0) & (-ahead <= w)),
+            (f"each row attends to {w - 1} keys", "the window is off by one", (ahead <= 0) & (-ahead < w - 1)),
+            ("each row attends to every earlier key", "the sliding window is missing", ahead <= 0),
         ]
-    if (seen == (right & shown)).all():
+    if (visible == (right & used)).all():
         return True
-    found = next(((does, cause) for does, cause, band in bands if (seen == (band & shown)).all()), None)
-    wanted = "causal" + (f" with a window of {window} keys" if window is not None else "")
-    if found is None:  # prefixes, pictures and packed documents see more or less, and rightly so
-        future = seen & (ahead > 0)
+    match = next(((words, cause) for words, cause, band in known if (visible == (band & used)).all()), None)
+    expected = "causal" + (f" with a window of {window} keys" if window is not None else "")
+    if match is None:  # prefixes, images and packed documents may rightly have other masks
+        future = visible & (ahead > 0)
         row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
         return bool(future.any()) and Finding(
             check="mask",
             severity="note",
             where=place(run, number, heads, row),
-            measured=f"the call is declared {wanted}, and in {int(future.sum())} of {future.size} pairs a "
-            "row sees a key after its own, up to "
-            f"{int(ahead[future].max())} ahead (threshold: 0)",
-            cause="a prefix, or a picture, that is seen as a whole; or a mask that is wrong",
-            mend="if no token is meant to see later ones, a row attends key ≤ query",
+            measured=f"the call is declared {expected}, but in {int(future.sum())} of {future.size} (row, key) pairs a "
+            f"row attends to a later key, up to {int(ahead[future].max())} ahead (threshold: 0)",
+            cause="a prefix or an image with bidirectional attention, or a wrong mask",
+            fix="unless later keys are intended, restrict each row to key ≤ query",
             call=number,
             head=heads[0] if heads else None,
             row=row,
             numbers={"pairs": int(future.sum()), "of": int(future.size)},
         )
-    does, cause = found
-    off = seen != (right & shown)
+    words, cause = match
+    off = visible != (right & used)
     row = int(rows[np.argwhere(off)[0, 0]])
     return Finding(
         check="mask",
         severity="fault",
         where=place(run, number, heads, row),
         measured=(
-            f"the call is declared {wanted}, and the mask differs in {int(off.sum())} of {off.size} "
-            f"pairs (threshold: 0): {does}"
+            f"the call is declared {expected}, but the mask differs in {int(off.sum())} of {off.size} (row, key) pairs "
+            f"(threshold: 0): {words}"
         ),
         cause=cause,
-        mend="a row attends key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
+        fix="restrict each row to key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
         call=number,
         head=heads[0] if heads else None,
         row=row,
@@ -123,9 +143,9 @@ def _band(
     )
 
 
-def _added(run: Run, number: int, call: Call) -> Finding | None:
-    """Truth values that were added to the scores."""
-    if call.given is not None or call.mask is not None or call.score is None or capped(call.score):
+def _added_booleans(run: Run, number: int, call: Call) -> Finding | None:
+    """A boolean mask that is added to the scores."""
+    if call.given is not None or call.mask is not None or call.score is None or has_softcap(call.score):
         return None
     rows = rows_to_read(call)
     added = call.scores(rows) - call.logits(rows)
@@ -137,33 +157,32 @@ def _added(run: Run, number: int, call: Call) -> Finding | None:
         severity="fault",
         where=place(run, number),
         measured=(
-            f"what is added to the scores is 0 or 1 in each of {added.size} pairs, and no key is hidden "
-            f"(threshold: {CLOSE:g})"
+            f"the number added to the score is 0 or 1 (within {CLOSE:g}) for each of {added.size} (row, key) pairs, "
+            "and no key is masked"
         ),
-        cause="a mask of booleans is added to the scores",
-        mend="turn it into 0 and −infinity, or use where(mask, scores, −infinity)",
+        cause="a boolean mask is added to the scores",
+        fix="convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
         call=number,
         numbers={"share": float(near.mean())},
     )
 
 
 def alignment(run: Run, number: int, call: Call, module) -> Finding | bool:
-    """Fewer rows than keys, and a causal mask that begins at the top left though the keys before the rows are there."""
+    """Fewer rows than keys, and a causal mask aligned top left although the rows are the last positions."""
     _, Q, K = call.shape
     if call.k is None or not 0 < Q < K or Q * K > CELLS or declared(call, module).causal is False:
         return False
-    seen = call.allowed(None, None, [0])[0]
-    if not (seen == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
-        return True  # a fixed cache that is being filled holds zeros there
+    visible = call.allowed(None, None, [0])[0]
+    if not (visible == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
+        return True  # the unused part of a static cache contains zeros
     return Finding(
         check="alignment",
         severity="fault",
         where=place(run, number),
-        measured=f"{Q} rows over {K} keys, and row i sees keys 0 to i: the last {K - Q} keys, which are not "
-        "empty, are seen by nobody "
-        "(threshold: 0)",
-        cause="is_causal, or a mask from tril, begins at the top left, and the rows are the last ones",
-        mend=f"row 0 stands at position {K - Q}: shift the diagonal by that",
+        measured=f"{Q} rows over {K} keys, and row i attends to keys 0 to i: no row attends to the last {K - Q} keys, "
+        "which are not empty (threshold: 0)",
+        cause="the causal mask (is_causal, or tril) is aligned top left, but the rows are the last positions",
+        fix=f"row 0 has position {K - Q}: shift the diagonal by that",
         call=number,
         numbers={"rows": Q, "keys": K},
     )

@@ -1,6 +1,4 @@
-"""Numbers: NaN and infinity in what a call was given and gave, scores that 16 bit cannot hold, and rows that attend
-nothing.
-"""
+"""The checks numbers, overflow and empty-rows: NaN and infinity, scores out of range in 16 bits, fully masked rows."""
 
 from __future__ import annotations
 
@@ -16,37 +14,37 @@ from .wording import concluded, place
 __all__ = ["empty_rows", "numbers", "overflow"]
 
 LARGEST = 65504.0  # of float16
-COARSE = 0.25  # steps of scores, in nats: each changes a weight by a quarter
+COARSE = 0.25  # spacing of scores, in nats; a step of that size changes a weight by about a quarter
 HALF = 2.0**-11
-Spoiled = tuple[int, tuple[int, ...]]  # how many numbers are NaN or infinite, and where the first is
+Nonfinite = tuple[int, tuple[int, ...]]  # how many values are NaN or infinite, and the index of the first
 
 
 def numbers(run: Run, module=None) -> Iterator[Result]:
-    """Where NaN or infinity first stands, in the order of the computation; what comes after it is only counted."""
-    spoiled = [(number, first) for number, call in enumerate(run.calls) if (first := _first(call))]
-    if not spoiled:
-        yield Passed("numbers", f"{len(run.calls)} calls: every number that was kept is finite")
+    """The first NaN or infinity, in the order of computation; later calls with some are only counted."""
+    affected = [(number, first) for number, call in enumerate(run.calls) if (first := _first(call))]
+    if not affected:
+        yield Passed("numbers", f"{len(run.calls)} calls: every recorded value is finite")
         return
-    number, arrays = spoiled[0]
+    number, arrays = affected[0]
     call, (name, (count, at)) = run.calls[number], next(iter(arrays.items()))
     head, row = (
         (at[0], at[1])
         if len(at) == 3 and name in ("q", "out", "scores", "given")
         else (None, at[0] if name == "x" else None)
     )
-    cause, mend = _cause(call, list(arrays))
-    more = "" if len(spoiled) == 1 else f"; {len(spoiled) - 1} later calls have some too"
-    held = "; ".join(
-        f"{name} holds {count:,} numbers that are NaN or infinite, the first at {list(at)}"
+    cause, fix = _cause(call, list(arrays))
+    more = "" if len(affected) == 1 else f"; {len(affected) - 1} later calls have some, too"
+    measured = "; ".join(
+        f"{name} has {count:,} values that are NaN or infinite, the first at index {list(at)}"
         for name, (count, at) in arrays.items()
     )
     yield Finding(
         check="numbers",
         severity="fault",
         where=place(run, number, () if head is None else (head,), row),
-        measured=f"{held} (threshold: 0){more}",
+        measured=f"{measured} (threshold: 0){more}",
         cause=cause,
-        mend=mend,
+        fix=fix,
         call=number,
         head=head,
         row=row,
@@ -55,33 +53,33 @@ def numbers(run: Run, module=None) -> Iterator[Result]:
             "arrays": list(arrays),
             "count": count,
             "at": list(at),
-            "calls": [number for number, _ in spoiled],
+            "calls": [number for number, _ in affected],
         },
     )
 
 
-def _first(call: Call) -> dict[str, Spoiled]:
-    """The first arrays, by name, that are not finite; q, k and v stand side by side, because none is made of
+def _first(call: Call) -> dict[str, Nonfinite]:
+    """The first arrays, by name, that are not finite; q, k and v are checked together, because none is computed from
     another.
     """
     for together in (("x",), ("q", "k", "v")):
-        if found := {name: spoiled for name in together if (spoiled := _spoiled(getattr(call, name))) is not None}:
+        if found := {name: values for name in together if (values := _nonfinite(getattr(call, name))) is not None}:
             return found
     if call.given is None and "wrong" in call.rows and (wrong := np.asarray(call.rows["wrong"])).any():
         at = np.argwhere(wrong > 0)[0]
         return {"scores": (int(wrong.sum()), (int(at[0]), int(at[1]), 0))}
     for name in ("given", "out"):
-        if (spoiled := _spoiled(getattr(call, name), call.rows.get("attended"))) is not None:
-            return {name: spoiled}
+        if (values := _nonfinite(getattr(call, name), call.rows.get("attended"))) is not None:
+            return {name: values}
     return {}
 
 
-def _spoiled(array, attended=None) -> Spoiled | None:
-    """How many numbers are NaN or infinite, and where the first is; rows that attend nothing do not count (see
+def _nonfinite(array, attended=None) -> Nonfinite | None:
+    """The number of NaN and infinite values, and the index of the first; fully masked rows do not count (see
     `empty_rows`).
     """
     count, first = 0, None
-    for at in range(0 if array is None else len(array)):  # head by head, because arrays of long texts lie on disk
+    for at in range(0 if array is None else len(array)):  # head by head, because the arrays of long texts are on disk
         off = ~np.isfinite(np.asarray(array[at], np.float32 if array.dtype.itemsize < 8 else np.float64))
         if attended is not None:
             off &= np.asarray(attended[at])[:, None] > 0
@@ -93,40 +91,40 @@ def _spoiled(array, attended=None) -> Spoiled | None:
 
 def _cause(call: Call, names: list[str]) -> tuple[str, str]:
     name, largest = names[0], _largest(call)
-    before = "x, which was not kept, or" if call.x is None else "x is finite where it was kept:"
+    before = "x, which was not recorded, or" if call.x is None else "x is finite where it was recorded:"
     if name == "out" and roundoff(call) == HALF and largest > LARGEST:
         return (
             (
-                f"q, k and v are finite, but scores reach {largest:.3g} before they are scaled, beyond float16's "
+                f"q, k and v are finite, but q·k reaches {largest:.3g} before the scale, beyond the largest float16 of "
                 f"{LARGEST:.0f}"
             ),
-            "scale q before the product, or run the attention in bfloat16 or float32",
+            "scale q before the product q·k, or run the attention in bfloat16 or float32",
         )
     return {
-        "x": ("the layers before this one", "look for the first of them: regard.torch.trace names the operation"),
+        "x": ("an earlier layer", "find the first operation with regard.torch.trace, which names it"),
         "scores": (
-            "a bias, a slope or another number that the score rule reads is NaN or infinite",
-            "look at the tables of the score; −infinity is allowed, NaN and +infinity are not",
+            "a bias, a slope or another number that is added to the scores is NaN or infinite",
+            "check the tables of the score rule; −infinity is allowed, NaN and +infinity are not",
         ),
         "given": (
-            "scores that are NaN or +infinity, or rows whose every score is −infinity",
-            "look at the scores before the softmax",
+            "scores that are NaN or +infinity, or rows in which every score is −infinity",
+            "check the scores before the softmax",
         ),
         "out": (
-            "q, k, v and scores are finite: the implementation itself overflows, or divides by zero",
+            "q, k, v and scores are finite: the attention implementation overflows, or divides by zero",
             "compare it with rg.attention on the same q, k, v",
         ),
     }.get(
         name,
         (
-            f"{before} the projection that makes {' and '.join(names)}, or what is done after it (norm, positions)",
-            "look at its weights: torch.isfinite(parameter).all()",
+            f"{before} the projection that computes {' and '.join(names)}, or an operation after it (norm, rotary)",
+            "check its weights: torch.isfinite(parameter).all()",
         ),
     )
 
 
 def _largest(call: Call) -> float:
-    """The largest product q·k, before it is scaled, as the figures of the rows bound it."""
+    """The largest magnitude of q·k before the scale, from the statistics of the rows where they suffice."""
     if call.q is None or call.k is None or not call.scale:
         return 0.0
     if call.score is None and "high" in call.rows:
@@ -143,8 +141,8 @@ def _largest(call: Call) -> float:
 
 
 def overflow(run: Run, module=None) -> Iterator[Result]:
-    """Scores that float16 cannot hold, and scores so large that 16 bit no longer tells their differences."""
-    read, largest, found = 0, 0.0, []
+    """q·k beyond the range of float16, and scores so large that 16-bit numbers cannot resolve their differences."""
+    read, largest, findings = 0, 0.0, []
     for number, call in enumerate(run.calls):
         u = roundoff(call)
         if u < HALF or call.q is None:
@@ -154,42 +152,42 @@ def overflow(run: Run, module=None) -> Iterator[Result]:
         largest = max(largest, top)
         if u == HALF and top > LARGEST:
             broken = call.out is not None and not np.isfinite(np.asarray(call.out, np.float32)).all()
-            found.append(
+            findings.append(
                 Finding(
                     check="overflow",
                     severity="fault" if broken else "warning",
                     where=place(run, number),
-                    measured=f"q·k reaches {top:.3g}, and float16 ends at {LARGEST:.0f} (threshold)"
+                    measured=f"q·k reaches {top:.3g}, beyond the largest float16, {LARGEST:.0f} (threshold)"
                     + (": the output is not finite" if broken else ""),
-                    cause="large q and k in float16; the product overflows before the scale makes it small",
-                    mend="scale q before the product, or run the attention in bfloat16 or float32",
+                    cause="q and k are large in float16: the product overflows before the scale is applied",
+                    fix="scale q before the product q·k, or run the attention in bfloat16 or float32",
                     call=number,
                     numbers={"largest": top},
                 )
             )
         share = _coarse(call, u)
         if share > 0.5:
-            found.append(
+            findings.append(
                 Finding(
                     check="overflow",
                     severity="warning",
                     where=place(run, number),
-                    measured=f"in {share:.0%} of the rows the step between scores that 16 bit can tell apart "
-                    f"is more than {COARSE} and more than a "
-                    "quarter of their whole range (threshold: half of the rows)",
-                    cause="scores share a large common part, which uses up the bits",
-                    mend="compute the scores in float32, or take the common part away",
+                    measured=f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is "
+                    f"more than {COARSE} and more than a quarter of the range of the scores (threshold: half of the "
+                    "rows)",
+                    cause="all scores of a row contain a large common offset, which uses up the precision",
+                    fix="compute the scores in float32, or subtract the common offset",
                     call=number,
                     numbers={"share": share},
                 )
             )
     yield from concluded(
-        "overflow", found, read, f"{read} calls in 16 bit: q·k reaches {largest:.3g}", "no call is in 16 bit"
+        "overflow", findings, read, f"{read} calls in 16 bits: q·k reaches {largest:.3g}", "no call is in 16 bits"
     )
 
 
 def _coarse(call: Call, u: float) -> float:
-    """The share of rows whose scores, rounded in 16 bit, lose their differences."""
+    """The share of rows in which the scores, rounded to 16 bits, lose their differences."""
     if not {"high", "low", "attended"} <= set(call.rows):
         return 0.0
     high, low, several = (np.asarray(call.rows[name], np.float64) for name in ("high", "low", "attended"))
@@ -201,8 +199,8 @@ def _coarse(call: Call, u: float) -> float:
 
 
 def empty_rows(run: Run, module=None) -> Iterator[Result]:
-    """Rows that may attend nothing, and what the implementation makes of them: 0, the mean of all values, or NaN."""
-    read, found = 0, []
+    """Fully masked rows, and their output, which depends on the implementation: 0, the mean of all values, or NaN."""
+    read, findings = 0, []
     for number, call in enumerate(run.calls):
         if "attended" not in call.rows:
             continue
@@ -212,36 +210,36 @@ def empty_rows(run: Run, module=None) -> Iterator[Result]:
             continue
         head, row = (int(at) for at in np.argwhere(empty)[0])
         heads = tuple(np.flatnonzero(empty.any(1)).tolist())
-        held = _convention(call, empty)
+        convention = _convention(call, empty)
         count = int(empty.any(0).sum())
-        found.append(
+        findings.append(
             Finding(
                 check="empty-rows",
-                severity="fault" if held == "NaN" else "note",
+                severity="fault" if convention == "NaN" else "note",
                 where=place(run, number, heads, row),
-                measured=f"{count} of {call.shape[1]} rows may attend no key (threshold: 0); "
-                f"the output there is {held}",
-                cause="padded rows, or a mask that leaves a row nothing",
-                mend="let every row attend at least itself, or make rows without keys 0"
-                if held == "NaN"
+                measured=f"{count} of {call.shape[1]} rows are fully masked (threshold: 0); "
+                f"their output is {convention}",
+                cause="rows of padding, or a mask that allows no key in some rows",
+                fix="let every row attend to at least its own key, or set the output of fully masked rows to 0"
+                if convention == "NaN"
                 else (
-                    "nothing, if these rows are padding that nobody reads; otherwise let every row attend "
-                    "at least itself"
+                    "no fix is needed if these rows are unused padding; otherwise let every row attend to at "
+                    "least its own key"
                 ),
                 call=number,
                 head=head if len(heads) == 1 else None,
                 row=row,
-                numbers={"rows": count, "convention": held, "heads": list(heads)},
+                numbers={"rows": count, "convention": convention, "heads": list(heads)},
             )
         )
     yield from concluded(
-        "empty-rows", found, read, f"{read} calls: every row may attend something", "no figures of rows were kept"
+        "empty-rows", findings, read, f"{read} calls: no row is fully masked", "no statistics of rows were recorded"
     )
 
 
 def _convention(call: Call, empty: np.ndarray) -> str:
     if call.out is None:
-        return "not kept"
+        return "not recorded"
     out = np.asarray(call.out, np.float64)[empty]
     if np.isnan(out).any():
         return "NaN"

@@ -1,4 +1,6 @@
-"""Output: whether calls computed what they were told to, rule by rule; where not, the mistake that explains it."""
+"""The check output, and the checks of single arguments: whether outputs match the arguments of their calls, and if not,
+which known mistake explains them.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +9,26 @@ from typing import Any
 
 from ...lens import Call, Run
 from ..finding import Finding, Result
-from .diagnosis import DOUBT, verdict
+from .diagnosis import REPORTED, diagnose
 from .layer_settings import declared
 from .wording import concluded, place
 
 __all__ = ["Compare", "output", "rule"]
 
-# What a layer may declare about a rule: (run, number of the call, call, module) -> what is wrong, or whether it could
-# be compared.
+# Compares an argument with what the layer declares: (run, number of the call, call, module) -> a finding, or whether
+# they could be compared.
 Compare = Callable[[Run, int, Call, Any], Finding | bool]
 
 
 def rule(name: str, compare: Compare | None, run: Run, module=None) -> Iterator[Result]:
-    """One rule of the calls: whether they were told it as their layers declare it, and did as they were told."""
+    """Results for one argument of the calls: whether it is what the layers declare, and whether outputs match it."""
     answers = list(_explained(name, run))
     if compare is not None:
         answers += [compare(run, number, call, module) for number, call in enumerate(run.calls)]
     read = sum(answer is True for answer in answers[: len(run.calls)])
     of = sum(answer is True for answer in answers[len(run.calls) :])
-    measured = [f"{read} of {len(run.calls)} outputs follow from what their calls were told"] if read else []
-    measured += [f"{of} calls were told what their layers declare"] if of else []
+    measured = [f"{read} of {len(run.calls)} outputs match the arguments of their calls"] if read else []
+    measured += [f"{of} calls have the arguments that their layers declare"] if of else []
     wide = [
         window
         for call in run.calls
@@ -34,14 +36,15 @@ def rule(name: str, compare: Compare | None, run: Run, module=None) -> Iterator[
     ]
     if name == "mask" and wide:
         measured.append(
-            f"the windows of {len(wide)} calls, {min(wide)} keys and more, are not reached: take a longer text"
+            f"the text does not exceed the sliding windows of {len(wide)} calls, the smallest of which is "
+            f"{min(wide)} keys: use a longer text"
         )
     yield from concluded(
         name,
         [answer for answer in answers if isinstance(answer, Finding)],
         read + of,
         "; ".join(measured),
-        "no values and outputs were kept, and no layer declares it",
+        "no values and outputs were recorded, and no layer declares this argument",
     )
 
 
@@ -49,71 +52,73 @@ def output(run: Run, module=None) -> Iterator[Result]:
     """Outputs that no known mistake explains."""
     answers = list(_unexplained(run, module))
     read = sum(answer is True for answer in answers)
-    measured = f"{read} of {len(run.calls)} outputs are softmax(scores) · v, or are explained"
-    found = [answer for answer in answers if isinstance(answer, Finding)]
-    yield from concluded("output", found, read, measured, "no values and outputs were kept")
+    measured = f"{read} of {len(run.calls)} outputs are softmax(scores) · v, or a known mistake explains them"
+    findings = [answer for answer in answers if isinstance(answer, Finding)]
+    yield from concluded("output", findings, read, measured, "no values and outputs were recorded")
 
 
 def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
-    """For every call: what is wrong by the name of this check; otherwise whether its output could be compared."""
+    """For every call: the finding, if a mistake of this check explains its output; otherwise whether the output could
+    be compared.
+    """
     for number, call in enumerate(run.calls):
-        found = verdict(call)
-        mistake = found.mistake
+        diagnosis = diagnose(call)
+        mistake = diagnosis.mistake
         if mistake is None or name not in mistake.checks:
-            yield found.ruled in ("fits", "explained")
+            yield diagnosis.status in ("matches", "explained")
             continue
         yield Finding(
             check=name,
             severity="fault",
-            where=place(run, number, found.heads, found.row),
+            where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
-                f"over {found.rows} rows the output is that of {mistake.does}: off by {found.left:.1e} "
-                f"from it, and by {found.error:.1e} "
-                f"from what the call was told, where rounding makes at most {found.noise:.1e} (threshold: "
-                f"{DOUBT} times that)"
+                f"over {diagnosis.rows} rows the output is that of attention with {mistake.description}, up to "
+                f"{diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, where "
+                f"rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
             ),
             cause=mistake.cause,
-            mend=mistake.mend,
+            fix=mistake.fix,
             call=number,
-            head=found.heads[0] if len(found.heads) == 1 else None,
-            row=found.row,
+            head=diagnosis.heads[0] if len(diagnosis.heads) == 1 else None,
+            row=diagnosis.row,
             numbers={
-                "error": found.error,
-                "left": found.left,
-                "noise": found.noise,
-                "heads": list(found.heads),
-                "asked_scale": call.scale,
-                "scale": mistake.rules.scale,
+                "error": diagnosis.error,
+                "left": diagnosis.left,
+                "noise": diagnosis.noise,
+                "heads": list(diagnosis.heads),
+                "expected_scale": call.scale,
+                "scale": mistake.arguments.scale,
             },
         )
 
 
 def _unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
-    """For every call: that no known mistake explains its output; otherwise whether the output could be compared."""
+    """For every call: the finding, if no known mistake explains its output; otherwise whether the output could be
+    compared.
+    """
     for number, call in enumerate(run.calls):
-        found = verdict(call)
-        if found.ruled != "unexplained":
-            yield found.ruled != "open"
+        diagnosis = diagnose(call)
+        if diagnosis.status != "unexplained":
+            yield diagnosis.status != "unknown"
             continue
         training = declared(call, module).training
         yield Finding(
             check="output",
             severity="fault",
-            where=place(run, number, found.heads, found.row),
+            where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
-                "the output is not softmax(scores) · v of what was recorded: off by up to "
-                f"{found.error:.1e} over {found.rows} rows, where "
-                f"rounding makes at most {found.noise:.1e} (threshold: {DOUBT} times that), and no usual mistake "
-                "explains it"
+                "the output is not softmax(scores) · v of the recorded inputs: it differs by up to "
+                f"{diagnosis.error:.1e} over {diagnosis.rows} rows, where rounding explains at most "
+                f"{diagnosis.noise:.1e} (threshold: {REPORTED} times that), and no known mistake explains it"
             ),
             cause="dropout, because the model is in training mode"
             if training
-            else "an argument that the implementation drops, adds or changes without saying so",
-            mend="model.eval()"
+            else "the attention implementation ignores, adds or changes an argument without an error",
+            fix="call model.eval()"
             if training
             else "compare the implementation with rg.attention on the recorded q, k, v, call by call",
             call=number,
-            head=found.heads[0] if len(found.heads) == 1 else None,
-            row=found.row,
-            numbers={"error": found.error, "noise": found.noise, "heads": list(found.heads)},
+            head=diagnosis.heads[0] if len(diagnosis.heads) == 1 else None,
+            row=diagnosis.row,
+            numbers={"error": diagnosis.error, "noise": diagnosis.noise, "heads": list(diagnosis.heads)},
         )

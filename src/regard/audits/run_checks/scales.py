@@ -1,6 +1,4 @@
-"""Scales: what q·k is really multiplied by, against what the layer declares and against the forms that mistakes
-take.
-"""
+"""The check scale: the factor of q·k, against the one that the layer declares and against common mistakes."""
 
 from __future__ import annotations
 
@@ -12,17 +10,17 @@ from ...common.module_settings import setting, settings_of
 from ...lens import Call, Run
 from ..finding import Finding
 from .layer_settings import declared, has_norms, layer_of, scaled_before
-from .wording import place, shape_of
+from .wording import path_pattern, place
 
 __all__ = ["scale"]
 
-CLOSE = 1e-3  # scales this near each other are the same: configurations round theirs
-ROUGH = 0.02  # norms of q before and after tell its scale this well, whatever the dtype
-SMALL = 4  # depths below which the forms of mistakes are too near one another
+CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
+ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
+SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 
 def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
-    """The scale that q·k really gets, against the declared one, and against the forms that mistakes take."""
+    """The effective scale of q·k, against the declared one and against common mistakes."""
     if call.q is None:
         return False
     known, before = declared(call, module).scale, scaled_before(call, module)
@@ -34,61 +32,65 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
             return _unusual(run, number, call, module, call.scale)
         if not math.isclose(before, known, rel_tol=ROUGH):
             return True
-        acts = call.scale * before
+        effective = call.scale * before
     elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
-        # q was scaled before, or may have been.
+        # q was scaled before the call, or may have been
         return before is not None and math.isclose(call.scale * before, known, rel_tol=ROUGH)
     else:
-        acts = call.scale
+        effective = call.scale
     return Finding(
         check="scale",
         severity="fault",
         where=place(run, number),
-        measured=f"scores are {acts:.6g} · q·k, and the layer declares "
-        f"{known:.6g}{_root(known, call.q.shape[2])}: {acts / known:.4g} times it "
-        f"(threshold: {CLOSE:g} of it)",
-        cause=_why(acts, known),
-        mend=f"multiply q·k by {known:.6g}, once",
+        measured=f"scores are {effective:.6g} · q·k, but the layer declares {known:.6g}"
+        f"{_root(known, call.q.shape[2])}: {effective / known:.4g} times as large (threshold: a relative difference of "
+        f"{CLOSE:g})",
+        cause=_cause(effective, known),
+        fix=f"multiply q·k by {known:.6g}, once",
         call=number,
-        numbers={"scale": acts, "declared": known, "factor": acts / known},
+        numbers={"scale": effective, "declared": known, "factor": effective / known},
     )
 
 
-def _unusual(run: Run, number: int, call: Call, module, acts: float) -> Finding | bool:
-    """A scale that nothing contradicts, but that looks like a mistake, or is not that of the other layers like this
-    one.
+def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Finding | bool:
+    """A scale that no declaration contradicts, but that is a common mistake, or differs from the layers of the same
+    type.
 
-    Models of transformers mean 1 and 1/D where they have them; elsewhere they are the commonest mistakes, unless q and
-    k are normed.
+    In transformers models scales of 1 and 1/D are intended; elsewhere they are the most common mistakes, unless q and k
+    are normalized.
     """
     assert call.q is not None and call.k is not None
-    D, kind, layer = call.q.shape[2], shape_of(call.name), layer_of(call, module)
-    near = CLOSE if acts == call.scale else ROUGH
-    usual, meant = D**-0.5, declared(call, module).configured
+    D, pattern, layer = call.q.shape[2], path_pattern(call.name), layer_of(call, module)
+    near = CLOSE if effective == call.scale else ROUGH
+    usual, configured = D**-0.5, declared(call, module).configured
     others = [
         other.scale
         for other in run.calls
-        if other.q is not None and other.q.shape[2] == D and shape_of(other.name) == kind
+        if other.q is not None and other.q.shape[2] == D and path_pattern(other.name) == pattern
     ]
-    alone = (
-        acts == call.scale and sum(math.isclose(other, usual, rel_tol=CLOSE) for other in others) * 2 >= len(others) > 1
-    )
+    with_usual = sum(math.isclose(other, usual, rel_tol=CLOSE) for other in others)
+    alone = effective == call.scale and with_usual * 2 >= len(others) > 1
     forms = [
         (2 * usual, "the scale is doubled"),
         (usual / 2, "the scale is halved"),
         (math.sqrt(D), "the scale is inverted"),
     ]
     forms += (
-        [] if meant else [(1.0, "the scale was left out"), (1 / D, "the root of D was forgotten, or q is scaled twice")]
+        []
+        if configured
+        else [
+            (1.0, "the scale is missing"),
+            (1 / D, "the scale is 1/D instead of 1/√D, or q is scaled twice"),
+        ]
     )
-    cause = next((words for value, words in forms if math.isclose(acts, value, rel_tol=near)), None)
+    cause = next((words for value, words in forms if math.isclose(effective, value, rel_tol=near)), None)
     if (
         D < SMALL
-        or math.isclose(acts, usual, rel_tol=near)
+        or math.isclose(effective, usual, rel_tol=near)
         or not (cause or alone)
-        or _configured(layer, acts)
+        or _is_configured(layer, effective)
         or has_norms(layer)
-        or (_normed(call.q) and _normed(call.k))
+        or (_normalized(call.q) and _normalized(call.k))
     ):
         return True
     read = module is not None and (alone or scaled_before(call, module) is not None)
@@ -96,29 +98,29 @@ def _unusual(run: Run, number: int, call: Call, module, acts: float) -> Finding 
         check="scale",
         severity="warning" if read else "note",
         where=place(run, number),
-        measured=f"scores are {acts:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
-        + (", which the other layers like this one use" if alone else "")
-        + ("" if read else "; whether q or k was scaled before the call cannot be read")
-        + f" (threshold: {near:g} of it)",
-        cause=cause or "the scale of this layer alone was changed",
-        mend=f"multiply q·k by {usual:.6g}, once; if {acts:.6g} is meant, nothing is wrong",
+        measured=f"scores are {effective:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
+        + (", which the other layers of the same type use" if alone else "")
+        + ("" if read else "; whether q or k was scaled before the call is unknown")
+        + f" (threshold: a relative difference of {near:g})",
+        cause=cause or "the scale of this layer was changed, but not that of the others",
+        fix=f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
         call=number,
-        numbers={"scale": acts, "usual": usual, "factor": acts / usual},
+        numbers={"scale": effective, "usual": usual, "factor": effective / usual},
     )
 
 
-def _configured(layer, acts: float) -> bool:
-    """Whether a number of the layer's configuration that has to do with scales is this one, or 1 over its root."""
+def _is_configured(layer, effective: float) -> bool:
+    """Whether the scale is a scale or multiplier of the configuration of the layer, or 1 over its square root."""
     known = [
         float(value)
         for name, value in settings_of(setting(layer, "config")).items()
         if isinstance(value, int | float) and value > 0 and any(word in name for word in ("scal", "multiplier", "mup"))
     ]
-    return any(math.isclose(acts, number, rel_tol=CLOSE) for value in known for number in (value, value**-0.5))
+    return any(math.isclose(effective, number, rel_tol=CLOSE) for value in known for number in (value, value**-0.5))
 
 
-def _normed(vectors: np.ndarray) -> bool:
-    """Whether all vectors of each head have one length."""
+def _normalized(vectors: np.ndarray) -> bool:
+    """Whether all vectors of each head have the same norm."""
     lengths = np.sqrt(np.square(np.asarray(vectors, np.float64)).sum(-1))
     return bool((np.ptp(lengths, axis=-1) <= ROUGH * lengths.max(-1, initial=0)).all())
 
@@ -127,15 +129,15 @@ def _root(value: float, D: int) -> str:
     return f" = 1/√{D}" if math.isclose(value, D**-0.5, rel_tol=CLOSE) else ""
 
 
-def _why(acts: float, declared: float) -> str:
+def _cause(effective: float, declared: float) -> str:
     known = {
-        1 / declared: "the scale was left out",
+        1 / declared: "the scale is missing",
         declared: "the scale is applied twice",
         2.0: "the scale is doubled",
         0.5: "the scale is halved",
         declared**-2: "the scale is inverted",
     }
     return next(
-        (words for factor, words in known.items() if math.isclose(acts / declared, factor, rel_tol=0.05)),
-        "another scale is passed to the call than the layer's own",
+        (words for factor, words in known.items() if math.isclose(effective / declared, factor, rel_tol=0.05)),
+        "the scale argument of the call is not the scale of the layer",
     )

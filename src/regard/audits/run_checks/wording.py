@@ -1,4 +1,4 @@
-"""Wording: places and lists as findings say them."""
+"""How findings describe places and lists in words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 
-__all__ = ["concluded", "listed", "place", "shape_of"]
+__all__ = ["concluded", "listed", "path_pattern", "place"]
 
 SHOWN = 8
 
 
 def place(run: Run, call: int, heads: Sequence[int] = (), row: int | None = None) -> str:
-    """Where it is: "call 3 (layers.1.self_attn), head 0, row 17"."""
+    """A place in words: "call 3 (layers.1.self_attn), head 0, row 17"."""
     words = [f"call {call} ({run.calls[call].name})"]
     if heads and len(heads) < run.calls[call].shape[0]:
         words.append(f"head{'s' if len(heads) > 1 else ''} {listed(heads)}")
@@ -22,7 +22,7 @@ def place(run: Run, call: int, heads: Sequence[int] = (), row: int | None = None
 
 
 def listed(things: Sequence) -> str:
-    """The first few, and how many more.
+    """The first 8 entries, and the number of the others.
 
     >>> listed(range(12))
     '0, 1, 2, 3, 4, 5, 6, 7 and 4 more'
@@ -31,16 +31,16 @@ def listed(things: Sequence) -> str:
     return ", ".join(map(str, things[:SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
-def shape_of(name: str) -> str:
-    """The path of a layer without its numbers: equal for layers like one another.
+def path_pattern(name: str) -> str:
+    """The path of a layer without its numbers, which is the same for layers of the same type in a stack.
 
-    >>> shape_of("layers.11.attn")
+    >>> path_pattern("layers.11.attn")
     'layers.#.attn'
     """
     return re.sub(r"\d+", "#", name)
 
 
-def concluded(check: str, found: Iterable[Finding], read: int, measured: str, otherwise: str) -> Iterator[Result]:
-    """The findings; if there are none, that the check passed, or was skipped because it could read nothing."""
-    findings: list[Result] = list(found)
-    yield from findings or [Passed(check, measured) if read else Skipped(check, otherwise)]
+def concluded(check: str, findings: Iterable[Finding], read: int, measured: str, reason: str) -> Iterator[Result]:
+    """The findings; without any, `Passed` with what was measured, or `Skipped` with the reason if nothing was read."""
+    results: list[Result] = list(findings)
+    yield from results or [Passed(check, measured) if read else Skipped(check, reason)]

@@ -1,4 +1,4 @@
-"""How scores become weights: a softmax over the keys that may be attended."""
+"""The masked softmax: how scores become weights."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["Weigh", "normalised"]
+__all__ = ["ToWeights", "masked_softmax"]
 
-# How scores (H, R, K), what may be attended (H, R, K) and sinks (H, S) or None become weights.
-Weigh = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
+# (scores (H, R, K), allowed (H, R, K), sinks (H, S) or None) -> weights (H, R, K)
+ToWeights = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 
 
-def normalised(scores: np.ndarray, allowed: np.ndarray, sinks: np.ndarray | None) -> np.ndarray:
-    """The softmax over allowed keys and sinks; NaN where nothing is allowed."""
+def masked_softmax(scores: np.ndarray, allowed: np.ndarray, sinks: np.ndarray | None) -> np.ndarray:
+    """The softmax over allowed keys and sinks; NaN in fully masked rows."""
     with np.errstate(all="ignore"):
         kept = np.where(allowed, scores, -np.inf)
         top = kept.max(-1, initial=-np.inf, keepdims=True)
