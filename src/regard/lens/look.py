@@ -11,8 +11,8 @@ from ..common.arrays import is_tensor
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
 from .recording.from_arrays import of_arrays, of_weights
-from .recording.keeper import Asked
-from .recording.minilm import look_at_text
+from .recording.keeper import RecordingOptions
+from .recording.minilm import record_text
 from .runs.run import Run
 from .storage.reader import is_run, open_run
 
@@ -140,9 +140,9 @@ def look(
         )
     if kind == "weights":
         return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
-    asked = Asked(_layers(layers), entry, values, limit, into, overwrite)
+    options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
-        return _signed(look_at_text(text, asked), what, given)
+        return _signed(record_text(text, options), what, given)
     try:
         from .recording.entry import of_model, of_module
     except ImportError as error:
@@ -150,10 +150,10 @@ def look(
             "look", "models cannot be run", given=f"{error}", expected="torch", fix="pip install 'regard[hf]'"
         ) from error
     if kind == "a module":
-        return of_module(what, inputs, tokens, asked)
+        return of_module(what, inputs, tokens, options)
     run = of_model(
         what,
-        asked,
+        options,
         text=text,
         target=target,
         picture=picture,

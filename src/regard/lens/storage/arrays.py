@@ -9,7 +9,7 @@ import numpy as np
 
 from ...common.errors import Reason
 from ..runs.call import Call, Overview
-from .strict_json import MEND
+from .strict_json import FIX
 
 __all__ = ["arrays_of", "faults", "fields_of"]
 
@@ -57,11 +57,11 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
         given = f"{name[:80]}: {array[:80]} of {list(shape)}"
         if letters is None:
             found.append(
-                Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=MEND)
+                Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=FIX)
             )
         elif len(letters) != len(shape):
             found.append(
-                Reason("an array of the wrong shape", given=given, expected=f"({', '.join(letters)})", fix=MEND)
+                Reason("an array of the wrong shape", given=given, expected=f"({', '.join(letters)})", fix=FIX)
             )
         else:
             for letter, size in zip(letters, shape, strict=True):
@@ -72,7 +72,7 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
                             "arrays that do not fit each other",
                             given=given,
                             expected=f"{letter} = {known}, as {other} has it",
-                            fix=MEND,
+                            fix=FIX,
                         )
                     )
     if sizes.get("G", (1, ""))[0] < 1 or sizes.get("H", (0, ""))[0] % sizes.get("G", (1, ""))[0]:
@@ -81,7 +81,7 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
                 "heads that do not fit each other",
                 given=f"{name[:80]}: {sizes['H'][0]} of queries, {sizes['G'][0]} of keys",
                 expected="a multiple of the heads of keys",
-                fix=MEND,
+                fix=FIX,
             )
         )
     missing = [one for one in ("lse",) if one not in shapes]
@@ -90,6 +90,6 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
     if ("overview.share" in shapes) != ("overview.largest" in shapes):
         missing.append("both parts of the overview")
     return found + [
-        Reason("something is missing", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=MEND)
+        Reason("something is missing", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=FIX)
         for one in missing
     ]

@@ -15,7 +15,7 @@ from ..runs.axis import Axis, Segment
 from ..runs.call import Call
 from ..runs.run import Step
 from .byte_sizes import shown
-from .strict_json import MEND, Each, dumps, loads, wrong
+from .strict_json import FIX, Each, dumps, loads, wrong
 
 __all__ = [
     "FORMAT",
@@ -109,8 +109,8 @@ def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
     since.
     """
 
-    def refused(what: str, given: str, expected: str, mend: str = MEND) -> Refused:
-        return Refused(where, [Reason(what, given=f"{name}: {given}", expected=expected, fix=mend)])
+    def refused(what: str, given: str, expected: str, fix: str = FIX) -> Refused:
+        return Refused(where, [Reason(what, given=f"{name}: {given}", expected=expected, fix=fix)])
 
     try:
         found = loads(raw)
@@ -167,20 +167,20 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
                 "special tokens that are not there",
                 given=f"axis {name!r}: {sorted(marked)[-1]}",
                 expected=f"positions below {count}",
-                fix=MEND,
+                fix=FIX,
             )
         )
     if grid is not None and (len(grid) != 2 or min(grid) < 0):
         reasons.append(
             Reason(
-                "no grid", given=f"axis {name!r}: {str(grid)[:80]}", expected="two numbers, rows and columns", fix=MEND
+                "no grid", given=f"axis {name!r}: {str(grid)[:80]}", expected="two numbers, rows and columns", fix=FIX
             )
         )
     try:
         picture = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except (binascii.Error, ValueError):
         reasons.append(
-            Reason("no picture", given=f"axis {name!r}: {described['picture'][:40]}", expected="base64", fix=MEND)
+            Reason("no picture", given=f"axis {name!r}: {described['picture'][:40]}", expected="base64", fix=FIX)
         )
     if reasons:
         raise Refused(where, reasons)

@@ -23,7 +23,7 @@ from . import arrays as layout
 from . import manifest, tensors
 from . import rules_json as rules
 from .byte_sizes import shown
-from .strict_json import MEND
+from .strict_json import FIX
 
 __all__ = [
     "DRAFT",
@@ -63,7 +63,7 @@ def open_run(folder: Path | str, *, verify: bool = False) -> Run:
         ]
         if len(refused.reasons) > MOST:
             listed.append(
-                Reason("more that is wrong", given=f"{len(refused.reasons) - MOST} reasons", expected="none", fix=MEND)
+                Reason("more that is wrong", given=f"{len(refused.reasons) - MOST} reasons", expected="none", fix=FIX)
             )
         raise Refused("open", listed) from None
 
@@ -102,7 +102,7 @@ def _open(folder: Path, verify: bool) -> Run:
             raw = file.read()
     except (OSError, ValueError) as error:
         raise Refused(
-            where, [Reason("a manifest that cannot be read", given=str(error), expected="a plain file", fix=MEND)]
+            where, [Reason("a manifest that cannot be read", given=str(error), expected="a plain file", fix=FIX)]
         ) from error
     found = manifest.parse(raw, str(path), where)
     generation = generation_of(found["calls"][0]["file"]) if found["calls"] else None
@@ -155,17 +155,17 @@ def _arrays_of(
             "a call in another file",
             given=f"call {number}: {described['file'][:80]!r}",
             expected=repr(expected),
-            fix=MEND,
+            fix=FIX,
         )
     found = tensors.mapped(folder / expected, where)
     at, claims = f"{folder / expected}", described["arrays"]
     reasons = [
-        Reason("an array that is not there", given=f"{at}: {name[:80]}", expected="what the manifest lists", fix=MEND)
+        Reason("an array that is not there", given=f"{at}: {name[:80]}", expected="what the manifest lists", fix=FIX)
         for name in claims.keys() - found.keys()
     ]
     reasons += [
         Reason(
-            "an array that the manifest does not list", given=f"{at}: {name[:80]}", expected="what it lists", fix=MEND
+            "an array that the manifest does not list", given=f"{at}: {name[:80]}", expected="what it lists", fix=FIX
         )
         for name in found.keys() - claims.keys()
     ]
@@ -177,7 +177,7 @@ def _arrays_of(
                     "an array of another kind",
                     given=f"{at}: {name[:80]} is {array.dtype} {list(array.shape)}",
                     expected=f"{claim['dtype'][:20]} {claim['shape'][:16]}, as the manifest says",
-                    fix=MEND,
+                    fix=FIX,
                 )
             )
         elif verify and sha256(array) != claim["sha256"]:
@@ -186,7 +186,7 @@ def _arrays_of(
                     "an array that has changed",
                     given=f"{at}: {name}",
                     expected=f"SHA-256 {claim['sha256'][:80]}",
-                    fix=MEND,
+                    fix=FIX,
                 )
             )
     if reasons:
@@ -205,7 +205,7 @@ def _call_of(
                 "half an overview",
                 given=f"{described['name']}",
                 expected="its numbers, and how they came about",
-                fix=MEND,
+                fix=FIX,
             )
         )
     if abs(described["start"]) > FURTHEST:
@@ -214,7 +214,7 @@ def _call_of(
                 "a start beyond all axes",
                 given=f"{described['name']}: {str(described['start'])[:40]}",
                 expected="a position",
-                fix=MEND,
+                fix=FIX,
             )
         )
     tables: list[Table] = []
@@ -227,7 +227,7 @@ def _call_of(
                     "a table that is not there",
                     given=f"{described['name']}: {one['array'][:80]} of call {one['call']}",
                     expected="a table of this call or an earlier one",
-                    fix=MEND,
+                    fix=FIX,
                 )
             )
         else:
@@ -243,12 +243,12 @@ def _call_of(
                     "no mask",
                     given=f"{described['name']}: `{made['mask']}`",
                     expected="a condition on positions",
-                    fix=MEND,
+                    fix=FIX,
                 )
             )
         if made["score"] is not None and made["score"].kind == "bool":
             reasons.append(
-                Reason("no score", given=f"{described['name']}: `{made['score']}`", expected="a number", fix=MEND)
+                Reason("no score", given=f"{described['name']}: `{made['score']}`", expected="a number", fix=FIX)
             )
     if reasons:
         raise Refused(where, reasons)

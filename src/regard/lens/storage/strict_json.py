@@ -73,24 +73,24 @@ def wrong(value: Any, form: Any, at: str) -> Iterator[Reason]:
                 "something is missing",
                 given=f"{at} without {name!r}",
                 expected=f"an object with {', '.join(form)}",
-                fix=MEND,
+                fix=FIX,
             )
         for name in value.keys() - form.keys():
             yield Reason(
                 "something unknown",
                 given=f"{at}.{name[:SHOWN]}",
                 expected=f"an object with {', '.join(form)}",
-                fix=MEND,
+                fix=FIX,
             )
         for name in form.keys() & value.keys():
             yield from wrong(value[name], form[name], f"{at}.{name}")
 
 
-MEND = "use the run as regard wrote it, or record it again"
+FIX = "use the run as regard wrote it, or record it again"
 
 
 def _reason(at: str, value: Any, expected: str) -> Reason:
-    return Reason("something else than expected", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=MEND)
+    return Reason("something else than expected", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=FIX)
 
 
 def _is(value: Any, kind: type | None) -> bool:

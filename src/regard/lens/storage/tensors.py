@@ -22,7 +22,7 @@ import numpy as np
 
 from ...common.dtypes import FLOATS, row_of
 from ...common.errors import Reason, Refused
-from .strict_json import MEND, loads, wrong
+from .strict_json import FIX, loads, wrong
 
 __all__ = ["dtype_name", "header_of", "mapped", "opened", "write"]
 
@@ -123,7 +123,7 @@ def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
         if isinstance(error, Refused):
             raise
         raise Refused(
-            where, [Reason("a file that cannot be read", given=str(error), expected="a plain file of a run", fix=MEND)]
+            where, [Reason("a file that cannot be read", given=str(error), expected="a plain file of a run", fix=FIX)]
         ) from error
     return {
         name: memory[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
@@ -148,7 +148,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
                     "no safetensors file",
                     given=f"{name}: a header of {length} bytes in a file of {size}",
                     expected=f"2 to {max(room, 2)} bytes",
-                    fix=MEND,
+                    fix=FIX,
                 )
             ],
         )
@@ -156,7 +156,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
         header = loads(os.pread(handle, length, 8))
     except ValueError as error:
         raise Refused(
-            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=MEND)]
+            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=FIX)]
         ) from error
     if isinstance(header, dict):
         header.pop("__metadata__", None)
@@ -168,7 +168,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
 
 def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
     if not isinstance(header, dict):
-        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=MEND)
+        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=FIX)
         return
     spans = []
     for key, entry in header.items():
@@ -180,7 +180,7 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                 "numbers of an unknown kind",
                 given=f"{at} of {entry['dtype'][:20]}",
                 expected=f"one of {', '.join((*ADDED, *PLAIN))}",
-                fix=MEND,
+                fix=FIX,
             )
         elif (
             len(entry["data_offsets"]) != 2
@@ -192,7 +192,7 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                 "an impossible array",
                 given=f"{at}: {str(entry)[:200]}",
                 expected="two offsets, and sizes that a file can have",
-                fix=MEND,
+                fix=FIX,
             )
         else:
             begin, end = entry["data_offsets"]
@@ -202,7 +202,7 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                     "an array that does not fit its place",
                     given=f"{at} of {claimed} bytes from {begin} to {end}",
                     expected="as many bytes as its shape asks for",
-                    fix=MEND,
+                    fix=FIX,
                 )
             spans.append((begin, end, key))
     at_byte = 0
@@ -212,7 +212,7 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                 "arrays that overlap" if begin < at_byte else "a gap between arrays",
                 given=f"{name}: {key[:80]} begins at {begin}",
                 expected=f"the end of the one before, {at_byte}",
-                fix=MEND,
+                fix=FIX,
             )
         at_byte = max(end, begin)
     if at_byte != size:
@@ -220,5 +220,5 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
             "a file that is too short" if size < at_byte else "a file that is too long",
             given=f"{name} holds {size} bytes of numbers",
             expected=f"{at_byte}, as its header says",
-            fix=MEND,
+            fix=FIX,
         )
