@@ -436,7 +436,7 @@ def test_weights_as_they_are():
         ((None, "words"), {"tokenizer": len, "inputs": {}}, "two inputs"),
         ((None, "words"), {"entry": 1}, "no such batch entry"),
         ((None, "words"), {"entry": -1}, "entry is not a batch entry"),
-        ((None, "words"), {"limit": "much"}, "no size"),
+        ((None, "words"), {"limit": "much"}, "not a size in bytes"),
         ((None, ""), {}, "no text"),
         ((np.ones((1, 2, 2)),), {}, "q without k"),
         (
