@@ -221,7 +221,7 @@ def test_two_runs_are_compared(here):
     looked("a", "--compare", "b")
     data = json.loads((here / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
     assert len(data["runs"]) == 2
-    assert "cannot be laid over each other" in refused_late("a", "--compare", "c")
+    assert "cannot be compared" in refused_late("a", "--compare", "c")
 
 
 def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):

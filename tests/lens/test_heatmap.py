@@ -1,4 +1,4 @@
-"""Pictures for papers and terminals: what they show is what the weights are."""
+"""Figures for papers and terminals show the weights."""
 
 import io
 import re
@@ -143,25 +143,25 @@ def test_a_place_of_somebody_elses_is_drawn_into():
 
 
 def test_what_cannot_be_drawn_is_refused_with_every_reason():
-    """All reasons at once, each with what was given and what to do."""
+    """Every problem is listed, with what was given and how to fix it."""
     with pytest.raises(rg.Refused) as refused:
         rg.heatmap(weights(), 3, heads=[2], scale="cubic", cells=0, tokens=["a"], rows=slice(9, 12))
     what = [reason.what for reason in refused.value.reasons]
     assert what == [
         "no such scale",
-        "cells are counted",
-        "a call of what has none",
+        "cells is not a number of cells",
+        "call= without a run",
         "no such head",
-        "tokens that do not fit",
+        "the number of tokens is not the number of keys",
         "rows outside the matrix",
     ]
-    with pytest.raises(rg.Refused, match="several heads in one place"):
+    with pytest.raises(rg.Refused, match="several heads on one ax"):
         rg.heatmap(weights(), ax=matplotlib.pyplot.subplots()[1])
     with pytest.raises(rg.Refused, match="not weights"):
         rg.heatmap(np.ones(4))
     with pytest.raises(rg.Refused, match="a mask that does not fit"):
         rg.heatmap(weights(), mask=np.ones((7, 7), bool))
-    with pytest.raises(rg.Refused, match="a mask for what has one"):
+    with pytest.raises(rg.Refused, match="mask= with a run or call"):
         rg.heatmap(run_of(weights()), mask=np.ones((8, 8), bool))
 
 

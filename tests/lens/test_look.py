@@ -368,7 +368,7 @@ def test_layers_values_limit_and_folder(folders, tmp_path):
     assert run.facts["layers"] == [1] and run.facts["values"] is False
     assert [call.layer for call in look(folders["llama"], SENTENCE, layers="layers.0.*").calls] == [0]
     assert "no such layer" in refused(folders["llama"], SENTENCE, layers=[0, "*.cross"])
-    assert "no choice of layers" in refused(folders["llama"], SENTENCE, layers=[])
+    assert "layers is not a selection of layers" in refused(folders["llama"], SENTENCE, layers=[])
     said = refused(folders["llama"], SENTENCE, limit="20 kB", into=tmp_path / "run")
     assert "larger than the limit" in said and "at most 20 kB" in said and "choose layers" in said
     assert not (tmp_path / "run").exists()
@@ -413,7 +413,7 @@ def test_arrays_and_their_rules():
     assert (ahead.calls[0].queries, ahead.axes["queries"].tokens[0], ahead.calls[0].start) == ("queries", "0", 2)
     for made in (run, look(weights=np.full((2, 3), 0.5))):
         assert made.facts["versions"]["regard"] == rg.__version__ and made.facts["date"] and made.facts["exact"]
-    assert "do not fit the keys" in refused(q, k=k, tokens=["a"])
+    assert "the number of tokens is not the number of keys" in refused(q, k=k, tokens=["a"])
     assert "several batch entries" in refused(np.zeros((2, 1, 3, 4)), k=np.zeros((2, 1, 3, 4)))
 
 
@@ -425,7 +425,7 @@ def test_weights_as_they_are():
     np.testing.assert_allclose(run.calls[0].rows["forbidden"][0], [0.75, 0.5, 0.25, 0])
     assert look(weights=p[0, 0]).calls[0].shape == (1, 4, 4)
     assert "not an array of weights" in refused(weights=np.ones(3))
-    assert "several sizes" in refused(weights=[np.ones((1, 2, 2)), np.ones((1, 3, 3))])
+    assert "different sizes" in refused(weights=[np.ones((1, 2, 2)), np.ones((1, 3, 3))])
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_weights_as_they_are():
     [
         ((), {}, "nothing to run"),
         ((None, "words"), {"k": np.ones((1, 2, 2))}, "k= has no meaning for a model"),
-        ((None, "words"), {"tokenizer": len, "inputs": {}}, "two inputs"),
+        ((None, "words"), {"tokenizer": len, "inputs": {}}, "two kinds of inputs"),
         ((None, "words"), {"entry": 1}, "no such batch entry"),
         ((None, "words"), {"entry": -1}, "entry is not a batch entry"),
         ((None, "words"), {"limit": "much"}, "not a size in bytes"),
@@ -444,7 +444,7 @@ def test_weights_as_they_are():
             {"k": np.ones((1, 2, 2)), "text": "a", "layers": 0},
             "layers= has no meaning for q and k",
         ),
-        ((3,), {}, "nothing that can be looked at"),
+        ((3,), {}, "an argument of a type that cannot be recorded"),
         ((), {"weights": np.ones((1, 2, 2)), "scale": 2.0}, "scale= has no meaning for weights"),
         ((torch.nn.Linear(3, 3),), {}, "nothing to run"),
         ((torch.nn.Linear(3, 3),), {"inputs": torch.ones(1, 3), "text": "a"}, "text= has no meaning for a module"),

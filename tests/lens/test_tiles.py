@@ -234,8 +234,8 @@ def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, monk
     assert found[5, 0] == code and (found != code).sum() == 35
     for head, count in ((0, 0), (1, 1)):
         p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
-        monkeypatch.setattr(embed, "PICTURE", 6)
-        written = embed._picture(p, allowed, codes.wrong(p, allowed))
+        monkeypatch.setattr(embed, "THUMBNAIL", 6)
+        written = embed._thumbnail(p, allowed, codes.wrong(p, allowed))
         np.testing.assert_array_equal(written, tiles.coded(call, tiles.overview(call, 6))[head])
         assert (written == code).sum() == count
 

@@ -58,9 +58,9 @@ def test_pictures_of_the_atlas_are_the_matrices(opened):
     """
     run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
     view = opened(page(run), "#scale=log")
-    codes = view.asks("picture", 0, 0)
+    codes = view.asks("overview", 0, 0)
     side = codes["rows"]
-    assert side == codes["columns"] == embed.PICTURE
+    assert side == codes["columns"] == embed.THUMBNAIL
     cuts = edges(60, side)
     pooled = np.add.reduceat(np.add.reduceat(exact[0], cuts[:-1], 1), cuts[:-1], 2) / np.diff(cuts)[:, None]
     expected = encode(pooled, pooled > 0)[0]

@@ -337,7 +337,7 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
     assert (codes[2][2][41:] == LEAK).all()
     assert not (codes[2][2][:41] == LEAK).any()
     assert codes[3][3][3] == OUT
-    pictures = np.reshape(view.asks("picture", 0, 0)["codes"], (4, -1))
+    pictures = np.reshape(view.asks("overview", 0, 0)["codes"], (4, -1))
     assert [{NAN, OUT, LEAK} & set(picture.tolist()) for picture in pictures] == [set(), {NAN}, {LEAK}, {OUT}]
     view.choose(head=2, query=40)
     assert "49 weights are where the mask forbids them" in view.text("#sentence")

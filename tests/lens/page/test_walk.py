@@ -13,7 +13,7 @@ from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.figures import measured, of_weights
 from regard.lens.runs.run import Step
 from regard.lens.viewer import page
-from regard.lens.viewer.routes import Desk
+from regard.lens.viewer.routes import Responder
 from tests.support.browser import example, fault, near
 
 HALF = 2.0**-11  # of a number kept in 16 bits
@@ -184,7 +184,7 @@ def test_one_step_at_a_time_by_keyboard(walked):
 def test_a_served_walk_is_the_same(walked, chromium):
     """The numbers that a server sends are shown in the same places, and are within rounding of those of the page."""
     opened, call, run = walked
-    uri, desk = "http://lens.example/", Desk([run])
+    uri, desk = "http://lens.example/", Responder([run])
 
     def answer(route):
         question = route.request.url.removeprefix(uri).split("/")
