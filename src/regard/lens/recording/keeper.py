@@ -114,9 +114,9 @@ class Keeper:
         limit = size_of(self.options.limit, "look")
         if self.values is None:
             times = max(1, self.alike(recorded.call.name)) * max(1.0, self.rows / max(recorded.call.shape[1], 1))
-            self.values = (
-                recorded.nbytes(True) * times <= min(VALUES, limit) if self.options.values is None else self.options.values
-            )
+            self.values = self.options.values
+            if self.values is None:
+                self.values = recorded.nbytes(True) * times <= min(VALUES, limit)
             predicted = int(recorded.nbytes(self.values) * times)
             if predicted > limit:
                 raise self._too_large(recorded, predicted, "about ", limit)

@@ -67,7 +67,7 @@ class Recorder(Observer):
             if module is self.top or hasattr(module, "prepare_inputs_for_generation")
         ]
         handles = [module.register_forward_pre_hook(self._begun) for module in begins]
-        compiled = "torch._dynamo" in sys.modules  # importing it takes a second; if it is not imported, nothing is compiled
+        compiled = "torch._dynamo" in sys.modules  # not imported (which takes a second): nothing is compiled
         stance = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
         try:
             with torch.no_grad(), stance, self.watching():

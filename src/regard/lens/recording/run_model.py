@@ -129,8 +129,8 @@ class _Written:
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
         axes[name] = Axis(name, (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new)))
         steps = tuple(Step(begun + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
-        stopped = {"stopped": f"the model generated an end token after {len(new)} tokens"} if len(new) < self.writes else {}
-        return steps, {"generated": len(new), **stopped}
+        why = {"stopped": f"the model generated an end token after {len(new)} tokens"} if len(new) < self.writes else {}
+        return steps, {"generated": len(new), **why}
 
     def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
         found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))

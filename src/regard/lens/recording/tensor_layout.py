@@ -80,7 +80,7 @@ class Layout:
         return self.entry * self.windows
 
     def beside(self, operand: torch.Tensor, sizes: tuple[int, ...]) -> np.ndarray:
-        """An operand broadcast to scores of these sizes, as (H, Q, K) of the batch entry; broadcast axes have stride 0."""
+        """An operand broadcast to these sizes, as (H, Q, K) of the batch entry; broadcast axes have stride 0."""
         return self.cut(operand.detach().expand(sizes))
 
 

@@ -83,7 +83,7 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
     if len(places) == 1:
         why = "the requested head" if among == "of the requested heads" else "the only head"
     elif not scores[best] > 0:
-        why = f"the first {among}: in none of them does a token attend to an ordinary token at a distance of two or more"
+        why = f"the first {among}: none of them attends to an ordinary token at a distance of two or more"
     elif token is None:
         why = f"{among}, this one has the largest weights on distant tokens: {scores[best]:.0%} on average"
     else:

@@ -30,7 +30,7 @@ def reach(
     found, unknown = np.zeros(wanted.shape, bool), np.zeros(wanted.shape, bool)
     h, line, column = np.nonzero(wanted)
     cell = np.flatnonzero(wanted)
-    # Each box is a column: its cell, its head, its first row and one past its last, its first key and one past its last.
+    # Each box is a column: cell, head, first row, one past the last row, first key, one past the last key.
     boxes = np.stack([cell, heads[h], rows[line], rows[line + 1], keys[column], keys[column + 1]])
     while boxes.shape[1]:
         cell, head, top, bottom, left, right = boxes

@@ -317,7 +317,7 @@ def streamed(ready, call: Call, part: Part, shown: bool = False) -> tuple[np.nda
 
 
 def allowed_cells(call: Call, part: Part, largest: np.ndarray, chosen: Part) -> np.ndarray:
-    """Which cells contain an allowed pair: those with weight, and others by bounds of the mask or by the chosen rows."""
+    """Which cells contain an allowed pair: those with weight; others by bounds of the mask or by the chosen rows."""
     found = largest != 0  # also true for NaN
     if call.mask is None or found.all():
         return np.ones(found.shape, bool)

@@ -72,7 +72,7 @@ class Writer:
         self.limit = None if limit is None else size_of(limit, "save")
         self.written = 0
         self._calls: list[dict[str, Any]] = []
-        self._tables: dict[tuple, tuple[int, str]] = {}  # by content: the call and the name under which a table is stored
+        self._tables: dict[tuple, tuple[int, str]] = {}  # by content: the call and name of a stored table
         self._generation = check_free(self.folder, overwrite)
         self._lock = -1
 
@@ -229,7 +229,7 @@ def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
 
 
 def check_free(folder: Path, overwrite: bool = False) -> int:
-    """The generation number of the new run's files, unused in the folder. Refused: files that must not be overwritten."""
+    """The unused generation number for the new run's files. Refused: files that must not be overwritten."""
     state = state_of(folder)
     if state == "run" and overwrite:
         used = {generation_of(name) for name in os.listdir(folder)} - {None}

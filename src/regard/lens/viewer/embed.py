@@ -85,7 +85,8 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
             coarse, fine = (np.stack(part) for part in zip(*codes, strict=True))
             yield f"heads-{number}-{at}", _packed(frame({"exact": "exact"}, coarse=coarse, fine=fine))
         stacked = np.stack(thumbnails)
-        yield f"overview-{number}-{at}", _packed(frame(dict(zip(("rows", "columns"), stacked.shape[1:])), codes=stacked))
+        sizes = {"rows": stacked.shape[1], "columns": stacked.shape[2]}
+        yield f"overview-{number}-{at}", _packed(frame(sizes, codes=stacked))
         yield f"tracks-{number}-{at}", _packed(_tracks(call))
         if walked:
             yield f"walk-{number}-{at}", _packed(_walk(call, walked, whole))

@@ -47,7 +47,7 @@ def column(call: Call, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, Any]]:
-    """The weight of one pair in every head of every call between these axes: its number, and weights and allowed (H,)."""
+    """The weight of one pair in every call between these axes: the call's number, weights (H,) and allowed (H,)."""
     found = []
     for number, call in enumerate(run.calls):
         if (call.queries, call.keys) == (queries, keys):

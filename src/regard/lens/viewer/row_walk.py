@@ -21,9 +21,9 @@ def walk(call: Call, head: int, i: int) -> dict[str, Any]:
 
         x → q, k    scaled = scale · q·k → scores (the score rule) → p = exp(scores − lse) where allowed → sum = Σ p v
 
-    x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, in ascending order · k (keys, D) · scaled, scores,
-    allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): the output of the model · Q, K, D, E,
-    scale.
+    x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, in ascending order · k (keys, D) · scaled,
+    scores, allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): the output of the model ·
+    Q, K, D, E, scale.
     """
     H, Q, K = call.shape
     p = call.weights([i], None, [head])[0, 0]

@@ -27,7 +27,7 @@ CELLS = 1 << 24  # the most pairs over which a rule is evaluated as a whole
 
 
 def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
-    """A mask for one batch entry; sizes (H, Q, K). Tables become causal, a window or padding if they are equal to it."""
+    """A mask for one batch entry; sizes (H, Q, K). Tables that equal causal, a window or padding become it."""
     if rule is None:
         return None
     found = _of_entry(rule, entry)

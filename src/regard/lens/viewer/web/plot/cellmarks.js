@@ -39,7 +39,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
   context.globalAlpha = 1;
 }
 
-/** A sign for what is no plain weight; the number itself where there is room, times the factor by which its colour is chosen. */
+/** A sign for what is no plain weight; the number itself where there is room, times the factor by which its color is chosen. */
 function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
   const code = coarse[cell];
   if (code === MASKED) return "";

@@ -40,21 +40,21 @@ const differencePainter = (law) => ({
 
   codes(place, fold) {
     const name = `difference ${tileName({ ...place, n: "" })}|${fold}`;
-    const found = tiles.pictures.get(name);
+    const found = tiles.bitmaps.get(name);
     if (found) return found;
     const [ours, theirs] = [0, 1].map((n) => tiles.at({ ...place, n }, fold));
-    return ours && theirs && tiles.pictures.set(name, differenceTile(ours, theirs));
+    return ours && theirs && tiles.bitmaps.set(name, differenceTile(ours, theirs));
   },
 
-  picture(place, fold) {
+  bitmap(place, fold) {
     const name = `${law} ${tileName({ ...place, n: "" })}|${fold}|${theme()}`;
-    const found = tiles.pictures.get(name);
+    const found = tiles.bitmaps.get(name);
     if (found) return found;
     const tile = this.codes(place, fold);
     if (!tile) return undefined;
     const [tints, odd] = [Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, "lift"))), this.odd()];
     const pixels = Uint32Array.from(tile.kind, (kind, at) => (kind === DIFFERENT || kind === SAME ? tints[this.place(kind, tile.d[at])] : odd[kind]));
-    return tiles.pictures.set(name, pictured(tile.rows, tile.columns, pixels));
+    return tiles.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, pixels));
   },
 
   place: (kind, d) => (kind === SAME ? 128 : Math.round(255 * clamp(LAWS[law].place(d), 0, 1))),

@@ -75,7 +75,7 @@ class Plot {
   /** Zooms by a factor; what is under the given place of the plot stays there, otherwise the pinned cell or the middle. */
   zoom(factor, x, y) {
     const at = this.view();
-    const pinned = x === undefined && this.centre(at);
+    const pinned = x === undefined && this.center(at);
     if (x === undefined) [x, y] = pinned ?? [this.width / 2, this.height / 2];
     const next = this.view({ ...at, span: at.span / factor });
     const moved = { ...next, row: at.row + y / at.ky - y / next.ky, column: at.column + x / at.kx - x / next.kx };
@@ -83,7 +83,7 @@ class Plot {
   }
 
   /** The middle of the pinned cell on the plot; null where it is out of sight. */
-  centre(at) {
+  center(at) {
     const [x, y] = [((state.key ?? at.column + at.span / 2 - 0.5) + 0.5 - at.column) * at.kx, (state.query + 0.5 - at.row) * at.ky];
     return x > 0 && x < this.width && y > 0 && y < this.height ? [x, y] : null;
   }
@@ -176,7 +176,7 @@ class Plot {
     const needed = [...near.map((spot) => [spot, detail.level]), ...whole.spots.map((spot) => [spot, whole.detail.level])];
     for (const [spot, level] of needed) for (const { painter } of parts) wanted.push(...painter.needs({ ...place, ...spot, level }));
     tiles.want(this.name, [...wanted, ...parts.flatMap(({ painter }) => painter.needs(top))]);
-    const there = (level, fold) => (spot) => parts.every(({ painter }) => painter.picture({ ...place, ...spot, level }, fold));
+    const there = (level, fold) => (spot) => parts.every(({ painter }) => painter.bitmap({ ...place, ...spot, level }, fold));
     const missing = !near.every(there(detail.level, detail.fold));
     this.error = missing ? wanted.map((each) => tiles.error(each)).find(Boolean) : undefined;
     const drawn = !missing || near.some(there(detail.level, detail.fold)) || there(top.level, this.foldAt(top.level, detail))(top);
@@ -239,19 +239,19 @@ class Plot {
         const level = detail.level + up, size = TILE * 2 ** level;
         const here = { ...place, level, row: spot.row >> up, column: spot.column >> up };
         const fold = up ? this.foldAt(level, detail) : detail.fold;
-        const picture = painter.picture(here, fold);
-        if (!picture) continue;
+        const bitmap = painter.bitmap(here, fold);
+        if (!bitmap) continue;
         const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
         const part = TILE * 2 ** detail.level;
         const [i0, j0] = [spot.row * part, spot.column * part];
         const [sx, sy] = [(j0 - here.column * size) / wide, (i0 - here.row * size) / high];
-        const [sw, sh] = [Math.min(part / wide, picture.width - sx), Math.min(part / high, picture.height - sy)];
+        const [sw, sh] = [Math.min(part / wide, bitmap.width - sx), Math.min(part / high, bitmap.height - sy)];
         if (sw <= 0 || sh <= 0) break;
         const [px, py] = [Math.round(X(j0)), Math.round(Y(i0))];
         const [pw, ph] = [Math.round(X(j0 + sw * wide)) - px, Math.round(Y(i0 + sh * high)) - py];
         context.fillStyle = hatch;
         context.fillRect(px, py, pw, ph);
-        context.drawImage(picture, sx, sy, sw, sh, px, py, pw, ph);
+        context.drawImage(bitmap, sx, sy, sw, sh, px, py, pw, ph);
         break;
       }
     }
@@ -293,7 +293,7 @@ const painterOf = (n) => ({
   n,
   needs: (place) => [{ ...place, n }],
   codes: (place, fold) => tiles.at({ ...place, n }, fold),
-  picture: (place, fold) => tiles.picture({ ...place, n }, fold, lookNow(n, tracksNow(n))),
+  bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),
 });
 
 let hatched = null;

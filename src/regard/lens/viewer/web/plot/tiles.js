@@ -1,4 +1,4 @@
-// Tiles of a map: their codes by place, pictures of them in colours, and a queue from which what was overtaken is dropped.
+// Tiles of a map: their codes by place, pictures of them in colors, and a queue from which what was overtaken is dropped.
 //
 // A place is {n, call, head, pool, level, row, column}; a fold [y, x] takes 2^y × 2^x cells of a tile together, where rows and
 // keys are not drawn on the same scale.
@@ -34,7 +34,7 @@ const tileName = ({ n, call, head, pool, level, row, column }) => `${n}-${call}-
 
 const tiles = {
   codes: new Shelf(100e6, ({ rows, columns }) => 3 * rows * columns), // bytes
-  pictures: new Shelf(150e6, ({ width, height, rows, columns }) => (width ? 4 * width * height : 7 * rows * columns)),
+  bitmaps: new Shelf(150e6, ({ width, height, rows, columns }) => (width ? 4 * width * height : 7 * rows * columns)),
   failed: new Map(), flying: new Map(), queues: new Map(), landed: new Set(),
 
   /** The codes of a tile, asked for now. */
@@ -82,17 +82,17 @@ const tiles = {
     const tile = this.codes.get(tileName(place));
     if (!tile || !(fold[0] || fold[1])) return tile;
     const name = `${tileName(place)}|${fold}`;
-    return this.pictures.get(name) ?? this.pictures.set(name, folded(tile, place, fold));
+    return this.bitmaps.get(name) ?? this.bitmaps.set(name, folded(tile, place, fold));
   },
 
   /** The same as a picture, one pixel per cell; undefined while codes or the figures of its rows are missing. */
-  picture(place, fold, look) {
+  bitmap(place, fold, look) {
     const name = `${tileName(place)}|${fold}|${look.name}`;
-    const found = this.pictures.get(name);
+    const found = this.bitmaps.get(name);
     if (found) return found;
     const tile = this.at(place, fold);
     if (!tile || (look.rows && !look.tracks)) return undefined;
-    return this.pictures.set(name, pictured(tile.rows, tile.columns, coloured(tile, place, fold, look)));
+    return this.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, colored(tile, place, fold, look)));
   },
 };
 
@@ -141,13 +141,13 @@ function folded(tile, { n, call, pool, level, row }, [y, x]) {
 }
 
 /** Pixels as a picture that can be drawn at once. */
-function pictured(rows, columns, pixels) {
+function bitmapOf(rows, columns, pixels) {
   const canvas = new OffscreenCanvas(columns, rows);
   canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
   return canvas.transferToImageBitmap();
 }
 
-/** How cells are coloured now. rows: whether a colour depends on its row, for which `tracks` are needed. */
+/** How cells are colored now. rows: whether a color depends on its row, for which `tracks` are needed. */
 function lookNow(n, tracks) {
   const hide = hiding(n);
   return { name: `${state.scale}|${theme()}|${hide}`, scale: state.scale, hide, rows: Boolean(SCALES[state.scale].perRow) || hide, tracks };
@@ -156,7 +156,7 @@ function lookNow(n, tracks) {
 /** Whether special tokens are left out of the keys of run n: where there are some. */
 const hiding = (n) => state.hideSpecial && anySpecial(runs[n].axes[runs[n].calls[state.call].keys], 0, Infinity);
 
-/** What the colours and numbers of row i depend on now; undefined while its figures are missing. */
+/** What the colors and numbers of row i depend on now; undefined while its figures are missing. */
 function rowNow(n, i, high = 1) {
   const look = lookNow(n, tracksNow(n));
   if (!look.rows) return { attended: 1, maximum: 1, factor: 1 };
@@ -172,7 +172,7 @@ function leftWords(n, { i, j, high, wide, code, fine }) {
 }
 
 const looks = new Shelf(8);
-/** The palette of a look, and the 256 colours of its ramp as pixels. */
+/** The palette of a look, and the 256 colors of its ramp as pixels. */
 function paletteOf(look) {
   return looks.get(look.name) ?? looks.set(look.name, {
     plain: palette(look.scale), solid: tintOf("--raised"),
@@ -182,7 +182,7 @@ function paletteOf(look) {
 const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 
-function coloured(tile, place, fold, look) {
+function colored(tile, place, fold, look) {
   const { coarse, rows, columns } = tile;
   const { plain, ramp, solid } = paletteOf(look);
   const pixels = new Uint32Array(rows * columns);
@@ -206,7 +206,7 @@ function coloured(tile, place, fold, look) {
   return pixels;
 }
 
-/** What the colour of a row of cells depends on: the mean of its rows; `wide`: how many keys were summed in a cell. */
+/** What the color of a row of cells depends on: the mean of its rows; `wide`: how many keys were summed in a cell. */
 function rowOf({ tracks, hide }, call, i, high, wide) {
   let attended = 0, maximum = 0;
   const stop = Math.min(call.Q, i + high);
