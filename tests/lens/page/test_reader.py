@@ -231,7 +231,7 @@ def test_how_many_keys_hold_the_weight(seen):
         opened.tab.focus("#strongest-curve")
         for share in (80, 90):
             count = int(np.searchsorted(sums, share / 100) + 1)
-            said = f"{share} % of the weight in {count} key{'s' if count > 1 else ''}"
+            said = f"{share} % of the weight is on {count} key{'s' if count > 1 else ''}"
             assert (
                 opened.text("#strongest-note") == opened.tab.get_attribute("#strongest-curve", "aria-valuetext") == said
             )

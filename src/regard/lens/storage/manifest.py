@@ -173,7 +173,7 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
             )
         )
     try:
-        picture = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
+        image = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except (binascii.Error, ValueError):
         reasons.append(
             Reason("the image is not valid base64", given=f"axis {name!r}: {described['picture'][:40]}", expected="base64", fix=FIX)
@@ -186,7 +186,7 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
         tuple(described["tokens"]),
         tuple(i in marked for i in range(count)),
         None if grid is None else (grid[0], grid[1]),
-        picture,
+        image,
         segments,
     )
 

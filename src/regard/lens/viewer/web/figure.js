@@ -124,7 +124,7 @@ function labels({ top: first, left: start, high, wide }, side, left, top, rows, 
   ];
 }
 
-/** Round positions to the left of and above the cells, if there is no space for tokens. */
+/** Round positions to the left of and above the cells, if tokens do not fit. */
 function ticksOf({ top: first, left: start, high, wide, level }, side, left, top, soft) {
   const size = 2 ** level;
   const places = (begin, count) => {

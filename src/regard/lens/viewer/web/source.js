@@ -67,7 +67,7 @@ class Embedded {
   framed(id) { return this.rest.get(id, async () => unframed((await block(id)).buffer)); }
   bits(id) { return id ? this.rest.get(id, () => block(id)) : null; }
 
-  /** A head as it is stored in the page. */
+  /** The stored data of a head. */
   async kept(n, call, head) {
     if (runs[n].kept === "part") return this.packed.get(`${n}-${call}-${head}`, async () => unframed((await block(`head-${n}-${call}-${head}`)).buffer));
     const { Q, K } = runs[n].calls[call];

@@ -68,7 +68,7 @@ const metrics = {
     return runs[state.run].calls.flatMap(({ heads }, call) => Array.from({ length: heads }, (_, head) => [call, head])).filter(([call, head]) => this.kept(call, head));
   },
 
-  /** The next head that passes the filter, across calls; nothing if there is no other. */
+  /** The next head that passes the filter, across calls; {} if no other head passes. */
   nextHead(by) {
     const calls = runs[state.run].calls;
     if (!state.filter) return { head: state.head + by };

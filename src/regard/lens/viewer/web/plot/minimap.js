@@ -1,4 +1,4 @@
-// Beside the map: the whole of it in small with a frame around what is shown, and, where keys are patches, the picture.
+// The minimap: the whole matrix with a frame around the visible part; and, if keys are patches, the image.
 
 const minimap = {
   build(plot) {
@@ -19,7 +19,7 @@ const minimap = {
     const { Q, K } = plot.call;
     const [width, height] = plot.squared ? (Q > K ? [Math.max(20, (120 * K) / Q), 120] : [120, Math.max(20, (120 * Q) / K)]) : [120, 90];
     const { dpr } = plot;
-    if (this.size !== `${width} ${height} ${dpr}`) { // a canvas that is sized anew in every frame lays the page out in every frame
+    if (this.size !== `${width} ${height} ${dpr}`) { // resizing a canvas triggers layout, so it is done only on changes
       Object.assign(canvas, { width: Math.round(width * dpr), height: Math.round(height * dpr) });
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       this.size = `${width} ${height} ${dpr}`;
@@ -67,7 +67,7 @@ const minimap = {
   },
 };
 
-// The picture whose patches are the keys, under the weights of the row that is pointed at or pinned.
+// The image whose patches are the keys, colored by the weights of the row under the pointer, or of the pinned row.
 const mapImage = {
   images: new Map(),
 
@@ -121,8 +121,8 @@ const mapImage = {
         context.strokeRect((own % columns) * wide, Math.floor(own / columns) * high, wide, high);
       }
     }
-    const where = (number) => `row ${Math.floor(number / columns)}, column ${number % columns} of the picture`;
-    $("map-image-words").replaceChildren("Weights of ", ...named(queryAxis(), i), ` on the patches; the most, ${percent(patches[strongest].p, 2)}, at ${where(strongest)}.`);
+    const where = (number) => `row ${Math.floor(number / columns)}, column ${number % columns} of the image`;
+    $("map-image-words").replaceChildren("Weights of ", ...named(queryAxis(), i), ` on the patches; the largest, ${percent(patches[strongest].p, 2)}, at ${where(strongest)}.`);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", $("map-image-words").textContent);
   },
