@@ -53,7 +53,7 @@ class Recorder(Observer):
         super().__init__(model, describing=True)
         self.take, self.batch, self.entry, self.wanted = take, batch, entry, wanted
         self.top = module_of(model)
-        self.turn = -1
+        self.pass_number = -1
         self.counted: Counter[tuple[int, str]] = Counter()
         self.skipped = Skipped()
 
@@ -77,15 +77,15 @@ class Recorder(Observer):
                 handle.remove()
 
     def _begun(self, *_) -> None:
-        self.turn += 1
+        self.pass_number += 1
 
     def called(self, seen: ObservedCall) -> None:
         module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
         number = layer_number(module, seen.layer)
         if self.wanted(seen.layer, number):
-            turn = max(self.turn, 0)
-            nth = self.counted[turn, seen.layer]
-            self.counted[turn, seen.layer] += 1
+            number_of_pass = max(self.pass_number, 0)
+            nth = self.counted[number_of_pass, seen.layer]
+            self.counted[number_of_pass, seen.layer] += 1
             try:
                 found = self._recorded(seen, module, number, nth)
             except Refused as refused:

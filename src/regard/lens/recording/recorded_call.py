@@ -103,16 +103,16 @@ def checked(call: Call) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         weights = call.weights(rows=at)
         v = np.repeat(np.asarray(call.v, np.float64), H // len(call.v), 0)
-        expected, came = weights @ np.where(np.isfinite(v), v, 0), np.asarray(call.out[:, at], np.float64)
+        expected, actual = weights @ np.where(np.isfinite(v), v, 0), np.asarray(call.out[:, at], np.float64)
         seeing = call.allowed(rows=at).any(-1)
-        apart = np.abs(expected - came)[seeing]
-        most = max(np.abs(came[seeing]).max(initial=0), 1e-30)
+        apart = np.abs(expected - actual)[seeing]
+        most = max(np.abs(actual[seeing]).max(initial=0), 1e-30)
         found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {Q} rows"}
         if apart.size:
             found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
         if not seeing.all():
-            average = np.broadcast_to(v.mean(1, keepdims=True), came.shape)
-            found["empty"] = _empty(came[~seeing], average[~seeing], 8 * _unit(call.v) * float(np.abs(v).max()))
+            average = np.broadcast_to(v.mean(1, keepdims=True), actual.shape)
+            found["empty"] = _empty(actual[~seeing], average[~seeing], 8 * _unit(call.v) * float(np.abs(v).max()))
     return found
 
 
@@ -121,10 +121,10 @@ def _unit(values: np.ndarray) -> float:
     return float(np.finfo(np.float32).eps) if values.dtype.itemsize > 2 else 2.0**-8
 
 
-def _empty(came: np.ndarray, average: np.ndarray, rounding: float) -> str:
+def _empty(actual: np.ndarray, average: np.ndarray, rounding: float) -> str:
     """The model's output for fully masked rows. average: the mean of all values."""
-    if np.isnan(came).any():
+    if np.isnan(actual).any():
         return "NaN"
-    if not came.any():
+    if not actual.any():
         return "0"
-    return "an average of values" if np.abs(came - average).max() <= rounding else "something else"
+    return "an average of values" if np.abs(actual - average).max() <= rounding else "something else"

@@ -14,7 +14,7 @@ from ..runs.run import Run, Step
 from .axes import Axes
 from .inputs import Given
 from .keeper import UNSEEN, RecordingOptions, Keeper
-from .session import on_regard, record_module, takes
+from .session import accepts, on_regard, record_module
 from .token_text import spelled
 
 __all__ = ["record_model"]
@@ -60,7 +60,7 @@ def _recorded(opened: Opened, given: Given, options: RecordingOptions, writes: i
         "options": options,
     }
     if not writes:
-        once = {"use_cache": False} if takes(model, "use_cache") else {}
+        once = {"use_cache": False} if accepts(model, "use_cache") else {}
         return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
     written = _Written(opened, given, options.entry, writes)
     return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
@@ -117,10 +117,10 @@ class _Written:
             output_scores=True,
         )
 
-    def after(self, came, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    def after(self, generated, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
         """Adds the generated tokens to the axes; returns the steps, and facts such as why generation stopped."""
-        ids = came.sequences[self.entry].tolist()
-        kept, begun = ids[: len(ids) - 1], len(ids) - len(came.scores)  # the last token was not an input
+        ids = generated.sequences[self.entry].tolist()
+        kept, begun = ids[: len(ids) - 1], len(ids) - len(generated.scores)  # the last token was not an input
         new = kept[begun:]
         axes = keeper.axes.known
         name = "target" if self.decodes else "text"
@@ -128,7 +128,7 @@ class _Written:
         special = (True,) * begun if self.decodes else axes[name].special
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
         axes[name] = Axis(name, (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new)))
-        steps = tuple(Step(begun + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
+        steps = tuple(Step(begun + i, self._candidates(generated.scores[i][self.entry])) for i in range(len(new)))
         why = {"stopped": f"the model generated an end token after {len(new)} tokens"} if len(new) < self.writes else {}
         return steps, {"generated": len(new), **why}
 

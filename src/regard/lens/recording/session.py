@@ -18,7 +18,7 @@ from .observer import Recorder
 from .provenance import facts, hash_of
 from .tensor_layout import weights_of
 
-__all__ = ["on_regard", "record_module", "takes"]
+__all__ = ["accepts", "on_regard", "record_module"]
 
 After = Callable[[Any, Keeper], tuple[Sequence[Step], dict[str, Any]]]
 
@@ -51,8 +51,8 @@ def record_module(
     with keeping(options, axes, alike, rows) as keeper:
         recorder = Recorder(model, keeper.take, batch=batch, entry=options.entry, wanted=options.selects)
         with left_alone(model), recorder.recording():
-            came = _called(call, name)
-        steps, written = ((), {}) if after is None else after(came, keeper)
+            result = _called(call, name)
+        steps, written = ((), {}) if after is None else after(result, keeper)
         known = (
             {}
             if owner is None
@@ -94,6 +94,6 @@ def on_regard(model) -> Iterator[None]:
                 config._attn_implementation = before[key]
 
 
-def takes(model, name: str) -> bool:
+def accepts(model, name: str) -> bool:
     """Whether the model's `forward` has an argument of this name."""
     return name in inspect.signature(model.forward).parameters

@@ -189,7 +189,7 @@ def _read(table: Table, start: int) -> Expr:
 
 
 def _of_entry(rule: Expr, entry: int) -> Expr:
-    """The rule with the batch put in, over copies of its tables cut to what is left."""
+    """The rule with `batch` substituted, over copies of its tables cut to the entry."""
 
     def read(node, *index):
         array = node.table.array
