@@ -180,7 +180,8 @@ def test_only_who_knows_the_secret_is_answered(served):
     )
     for begin in wrong:
         if begin != client.begin:
-            assert client.error("", begin=urllib.parse.quote(begin, safe="/%")) == (404, "there is nothing at this address")
+            found = client.error("", begin=urllib.parse.quote(begin, safe="/%"))
+            assert found == (404, "there is nothing at this address")
 
 
 def test_secrets_differ_and_the_address_is_this_machine(served):

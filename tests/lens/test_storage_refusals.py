@@ -178,8 +178,14 @@ HEADERS = {
     "a negative size": (lambda found: deep(found, "q", "shape", to=[-4, -10, 8]), "an impossible array"),
     "a size beyond all disks": (lambda found: deep(found, "q", "shape", to=[0, 2**62, 2**62]), "an impossible array"),
     "one offset": (lambda found: found["q"]["data_offsets"].pop() and None, "an impossible array"),
-    "a shape that is too large": (lambda found: deep(found, "q", "shape", to=[4, 10, 9]), "the offsets do not match the shape"),
-    "an offset below 0": (lambda found: deep(found, "q", "data_offsets", 0, to=-8), "the offsets do not match the shape"),
+    "a shape that is too large": (
+        lambda found: deep(found, "q", "shape", to=[4, 10, 9]),
+        "the offsets do not match the shape",
+    ),
+    "an offset below 0": (
+        lambda found: deep(found, "q", "data_offsets", 0, to=-8),
+        "the offsets do not match the shape",
+    ),
     "arrays that overlap": (
         lambda found: deep(found, "q", "data_offsets", to=found["k"]["data_offsets"]),
         "overlap|do not match",

@@ -169,7 +169,11 @@ def look(
         from .recording.entry import of_model, of_module
     except ImportError as error:
         raise refuse(
-            "look", "a missing package", given=f"{error}", expected="torch and transformers", fix="pip install 'regard[hf]'"
+            "look",
+            "a missing package",
+            given=f"{error}",
+            expected="torch and transformers",
+            fix="pip install 'regard[hf]'",
         ) from error
     if kind == "a module":
         return of_module(what, inputs, tokens, options)
@@ -244,7 +248,12 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
             as_text = isinstance(what, str) and " " in what.strip()
             fix = f"the first argument is the model: look(None, {_short(what)})" if as_text else "pass a text"
             reasons.append(
-                Reason("nothing to run", given="no text, image or inputs", expected="one of text=, picture= and inputs=", fix=fix)
+                Reason(
+                    "nothing to run",
+                    given="no text, image or inputs",
+                    expected="one of text=, picture= and inputs=",
+                    fix=fix,
+                )
             )
         if "inputs" in given and len(sources) > 1:
             reasons.append(

@@ -342,9 +342,7 @@ def test_without_a_key_the_strongest_is_taken(paired):
     opened, exact = paired
     opened.choose(call=1, head=2, query=7, key=None)
     strongest = 1 + int(exact[1, 2, 7, 1:-1].argmax())
-    assert f"({strongest})" in opened.text("#pair-title") and "not a special token" in opened.text(
-        "#pair-note"
-    )
+    assert f"({strongest})" in opened.text("#pair-title") and "not a special token" in opened.text("#pair-note")
     near(
         heads(opened),
         {(call, head): exact[call, head, 7, strongest] for call in range(3) for head in range(4)},

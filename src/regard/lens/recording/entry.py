@@ -24,7 +24,9 @@ def of_module(model, inputs, tokens: Sequence[str] | None, options: RecordingOpt
     args, named = arguments(inputs)
     axes = Axes({} if tokens is None else {"text": Axis.of([str(token) for token in tokens])}, needed=True)
     name = getattr(model, "__name__", type(model).__name__)
-    return record_module(model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=None, options=options)
+    return record_module(
+        model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=None, options=options
+    )
 
 
 def of_model(what, options: RecordingOptions, *, text, target, image, inputs, tokenizer, generate: int) -> Run:

@@ -77,7 +77,12 @@ def _name(layer: int) -> str:
 
 
 def _forward(
-    weights: dict[str, np.ndarray], config: dict, ids: np.ndarray, options: RecordingOptions, keeper: Keeper, skipped: Skipped
+    weights: dict[str, np.ndarray],
+    config: dict,
+    ids: np.ndarray,
+    options: RecordingOptions,
+    keeper: Keeper,
+    skipped: Skipped,
 ) -> None:
     heads = config["num_attention_heads"]
 

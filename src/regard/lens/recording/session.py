@@ -45,7 +45,8 @@ def record_module(
     def alike(layer: str) -> int:
         kind = type(modules.get(layer))
         return sum(
-            type(module) is kind and options.selects(path, layer_number(module, path)) for path, module in modules.items()
+            type(module) is kind and options.selects(path, layer_number(module, path))
+            for path, module in modules.items()
         )
 
     with keeping(options, axes, alike, rows) as keeper:

@@ -169,14 +169,22 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
     if grid is not None and (len(grid) != 2 or min(grid) < 0):
         reasons.append(
             Reason(
-                "not a grid of patches", given=f"axis {name!r}: {str(grid)[:80]}", expected="two integers: rows and columns", fix=FIX
+                "not a grid of patches",
+                given=f"axis {name!r}: {str(grid)[:80]}",
+                expected="two integers: rows and columns",
+                fix=FIX,
             )
         )
     try:
         image = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except (binascii.Error, ValueError):
         reasons.append(
-            Reason("the image is not valid base64", given=f"axis {name!r}: {described['picture'][:40]}", expected="base64", fix=FIX)
+            Reason(
+                "the image is not valid base64",
+                given=f"axis {name!r}: {described['picture'][:40]}",
+                expected="base64",
+                fix=FIX,
+            )
         )
     if reasons:
         raise Refused(where, reasons)

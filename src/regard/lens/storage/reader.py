@@ -161,7 +161,10 @@ def _arrays_of(
     ]
     reasons += [
         Reason(
-            "an array that the manifest does not list", given=f"{at}: {name[:80]}", expected="only arrays of the manifest", fix=FIX
+            "an array that the manifest does not list",
+            given=f"{at}: {name[:80]}",
+            expected="only arrays of the manifest",
+            fix=FIX,
         )
         for name in found.keys() - claims.keys()
     ]
@@ -244,7 +247,12 @@ def _call_of(
             )
         if made["score"] is not None and made["score"].kind == "bool":
             reasons.append(
-                Reason("the score is not a number", given=f"{described['name']}: `{made['score']}`", expected="a number", fix=FIX)
+                Reason(
+                    "the score is not a number",
+                    given=f"{described['name']}: `{made['score']}`",
+                    expected="a number",
+                    fix=FIX,
+                )
             )
     if reasons:
         raise Refused(where, reasons)
