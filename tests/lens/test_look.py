@@ -378,7 +378,7 @@ def test_layers_values_limit_and_folder(folders, tmp_path):
     whole = look(folders["llama"], SENTENCE)
     for mine, theirs in zip(again.calls, whole.calls, strict=True):
         assert np.array_equal(mine.weights(), theirs.weights()) and np.array_equal(mine.x, theirs.x)
-    assert "in the way" in refused(folders["llama"], SENTENCE, into=tmp_path / "run")
+    assert "contains a run" in refused(folders["llama"], SENTENCE, into=tmp_path / "run")
     assert len(look(folders["llama"], "it", into=tmp_path / "run", overwrite=True).axes["text"]) < len(
         kept.axes["text"]
     )

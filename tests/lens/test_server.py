@@ -24,8 +24,7 @@ import pytest
 import regard as rg
 from regard.language.measures import edges
 from regard.lens.runs import codes
-from regard.lens.viewer import routes
-from regard.lens.viewer import server
+from regard.lens.viewer import routes, server
 from regard.lens.viewer import timeouts as connection
 from regard.lens.viewer.frames import unframed
 from tests import ROOT

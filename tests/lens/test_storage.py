@@ -288,9 +288,9 @@ def test_what_cannot_be_kept_is_refused_before_it_is_written(tmp_path):
         ({"notes": {"a": [{1, 2}]}}, "notes.a.0.: set"),
         ({"notes": {1: 2}}, "notes: dict"),
         ({"notes": {"a": {"float": "nan"}}}, "notes.a: dict"),
-        ({"v": np.ones((4, 9, 2))}, "K = 10, as k has it"),
+        ({"v": np.ones((4, 9, 2))}, "K = 10, as in k"),
         ({"x": np.ones((10, 2), complex)}, "x of complex128"),
-        ({"lse": np.ones((4, 9))}, "Q = 10, as q has it"),
+        ({"lse": np.ones((4, 9))}, "Q = 10, as in q"),
         ({"rows": {"mine": np.ones(3)}}, "rows.mine of .3."),
     ):
         run = dataclasses.replace(example(), calls=(dataclasses.replace(call, **change),))

@@ -19,8 +19,8 @@ from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
 from ..runs.labels import visible
 from ..runs.run import Run
-from .heatmap import DECADES, SHORT
 from .figure import MatrixFigure, matrix_figure
+from .heatmap import DECADES, SHORT
 from .ramp import ramp
 
 if TYPE_CHECKING:

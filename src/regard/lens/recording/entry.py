@@ -11,7 +11,7 @@ from ...torch.observe.observer import arguments
 from ..runs.axis import Axis
 from ..runs.run import Run
 from .axes import Axes
-from .inputs import given_inputs, given_image, given_text
+from .inputs import given_image, given_inputs, given_text
 from .keeper import RecordingOptions
 from .run_model import record_model
 from .session import record_module

@@ -25,7 +25,7 @@ from ..runs.axis import Axis
 from ..runs.run import Run
 from ..storage.tensors import mapped
 from .axes import Axes
-from .keeper import RecordingOptions, Keeper, Skipped, keeping
+from .keeper import Keeper, RecordingOptions, Skipped, keeping
 from .provenance import facts, hash_of
 from .recorded_call import Recorded, unmeasured
 from .token_text import fit, spelled

@@ -13,7 +13,7 @@ from ..runs.axis import Axis
 from ..runs.run import Run, Step
 from .axes import Axes
 from .inputs import Given
-from .keeper import UNSEEN, RecordingOptions, Keeper
+from .keeper import UNSEEN, Keeper, RecordingOptions
 from .session import accepts, on_regard, record_module
 from .token_text import spelled
 

@@ -56,13 +56,9 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
         axes = "HQ" if array.startswith(ROW) else AXES.get(array)
         given = f"{name[:80]}: {array[:80]} of {list(shape)}"
         if axes is None:
-            found.append(
-                Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=FIX)
-            )
+            found.append(Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=FIX))
         elif len(axes) != len(shape):
-            found.append(
-                Reason("an array of the wrong shape", given=given, expected=f"({', '.join(axes)})", fix=FIX)
-            )
+            found.append(Reason("an array of the wrong shape", given=given, expected=f"({', '.join(axes)})", fix=FIX))
         else:
             for axis, size in zip(axes, shape, strict=True):
                 known, other = sizes.setdefault(axis, (size, array))
@@ -90,6 +86,5 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
     if ("overview.share" in shapes) != ("overview.largest" in shapes):
         missing.append("both parts of the overview")
     return found + [
-        Reason("missing arrays", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=FIX)
-        for one in missing
+        Reason("missing arrays", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=FIX) for one in missing
     ]
