@@ -298,7 +298,7 @@ def test_folders_without_a_run_are_refused(tmp_path):
     assert "does not exist" in refused(tmp_path / "nowhere")
     (tmp_path / "file").write_text("words")
     assert "is a file" in refused(tmp_path / "file")
-    assert "holds no run.json" in refused(tmp_path)
+    assert "without a run.json" in refused(tmp_path)
 
 
 @given(data=st.data())
