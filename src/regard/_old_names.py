@@ -75,7 +75,7 @@ lens.codes                         lens.runs.codes
 lens.figures                       lens.runs.figures
 lens.heatmap                       lens.drawing.heatmap
 lens.labels                        lens.runs.labels
-lens.picture                       lens.drawing.picture
+lens.picture                       lens.drawing.figure
 lens.precision                     lens.runs.precision
 lens.ramp                          lens.drawing.ramp
 lens.reach                         lens.runs.mask_reach
@@ -86,6 +86,7 @@ lens.recording.keeping             lens.recording.keeper
 lens.recording.layout              lens.recording.tensor_layout
 lens.recording.observing           lens.recording.observer
 lens.recording.opening             torch.hf.load_model
+lens.recording.pictures            lens.recording.images
 lens.recording.quiet               torch.hf.load_model
 lens.recording.spelling            lens.recording.token_text
 lens.recording.steps               lens.recording.passes

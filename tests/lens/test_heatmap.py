@@ -1,4 +1,4 @@
-"""Pictures for papers and terminals: what they show is what the weights are."""
+"""Figures for papers and terminals show the weights."""
 
 import io
 import re
@@ -11,7 +11,7 @@ from rich.console import Console
 
 import regard as rg
 from regard.lens import Axis, Call, Run
-from regard.lens.drawing.picture import picture
+from regard.lens.drawing.figure import matrix_figure
 from regard.lens.drawing.ramp import ramp
 from regard.lens.drawing.terminal import matrix
 from regard.lens.runs.codes import MASKED, OUT
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_not_pooled_away():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["out of range"]
     console = Console(file=io.StringIO(), width=40)
     assert matrix(run_of(p), 0, 0, console).plain.count("!") == 1
-    assert (picture(run_of(p).calls[0], 0, range(200), range(200), 8).codes == OUT).sum() == 1
+    assert (matrix_figure(run_of(p).calls[0], 0, range(200), range(200), 8).codes == OUT).sum() == 1
 
 
 def test_a_pooled_picture_adds_up():
@@ -92,7 +92,7 @@ def test_a_pooled_picture_adds_up():
     large they are.
     """
     p = weights(n=50, heads=1)
-    found = picture(run_of(p).calls[0], 0, range(50), range(50), 7)
+    found = matrix_figure(run_of(p).calls[0], 0, range(50), range(50), 7)
     np.testing.assert_allclose(found.share.sum(1), 1)
     np.testing.assert_allclose(found.share[0, 0], p[0, :7, :7].sum(1).mean())
     assert "pairs" in found.exact and "pairs" in rg.heatmap(p, cells=7).axes[0].get_xlabel()
@@ -105,7 +105,7 @@ def test_a_picture_is_the_same_however_it_is_computed(monkeypatch):
     q, k = np.random.default_rng(0).standard_normal((2, 2, 90, 16), dtype=np.float32)
     call = rg.look(q, k=k, mask=rg.causal()).calls[0]
     monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
-    found = picture(call, 1, range(20, 80), range(7, 90), 6)
+    found = matrix_figure(call, 1, range(20, 80), range(7, 90), 6)
     p = rg.attention_weights(q, k, mask=rg.causal()).astype(np.float64)[1]
     across = 7 + np.arange(7) * 83 // 6
     for r in range(6):
@@ -121,7 +121,7 @@ def test_a_large_picture_says_that_it_is_sampled(monkeypatch):
     call = rg.look(*np.random.default_rng(0).standard_normal((1, 1, 640, 16)), k=np.zeros((1, 640, 16))).calls[0]
     monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
     monkeypatch.setattr("regard.lens.runs.tiles.PATIENCE", 640 * 640 * 80 // 4)
-    found = picture(call, 0, range(640), range(640), 8)
+    found = matrix_figure(call, 0, range(640), range(640), 8)
     assert found.exact.endswith("sampled 1 row of 4")
     np.testing.assert_allclose(found.share, 1 / 8, rtol=1e-6)
 
@@ -143,25 +143,25 @@ def test_a_place_of_somebody_elses_is_drawn_into():
 
 
 def test_what_cannot_be_drawn_is_refused_with_every_reason():
-    """All reasons at once, each with what was given and what to do."""
+    """Every problem is listed, with what was given and how to fix it."""
     with pytest.raises(rg.Refused) as refused:
         rg.heatmap(weights(), 3, heads=[2], scale="cubic", cells=0, tokens=["a"], rows=slice(9, 12))
     what = [reason.what for reason in refused.value.reasons]
     assert what == [
         "no such scale",
-        "cells are counted",
-        "a call of what has none",
+        "cells is not a number of cells",
+        "call= without a run",
         "no such head",
-        "tokens that do not fit",
+        "the number of tokens is not the number of keys",
         "rows outside the matrix",
     ]
-    with pytest.raises(rg.Refused, match="several heads in one place"):
+    with pytest.raises(rg.Refused, match="several heads on one ax"):
         rg.heatmap(weights(), ax=matplotlib.pyplot.subplots()[1])
     with pytest.raises(rg.Refused, match="not weights"):
         rg.heatmap(np.ones(4))
     with pytest.raises(rg.Refused, match="a mask that does not fit"):
         rg.heatmap(weights(), mask=np.ones((7, 7), bool))
-    with pytest.raises(rg.Refused, match="a mask for what has one"):
+    with pytest.raises(rg.Refused, match="mask= with a run or call"):
         rg.heatmap(run_of(weights()), mask=np.ones((8, 8), bool))
 
 

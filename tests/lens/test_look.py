@@ -119,8 +119,8 @@ def test_an_encoder_decoder_and_its_target(folders):
         run.calls, (exact.encoder_attentions, exact.decoder_attentions, exact.cross_attentions), strict=True
     ):
         np.testing.assert_allclose(call.weights(), theirs[0][0].numpy(), atol=5e-6)
-    assert "half of the input of an encoder–decoder" in refused(folders["t5"], SENTENCE)
-    assert "a target that is not read" in refused(folders["gpt2"], SENTENCE, target="It")
+    assert "an encoder–decoder model without a target text" in refused(folders["t5"], SENTENCE)
+    assert "target= is not used" in refused(folders["gpt2"], SENTENCE, target="It")
 
 
 def test_one_of_several_texts(folders):
@@ -178,7 +178,7 @@ def test_a_letter_in_pieces_is_spelled_in_bytes(folders):
     assert "".join(look(folders["gpt2"], "a 🦊").axes["text"].tokens) == "a ⟨F0⟩⟨9F⟩⟨A6⟩⟨8A⟩"
 
 
-def test_a_picture(folders, tmp_path):
+def test_an_image(folders, tmp_path):
     """A picture file becomes patches in their grid behind the class token, with the pixels that the model saw."""
     from PIL import Image
 
@@ -195,8 +195,8 @@ def test_a_picture(folders, tmp_path):
     assert seen[4, 4].tolist() == [255, 0, 0] and seen[28, 28].tolist() == [0, 0, 0]
     again = look(folders["vit"], picture=colours)
     assert np.array_equal(again.calls[0].q, run.calls[0].q)
-    assert "the picture cannot be read" in refused(folders["vit"], picture=tmp_path / "none.png")
-    assert "not a picture" in refused(folders["vit"], picture=np.zeros((4, 4)))
+    assert "the image cannot be read" in refused(folders["vit"], picture=tmp_path / "none.png")
+    assert "not an image" in refused(folders["vit"], picture=np.zeros((4, 4)))
 
 
 # The default model ----------------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_layers_values_limit_and_folder(folders, tmp_path):
     assert run.facts["layers"] == [1] and run.facts["values"] is False
     assert [call.layer for call in look(folders["llama"], SENTENCE, layers="layers.0.*").calls] == [0]
     assert "no such layer" in refused(folders["llama"], SENTENCE, layers=[0, "*.cross"])
-    assert "no choice of layers" in refused(folders["llama"], SENTENCE, layers=[])
+    assert "layers is not a selection of layers" in refused(folders["llama"], SENTENCE, layers=[])
     said = refused(folders["llama"], SENTENCE, limit="20 kB", into=tmp_path / "run")
     assert "larger than the limit" in said and "at most 20 kB" in said and "choose layers" in said
     assert not (tmp_path / "run").exists()
@@ -378,7 +378,7 @@ def test_layers_values_limit_and_folder(folders, tmp_path):
     whole = look(folders["llama"], SENTENCE)
     for mine, theirs in zip(again.calls, whole.calls, strict=True):
         assert np.array_equal(mine.weights(), theirs.weights()) and np.array_equal(mine.x, theirs.x)
-    assert "in the way" in refused(folders["llama"], SENTENCE, into=tmp_path / "run")
+    assert "contains a run" in refused(folders["llama"], SENTENCE, into=tmp_path / "run")
     assert len(look(folders["llama"], "it", into=tmp_path / "run", overwrite=True).axes["text"]) < len(
         kept.axes["text"]
     )
@@ -413,7 +413,7 @@ def test_arrays_and_their_rules():
     assert (ahead.calls[0].queries, ahead.axes["queries"].tokens[0], ahead.calls[0].start) == ("queries", "0", 2)
     for made in (run, look(weights=np.full((2, 3), 0.5))):
         assert made.facts["versions"]["regard"] == rg.__version__ and made.facts["date"] and made.facts["exact"]
-    assert "do not fit the keys" in refused(q, k=k, tokens=["a"])
+    assert "the number of tokens is not the number of keys" in refused(q, k=k, tokens=["a"])
     assert "several batch entries" in refused(np.zeros((2, 1, 3, 4)), k=np.zeros((2, 1, 3, 4)))
 
 
@@ -424,8 +424,8 @@ def test_weights_as_they_are():
     assert [(call.layer, call.shape) for call in run.calls] == [(0, (3, 4, 4)), (1, (3, 4, 4))]
     np.testing.assert_allclose(run.calls[0].rows["forbidden"][0], [0.75, 0.5, 0.25, 0])
     assert look(weights=p[0, 0]).calls[0].shape == (1, 4, 4)
-    assert "no weights" in refused(weights=np.ones(3))
-    assert "several sizes" in refused(weights=[np.ones((1, 2, 2)), np.ones((1, 3, 3))])
+    assert "not an array of weights" in refused(weights=np.ones(3))
+    assert "different sizes" in refused(weights=[np.ones((1, 2, 2)), np.ones((1, 3, 3))])
 
 
 @pytest.mark.parametrize(
@@ -433,10 +433,10 @@ def test_weights_as_they_are():
     [
         ((), {}, "nothing to run"),
         ((None, "words"), {"k": np.ones((1, 2, 2))}, "k= has no meaning for a model"),
-        ((None, "words"), {"tokenizer": len, "inputs": {}}, "two inputs"),
+        ((None, "words"), {"tokenizer": len, "inputs": {}}, "two kinds of inputs"),
         ((None, "words"), {"entry": 1}, "no such batch entry"),
-        ((None, "words"), {"entry": -1}, "no batch entry"),
-        ((None, "words"), {"limit": "much"}, "no size"),
+        ((None, "words"), {"entry": -1}, "entry is not a batch entry"),
+        ((None, "words"), {"limit": "much"}, "not a size in bytes"),
         ((None, ""), {}, "no text"),
         ((np.ones((1, 2, 2)),), {}, "q without k"),
         (
@@ -444,11 +444,11 @@ def test_weights_as_they_are():
             {"k": np.ones((1, 2, 2)), "text": "a", "layers": 0},
             "layers= has no meaning for q and k",
         ),
-        ((3,), {}, "nothing that can be looked at"),
+        ((3,), {}, "an argument of a type that cannot be recorded"),
         ((), {"weights": np.ones((1, 2, 2)), "scale": 2.0}, "scale= has no meaning for weights"),
         ((torch.nn.Linear(3, 3),), {}, "nothing to run"),
         ((torch.nn.Linear(3, 3),), {"inputs": torch.ones(1, 3), "text": "a"}, "text= has no meaning for a module"),
-        ((torch.nn.Linear(3, 3),), {"inputs": torch.ones(1, 3)}, "no attention call was seen"),
+        ((torch.nn.Linear(3, 3),), {"inputs": torch.ones(1, 3)}, "no attention call was observed"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given, named, said):

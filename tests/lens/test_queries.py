@@ -146,7 +146,7 @@ def test_what_a_page_starts_from_is_harmless_json():
     assert found["model"] == "⟨U+202E⟩model one"
     assert found["text"].startswith("a text⏎of two lines")
     assert found["facts"] == {"hash": 3, "at": None}
-    assert found["axes"]["text"]["picture"] == "data:image/png;base64,iVBORw=="
+    assert found["axes"]["text"]["image"] == "data:image/png;base64,iVBORw=="
     assert [len(found["axes"]["text"][name]) for name in ("tokens", "gap", "special")] == [len(HOSTILE)] * 3
     (told,) = found["calls"]
     assert told["notes"] == {"scale": None, "⟨U+202E⟩gnp.exe": ["⟨U+202E⟩gnp.exe", [1, None]]}

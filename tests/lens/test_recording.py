@@ -313,7 +313,7 @@ def test_words_for_a_module():
     """Tokens are the words of the rows; as many as no call has are refused."""
     run = look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b", "c"])
     assert run.axes["text"].tokens == ("a", "b", "c") and run.calls[0].keys == "text"
-    with pytest.raises(rg.Refused, match="words that fit no call"):
+    with pytest.raises(rg.Refused, match="the tokens fit no call"):
         look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b"])
 
 
@@ -417,7 +417,7 @@ def test_calls_that_cannot_be_kept_are_named():
     run = look(strange, inputs=torch.randn(2, 2, 4, 8))
     assert len(run.calls) == 1
     (left,) = run.facts["left_out"]
-    assert "a batch of 5, where the model was given 2 entries" in left["reason"]
+    assert "a batch of 5 in a model with a batch of 2" in left["reason"]
 
 
 def test_what_falls_out_is_told():
@@ -428,7 +428,7 @@ def test_what_falls_out_is_told():
     (first, *_) = look(fused, inputs=inputs_of(fused)).calls
     assert first.notes["dropout"] == 0.1 and first.notes["training"] and "difference" not in first.notes
     (first, *_) = look(written, inputs=inputs_of(written)).calls
-    assert first.given is not None and "do not give the weights" in first.notes["unread"]
+    assert first.given is not None and "do not reproduce the weights" in first.notes["unread"]
     assert (first.given[:, -1] == 0).any() and first.notes["difference"] < 1e-5
 
 

@@ -10,8 +10,8 @@ from regard import batch, head, key, query, table
 from regard.language.analysis import evaluate
 from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
+from regard.lens.recording.images import png
 from regard.lens.recording.passes import Growing
-from regard.lens.recording.pictures import png
 from regard.lens.recording.recorded_call import Recorded, unmeasured
 from regard.lens.recording.rules import one_entry as rules
 
@@ -161,7 +161,7 @@ def test_passes_that_cannot_be_joined_are_refused():
     np.testing.assert_array_equal(growing.joined().call.k, keys[:, :5])
     with pytest.raises(rg.Refused, match="have changed"):
         growing.add(recorded(1, -keys, 5))
-    with pytest.raises(rg.Refused, match="another scale"):
+    with pytest.raises(rg.Refused, match="the scale, the heads or the sinks differ"):
         growing.add(recorded(1, keys, 5, scale=2.0))
     with pytest.raises(rg.Refused, match="6 keys from position -2 after 5"):
         growing.add(recorded(1, keys, 7))

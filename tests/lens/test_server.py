@@ -24,8 +24,7 @@ import pytest
 import regard as rg
 from regard.language.measures import edges
 from regard.lens.runs import codes
-from regard.lens.viewer import routes as desk
-from regard.lens.viewer import server
+from regard.lens.viewer import routes, server
 from regard.lens.viewer import timeouts as connection
 from regard.lens.viewer.frames import unframed
 from tests import ROOT
@@ -144,12 +143,12 @@ def test_tracks_walks_and_pictures_are_those_of_the_run(served):
     walk = json.loads(body)
     assert (status, headers["content-type"]) == (200, "application/json")
     np.testing.assert_allclose(walk["p"], exact[1][2][77, walk["keys"]], rtol=1e-4, atol=1e-6)
-    _, parts = client.frame("picture/0/0")
+    _, parts = client.frame("overview/0/0")
     cut = edges(N, parts["codes"].shape[1])
     pooled = np.add.reduceat(np.add.reduceat(exact[0], cut[:-1], 2), cut[:-1], 1) / np.diff(cut)[:, None]
     np.testing.assert_allclose(codes.decode(parts["codes"]), pooled, rtol=codes.COARSE_ERROR * 1.01, atol=1.01e-6)
     (bare,) = [dataclasses.replace(call, overview=None) for call in run.calls[:1]]
-    assert unframed(desk.Desk([dataclasses.replace(run, calls=(bare,))]).answer("picture", "0", "0"))[1][
+    assert unframed(routes.Responder([dataclasses.replace(run, calls=(bare,))]).answer("overview", "0", "0"))[1][
         "codes"
     ].shape == (
         4,
@@ -180,7 +179,8 @@ def test_only_who_knows_the_secret_is_answered(served):
     )
     for begin in wrong:
         if begin != client.begin:
-            assert client.error("", begin=urllib.parse.quote(begin, safe="/%")) == (404, "there is nothing here")
+            found = client.error("", begin=urllib.parse.quote(begin, safe="/%"))
+            assert found == (404, "there is nothing at this address")
 
 
 def test_secrets_differ_and_the_address_is_this_machine(served):
@@ -188,7 +188,7 @@ def test_secrets_differ_and_the_address_is_this_machine(served):
     running, client, (run, _), _ = served
     with server.Server(run) as second:
         assert Client(second).begin != client.begin
-        assert Client(second).error("", begin=client.begin) == (404, "there is nothing here")
+        assert Client(second).error("", begin=client.begin) == (404, "there is nothing at this address")
     assert running.address.startswith("http://127.0.0.1:")
     assert running._socket.getsockname()[0] == "127.0.0.1"
 
@@ -210,9 +210,9 @@ def test_other_hosts_origins_and_sites_are_turned_away(served):
     ):
         assert client.ask("", Host=host)[0] in (400, 403), host
     for origin in ("http://evil.example", f"https://{here}", f"http://127.0.0.1:{client.port + 1}", "null", ""):
-        assert client.error("row/0/0/0/0", Origin=origin) == (403, "this was asked from another origin")
+        assert client.error("row/0/0/0/0", Origin=origin) == (403, "the request comes from another origin")
     for site in ("cross-site", "same-site", "?"):
-        assert client.error("", Sec_Fetch_Site=site) == (403, "this was asked from another site")
+        assert client.error("", Sec_Fetch_Site=site) == (403, "the request comes from another site")
     for more in (
         {},
         {"Host": f"localhost:{client.port}"},
@@ -227,7 +227,7 @@ def test_only_get_is_answered(served):
     """Nothing can be sent, and what a method would do is not told."""
     _, client, _, _ = served
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECTED"):
-        assert client.error("", method=method) == (405, "only GET is answered")
+        assert client.error("", method=method) == (405, "only GET is supported")
     assert client.ask("", method="HEAD")[0] == 405
 
 
@@ -273,7 +273,7 @@ WRONG = {
     "tile/0/0/0/share/11/0/0": "no such level",
     "tile/0/0/0/sum/0/0/0": "no such pool",
     "tile/0/0/0/share/0/2/0": "no such tile",
-    "picture/0/2": "no such call",
+    "overview/0/2": "no such call",
     "pair/0/text/nowhere/0/0": "no such axes",
     "pair/0/text/text/0/300": "no such column",
     "walk/0/0/0/300": "no such row",
@@ -293,13 +293,13 @@ def test_what_is_not_there_is_refused_in_a_sentence(served, path):
 )
 def test_there_is_nothing_else(served, path):
     """No file is served, and no address that the page does not use."""
-    assert served[1].error(path) == (404, "there is nothing here")
+    assert served[1].error(path) == (404, "there is nothing at this address")
 
 
 def test_a_fault_of_regards_own_tells_the_client_nothing(served, monkeypatch, capfd):
     """An error that nobody foresaw is a sentence for the client; what it was stands in the terminal."""
     _, client, _, _ = served
-    monkeypatch.setattr(desk.answers, "row", lambda *given: 1 // 0)
+    monkeypatch.setattr(routes.answers, "row", lambda *given: 1 // 0)
     status, said = client.error("row/0/0/0/0")
     assert status == 500 and "Error" not in said and "File" not in said
     assert client.ask("column/0/0/0/0")[0] == 200
@@ -322,7 +322,7 @@ def test_faults_of_the_model_reach_the_page(served):
         for head, code in enumerate((codes.LEAK, codes.NAN)):  # as a single cell too
             for pool in ("share", "largest"):
                 assert client.frame(f"tile/0/0/{head}/{pool}/3/0/0")[1]["coarse"].tolist() == [[code]]
-        picture = client.frame("picture/0/0")[1]["codes"]
+        picture = client.frame("overview/0/0")[1]["codes"]
         assert np.argwhere((picture == codes.LEAK) | (picture == codes.NAN)).tolist() == [[0, 1, 3], [1, 2, 2]]
 
 
@@ -335,7 +335,7 @@ class Slow:
     def __init__(self, monkeypatch, made):
         self.begun = self.now = self.most = 0
         self.go, self.lock, self.made = threading.Event(), threading.Lock(), made
-        monkeypatch.setattr(desk, "tile", self)
+        monkeypatch.setattr(routes, "tile", self)
 
     def __call__(self, *given):
         with self.lock:
@@ -356,7 +356,7 @@ class Slow:
 
 @pytest.fixture
 def slow(monkeypatch, served):
-    made = desk.tile(served[2][0].calls[0], 0, 0, 0, 0)
+    made = routes.tile(served[2][0].calls[0], 0, 0, 0, 0)
     found = Slow(monkeypatch, made)
     yield found
     found.go.set()
@@ -462,7 +462,7 @@ def test_who_asks_again_is_waited_for_anew(fresh, monkeypatch):
     computed.
     """
     monkeypatch.setattr(connection, "PATIENCE", 0.5)
-    monkeypatch.setattr(desk.Desk, "_row", lambda self, **_: time.sleep(0.8) or b"late")
+    monkeypatch.setattr(routes.Responder, "_row", lambda self, **_: time.sleep(0.8) or b"late")
     client = http.client.HTTPConnection("127.0.0.1", fresh.port, timeout=5)
     for path in ("row/0/0/0/1", "row/0/0/0/1", "tracks/0/0/0"):
         client.request("GET", fresh.begin + path)
@@ -476,8 +476,8 @@ def test_what_is_kept_is_bounded():
     computed once.
     """
     share, largest = np.zeros((2, 8, 8), np.float32)
-    made = desk.Tile(share, largest, np.zeros((8, 8), bool), np.zeros((8, 8), np.uint8), "exact")
-    kept, computed = desk.Kept(5 * 640), []
+    made = routes.Tile(share, largest, np.zeros((8, 8), bool), np.zeros((8, 8), np.uint8), "exact")
+    kept, computed = routes.TileCache(5 * 640), []
     for i in range(9):
         for name in (i, 0):
             kept.get((name,), lambda name=name: computed.append(name) or made)
@@ -489,7 +489,7 @@ def test_what_is_kept_is_bounded():
 def test_a_port_that_is_taken_is_refused(served):
     """The sentence names the port."""
     _, client, (run, _), _ = served
-    with pytest.raises(rg.Refused, match=f"the port cannot be had(.|\n)*{client.port}"):
+    with pytest.raises(rg.Refused, match=f"the port is not available(.|\n)*{client.port}"):
         server.Server(run, port=client.port)
 
 

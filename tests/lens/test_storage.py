@@ -183,14 +183,14 @@ def test_nothing_is_written_over_unasked(tmp_path):
     it.
     """
     (tmp_path / "mine.txt").write_text("mine")
-    assert "something is in the way" in not_saved(example(), tmp_path)
-    assert "something is in the way" in not_saved(example(), tmp_path, overwrite=True)
-    assert "something is in the way" in not_saved(example(), tmp_path / "mine.txt", overwrite=True)
+    assert "the folder contains other files" in not_saved(example(), tmp_path)
+    assert "the folder contains other files" in not_saved(example(), tmp_path, overwrite=True)
+    assert "the folder contains other files" in not_saved(example(), tmp_path / "mine.txt", overwrite=True)
     assert names(tmp_path) == ["mine.txt"]
     folder = tmp_path / "run"
     save(example(), folder)
     (folder / "notes.txt").write_text("mine, too")
-    assert "a run is in the way" in not_saved(rich(), folder)
+    assert "the folder contains a run" in not_saved(rich(), folder)
     assert len(open_run(folder).calls) == 1
     save(rich(), folder, overwrite=True)
     assert len(open_run(folder, verify=True).calls) == 2
@@ -222,8 +222,8 @@ def test_a_run_that_broke_off_is_recognised(tmp_path):
     """Calls without a manifest are refused as such, are in the way, and go with the next run when asked."""
     folder = tmp_path / "run"
     broken_off(folder)
-    assert "a run that broke off" in refused(folder)
-    assert "a run that broke off is in the way" in not_saved(example(), folder)
+    assert "an interrupted recording" in refused(folder)
+    assert "the folder contains an interrupted recording" in not_saved(example(), folder)
     save(example(), folder, overwrite=True)
     assert names(folder) == ["call-000.safetensors", "run.json"]
 
@@ -262,7 +262,7 @@ def test_limits_are_told_before_they_are_passed(tmp_path):
         said = not_saved(run, tmp_path / "run", limit=limit)
         assert f"at most {sizes.shown(sizes.size_of(limit, ''))}" in said and f"{calls} calls: " in said
     with (
-        pytest.raises(rg.Refused, match=r"call 1, attention: [0-9.]+ kB, with [0-9.]+ kB before it"),
+        pytest.raises(rg.Refused, match=r"call 1, attention: [0-9.]+ kB, after [0-9.]+ kB"),
         Writer(tmp_path / "run", "15kB") as writer,
     ):
         writer.add(call)
@@ -288,9 +288,9 @@ def test_what_cannot_be_kept_is_refused_before_it_is_written(tmp_path):
         ({"notes": {"a": [{1, 2}]}}, "notes.a.0.: set"),
         ({"notes": {1: 2}}, "notes: dict"),
         ({"notes": {"a": {"float": "nan"}}}, "notes.a: dict"),
-        ({"v": np.ones((4, 9, 2))}, "K = 10, as k has it"),
+        ({"v": np.ones((4, 9, 2))}, "K = 10, as in k"),
         ({"x": np.ones((10, 2), complex)}, "x of complex128"),
-        ({"lse": np.ones((4, 9))}, "Q = 10, as q has it"),
+        ({"lse": np.ones((4, 9))}, "Q = 10, as in q"),
         ({"rows": {"mine": np.ones(3)}}, "rows.mine of .3."),
     ):
         run = dataclasses.replace(example(), calls=(dataclasses.replace(call, **change),))

@@ -47,7 +47,7 @@ def deep(found, *path, to):
 
 MANIFESTS = {
     "not JSON": (lambda found: "{", "a manifest that cannot be read"),
-    "a bare NaN": (lambda found: json.dumps(found)[:-1] + ', "facts": NaN}', "NaN is no JSON"),
+    "a bare NaN": (lambda found: json.dumps(found)[:-1] + ', "facts": NaN}', "NaN is not valid JSON"),
     "a name twice": (lambda found: json.dumps(found)[:-1] + ', "model": "b"}', "two values under one name"),
     "nested deeply": (lambda found: '{"format": ' + "[" * 100_000 + "}", "nested too deep"),
     "no run": (lambda found: deep(found, "format", to="a recipe"), "a file of another program"),
@@ -57,13 +57,13 @@ MANIFESTS = {
     "an unknown name": (lambda found: deep(found, "more", to=1), r"run\.json\.more"),
     "a number for text": (lambda found: deep(found, "text", to=1), r"run\.json\.text is 1\n  expected  str"),
     "a truth for a number": (lambda found: deep(found, "calls", 0, "start", to=True), r"calls\[0\]\.start is True"),
-    "a huge start": (lambda found: deep(found, "calls", 0, "start", to=10**30), "a start beyond all axes"),
-    "no picture": (lambda found: deep(found, "axes", "patches", "picture", to="é"), "no picture"),
+    "a huge start": (lambda found: deep(found, "calls", 0, "start", to=10**30), "start is too large"),
+    "no image": (lambda found: deep(found, "axes", "patches", "picture", to="é"), "the image is not valid base64"),
     "a special token beyond": (
         lambda found: deep(found, "axes", "keys", "special", to=[10]),
-        "special tokens that are not there",
+        "special tokens outside the axis",
     ),
-    "a grid of three": (lambda found: deep(found, "axes", "patches", "grid", to=[2, 2, 2]), "no grid"),
+    "a grid of three": (lambda found: deep(found, "axes", "patches", "grid", to=[2, 2, 2]), "not a grid of patches"),
     "a grid that does not fit": (
         lambda found: deep(found, "axes", "patches", "grid", to=[2, 3]),
         "a grid that does not fit",
@@ -87,7 +87,7 @@ MANIFESTS = {
         lambda found: deep(found, "steps", 0, "candidates", 0, "probability", to=-(10**400)),
         r"probability is -1000.*expected  float",
     ),
-    "no call": (lambda found: deep(found, "calls", to=[]), "nothing to look at"),
+    "no call": (lambda found: deep(found, "calls", to=[]), "no attention calls"),
     "another file": (
         lambda found: deep(found, "calls", 0, "file", to="../run/call-000.safetensors"),
         "a call in another file",
@@ -103,13 +103,13 @@ MANIFESTS = {
     ),
     "an array too many": (
         lambda found: deep(found, "calls", 0, "arrays", "q2", to=found["calls"][0]["arrays"]["q"]),
-        "not there",
+        "a missing array",
     ),
     "another shape": (
         lambda found: deep(found, "calls", 0, "arrays", "q", "shape", to=[4, 80]),
-        "an array of another kind",
+        "an array with another dtype or shape",
     ),
-    "half an overview": (lambda found: deep(found, "calls", 0, "overview", to=None), "half an overview"),
+    "an incomplete overview": (lambda found: deep(found, "calls", 0, "overview", to=None), "an incomplete overview"),
     "an unknown operator": (
         lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "op", to="causl"),
         "an unknown operator",
@@ -120,15 +120,15 @@ MANIFESTS = {
     ),
     "a later node": (
         lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, 2]),
-        "a node that is not there",
+        "a missing node",
     ),
     "a negative node": (
         lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, -1]),
-        "a node that is not there",
+        "a missing node",
     ),
     "a node of code": (
         lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to="__import__('os')"),
-        "no node of a rule",
+        "not a node of a rule",
     ),
     "an unknown variable": (
         lambda found: deep(found, "calls", 0, "rules", "nodes", 0, "var", to="os"),
@@ -138,25 +138,25 @@ MANIFESTS = {
         lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to={"const": 2**64}),
         "more than 64 bits",
     ),
-    "a root that is not there": (
+    "a missing root": (
         lambda found: deep(found, "calls", 0, "rules", "mask", to=999),
-        "a node that is not there",
+        "a missing node",
     ),
     "a score as a mask": (
         lambda found: deep(found, "calls", 0, "rules", "mask", to=found["calls"][0]["rules"]["score"]),
-        "no mask",
+        "the mask is not a condition",
     ),
     "a mask as a score": (
         lambda found: deep(found, "calls", 0, "rules", "score", to=found["calls"][0]["rules"]["mask"]),
-        "no score",
+        "the score is not a number",
     ),
-    "a table that is not there": (
+    "a missing table": (
         lambda found: deep(found, "calls", 0, "tables", 0, "array", to="table.9"),
-        "a table that is not there",
+        "a missing table",
     ),
     "a table of a later call": (
         lambda found: deep(found, "calls", 0, "tables", 0, "call", to=1),
-        "a table that is not there",
+        "a missing table",
     ),
 }
 
@@ -173,16 +173,22 @@ def test_a_manifest_that_says_something_impossible_is_refused(kept, change, sent
 HEADERS = {
     "not JSON": (lambda found: "{{", "a damaged header"),
     "a list": (lambda found: "[]  ", "a damaged header"),
-    "an unknown dtype": (lambda found: deep(found, "q", "dtype", to="F8_E4M3"), "numbers of an unknown kind"),
-    "a dtype of code": (lambda found: deep(found, "q", "dtype", to="O"), "numbers of an unknown kind"),
+    "an unknown dtype": (lambda found: deep(found, "q", "dtype", to="F8_E4M3"), "an unknown dtype"),
+    "a dtype of code": (lambda found: deep(found, "q", "dtype", to="O"), "an unknown dtype"),
     "a negative size": (lambda found: deep(found, "q", "shape", to=[-4, -10, 8]), "an impossible array"),
     "a size beyond all disks": (lambda found: deep(found, "q", "shape", to=[0, 2**62, 2**62]), "an impossible array"),
     "one offset": (lambda found: found["q"]["data_offsets"].pop() and None, "an impossible array"),
-    "a shape that is too large": (lambda found: deep(found, "q", "shape", to=[4, 10, 9]), "does not fit its place"),
-    "an offset below 0": (lambda found: deep(found, "q", "data_offsets", 0, to=-8), "does not fit its place"),
+    "a shape that is too large": (
+        lambda found: deep(found, "q", "shape", to=[4, 10, 9]),
+        "the offsets do not match the shape",
+    ),
+    "an offset below 0": (
+        lambda found: deep(found, "q", "data_offsets", 0, to=-8),
+        "the offsets do not match the shape",
+    ),
     "arrays that overlap": (
         lambda found: deep(found, "q", "data_offsets", to=found["k"]["data_offsets"]),
-        "overlap|does not fit",
+        "overlap|do not match",
     ),
     "an array missing": (lambda found: found.pop("lse") and None, "a gap between arrays|too long"),
 }
@@ -203,7 +209,7 @@ def test_a_truncated_file_is_refused(kept, size):
     """
     path = kept / "call-001.safetensors"
     os.truncate(path, size % path.stat().st_size)
-    assert re.search("no safetensors file|too short|a file that cannot be read", refused(kept))
+    assert re.search("not a safetensors file|too short|a file that cannot be read", refused(kept))
     path.write_bytes((kept / "call-000.safetensors").read_bytes() + b"more")
     assert "too long" in refused(kept)
 
@@ -212,13 +218,13 @@ def test_a_header_longer_than_its_file_is_refused(kept):
     """A length that would ask for exabytes is compared with the file first."""
     path = kept / "call-000.safetensors"
     path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
-    assert "no safetensors file" in refused(kept)
+    assert "not a safetensors file" in refused(kept)
 
 
 def test_a_changed_manifest_is_noticed(kept):
     """The sum at the end of the manifest is that of all before it."""
     rewrite(kept, lambda found: None, wrong_by=1)
-    assert "a manifest that has changed" in refused(kept)
+    assert "the manifest was changed" in refused(kept)
 
 
 def test_a_changed_number_is_noticed_when_asked(kept):
@@ -228,7 +234,7 @@ def test_a_changed_number_is_noticed_when_asked(kept):
     raw[-1] ^= 1
     path.write_bytes(raw)
     open_run(kept)
-    assert "an array that has changed" in refused(kept, verify=True)
+    assert "the array was changed" in refused(kept, verify=True)
 
 
 def test_links_and_pipes_are_not_followed(kept, tmp_path):
@@ -239,9 +245,9 @@ def test_links_and_pipes_are_not_followed(kept, tmp_path):
     assert "is a link" in refused(kept)
     path.unlink()
     os.mkfifo(path)
-    assert "no plain file" in refused(kept)
+    assert "is not a regular file" in refused(kept)
     path.unlink()
-    assert "is not there" in refused(kept)
+    assert "does not exist" in refused(kept)
     (kept / "run.json").rename(tmp_path / "manifest")
     (kept / "run.json").symlink_to(tmp_path / "manifest")
     assert "run.json is a link" in refused(kept)
@@ -258,7 +264,7 @@ def test_a_manifest_of_any_size_takes_no_memory(kept):
 def test_a_manifest_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     """What a run says of itself may not be longer than what is read again."""
     monkeypatch.setattr(manifest, "LARGEST", 3000)
-    with pytest.raises(rg.Refused, match="too much beside the arrays"):
+    with pytest.raises(rg.Refused, match="the manifest is too large"):
         dataclasses.replace(example(), facts={"long": "x" * 3000}).save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -269,7 +275,7 @@ def test_every_reason_is_given_at_once(kept):
     (kept / "call-001.safetensors").unlink()
     rewrite(kept, lambda found: deep(found, "axes", "keys", "special", to=[99]))
     said = refused(kept)
-    assert "no safetensors file" in said and "is not there" in said and "special tokens" in said
+    assert "not a safetensors file" in said and "does not exist" in said and "special tokens" in said
 
 
 def test_what_a_foreign_file_says_of_itself_cannot_act(kept):
@@ -289,10 +295,10 @@ def test_what_a_foreign_file_says_of_itself_cannot_act(kept):
 
 def test_folders_without_a_run_are_refused(tmp_path):
     """A path to nothing, a file, an empty folder, and a folder of other things."""
-    assert "is not there" in refused(tmp_path / "nowhere")
+    assert "does not exist" in refused(tmp_path / "nowhere")
     (tmp_path / "file").write_text("words")
     assert "is a file" in refused(tmp_path / "file")
-    assert "holds no run.json" in refused(tmp_path)
+    assert "without a run.json" in refused(tmp_path)
 
 
 @given(data=st.data())

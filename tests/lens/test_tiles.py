@@ -18,7 +18,7 @@ from regard.language.analysis import substituted
 from regard.language.expr import batch, lift
 from regard.language.problem import Problem
 from regard.lens import Call
-from regard.lens.drawing.picture import picture
+from regard.lens.drawing.figure import matrix_figure
 from regard.lens.look import of_weights
 from regard.lens.runs import codes, tiles
 from regard.lens.runs import mask_reach as reach
@@ -230,12 +230,12 @@ def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, monk
         assert (
             shown[40 >> level, 5 >> level] == code and (np.isin(shown, (codes.OUT, codes.NAN, codes.LEAK))).sum() == 1
         )
-    found = picture(call, 1, range(48), range(48), 6).codes
+    found = matrix_figure(call, 1, range(48), range(48), 6).codes
     assert found[5, 0] == code and (found != code).sum() == 35
     for head, count in ((0, 0), (1, 1)):
         p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
-        monkeypatch.setattr(embed, "PICTURE", 6)
-        written = embed._picture(p, allowed, codes.wrong(p, allowed))
+        monkeypatch.setattr(embed, "THUMBNAIL", 6)
+        written = embed._thumbnail(p, allowed, codes.wrong(p, allowed))
         np.testing.assert_array_equal(written, tiles.coded(call, tiles.overview(call, 6))[head])
         assert (written == code).sum() == count
 

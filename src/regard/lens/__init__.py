@@ -1,11 +1,11 @@
-"""The lens: attention as it was, at any length.
+"""The lens: records the attention of models, at any length, and shows it.
 
-look        what people call: models, modules and arrays become runs
-runs        a recorded run as data, and what is computed from it when it is asked for
-recording   how a run is made while a model computes
-storage     runs in folders, mapped into memory
-viewer      the page of a run, as a file or served
-drawing     the same in pictures for papers, and in the terminal
+look        the entry point: records models, modules and arrays as runs
+runs        a recorded run as data, and what is computed from it on request
+recording   records a run while a model computes
+storage     runs in folders, memory-mapped
+viewer      the HTML page of a run, as a file or served
+drawing     figures with matplotlib, and the terminal
 """
 
 from ..common.public import belong
@@ -19,6 +19,6 @@ from .viewer.notebook import frame_of
 
 __all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page"]
 
-Run._repr_html_ = frame_of  # here, so that a run as data knows nothing of the page
+Run._repr_html_ = frame_of  # set here, so that `runs` does not import the viewer
 
 belong(__name__)

@@ -1,4 +1,4 @@
-"""`look`: what is given (a model and a text, a module and its inputs, or plain arrays) becomes a Run."""
+"""`look`: records a model with a text, a module with its inputs, or plain arrays as a Run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..common.arrays import is_tensor
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
 from .recording.from_arrays import of_arrays, of_weights
-from .recording.keeper import Asked
-from .recording.minilm import look_at_text
+from .recording.keeper import RecordingOptions
+from .recording.minilm import record_text
 from .runs.run import Run
 from .storage.reader import is_run, open_run
 
 __all__ = ["look", "of_arrays", "of_weights"]
 
-# Which arguments each kind of thing to look at takes besides itself.
+# The arguments that each kind of `what` accepts.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
 RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite")
-TAKES = {
+ACCEPTED = {
     "a recorded run": (),
     "a model": ("text", "target", "picture", "inputs", "tokenizer", "generate", *RECORDED),
     "a module": ("inputs", "tokens", *RECORDED),
@@ -56,42 +56,64 @@ def look(
     tokens: Sequence[str] | None = None,
     special: Any = None,
 ) -> Run:
-    """Attention as it was, to be looked at: every attention call of a model that runs once, as a `Run`.
+    """Runs a model once, or reads arrays, and returns every attention call as a `Run`.
 
-    p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows
+    p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
 
-    what: a folder of a model, a hub id, or None for MiniLM; a loaded model of transformers; any torch module or
-    function; the folder of a recorded run; q (H, Q, D) with k (G, K, D); or None with weights (H, Q, K).
+    What is recorded depends on `what`:
 
-    =============== ====================================================================================================
-    of a model      text, or several, of which `entry` is looked at · target, for the decoder of an encoder–decoder ·
-                    picture: a path, an image or an array (rows, columns, 3) · inputs: its arguments by name instead ·
-                    tokenizer: what reads texts or pictures for a loaded model · generate: how many tokens it writes
-                    greedily, each step a row
-    of a module     inputs: a tensor, a tuple, a dict, or a function that makes them · tokens: the words of the rows
-    of q and k      v, and the rules of `attention`: mask, score, scale, query_start, sinks · tokens and special: of
-                    the keys
-    of weights      one array or a list, one for each layer · mask: what they should keep to · tokens and special
-    =============== ====================================================================================================
+    - a model of transformers: a folder, a hub id, a loaded model, or None for the default model (MiniLM); it needs
+      `text`, `picture` or `inputs`
+    - any torch module or function: it needs `inputs`
+    - q (H, Q, D) with `k` (G, K, D), or None with `weights` (H, Q, K): one call without a model
+    - the folder of a recorded run, which is opened
 
-    layers: those to keep, by number or by name with wildcards: [0, 5], "*.attn" · values: whether what the layer was
-    given (Q, d), v (G, K, E) and what came out (H, Q, E) are kept as well; None keeps them where the whole stays below
-    64 MB · limit: the most that is kept, in bytes or as "2GB" · into: a folder to which calls are written one by one,
-    instead of memory, and with overwrite in place of an older run.
+    A folder or hub id is opened on regard in float32, from safetensors files; code of the model's repository is never
+    executed. A loaded model runs unchanged, without gradients. The output of every call is compared with the output
+    that follows from its recorded numbers: `notes["difference"]` is the largest difference, as a share of the largest
+    output. Handwritten attention is recorded as a mask and a score rule if every step is known and they reproduce the
+    model's weights, otherwise as given weights. Calls that cannot be recorded are listed in `facts["left_out"]`.
 
-    A model that is opened here runs on regard, in float32, from safetensors, and no code of its own is run. A loaded
-    one runs as it is, without gradients, and is left as it was. What comes out of every call is compared with its
-    recorded numbers (notes["difference"], a share of the largest). Attention that is written out is recorded as rules
-    where every step is known and they give the weights that the model used, otherwise as these weights. What cannot be
-    kept stands in facts["left_out"].
+    Args:
+        what: the model, module, array or run folder.
+        text: the text for the model, or several texts, of which `entry` is recorded.
+        target: the target text of an encoder–decoder model, for its decoder.
+        picture: an image for a vision model: a path, a PIL image, or a uint8 array (rows, columns, 3).
+        inputs: the arguments of the model: a dict by name; for a module also a tensor, a tuple, or a function that
+            returns them.
+        tokenizer: the tokenizer or processor of a loaded model.
+        generate: how many tokens the model generates greedily; each becomes a row of every call, and a `Step`.
+        layers: which layers to record, by number or by name with wildcards: [0, 5], "*.attn". None records all.
+        entry: the batch entry to record.
+        values: whether to store the layer input x (Q, d), v (G, K, E) and the output (H, Q, E). None stores them if
+            the run stays below 64 MB.
+        limit: the most bytes to store, as a number or as text such as "2GB".
+        into: a folder to which calls are written one by one, instead of memory.
+        overwrite: whether `into` may contain an older run, which is replaced.
+        k: (G, K, D) keys, if `what` is q.
+        v: (G, K, E) values, if `what` is q.
+        weights: (Q, K), (H, Q, K) or (B, H, Q, K) attention weights, or a list with one array per layer.
+        mask: the mask of q and k, as for `attention`; with `weights`, the pairs that may have weight.
+        score: the score rule of q and k, as for `attention`.
+        scale: the factor of q·k; None is 1/√D.
+        query_start: the key position of row 0; None is K − Q.
+        sinks: (H,) or (H, S) additional logits in the denominator, as for `attention`.
+        tokens: the tokens of the keys (for a module: of the rows), as text.
+        special: (K,) booleans: which keys are special tokens.
 
-    Refused, with all reasons: arguments that do not belong to what is given, texts that are too long, files that are
-    not there or not safe, layers that are not there, runs beyond the limit, models in which no attention is seen.
+    Returns:
+        The run. `run.calls` are the attention calls in order.
 
-    >>> import numpy as np, regard as rg
-    >>> run = look(*np.random.default_rng(0).standard_normal((1, 2, 5, 8)), k=np.ones((2, 5, 8)), mask=rg.causal())
-    >>> run.calls[0].weights(rows=[0]).round(2)[0]
-    array([[1., 0., 0., 0., 0.]])
+    Raises:
+        Refused: listing every problem: arguments that have no meaning for `what`, texts that are too long, missing or
+            unsafe files, unknown layers, runs above `limit`, and models without an attention call that is observed.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q, k = np.random.default_rng(0).standard_normal((2, 2, 5, 8))
+        >>> run = rg.look(q, k=k, mask=rg.causal())
+        >>> run.calls[0].weights(rows=[0], heads=0)
+        array([[[1., 0., 0., 0., 0.]]])
     """
     given = {
         name: value
@@ -140,32 +162,36 @@ def look(
         )
     if kind == "weights":
         return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
-    asked = Asked(_layers(layers), entry, values, limit, into, overwrite)
+    options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
-        return _signed(look_at_text(text, asked), what, given)
+        return _with_origin(record_text(text, options), what, given)
     try:
         from .recording.entry import of_model, of_module
     except ImportError as error:
         raise refuse(
-            "look", "models cannot be run", given=f"{error}", expected="torch", fix="pip install 'regard[hf]'"
+            "look",
+            "a missing package",
+            given=f"{error}",
+            expected="torch and transformers",
+            fix="pip install 'regard[hf]'",
         ) from error
     if kind == "a module":
-        return of_module(what, inputs, tokens, asked)
+        return of_module(what, inputs, tokens, options)
     run = of_model(
         what,
-        asked,
+        options,
         text=text,
         target=target,
-        picture=picture,
+        image=picture,
         inputs=inputs,
         tokenizer=tokenizer,
         generate=generate,
     )
-    return _signed(run, what, given)
+    return _with_origin(run, what, given)
 
 
 def _kind(what: Any, given: Mapping[str, Any]) -> str:
-    """Which of the kinds above this is."""
+    """The kind of `what`, a key of `ACCEPTED`."""
     if what is None or isinstance(what, str | Path):
         if what is None and "weights" in given:
             return "weights"
@@ -178,7 +204,7 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
         return "a module"
     raise refuse(
         "look",
-        "nothing that can be looked at",
+        "an argument of a type that cannot be recorded",
         given=type(what).__name__,
         expected="a model, a folder or hub id, a torch module, a recorded run, or q with k=",
         fix="see help(regard.look)",
@@ -186,25 +212,25 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
 
 
 def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
-    """Every argument that this kind does not take, and what it lacks."""
-    takes = TAKES[kind]
+    """Refuses every argument that this kind does not accept, and missing arguments."""
+    accepted = ACCEPTED[kind]
     reasons = [
         Reason(
             f"{name}= has no meaning for {kind}",
             given=f"{name}={_short(value)}",
-            expected=", ".join(takes) or "the folder alone",
+            expected=", ".join(accepted) or "the folder alone",
             fix="leave it out",
         )
         for name, value in given.items()
-        if name not in takes
+        if name not in accepted
     ]
     if kind == "q and k" and "k" not in given:
         reasons.append(
             Reason(
                 "q without k",
                 given=type(what).__name__,
-                expected="both",
-                fix="pass k=, or weights= where only the weights are known",
+                expected="q and k",
+                fix="pass k=, or weights= if only the weights are known",
             )
         )
     if kind == "a module" and "inputs" not in given:
@@ -212,7 +238,7 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
             Reason(
                 "nothing to run",
                 given=f"{type(what).__name__} without inputs",
-                expected="what it is called with",
+                expected="the arguments of the module",
                 fix="pass inputs=",
             )
         )
@@ -220,16 +246,21 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
         sources = [name for name in ("text", "picture", "inputs") if name in given]
         if not sources:
             as_text = isinstance(what, str) and " " in what.strip()
-            mend = f"the first argument is the model: look(None, {_short(what)})" if as_text else "pass a text"
+            fix = f"the first argument is the model: look(None, {_short(what)})" if as_text else "pass a text"
             reasons.append(
-                Reason("nothing to run", given="no text, picture or inputs", expected="one of them", fix=mend)
+                Reason(
+                    "nothing to run",
+                    given="no text, image or inputs",
+                    expected="one of text=, picture= and inputs=",
+                    fix=fix,
+                )
             )
         if "inputs" in given and len(sources) > 1:
             reasons.append(
                 Reason(
-                    "two inputs",
+                    "two kinds of inputs",
                     given=" and ".join(f"{name}=" for name in sources),
-                    expected="inputs, or what they are made of",
+                    expected="inputs, or a text or image to make them from",
                     fix="leave one of them out",
                 )
             )
@@ -242,9 +273,10 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:60] + " …"
 
 
-def _signed(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
-    """The run with the arguments that make it again among its facts; one that lies in a folder, or that words cannot
-    say, as it is.
+def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
+    """The run with the arguments that reproduce it as the fact `made`.
+
+    A run in a folder, and a run whose arguments are not strings and numbers, is returned unchanged.
     """
     made = {
         name: list(value) if isinstance(value, list | tuple) else value
@@ -259,11 +291,11 @@ def _signed(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
     if "into" in given or not all(isinstance(part, str | int | None) for part in parts):
         return run
     if made.get("text") == run.text:
-        del made["text"]  # it is there already, and may be long
+        del made["text"]  # the run has it already, and it may be long
     return dataclasses.replace(run, facts={**run.facts, "made": made})
 
 
-def _layers(layers) -> tuple[int | str, ...] | None:
+def _layers(layers: Sequence[int | str] | int | str | None) -> tuple[int | str, ...] | None:
     if layers is None:
         return None
     listed = (layers,) if isinstance(layers, int | str) else tuple(layers)
@@ -271,7 +303,7 @@ def _layers(layers) -> tuple[int | str, ...] | None:
     if wrong or not listed:
         raise refuse(
             "look",
-            "no choice of layers",
+            "layers is not a selection of layers",
             given=f"layers={layers!r}",
             expected="numbers, names, or patterns such as '*.attn'",
             fix="leave it out for all layers",

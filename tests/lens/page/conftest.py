@@ -31,7 +31,7 @@ def home(shown):
         scale="log",
         pool="share",
         hideSpecial=False,
-        metric="picture",
+        metric="matrix",
         sort="order",
         filter=None,
         view=None,

@@ -49,7 +49,7 @@ def test_every_head_of_the_atlas_opens(home):
                 ("weight on the previous token", "previous"),
             ):
                 assert share(told[name]) == pytest.approx(figures[figure], rel=0.006)
-            assert told["key head"] == "0 · shared by 3"
+            assert told["key/value head"] == "0 · shared by 3"
 
 
 def test_pictures_of_the_atlas_are_the_matrices(opened):
@@ -58,9 +58,9 @@ def test_pictures_of_the_atlas_are_the_matrices(opened):
     """
     run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
     view = opened(page(run), "#scale=log")
-    codes = view.asks("picture", 0, 0)
+    codes = view.asks("overview", 0, 0)
     side = codes["rows"]
-    assert side == codes["columns"] == embed.PICTURE
+    assert side == codes["columns"] == embed.THUMBNAIL
     cuts = edges(60, side)
     pooled = np.add.reduceat(np.add.reduceat(exact[0], cuts[:-1], 1), cuts[:-1], 2) / np.diff(cuts)[:, None]
     expected = encode(pooled, pooled > 0)[0]
@@ -117,7 +117,7 @@ def test_the_filter_is_stepped_over(home):
     view.choose(filter={"metric": "previous", "low": low, "high": 1})
     kept = [divmod(int(at), 3) for at in np.flatnonzero(figures.ravel() >= low)]
     assert len(kept) == 4
-    assert "4 of 6 heads are kept" in view.text("#atlas-note")
+    assert "4 of 6 heads pass the filter" in view.text("#atlas-note")
     view.choose(call=kept[0][0], head=kept[0][1])
     walked = []
     for _ in kept:
@@ -185,7 +185,7 @@ def test_figures_that_a_call_has_not_are_dashes(opened, alone):
             view.choose(metric=name, sort=sort)
             assert f"{title} —" in view.tab.get_attribute(f"#grid button[data-call='{len(calls) - 1}']", "aria-label")
         view.choose(filter={"metric": name, "low": 0, "high": 1e6})
-        assert f"{3 * len(calls) - 3} of {3 * len(calls)} heads are kept" in view.text("#atlas-note")
+        assert f"{3 * len(calls) - 3} of {3 * len(calls)} heads pass the filter" in view.text("#atlas-note")
         view.press(".", "]")
         view.choose(filter=None)
     view.click("#atlas-as-table")

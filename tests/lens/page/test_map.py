@@ -350,10 +350,10 @@ def test_a_picture_shows_what_a_patch_looks_at(kept_open):
     chart = Map(kept_open(page(Run("vision", "", {"text": axis}, run.calls))))
     chart.hover(5, 3)
     best = exact[0][0, 5, 1:].argmax()
-    said = chart.view.text("#map-picture-words")
-    assert f"at row {best // 4}, column {best % 4} of the picture" in said
+    said = chart.view.text("#map-image-words")
+    assert f"at row {best // 4}, column {best % 4} of the image" in said
     assert float(said.split("the most, ")[1].split(" %")[0]) / 100 == pytest.approx(exact[0][0, 5, 1 + best], rel=0.06)
-    assert chart.tab.get_attribute("#map-picture", "aria-label") == said
+    assert chart.tab.get_attribute("#map-image", "aria-label") == said
 
 
 def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(kept_open):
@@ -409,7 +409,7 @@ def test_what_cannot_be_had_is_said_and_asked_for_again(home):
     chart, _ = home
     chart.tab.evaluate(
         """() => {
-            tiles.codes.clear(); tiles.pictures.clear();
+            tiles.codes.clear(); tiles.bitmaps.clear();
             source.tile = async () => { throw new Error("no room for tiles"); };
             return choose({ head: 2 }).then(() => null);
         }"""

@@ -128,7 +128,7 @@ def test_what_was_overtaken_is_not_asked_for(long):
         """async () => {
             const tile = source.tile, asked = [];
             let flying = 0, most = 0;
-            tiles.codes.clear(); tiles.pictures.clear();
+            tiles.codes.clear(); tiles.bitmaps.clear();
             source.tile = async function (...given) {
                 asked.push(given.slice(4).join());
                 most = Math.max(most, ++flying);

@@ -24,15 +24,15 @@ def test_the_sentence_says_what_the_row_does(home):
     row = exact[1][2, i]
     said = view.text("#sentence")
     first, second, third = np.argsort(-row)[:3]
-    found = re.findall(r"([\d.]+) % to (itself|“[^”]+” \(token (\d+)\))", said)
-    assert said.startswith(f"Layer 1, head 2: “word{i}” (token {i}) gives")
+    found = re.findall(r"([\d.]+) % (?:of its weight )?on (itself|“[^”]+” \(token (\d+)\))", said)
+    assert said.startswith(f"Layer 1, head 2: “word{i}” (token {i}) puts")
     assert [i if name == "itself" else int(token) for _, name, token in found] == [first, second, third]
     for (told, *_), key in zip(found, (first, second, third), strict=True):
         assert (
             abs(float(told) / 100 - row[key])
             <= 0.00051 * 10 ** np.floor(np.log10(100 * row[key])) + FINE_ERROR * row[key]
         )
-    assert int(re.search(r"lies on (\d+) keys", said)[1]) == np.searchsorted(np.cumsum(np.sort(row)[::-1]), 0.8) + 1
+    assert int(re.search(r"is on (\d+) keys", said)[1]) == np.searchsorted(np.cumsum(np.sort(row)[::-1]), 0.8) + 1
     assert view.tab.get_attribute("#sentence", "aria-live") == "polite"
 
 
@@ -311,7 +311,7 @@ def test_a_figure_that_is_no_number_stays_none(opened):
         )
         np.testing.assert_allclose(np.array(shown, float), exact, atol=1e-4 * np.nanmax(exact, initial=1))
         assert np.isnan(exact).any()
-    assert view.tab.evaluate("TRACKS.spread.words(NaN)") == "entropy — of the most"
+    assert view.tab.evaluate("TRACKS.spread.words(NaN)") == "entropy — of the maximum"
 
 
 @pytest.mark.parametrize("kind", ["whole", "part"])
@@ -337,7 +337,7 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
     assert (codes[2][2][41:] == LEAK).all()
     assert not (codes[2][2][:41] == LEAK).any()
     assert codes[3][3][3] == OUT
-    pictures = np.reshape(view.asks("picture", 0, 0)["codes"], (4, -1))
+    pictures = np.reshape(view.asks("overview", 0, 0)["codes"], (4, -1))
     assert [{NAN, OUT, LEAK} & set(picture.tolist()) for picture in pictures] == [set(), {NAN}, {LEAK}, {OUT}]
     view.choose(head=2, query=40)
     assert "49 weights are where the mask forbids them" in view.text("#sentence")
@@ -410,7 +410,7 @@ def test_one_token_is_enough(opened):
     """A text of one token and a model of one head have a page on which every key works."""
     run, _ = example(n=1, layers=1, heads=1)
     view = opened(page(run))
-    assert "gives 100 % to itself" in view.text("#sentence")
+    assert "puts 100 % of its weight on itself" in view.text("#sentence")
     view.press(*"wasd[],.nNlptm+-0", "ArrowRight", "End", "Escape")
     assert view.state("call", "head", "query") == (0, 0, 0)
 
@@ -426,6 +426,6 @@ def test_calls_of_several_kinds_stand_apart(opened):
         "text → source",
     ]
     view.click("#grid button[data-call='1'][data-head='3']")
-    assert view.text("#sentence").startswith("Text → source, layer 0, head 3: “[CLS]” (token 0) gives")
+    assert view.text("#sentence").startswith("Text → source, layer 0, head 3: “[CLS]” (token 0) puts")
     assert "“key" in view.text("#sentence")
     assert not view.tab.is_visible("#hide-special-box")  # its keys are all words

@@ -15,7 +15,7 @@ from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
 from regard.lens.runs.figures import of_weights
 from regard.lens.runs.labels import visible
 from regard.lens.viewer.html import SCRIPTS, _part, page
-from regard.lens.viewer.routes import Desk
+from regard.lens.viewer.routes import Responder
 from tests.support.browser import HOSTILE, example, near
 
 SENTENCE = (
@@ -231,7 +231,7 @@ def test_how_many_keys_hold_the_weight(seen):
         opened.tab.focus("#strongest-curve")
         for share in (80, 90):
             count = int(np.searchsorted(sums, share / 100) + 1)
-            said = f"{share} % of the weight in {count} key{'s' if count > 1 else ''}"
+            said = f"{share} % of the weight is on {count} key{'s' if count > 1 else ''}"
             assert (
                 opened.text("#strongest-note") == opened.tab.get_attribute("#strongest-curve", "aria-valuetext") == said
             )
@@ -393,13 +393,13 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
     scores = 0.5 * k[0, at - window + 1 : at + 1].astype(float) @ q[0, at].astype(float)
     call.lse[0, at] = np.log(np.exp(scores).sum())
     run = Run("long", "", {"text": words}, (call,))
-    desk, uri = Desk([run]), "http://lens.example/"
+    desk, uri = Responder([run]), "http://lens.example/"
 
     def answer(route):
         question = route.request.url.removeprefix(uri).split("/")
         if question == [""]:
             route.fulfill(body=page(run, served=True), content_type="text/html")
-        elif question[0] in ("tile", "picture"):
+        elif question[0] in ("tile", "overview"):
             route.fulfill(status=503, body='{"error": "not in this test"}', content_type="application/json")
         else:
             made = desk.answer(*question)

@@ -43,7 +43,7 @@ def test_a_link_opens_the_same_view(shown, chromium):
     view.choose(call=1, head=2, query=7, key=3, scale="row")
     view.click("#copy-link")
     link = view.tab.evaluate("navigator.clipboard.readText()")
-    assert "copied" in view.text("#told")
+    assert "copied" in view.text("#status")
     other = view.context.new_page()
     other.goto(link)
     other.wait_for_selector("html[data-ready]", state="attached")
@@ -64,9 +64,9 @@ def test_the_address_holds_everything_that_is_chosen(shown):
     before = tab.evaluate("({ ...state })")
     address = tab.evaluate("(chosen) => { Object.assign(state, chosen); return address(); }", chosen)
     tab.evaluate("(before) => { Object.assign(state, before); }", before)
-    assert tab.evaluate("asked", address) == chosen
-    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&filter=picture,0,1&view=1,2,0&cells=1&colour=red"
-    assert tab.evaluate("asked", foreign) == {}
+    assert tab.evaluate("readAddress", address) == chosen
+    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&filter=matrix,0,1&view=1,2,0&cells=1&colour=red"
+    assert tab.evaluate("readAddress", foreign) == {}
 
 
 def test_the_python_computes_the_numbers(opened, tmp_path):
@@ -255,7 +255,7 @@ def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
     inside.wait_for_selector("html[data-ready]", state="attached")
     assert inside.evaluate("[state.call, state.head, state.query]") == [first.call, first.head, first.query]
     row = exact[first.call][first.head, first.query]
-    shown = float(re.search(r"gives ([\d.]+) %", inside.inner_text("#sentence"))[1]) / 100
+    shown = float(re.search(r"puts ([\d.]+) %", inside.inner_text("#sentence"))[1]) / 100
     assert abs(shown - row.max()) < 0.00051 + FINE_ERROR
     reached = inside.evaluate(
         "(() => { try { return parent.document.body.innerText; } catch (error) { return error.name; } })()"

@@ -13,7 +13,7 @@ from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.figures import measured, of_weights
 from regard.lens.runs.run import Step
 from regard.lens.viewer import page
-from regard.lens.viewer.routes import Desk
+from regard.lens.viewer.routes import Responder
 from tests.support.browser import example, fault, near
 
 HALF = 2.0**-11  # of a number kept in 16 bits
@@ -184,7 +184,7 @@ def test_one_step_at_a_time_by_keyboard(walked):
 def test_a_served_walk_is_the_same(walked, chromium):
     """The numbers that a server sends are shown in the same places, and are within rounding of those of the page."""
     opened, call, run = walked
-    uri, desk = "http://lens.example/", Desk([run])
+    uri, desk = "http://lens.example/", Responder([run])
 
     def answer(route):
         question = route.request.url.removeprefix(uri).split("/")
@@ -240,7 +240,7 @@ def test_what_is_not_there_is_said(opened):
     third = opened(page(masked))
     third.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
     third.tab.wait_for_selector("#walk-steps li.now")
-    assert "This row may attend nothing: its output is 0 (law 5)." in third.text("#walk-p")
+    assert "This row is fully masked: its output is 0 (law 5)." in third.text("#walk-p")
 
 
 def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
@@ -254,9 +254,9 @@ def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
     seen = opened(page(fault(masked, out=out, notes=notes)))
     seen.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
     seen.tab.wait_for_selector("#walk-steps li.now")
-    assert "may attend nothing the model itself gave an average of values." in seen.text("#walk-p")
+    assert "For fully masked rows, the output of the model itself is an average of values." in seen.text("#walk-p")
     np.testing.assert_allclose(seen.tab.evaluate("walk.numbers.out"), out[0, 0], rtol=2e-3)
-    assert "found to be the output" not in seen.text("#walk-out")
+    assert "equal to the output" not in seen.text("#walk-out")
     assert "The largest difference" in seen.text("#walk-out")
 
 
@@ -278,7 +278,7 @@ def test_what_is_not_finite_is_shown(opened):
     )
     bad = int(np.isnan(exact[0][0, 4]).sum())
     assert sum("not a number" in line for line in lines) == bad > 0
-    assert f"{bad} of the 6 shares here are not numbers" in seen.text("#walk-p")
+    assert f"{bad} of the 6 weights here are not numbers" in seen.text("#walk-p")
     assert f"{bad} weight{'s are' if bad > 1 else ' is'} not between 0 and 1." in seen.text("#strongest-note")
 
 
@@ -342,16 +342,14 @@ def test_without_a_key_the_strongest_is_taken(paired):
     opened, exact = paired
     opened.choose(call=1, head=2, query=7, key=None)
     strongest = 1 + int(exact[1, 2, 7, 1:-1].argmax())
-    assert f"({strongest})" in opened.text("#pair-title") and "no special token, as none is chosen" in opened.text(
-        "#pair-note"
-    )
+    assert f"({strongest})" in opened.text("#pair-title") and "not a special token" in opened.text("#pair-note")
     near(
         heads(opened),
         {(call, head): exact[call, head, 7, strongest] for call in range(3) for head in range(4)},
         FINE_ERROR,
     )
     opened.choose(query=3, key=9)
-    assert heads(opened) == {} and "No head gives this pair any weight." in opened.text("#pair-note")
+    assert heads(opened) == {} and "No head has weight on this pair." in opened.text("#pair-note")
 
 
 def test_what_was_written(opened):
@@ -375,14 +373,14 @@ def test_what_was_written(opened):
     assert seen.state("step", "query") == (0, 4)
     assert shown() == [["word5", 0.5, "taken"], ["other", 0.25, ""]] and "the likeliest" in seen.text("#steps-said")
     seen.press("ArrowRight")
-    assert seen.state("step", "query") == (1, 5) and "number 2 of the likeliest" in seen.text("#steps-said")
+    assert seen.state("step", "query") == (1, 5) and "candidate 2" in seen.text("#steps-said")
     assert shown() == [["other", 0.75, ""], ["word6", 0.125, "taken"]]
     later = seen.tab.evaluate(
         "[...document.querySelectorAll('#words .later')].map((node) => Number(node.dataset.token))"
     )
     assert later == [6, 7]
     seen.click("#steps-on")
-    assert "not among the likeliest" in seen.text("#steps-said")
+    assert "not among the stored candidates" in seen.text("#steps-said")
     seen.click("#steps-play")
     seen.tab.wait_for_selector("#steps-play[aria-label=play]")  # it begins anew and ends by itself
     assert seen.state("step") == 2

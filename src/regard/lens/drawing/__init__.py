@@ -1,1 +1,1 @@
-"""A run drawn outside the page: heatmaps for papers, pictures, the terminal."""
+"""Drawings of a run outside the page: figures with matplotlib, and the terminal."""

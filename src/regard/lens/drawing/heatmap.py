@@ -1,4 +1,4 @@
-"""`heatmap`: weights as a picture for papers, drawn by matplotlib: the colours, scale and signs of the page."""
+"""`heatmap`: attention weights as a matplotlib figure, with the colors, scales and signs of the page."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from ..runs.call import Call
 from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
 from ..runs.labels import visible
 from ..runs.run import Run
-from .picture import Picture, picture
+from .figure import MatrixFigure, matrix_figure
 from .ramp import ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
 __all__ = ["heatmap"]
 
-DECADES = {"near": 3, "log": 6}  # of the logarithmic scales
-SHORT = 256  # keys up to which three decades are enough
-NOTHING = "#c6d6ea"  # exactly 0: on no ramp, and no alarm
-NAMED = 48  # tokens along a side that are written out
+DECADES = {"near": 3, "log": 6}  # the decades of the logarithmic scales
+SHORT = 256  # keys: up to here, three decades are enough
+NOTHING = "#c6d6ea"  # the color of exactly 0, which is not part of a color map
+NAMED = 48  # tokens along a side: up to here, each has a label
 SIGNS = {
     NAN: ("not a number", "#d6006e"),
     OUT: ("out of range", "#e08a00"),
@@ -35,7 +36,7 @@ SIGNS = {
 
 
 def heatmap(
-    what,
+    what: Run | Call | ArrayLike,
     call: int | str = 0,
     heads: int | Sequence[int] | None = None,
     *,
@@ -43,68 +44,80 @@ def heatmap(
     keys: slice | None = None,
     scale: str | None = None,
     tokens: Sequence[str] | None = None,
-    mask=None,
+    mask: ArrayLike | None = None,
     cells: int = 256,
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """A figure of the weights: rows are queries, columns are keys, colours on a fixed domain.
+    """Draws attention weights as a matplotlib figure: rows are queries, columns are keys.
 
-    colour(p) = ramp(1 + log₁₀ p / 6) on [10⁻⁶, 1] for scale="log", ramp(1 + log₁₀ p / 3) on [10⁻³, 1] for "near",
+    color(p) = ramp(1 + log₁₀ p / 6) on [10⁻⁶, 1] for scale="log", ramp(1 + log₁₀ p / 3) on [10⁻³, 1] for "near",
     ramp(p) for "linear"
 
-    what: a `Run`, of which `call` is shown (a number, or the name of a layer); a `Call`; or weights (Q, K) or (H, Q,
-    K), with an optional mask of booleans that they should keep to. heads: one, several, or None for all. rows, keys:
-    slices, all by default.
-    tokens: names of the keys (and of the queries, where there are as many); taken from a run by themselves.
-    scale: None is "near" up to 256 keys and "log" beyond, as on the page.
-    cells: a longer side is pooled to so many cells: the mean over their rows of the sum over their keys; the title says
-    so.
-    ax: where to draw a single head; otherwise a new figure. It is returned, to be shown or saved:
-    `.savefig("attention.pdf")`.
+    Masked pairs are hatched. Weights that are exactly 0, not a number, out of range, or on masked keys have separate
+    colors, which the legend explains.
 
-    Masked pairs are hatched; exactly 0, not a number, out of range, and weight where the mask forbids it have colours
-    of their own.
-    Refused, all reasons at once: heads, calls or slices that are not there, tokens that do not fit, several heads on
-    one `ax`, and arguments that mean nothing for what was given.
+    Args:
+        what: a `Run`, of which one `call` is drawn; a `Call`; or (Q, K) or (H, Q, K) weights.
+        call: the number of a call of the run, or the name of its layer.
+        heads: a head, several heads, or None for all.
+        rows: a slice of the queries; None is all.
+        keys: a slice of the keys; None is all.
+        scale: "near", "log" or "linear"; None is "near" for up to 256 keys and "log" for more, as on the page.
+        tokens: the labels of the keys, and of the queries if there are as many; a run has its own.
+        mask: booleans that broadcast to the weights, true where a weight is allowed; only with weights.
+        cells: the most cells along a side. A longer side is pooled: each cell is the mean over its rows of the sum
+            over its keys, which the axis label states.
+        title: the title; None is the layer and the head.
+        ax: the axes for a single head; None creates a new figure.
 
-    >>> import numpy as np, regard as rg
-    >>> weights = rg.attention_weights(np.ones((2, 5, 4)), np.ones((2, 5, 4)), mask=rg.causal())
-    >>> figure = rg.heatmap(weights, tokens=["a", "b", "c", "d", "e"])
-    >>> len(figure.axes)  # two heads and the legend
-    3
+    Returns:
+        The figure, to be shown or saved: `figure.savefig("attention.pdf")`.
+
+    Raises:
+        Refused: listing every problem: unknown heads, calls or scales, slices outside the matrix, tokens that do not
+            fit, several heads on one `ax`, and arguments that have no meaning for `what`.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> weights = rg.attention_weights(np.ones((2, 5, 4)), np.ones((2, 5, 4)), mask=rg.causal())
+        >>> figure = rg.heatmap(weights, tokens=["a", "b", "c", "d", "e"])
+        >>> len(figure.axes)  # two heads and the color bar
+        3
     """
-    pictures, names, keyed = _pictures(
+    shown, names, keyed = _selected(
         what, call, heads, rows=rows, keys=keys, tokens=tokens, mask=mask, cells=cells, scale=scale, ax=ax
     )
     scale = scale or ("near" if keyed <= SHORT else "log")
-    from matplotlib import pyplot  # what is heavy loads after the arguments are known to be good
+    from matplotlib import pyplot  # a slow import, after the arguments are checked
 
     if ax is not None:
-        _draw(ax, pictures[0], names[0] if title is None else title, scale)
+        _draw(ax, shown[0], names[0] if title is None else title, scale)
         figure: Any = ax.figure
         places = [ax]
     else:
-        across = min(len(pictures), max(1, math.ceil(math.sqrt(len(pictures)))))
-        down = -(-len(pictures) // across)
+        across = min(len(shown), max(1, math.ceil(math.sqrt(len(shown)))))
+        down = -(-len(shown) // across)
         figure, grid = pyplot.subplots(
             down, across, figsize=(1.2 + 4.2 * across, 0.8 + 4.2 * down), squeeze=False, layout="constrained"
         )
-        pyplot.close(figure)  # notebooks show what a cell returns, and would show it twice
+        pyplot.close(figure)  # otherwise notebooks would show it twice
         places = list(grid.flat)
-        alone = len(pictures) == 1
-        for place, shown, name in zip(places, pictures, [title] if alone and title is not None else names):
-            _draw(place, shown, name, scale)
-        for place in places[len(pictures) :]:
+        alone = len(shown) == 1
+        for place, one, name in zip(places, shown, [title] if alone and title is not None else names):
+            _draw(place, one, name, scale)
+        for place in places[len(shown) :]:
             place.set_axis_off()
         if title is not None and not alone:
             figure.suptitle(_plain(title))
-    _legend(figure, places, pictures, scale)
+    _legend(figure, places, shown, scale)
     return figure
 
 
-def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) -> tuple[list[Picture], list[str], int]:
-    """The pictures that are wanted, their titles, how many keys there are in all; or `Refused` with all reasons."""
+def _selected(
+    what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax
+) -> tuple[list[MatrixFigure], list[str], int]:
+    """The selected heads, their titles, and the number of keys of the call; or `Refused`, listing every problem."""
     reasons = []
     if scale not in (None, *DECADES, "linear"):
         reasons.append(
@@ -113,18 +126,18 @@ def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) 
     if isinstance(cells, bool) or not isinstance(cells, int) or cells < 1:
         reasons.append(
             Reason(
-                "cells are counted",
+                "cells is not a number of cells",
                 given=f"cells={cells!r}",
-                expected="a whole number, at least 1",
-                fix="give a number",
+                expected="an integer, at least 1",
+                fix="pass a positive integer",
             )
         )
     if mask is not None and isinstance(what, Run | Call):
         reasons.append(
             Reason(
-                "a mask for what has one",
+                "mask= with a run or call, which has its own mask",
                 given="mask=…",
-                expected="weights alone, when a mask is given",
+                expected="mask= only with weights",
                 fix="leave it out",
             )
         )
@@ -136,16 +149,16 @@ def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) 
     elif call != 0:
         reasons.append(
             Reason(
-                "a call of what has none",
+                "call= without a run",
                 given=f"call={call!r}",
-                expected="a Run, when a call is chosen",
+                expected="call= only with a Run",
                 fix="leave it out",
             )
         )
     if isinstance(what, Call):
         shown = what
     elif not isinstance(what, Run):
-        shown = _given(what, mask)
+        shown = _call_of(what, mask)
     H, Q, K = shown.shape
     listed = list(range(H)) if heads is None else [heads] if isinstance(heads, int) else list(heads)
     if any(not isinstance(head, int | np.integer) or not -H <= head < H for head in listed) or not listed:
@@ -153,7 +166,7 @@ def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) 
     elif ax is not None and len(listed) != 1:
         reasons.append(
             Reason(
-                "several heads in one place",
+                "several heads on one ax",
                 given=f"{len(listed)} heads, one ax",
                 expected="one head",
                 fix="choose it with heads=, or leave ax out",
@@ -162,10 +175,10 @@ def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) 
     if tokens is not None and len(tokens) != K:
         reasons.append(
             Reason(
-                "tokens that do not fit",
+                "the number of tokens is not the number of keys",
                 given=f"{len(tokens)} tokens, {K} keys",
-                expected="one for each key",
-                fix="give as many",
+                expected="one token per key",
+                fix=f"pass {K} tokens",
             )
         )
     parts = {"rows": (rows, Q), "keys": (keys, K)}
@@ -175,8 +188,8 @@ def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) 
                 Reason(
                     f"{name} outside the matrix",
                     given=f"{name}={part!r}",
-                    expected=f"a slice of {count}, without steps",
-                    fix="such as slice(0, 16)",
+                    expected=f"a slice of {count} positions, with step 1",
+                    fix="pass for example slice(0, 16)",
                 )
             )
     if reasons:
@@ -184,7 +197,7 @@ def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) 
     if queries is None and tokens is not None and Q == K:
         queries = tokens
     top, left = (range(count)[slice(None) if part is None else part] for part, count in parts.values())
-    found = [picture(shown, head % H, top, left, cells, queries=queries, words=tokens) for head in listed]
+    found = [matrix_figure(shown, head % H, top, left, cells, queries=queries, words=tokens) for head in listed]
     label = shown.name or "attention"
     return (
         found,
@@ -193,8 +206,8 @@ def _pictures(what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax) 
     )
 
 
-def _given(weights, mask) -> Call:
-    """Weights that were handed over, as a call."""
+def _call_of(weights, mask) -> Call:
+    """A call with given weights."""
     held = np.asarray(weights.detach().cpu() if hasattr(weights, "detach") else weights)
     held = held[None] if held.ndim == 2 else held
     if held.ndim != 3 or held.dtype.kind != "f" or 0 in held.shape:
@@ -203,7 +216,7 @@ def _given(weights, mask) -> Call:
             "not weights",
             given=f"{held.dtype} {held.shape}",
             expected="floats (Q, K) or (H, Q, K)",
-            fix="give one batch entry: weights[0]",
+            fix="pass one batch entry: weights[0]",
         )
     allowed = None if mask is None else np.asarray(mask, bool)
     if allowed is not None and not all(a in (1, b) for a, b in zip(allowed.shape[::-1], held.shape[::-1])):
@@ -212,14 +225,14 @@ def _given(weights, mask) -> Call:
             "a mask that does not fit",
             given=f"{allowed.shape}",
             expected=f"booleans that broadcast to {held.shape}",
-            fix="cut it",
+            fix="pass the mask of these heads, rows and keys",
         )
     rule = None if allowed is None else dense(allowed[(None,) * (4 - allowed.ndim)], query_start=0)
     return Call("", None, "queries", "keys", np.zeros(held.shape[:2]), given=held, mask=rule)
 
 
 def _plain(words: str) -> str:
-    """Words as they are: matplotlib would read formulas between dollars."""
+    """Visible text with $ escaped, since matplotlib reads formulas between dollar signs."""
     return (
         visible(words, "␣").replace("$", r"\$")
         if words.strip() != words
@@ -227,17 +240,17 @@ def _plain(words: str) -> str:
     )
 
 
-def _draw(ax: Any, shown: Picture, name: str, scale: str) -> None:
+def _draw(ax: Any, shown: MatrixFigure, name: str, scale: str) -> None:
     codes = shown.codes
     with np.errstate(divide="ignore", invalid="ignore"):
         place = np.nan_to_num(1 + np.log10(shown.share) / DECADES[scale] if scale in DECADES else shown.share)
-    colours = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
-    for code, colour in {ZERO: NOTHING, **{code: colour for code, (_, colour) in SIGNS.items()}}.items():
-        colours[codes == code] = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    colors = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
+    for code, color in {ZERO: NOTHING, **{code: color for code, (_, color) in SIGNS.items()}}.items():
+        colors[codes == code] = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     ax.set_facecolor("#f4f2ea")
     ax.patch.set(hatch="////", edgecolor="#cfccc0", linewidth=0)
     ax.imshow(
-        np.dstack([colours, codes != MASKED]), interpolation="nearest", aspect="auto" if shown.stretched else "equal"
+        np.dstack([colors, codes != MASKED]), interpolation="nearest", aspect="auto" if shown.stretched else "equal"
     )
     ax.set(title=_plain(name), xlabel="keys" if shown.exact == "exact" else f"keys\n{shown.exact}", ylabel="queries")
     for side, words, count in (("x", shown.keys, codes.shape[1]), ("y", shown.queries, codes.shape[0])):
@@ -250,7 +263,7 @@ def _draw(ax: Any, shown: Picture, name: str, scale: str) -> None:
             getattr(ax, f"set_{side}ticks")(ticks, [f"{start + round(tick * step):,}" for tick in ticks])
 
 
-def _legend(figure, places, pictures: Sequence[Picture], scale: str) -> None:
+def _legend(figure, places, shown: Sequence[MatrixFigure], scale: str) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, LogNorm, Normalize
     from matplotlib.patches import Patch
@@ -260,12 +273,12 @@ def _legend(figure, places, pictures: Sequence[Picture], scale: str) -> None:
         ScalarMappable(norm, ListedColormap(ramp("light") / 255)), ax=places, shrink=0.8, label="weight"
     )
     bar.minorticks_off()
-    codes = np.unique(np.concatenate([each.codes.ravel() for each in pictures]))
+    codes = np.unique(np.concatenate([each.codes.ravel() for each in shown]))
     signs = [Patch(facecolor="#f4f2ea", edgecolor="#cfccc0", hatch="////", label="masked")] * bool(MASKED in codes)
     signs += [Patch(facecolor=NOTHING, label="exactly 0")] * bool(ZERO in codes)
-    signs += [Patch(facecolor=colour, label=name) for code, (name, colour) in SIGNS.items() if code in codes]
+    signs += [Patch(facecolor=color, label=name) for code, (name, color) in SIGNS.items() if code in codes]
     if signs:
-        roomy = figure.get_layout_engine() is not None  # a figure of somebody else's may have no room outside its axes
+        roomy = figure.get_layout_engine() is not None  # a figure of the caller may have no room outside its axes
         where: dict[str, Any] = {"loc": "outside lower center"} if roomy else {"loc": "upper right"}
         (figure if roomy else places[0]).legend(
             handles=signs, fontsize=7, frameon=not roomy, ncols=3 if roomy else 1, **where

@@ -1,7 +1,7 @@
-"""The colours: a ramp of 256 steps, equally far apart to the eye, for light and for dark paper.
+"""The color map: 256 perceptually uniform colors, for light and for dark backgrounds.
 
-The path runs through OKLab (Ottosson 2020), a space in which distance is close to how different two colours look.
-Lightness never turns back along it, so the ramp is also right in grey and for colour-blind eyes.
+The path runs through OKLab (Ottosson 2020), a color space in which distance approximates perceived difference.
+Lightness is monotonic along it, so the color map also works in grayscale and for color-blind readers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["ramp"]
 
-# Lightness, chroma, hue in degrees: from the paper to the strongest colour.
+# Lightness, chroma, hue in degrees: from the background to the strongest color.
 PATHS = {
     "light": [(0.975, 0.008, 100), (0.86, 0.085, 105), (0.70, 0.125, 165), (0.50, 0.105, 225), (0.22, 0.105, 290)],
     "diverging-light": [(0.38, 0.13, 250), (0.68, 0.10, 240), (0.965, 0.008, 100), (0.68, 0.13, 45), (0.38, 0.13, 30)],
@@ -32,8 +32,8 @@ RGB = np.array(
 
 @cache
 def ramp(theme: str) -> np.ndarray:
-    """(256, 3) uint8 sRGB, from no weight to all of it. theme: "light" or "dark"; "diverging-light" and
-    "diverging-dark" have their neutral colour in the middle, for what is less and more than something.
+    """(256, 3) uint8 sRGB, from weight 0 to 1. theme: "light" or "dark"; "diverging-light" and "diverging-dark" have
+    their neutral color in the middle, for signed differences.
 
     >>> ramp("light")[[0, -1]].tolist()
     [[248, 247, 241], [29, 9, 70]]
@@ -43,9 +43,9 @@ def ramp(theme: str) -> np.ndarray:
     at, fine = np.linspace(0, 1, len(stops)), np.linspace(0, 1, 4096)
     C, h = np.interp(fine, at, chroma), np.interp(fine, at, hue)
     lab = np.stack([np.interp(fine, at, lightness), C * np.cos(h), C * np.sin(h)], -1)
-    walked = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(lab, axis=0), axis=1))])
-    ends = walked[[0, len(walked) // 2, -1] if theme.startswith("diverging") else [0, -1]]
-    even = np.interp(np.interp(np.linspace(0, 1, 256), np.linspace(0, 1, len(ends)), ends), walked, np.arange(len(lab)))
+    length = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(lab, axis=0), axis=1))])
+    ends = length[[0, len(length) // 2, -1] if theme.startswith("diverging") else [0, -1]]
+    even = np.interp(np.interp(np.linspace(0, 1, 256), np.linspace(0, 1, len(ends)), ends), length, np.arange(len(lab)))
     lab = np.stack([np.interp(even, np.arange(len(lab)), column) for column in lab.T], -1)
     linear = np.clip((lab @ LMS.T) ** 3 @ RGB.T, 0, 1)
     srgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)

@@ -1,4 +1,4 @@
-"""The summary in the terminal: figures of all heads, the matrix of one, and what one token attends to."""
+"""The summary in the terminal: figures of all heads, the matrix of one head, and what one token attends to."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
 from ..runs.labels import visible
 from ..runs.run import Run
+from .figure import MatrixFigure, matrix_figure
 from .heatmap import DECADES, SHORT
-from .picture import Picture, picture
 from .ramp import ramp
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ BLOCKS = {
     "distance": "distance, tokens",
 }
 LISTED = 8
-NAMED = 40  # rows that get a line and a name each
-SHADES = " .:-=+*#%@"  # for terminals without colours
+NAMED = 40  # rows: up to here, each has a line and a label
+SHADES = " .:-=+*#%@"  # for terminals without colors
 SIGNS = {MASKED: "·", NAN: "N", OUT: "!", LEAK: "L"}
 ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
 
 
 def summary(console: Console, run: Run, choice: Choice) -> None:
-    """Prints the run: figures of every call and head, then the chosen head's matrix and the chosen token's row."""
+    """Prints figures of every call and head, then the chosen head's matrix and the chosen token's row."""
     heads = max(call.shape[0] for call in run.calls)
     sizes = " · ".join(
         f"{len(axis)} {visible(name) if name != 'text' else 'tokens'}" for name, axis in run.axes.items()
@@ -78,9 +78,9 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
 
 
 def matrix(run: Run, call: int, head: int, console: Console) -> Text:
-    """The matrix of a head as letters: in colour, or in shades where the terminal has no colours.
+    """The matrix of a head as characters: in color, or in shades if the terminal has no colors.
 
-    A longer side is pooled to what fits; masked pairs are dots, alarming ones letters. The last line is the legend.
+    A longer side is pooled to fit; masked pairs are dots, invalid weights are N, ! or L. The last line is the legend.
     """
     shown = run.calls[call]
     _, Q, K = shown.shape
@@ -88,35 +88,35 @@ def matrix(run: Run, call: int, head: int, console: Console) -> Text:
     named = max(Q, K) <= NAMED and console.width >= 12 + (2 if drawn else 1) * K
     most = NAMED if named else max(8, min(64, console.width - 2))
     names = run.axes[shown.queries].tokens if named else None
-    found = picture(shown, head, range(Q), range(K), most, queries=names)
+    found = matrix_figure(shown, head, range(Q), range(K), most, queries=names)
     text = Text(no_wrap=True)
     decades = DECADES["near" if K <= SHORT else "log"]
     least = {3: "0.1 %", 6: "10⁻⁶"}[decades]
-    (_in_colours if drawn else _in_letters)(text, found, decades)
+    (_in_color if drawn else _in_characters)(text, found, decades)
     text.append(f"{'each cell is one weight' if found.exact == 'exact' else found.exact}; ", style="dim")
     if drawn:
         text.append(f"{least} ", style="dim")
         for part in range(16):
-            text.append(" ", style=_colour(part / 15))
+            text.append(" ", style=_color(part / 15))
         text.append(" 100 %", style="dim")
     else:
         text.append(f"{least} {SHADES[1:]} 100 %, {SIGNS[MASKED]} masked", style="dim")
     return text
 
 
-def _in_colours(text: Text, found: Picture, decades: int) -> None:
-    """A line for each row where they have names; otherwise an upper half block is one row over another."""
-    colours = [[_ground(int(code), decades) for code in line] for line in found.codes]
+def _in_color(text: Text, found: MatrixFigure, decades: int) -> None:
+    """One line per row if rows have labels; otherwise one line per two rows, as half blocks."""
+    colors = [[_ground(int(code), decades) for code in line] for line in found.codes]
     if found.queries is not None:
-        for name, grounds in zip(found.queries, colours):
+        for name, grounds in zip(found.queries, colors):
             _label(text, name)
-            for colour in grounds:
-                text.append("  " if colour else f"{SIGNS[MASKED]} ", style=Style(bgcolor=colour) if colour else "dim")
+            for color in grounds:
+                text.append("  " if color else f"{SIGNS[MASKED]} ", style=Style(bgcolor=color) if color else "dim")
             text.append("\n")
         return
-    for line in range(0, len(colours), 2):
-        low = colours[line + 1] if line + 1 < len(colours) else [""] * found.codes.shape[1]
-        for above, below in zip(colours[line], low):
+    for line in range(0, len(colors), 2):
+        low = colors[line + 1] if line + 1 < len(colors) else [""] * found.codes.shape[1]
+        for above, below in zip(colors[line], low):
             if not above and not below:
                 text.append(SIGNS[MASKED], style="dim")
             elif not above:
@@ -132,11 +132,11 @@ def _ground(code: int, decades: int) -> str:
 
 
 def _place(code: int, decades: int) -> float:
-    """Where a code stands on a logarithmic scale of so many decades, 0 … 1; codes have six."""
+    """The place of a code on a logarithmic scale of so many decades, 0 … 1; codes span six decades."""
     return max(0.0, 1 - (255 - code) / (255 - FIRST) * 6 / decades)
 
 
-def _in_letters(text: Text, found: Picture, decades: int) -> None:
+def _in_characters(text: Text, found: MatrixFigure, decades: int) -> None:
     for number, line in enumerate(found.codes):
         if found.queries is not None:
             _label(text, found.queries[number])
@@ -150,7 +150,7 @@ def _in_letters(text: Text, found: Picture, decades: int) -> None:
 
 
 def _label(text: Text, word: str) -> None:
-    """The name of a row, in ten columns of the terminal, whatever its letters take."""
+    """The label of a row, padded or cut to ten columns of the terminal."""
     shown = set_cell_size(visible(word), 10) if cell_len(visible(word)) > 10 else visible(word)
     text.append(" " * (10 - cell_len(shown)) + shown + " ", style="dim")
 
@@ -172,17 +172,15 @@ def _figure(name: str, value: float) -> str:
 
 
 def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
-    """One line per call, one cell per head: the figure, on the colour of its size. As many blocks as the width asks
-    for.
-    """
+    """One line per call, one cell per head: the figure, colored by its size; split into blocks that fit the width."""
     unit, most = (1, max(1, max(call.shape[2] for call in calls) // 2)) if name == "distance" else (100, 1)
     figures = [call.figures.get(name, np.full(call.shape[0], np.nan)) for call in calls]
     shown = [[f"{unit * value:.0f}" if np.isfinite(value) else "·" for value in figure] for figure in figures]
     cell = max(3, 1 + max(len(figure) for line in shown for figure in line))
-    heads, at_once = max(map(len, shown)), max(1, (width - 4) // cell)
+    heads, per_block = max(map(len, shown)), max(1, (width - 4) // cell)
     blocks = []
-    for first in range(0, heads, at_once):
-        some = range(first, min(first + at_once, heads))
+    for first in range(0, heads, per_block):
+        some = range(first, min(first + per_block, heads))
         block = Text(f"{BLOCKS[name]}\n")
         block.append("   " + "".join(f"{head:>{cell}}" for head in some), style="dim")
         for number, line in enumerate(shown):
@@ -190,24 +188,24 @@ def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
             for head in some:
                 value = figures[number][head] if head < len(line) else np.nan
                 words = line[head] if head < len(line) else ""
-                block.append(f"{words:>{cell}}", style=_colour(float(np.nan_to_num(value)) / most))
+                block.append(f"{words:>{cell}}", style=_color(float(np.nan_to_num(value)) / most))
         blocks.append(block)
     return blocks
 
 
-def _colour(share: float) -> Style:
+def _color(share: float) -> Style:
     red, green, blue = (int(part) for part in ramp("dark")[round(255 * min(1.0, max(0.0, share)))])
     bright = 0.3 * red + 0.59 * green + 0.11 * blue > 130
     return Style(color="#1b1d24" if bright else "#fbfaf6", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
 
 
 def _row(run: Run, choice: Choice, brick: str) -> Table:
-    """The keys that the chosen token gives most to."""
+    """The keys with the largest weights in the chosen token's row."""
     call = run.calls[choice.call]
     weights = call.weights(heads=choice.head, rows=choice.query)[0, 0]
-    seen = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
+    allowed = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
     queries, keys = (run.axes[name] for name in (call.queries, call.keys))
-    order = np.flatnonzero(seen)[np.argsort(-weights[seen], kind="stable")]
+    order = np.flatnonzero(allowed)[np.argsort(-weights[allowed], kind="stable")]
     table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
     table.add_column(
         Text.assemble("“", (_named(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
@@ -220,8 +218,8 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
         table.add_row(Text(f"{len(order) - LISTED} others", style="dim"), f"{rest:.1%}", _bar(rest, brick))
-    if not seen.all():
-        table.add_row(Text(f"{(~seen).sum()} are masked", style="dim"))
+    if not allowed.all():
+        table.add_row(Text(f"{(~allowed).sum()} masked", style="dim"))
     return table
 
 
@@ -230,7 +228,7 @@ def _named(axis: Axis, position: int) -> str:
 
 
 def _bar(share: float, brick: str, width: int = 30) -> Text:
-    """A bar of so many bricks at most, its end in eighths of one where the terminal has the letters for it."""
+    """A bar of at most `width` characters; its end is in eighths if the terminal supports block characters."""
     eighths = round(max(0.0, min(1.0, float(np.nan_to_num(share)))) * width * 8)
     end = " ▏▎▍▌▋▊▉"[eighths % 8].strip() if brick == "█" else ""
     return Text(brick * (eighths // 8) + end, style="cyan")

@@ -1,23 +1,23 @@
-"""How runs are made: a model runs once under an observer, and every attention call becomes data.
+"""Recording: runs a model once under an observer and turns every attention call into data.
 
-entry          how `look` comes in
-inputs         what a model is given, and the axes that follow from it; token_text: tokens as words; pictures: pixels
-minilm         the default model, without torch
-run_model      one pass of a transformers model, or a text that it writes
-session        any torch module runs under the observer
-observer       calls as they happen, cut to one batch entry; tensor_layout: where that entry is in the tensors
+entry          entry points that `look` calls
+inputs         model inputs and the axes that follow from them; token_text: tokens as text; images: pixel values
+minilm         the default model, in NumPy, without torch
+run_model      one forward pass of a transformers model, or greedy generation
+session        runs any torch module under the observer
+observer       records calls as they happen, for one batch entry; tensor_layout: where that entry is in the tensors
 rules          masks and scores of that entry as expressions
-recorded_call  a call before it is completed: placed between its axes, measured, compared with the model
-passes         the calls of a text that is written token by token, joined into one
-keeper         what is kept, within the limit, in memory or on disk; axes: between which; provenance: versions
+recorded_call  a call before it is completed with axes and figures, and compared with the model's output
+passes         joins the calls of generation, one per step, into one call
+keeper         stores calls in memory or on disk, up to the limit; axes: their axes; provenance: versions and hashes
 from_arrays    runs without a model, from q and k or from weights
 
-A recorded call is a `regard.lens.Call` from the start. A new field of it is added in this order:
+A recorded call is a `regard.lens.Call` from the start. To add a field to it, change these files in order:
 
-1. runs/call            the field, and its line in the docstring; a default, since older runs do not have it
-2. who fills it         observer (and minilm), where the model knows it; figures, where it is computed afterwards
-3. storage              arrays.AXES, if it is an array; manifest.FIELDS, if it is plain JSON: a new version of the
-                        format. What is an entry of `notes` needs neither
-4. recording/passes     only if it grows with the text that a model writes
+1. runs/call            the field with a default (older runs do not have it), and its line in the docstring
+2. where it is set      observer (and minilm) if the model provides it; figures if it is computed afterwards
+3. storage              arrays.AXES for an array; manifest.FIELDS for plain JSON, which needs a new version of the
+                        format. An entry of `notes` needs neither
+4. recording/passes     only if it grows during generation
 5. viewer/queries       only if the page shows it
 """

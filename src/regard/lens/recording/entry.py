@@ -1,4 +1,4 @@
-"""How `look` comes in: with a model of transformers, or with any torch module."""
+"""Entry points of `look` for transformers models and for any torch module."""
 
 from __future__ import annotations
 
@@ -11,56 +11,58 @@ from ...torch.observe.observer import arguments
 from ..runs.axis import Axis
 from ..runs.run import Run
 from .axes import Axes
-from .inputs import given_inputs, given_picture, given_text
-from .keeper import Asked
+from .inputs import given_image, given_inputs, given_text
+from .keeper import RecordingOptions
 from .run_model import record_model
 from .session import record_module
 
 __all__ = ["of_model", "of_module"]
 
 
-def of_module(model, inputs, tokens: Sequence[str] | None, asked: Asked) -> Run:
-    """Any torch module, method or function."""
+def of_module(model, inputs, tokens: Sequence[str] | None, options: RecordingOptions) -> Run:
+    """The run of any torch module, method or function."""
     args, named = arguments(inputs)
     axes = Axes({} if tokens is None else {"text": Axis.of([str(token) for token in tokens])}, needed=True)
     name = getattr(model, "__name__", type(model).__name__)
-    return record_module(model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=None, asked=asked)
+    return record_module(
+        model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=None, options=options
+    )
 
 
-def of_model(what, asked: Asked, *, text, target, picture, inputs, tokenizer, generate: int) -> Run:
-    """A model of transformers, opened or loaded."""
+def of_model(what, options: RecordingOptions, *, text, target, image, inputs, tokenizer, generate: int) -> Run:
+    """The run of a transformers model: a folder or hub id to open, or a loaded model."""
     if isinstance(generate, bool) or not isinstance(generate, int) or generate < 0:
         raise refuse(
             "look",
-            "no number of tokens",
+            "generate is not a number of tokens",
             given=f"generate={generate!r}",
-            expected="a whole number",
-            fix="leave it out to write nothing",
+            expected="an integer, at least 0",
+            fix="pass a number of tokens, or leave it out to generate none",
         )
     if what is None or isinstance(what, str | Path):
         if tokenizer is not None:
             raise refuse(
                 "look",
-                "a tokenizer that is not read",
-                given="tokenizer= for a model that is opened here",
-                expected="the model's own",
+                "tokenizer= is not used",
+                given="tokenizer= with a folder or hub id",
+                expected="the tokenizer in the model's folder",
                 fix="leave it out, or load the model yourself",
             )
-        model = opened(what, writes=generate > 0, reads=text is not None, sees=picture is not None)
+        model = opened(what, writes=generate > 0, reads=text is not None, sees=image is not None)
     else:
         model = Opened(getattr(what, "name_or_path", "") or type(what).__name__, what, tokenizer, own=False)
-    if picture is not None:
-        given = given_picture(model, picture, text, asked.entry)
+    if image is not None:
+        given = given_image(model, image, text, options.entry)
     elif text is not None:
-        given = given_text(model, text, target, asked.entry, generate)
+        given = given_text(model, text, target, options.entry, generate)
     elif isinstance(inputs, Mapping):
-        given = given_inputs(model, inputs, asked.entry)
+        given = given_inputs(model, inputs, options.entry)
     else:
         raise refuse(
             "look",
-            "inputs without names",
+            "inputs without argument names",
             given=type(inputs).__name__,
-            expected="a dict by the names of the model's arguments",
-            fix="write inputs={'input_ids': ids}",
+            expected="a dict from the model's argument names to values",
+            fix="pass inputs={'input_ids': ids}",
         )
-    return record_model(model, given, asked, generate)
+    return record_model(model, given, options, generate)

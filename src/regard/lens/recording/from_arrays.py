@@ -1,4 +1,4 @@
-"""Runs without a model: one call from its q and k, or weights as they are."""
+"""Runs without a model: one call from q and k, or given weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def of_arrays(
     sinks=None,
     name: str = "attention",
 ) -> Run:
-    """A run of one call from its q (H, Q, D) and k (G, K, D), with the rules that `attention` takes.
+    """A run of one call from its q (H, Q, D) and k (G, K, D), with the mask and score rules of `attention`.
 
     >>> import numpy as np
     >>> of_arrays(*np.zeros((2, 1, 4, 8))).calls[0].weights(rows=[0])
@@ -46,7 +46,7 @@ def of_arrays(
             "look",
             "several batch entries",
             given=f"q {list(np.shape(q))}",
-            expected="one: (heads, rows, depth)",
+            expected="one batch entry: (heads, rows, depth)",
             fix="pass q[0] and k[0]",
         )
     axes = _axes(problem.dims["Q"], problem.dims["K"], int(problem.query_start[0]), tokens, special)
@@ -71,7 +71,7 @@ def of_arrays(
 def of_weights(
     weights, *, mask=None, query_start=None, tokens: Sequence[str] | None = None, special=None, entry: int = 0
 ) -> Run:
-    """A run of weights as they are: (Q, K), (H, Q, K) or (B, H, Q, K) of one layer, or a list of them, one for each.
+    """A run of given weights: (Q, K), (H, Q, K) or (B, H, Q, K) of one layer, or a list with one array per layer.
 
     >>> import numpy as np, regard as rg
     >>> call = of_weights(np.full((1, 2, 2), 0.5), mask=rg.causal()).calls[0]
@@ -84,10 +84,10 @@ def of_weights(
     if not held or len(sizes) != 1:
         raise refuse(
             "look",
-            "weights of several sizes",
+            "weights of different sizes",
             given=", ".join(map(str, sorted(sizes))) or "none",
             expected="the same rows and keys in all layers",
-            fix="look at them one by one",
+            fix="pass the layers one by one",
         )
     Q, K = sizes.pop()
     rules = [_rule(len(each), Q, K, mask, query_start) for each in held]
@@ -99,11 +99,11 @@ def of_weights(
         for number, (each, rule) in enumerate(zip(held, rules, strict=True))
     )
     measured = tuple(with_figures(call, axes["keys"].special) for call in calls)
-    return Run("weights", "", axes, measured, facts=facts() | {"exact": "the weights are as they were given"})
+    return Run("weights", "", axes, measured, facts=facts() | {"exact": "the weights are those that were passed"})
 
 
 def _rule(H: int, Q: int, K: int, mask, query_start) -> Problem:
-    """The mask as `attention` takes it, for weights (H, Q, K)."""
+    """A problem with the mask as `attention` interprets it, for weights (H, Q, K)."""
     empty = np.zeros((H, 1, 1), np.float32)
     q, k = (np.broadcast_to(empty, (H, size, 1)) for size in (Q, K))
     return Problem.of(q, k, None, mask=mask, query_start=query_start, where="look")
@@ -116,22 +116,22 @@ def _of_entry(weights: np.ndarray, entry: int) -> np.ndarray:
         return weights.reshape(-1, *weights.shape[-2:])
     raise refuse(
         "look",
-        "no weights",
+        "not an array of weights",
         given=f"{list(weights.shape)} with entry={entry}",
-        expected="(H, Q, K), or (B, H, Q, K) with an entry of it",
-        fix="give one array for each layer, heads before rows before keys",
+        expected="(H, Q, K), or (B, H, Q, K) with an entry in its batch",
+        fix="pass one array per layer, its axes in the order heads, rows, keys",
     )
 
 
 def _axes(Q: int, K: int, start: int, tokens: Sequence[str] | None, special) -> dict[str, Axis]:
-    """The axis of the keys, which is that of the rows too where there are as many and row 0 stands at key 0."""
+    """The key axis, which is also the query axis if the sizes are equal and row 0 is at key 0."""
     words = [str(i) for i in range(K)] if tokens is None else list(tokens)
     if len(words) != K:
         raise refuse(
             "look",
-            "words that do not fit the keys",
+            "the number of tokens is not the number of keys",
             given=f"{len(words)} tokens for {K} keys",
-            expected="one for each",
+            expected="one token per key",
             fix="check the tokens",
         )
     keys = Axis.of(words, special, "keys")

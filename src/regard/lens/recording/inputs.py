@@ -1,4 +1,4 @@
-"""What a model is given, and the axes that follow from it: texts, pairs of texts, pictures, or inputs as they are."""
+"""The inputs of a model and the axes that follow from them: texts, pairs of texts, images, or given inputs."""
 
 from __future__ import annotations
 
@@ -12,40 +12,38 @@ import torch
 from ...common.errors import refuse
 from ...torch.hf.load_model import Opened
 from ..runs.axis import Axis
-from .axes import Seen
-from .pictures import patches_of, pixels
+from .axes import PatchGrid
+from .images import patches_of, pixels
 from .token_text import fit, spelled
 
-__all__ = ["Given", "given_inputs", "given_picture", "given_text"]
+__all__ = ["Given", "given_inputs", "given_image", "given_text"]
 
 
 @dataclass(eq=False)
 class Given:
-    """The arguments of the model, the text as words, and the axes that are known beforehand. batch: how many entries
-    there are.
-    """
+    """The arguments of the model, the text, and the axes that are known beforehand. batch: the batch size."""
 
     inputs: dict[str, Any]
     text: str
     axes: dict[str, Axis] = field(default_factory=dict)
     batch: int = 1
-    seen: Seen | None = None
+    patches: PatchGrid | None = None
 
 
 def given_text(
     opened: Opened, text: str | Sequence[str], target: str | Sequence[str] | None, entry: int, writes: int
 ) -> Given:
-    """A text, or several of which one is looked at.
+    """The inputs of one text, or of several texts of which `entry` is recorded.
 
-    Refused: a text without a token in it, one longer than the model takes, an encoder–decoder without a target.
+    Refused: a text without tokens, a text longer than the model allows, an encoder–decoder without a target.
     """
     if opened.tokenizer is None:
         raise refuse(
             "look",
-            "nothing reads the text",
+            "a text without a tokenizer",
             given=f"{type(opened.model).__name__} and a text",
             expected="the tokenizer of the model",
-            fix="pass tokenizer=, or inputs= in place of the text",
+            fix="pass tokenizer=, or inputs= instead of the text",
         )
     texts, many = ([text], False) if isinstance(text, str) else (list(text), True)
     if not texts or not all(isinstance(each, str) for each in texts):
@@ -54,23 +52,23 @@ def given_text(
             "not a text",
             given=f"{type(text).__name__} {str(text)[:40]!r}",
             expected="a string, or a list of strings",
-            fix="give the words themselves",
+            fix="pass the text itself",
         )
     encoder_decoder = bool(getattr(opened.model.config, "is_encoder_decoder", False))
     if encoder_decoder and target is None and not writes:
         raise refuse(
             "look",
-            "half of the input of an encoder–decoder",
+            "an encoder–decoder model without a target text",
             given=f"{opened.name} and one text",
-            expected="the text that it should write, too",
-            fix="pass target=, or let it write with generate=20",
+            expected="the target text for its decoder as well",
+            fix="pass target=, or generate the target with generate=20",
         )
     if target is not None and (not encoder_decoder or writes):
         raise refuse(
             "look",
-            "a target that is not read",
+            "target= is not used",
             given=f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
-            expected="an encoder–decoder that does not write itself",
+            expected="an encoder–decoder model, without generate=",
             fix="leave target= out",
         )
     encoded = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
@@ -82,10 +80,10 @@ def given_text(
         if len(targets) != len(texts):
             raise refuse(
                 "look",
-                "texts and targets differ in number",
+                "the number of targets is not the number of texts",
                 given=f"{len(texts)} texts, {len(targets)} targets",
-                expected="one for each",
-                fix="give a target for every text",
+                expected="one target per text",
+                fix="pass a target for every text",
             )
         ids, axes["target"] = _decoded(opened, targets, many, entry)
         inputs["decoder_input_ids"] = torch.tensor(ids, device=device)
@@ -94,7 +92,7 @@ def given_text(
 
 @dataclass(frozen=True)
 class Encoded:
-    """What the tokenizer made of the texts, and the axis of the one that is looked at."""
+    """The output of the tokenizer, and the axis of the recorded text."""
 
     rest: dict[str, Any]
     axis: Axis
@@ -109,9 +107,9 @@ def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: boo
     if many and tokenizer.pad_token_id is None:
         raise refuse(
             "look",
-            "texts that cannot be padded",
+            "the texts cannot be padded",
             given=f"{len(texts)} texts, and a tokenizer without a padding token",
-            expected="a token for padding",
+            expected="a padding token",
             fix="set tokenizer.pad_token = tokenizer.eos_token",
         )
     fast = bool(tokenizer.is_fast)
@@ -125,7 +123,7 @@ def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: boo
 
 
 def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tuple[list[list[int]], Axis]:
-    """What the decoder reads: the token that it starts with, then the target but for the end."""
+    """The decoder's input ids: its start token, then the target without its end token."""
     config, tokenizer = opened.model.config, opened.tokenizer
     starts = (
         getattr(owner, "decoder_start_token_id", None)
@@ -135,9 +133,9 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
     if start is None:
         raise refuse(
             "look",
-            "a decoder that does not say how it starts",
-            given=f"{opened.name} without decoder_start_token_id",
-            expected="its number",
+            "decoder_start_token_id is not set",
+            given=f"{opened.name}, and a tokenizer without a bos token",
+            expected="the id of the token that the decoder starts with",
             fix="set model.config.decoder_start_token_id",
         )
     encoded = tokenizer(text_target=targets, return_special_tokens_mask=True, padding=many, verbose=False)
@@ -153,7 +151,7 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
 
 
 def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given:
-    """The arguments of the model as they are; ids become tokens where there is a tokenizer, numbers otherwise."""
+    """The given arguments of the model. Ids become tokens if there is a tokenizer, otherwise numbers."""
     held = dict(inputs)
     given = Given(held, "")
     for name, axis in (("input_ids", "text"), ("decoder_input_ids", "target")):
@@ -176,24 +174,24 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
     if "input_ids" in held and opened.words is not None:
         given.text = opened.words.decode(held["input_ids"][entry], skip_special_tokens=True)
     found = patches_of(opened.model.config, held.get("pixel_values"), opened.tokenizer, entry)
-    given.seen = None if found is None else Seen(*found)
+    given.patches = None if found is None else PatchGrid(*found)
     if not given.axes:
         first = next((value for value in held.values() if getattr(value, "ndim", 0) > 1), None)
         given.batch = 1 if first is None else first.shape[0]
     return given
 
 
-def given_picture(opened: Opened, picture: Any, text: str | Sequence[str] | None, entry: int) -> Given:
-    """A picture, and a text beside it where the model reads one too."""
+def given_image(opened: Opened, image: Any, text: str | Sequence[str] | None, entry: int) -> Given:
+    """The inputs of an image, and of a text if the model also reads one."""
     if opened.tokenizer is None:
         raise refuse(
             "look",
-            "nothing reads the picture",
-            given=f"{type(opened.model).__name__} and a picture",
+            "an image without a processor",
+            given=f"{type(opened.model).__name__} and an image",
             expected="the processor of the model",
             fix="pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}",
         )
-    made = pixels(opened.tokenizer, picture, text)
+    made = pixels(opened.tokenizer, image, text)
     return given_inputs(opened, {name: part.to(opened.model.device) for name, part in made.items()}, entry)
 
 

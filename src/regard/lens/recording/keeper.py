@@ -1,4 +1,4 @@
-"""What is asked to be kept of a run, and the calls as they come, within the limit, in memory or on disk."""
+"""Which calls of a model are recorded, and where they are stored: in memory or in a folder, up to a size limit."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from .axes import Axes
 from .passes import Growing
 from .recorded_call import Recorded, completed
 
-__all__ = ["Asked", "Keeper", "Passed", "keeping"]
+__all__ = ["Keeper", "RecordingOptions", "Skipped", "keeping"]
 
-VALUES = 64_000_000  # bytes: up to here v, x and out are kept where nobody says
+VALUES = 64_000_000  # bytes: up to this size v, x and out are stored unless `values` is set
 
 
 @dataclass(frozen=True)
-class Asked:
-    """layers: by number or pattern · entry: of the batch · values: whether v, x and out are kept, None while they are
-    small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one."""
+class RecordingOptions:
+    """Which calls to record, and where to store them.
+
+    layers: numbers or name patterns · entry: the batch entry · values: whether v, x and out are stored; None stores
+    them if they are small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one.
+    """
 
     layers: Sequence[int | str] | None = None
     entry: int = 0
@@ -40,31 +43,33 @@ class Asked:
         if isinstance(self.entry, bool) or not isinstance(self.entry, int) or self.entry < 0:
             raise refuse(
                 "look",
-                "no batch entry",
+                "entry is not a batch entry",
                 given=f"entry={self.entry!r}",
-                expected="its number, counted from 0",
+                expected="an integer, counted from 0",
                 fix="leave it out for the first",
             )
 
-    def wants(self, name: str, number: int | None) -> bool:
+    def selects(self, name: str, number: int | None) -> bool:
         return self.layers is None or any(fits(part, name, number) for part in self.layers)
 
 
 @dataclass(eq=False)
-class Passed:
-    """Calls that are not kept: those that nobody asked for, by name, and those that could not be, with the reason."""
+class Skipped:
+    """Calls that are not stored: the names of unselected layers, and calls that cannot be stored with the reason."""
 
-    over: set[str] = field(default_factory=set)
+    unselected: set[str] = field(default_factory=set)
     left_out: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Keeper:
-    """Takes calls as they come. alike: how many calls will be like the first one of a layer, from which the size of the
-    whole is
-    predicted. rows: how many there will be once passes are joined, 0 where there is one pass."""
+    """Stores calls in the order in which they are made.
 
-    asked: Asked
+    alike: how many calls will have the size of the first call of a layer; it predicts the size of the run · rows: the
+    number of rows once passes are joined, 0 for a single pass.
+    """
+
+    options: RecordingOptions
     axes: Axes
     alike: Callable[[str], int]
     rows: int = 0
@@ -76,7 +81,7 @@ class Keeper:
     values: bool | None = None
 
     def take(self, recorded: Recorded) -> None:
-        """A call that was made; one of a generation waits for the later passes."""
+        """Stores a call; during generation it is stored once the later passes are joined to it."""
         self._admit(recorded)
         name = recorded.call.name
         self.names.add((name, recorded.call.layer))
@@ -87,14 +92,14 @@ class Keeper:
         else:
             self.growing[name, recorded.nth] = Growing(recorded)
 
-    def run(self, name: str, text: str, passed: Passed, steps: Sequence[Step], facts: dict[str, Any]) -> Run:
-        """The run of everything that came. Refused: nothing came, or not from the layers that were asked for."""
+    def run(self, name: str, text: str, skipped: Skipped, steps: Sequence[Step], facts: dict[str, Any]) -> Run:
+        """The run of all stored calls. Refused: no calls, or none of a selected layer."""
         for each in self.growing.values():
             self._keep(each.joined())
-        self._complain(name, passed)
-        known = {**facts, "entry": self.asked.entry, "left_out": passed.left_out, "values": bool(self.values)}
-        if self.asked.layers is not None:
-            known["layers"] = list(self.asked.layers)
+        self._complain(name, skipped)
+        known = {**facts, "entry": self.options.entry, "left_out": skipped.left_out, "values": bool(self.values)}
+        if self.options.layers is not None:
+            known["layers"] = list(self.options.layers)
         if self.writer is not None:
             return self.writer.finish(name, text, self.axes.used, steps, known)
         return Run(name, text, self.axes.used, tuple(self.calls), tuple(steps), known)
@@ -105,15 +110,13 @@ class Keeper:
         self.calls.append(call if self.writer is None else self.writer.add(call))
 
     def _admit(self, recorded: Recorded) -> None:
-        """Refuses before the memory or the disk is full: from the first call on, by the size that the whole will
-        have.
-        """
-        limit = size_of(self.asked.limit, "look")
+        """Refuses before the memory or the disk is full: from the first call on, by the predicted size of the run."""
+        limit = size_of(self.options.limit, "look")
         if self.values is None:
             times = max(1, self.alike(recorded.call.name)) * max(1.0, self.rows / max(recorded.call.shape[1], 1))
-            self.values = (
-                recorded.nbytes(True) * times <= min(VALUES, limit) if self.asked.values is None else self.asked.values
-            )
+            self.values = self.options.values
+            if self.values is None:
+                self.values = recorded.nbytes(True) * times <= min(VALUES, limit)
             predicted = int(recorded.nbytes(self.values) * times)
             if predicted > limit:
                 raise self._too_large(recorded, predicted, "about ", limit)
@@ -123,7 +126,7 @@ class Keeper:
 
     def _too_large(self, recorded: Recorded, size: int, word: str, limit: int) -> Refused:
         _, Q, K = recorded.call.shape
-        mend = "choose layers, as in layers=[0, 5], or raise limit="
+        fix = "choose layers, as in layers=[0, 5], or raise limit="
         return refuse(
             "look",
             "the run would be larger than the limit",
@@ -132,15 +135,15 @@ class Keeper:
                 f"rows and {K} keys"
             ),
             expected=f"at most {shown(limit)}",
-            fix=mend + (", or values=False" if self.values else ""),
+            fix=fix + (", or pass values=False" if self.values else ""),
         )
 
-    def _complain(self, name: str, passed: Passed) -> None:
-        seen = self.names | {(each["call"].split(": ")[0], None) for each in passed.left_out}
+    def _complain(self, name: str, skipped: Skipped) -> None:
+        seen = self.names | {(each["call"].split(": ")[0], None) for each in skipped.left_out}
         reasons = []
-        for part in self.asked.layers or ():
+        for part in self.options.layers or ():
             if not any(fits(part, *each) for each in seen):
-                others = ", ".join(sorted(passed.over | {each for each, _ in seen})[:8])
+                others = ", ".join(sorted(skipped.unselected | {each for each, _ in seen})[:8])
                 reasons.append(
                     Reason(
                         "no such layer",
@@ -153,20 +156,20 @@ class Keeper:
             sizes = " or ".join(sorted(self.axes.used))
             reasons.append(
                 Reason(
-                    "words that fit no call",
+                    "the tokens fit no call",
                     given=f"{len(self.axes.known[axis])} tokens",
                     expected=sizes,
-                    fix="give one for every row or key",
+                    fix="pass one token for every row or key",
                 )
             )
         if not self.calls and not reasons:
-            why = "; ".join(sorted({each["reason"] for each in passed.left_out})) or UNSEEN
+            why = "; ".join(sorted({each["reason"] for each in skipped.left_out})) or UNSEEN
             reasons.append(
                 Reason(
-                    "nothing to look at",
+                    "no attention calls",
                     given=f"{name}: {why}",
-                    expected="a call of attention through regard, torch, transformers' "
-                    "interface, or a softmax between two products",
+                    expected="attention through regard, torch or the attention interface of transformers, or a softmax "
+                    "between two matrix products",
                     fix="pass the weights themselves with weights=",
                 )
             )
@@ -174,20 +177,20 @@ class Keeper:
             raise Refused("look", reasons)
 
 
-UNSEEN = "no attention call was seen"
+UNSEEN = "no attention call was observed"
 
 
 def fits(part: int | str, name: str, number: int | None) -> bool:
-    """Whether a layer of this name and number is meant."""
+    """Whether `part`, a number or a pattern, selects the layer of this name and number."""
     return part == number if isinstance(part, int) else fnmatch.fnmatchcase(name, part)
 
 
 @contextlib.contextmanager
-def keeping(asked: Asked, axes: Axes, alike: Callable[[str], int], rows: int = 0) -> Iterator[Keeper]:
-    """A keeper that writes into the folder that was asked for; what an error leaves half written is removed."""
-    keeper = Keeper(asked, axes, alike, rows)
-    if asked.into is None:
+def keeping(options: RecordingOptions, axes: Axes, alike: Callable[[str], int], rows: int = 0) -> Iterator[Keeper]:
+    """A keeper that writes into `options.into`, if set; after an error the incomplete files are removed."""
+    keeper = Keeper(options, axes, alike, rows)
+    if options.into is None:
         yield keeper
         return
-    with Writer(asked.into, asked.limit, overwrite=asked.overwrite) as keeper.writer:
+    with Writer(options.into, options.limit, overwrite=options.overwrite) as keeper.writer:
         yield keeper

@@ -1,4 +1,4 @@
-"""The default model without torch: BERT as its paper says, from its own files, in NumPy; so that a first look takes a
+"""The default model in NumPy, without torch: BERT as in its paper, from its own files, so that a first run takes a
 second.
 
     h = LayerNorm(word + position + type) · h ← LayerNorm(h + W_o attention(h W_q, h W_k, h W_v)) · h ← LayerNorm(h + W₂
@@ -25,29 +25,29 @@ from ..runs.axis import Axis
 from ..runs.run import Run
 from ..storage.tensors import mapped
 from .axes import Axes
-from .keeper import Asked, Keeper, Passed, keeping
+from .keeper import Keeper, RecordingOptions, Skipped, keeping
 from .provenance import facts, hash_of
 from .recorded_call import Recorded, unmeasured
 from .token_text import fit, spelled
 
-__all__ = ["look_at_text"]
+__all__ = ["record_text"]
 
-SMALL = 1 << 18  # weights of a call up to which NumPy is done before a kernel is compiled
+SMALL = 1 << 18  # weights of a call: below this, NumPy is faster than compiling a kernel
 # Abramowitz and Stegun 7.1.26: erf within 1.5e-7.
 ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
-def look_at_text(text: str, asked: Asked) -> Run:
-    """One text through the default model."""
+def record_text(text: str, options: RecordingOptions) -> Run:
+    """The run of one text through the default model."""
     import tokenizers
 
-    if asked.entry:
+    if options.entry:
         raise refuse(
             "look",
             "no such batch entry",
-            given=f"entry={asked.entry} of one text",
+            given=f"entry={options.entry} of one text",
             expected="0",
-            fix="give a list of texts",
+            fix="leave entry= out, or pass a list of texts",
         )
     folder = default_folder()
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -60,16 +60,16 @@ def look_at_text(text: str, asked: Asked) -> Run:
         spelled(Words(reader), encoded.ids, encoded.offsets), [bool(flag) for flag in encoded.special_tokens_mask]
     )
     weights = mapped(folder / "model.safetensors", "look")
-    passed = Passed()
+    skipped = Skipped()
     layers = range(config["num_hidden_layers"])
     with keeping(
-        asked, Axes({"text": axis}), lambda _: sum(asked.wants(_name(layer), layer) for layer in layers)
+        options, Axes({"text": axis}), lambda _: sum(options.selects(_name(layer), layer) for layer in layers)
     ) as keeper:
-        _forward(weights, config, np.array(encoded.ids), asked, keeper, passed)
-        # The file also counts the positions, 0, 1, 2, …, which transformers does not take for weights.
+        _forward(weights, config, np.array(encoded.ids), options, keeper, skipped)
+        # The file also stores the positions 0, 1, 2, …, which transformers does not treat as weights.
         held = [(name, str(array.dtype), array) for name, array in weights.items() if name != "embeddings.position_ids"]
         known = {"implementation": ["regard"], "weights": hash_of(held)}
-        return keeper.run(DEFAULT, text, passed, (), {**facts(), **known})
+        return keeper.run(DEFAULT, text, skipped, (), {**facts(), **known})
 
 
 def _name(layer: int) -> str:
@@ -77,7 +77,12 @@ def _name(layer: int) -> str:
 
 
 def _forward(
-    weights: dict[str, np.ndarray], config: dict, ids: np.ndarray, asked: Asked, keeper: Keeper, passed: Passed
+    weights: dict[str, np.ndarray],
+    config: dict,
+    ids: np.ndarray,
+    options: RecordingOptions,
+    keeper: Keeper,
+    skipped: Skipped,
 ) -> None:
     heads = config["num_attention_heads"]
 
@@ -102,7 +107,7 @@ def _forward(
         engine: Any = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
         out = attention(q, k, v, engine=engine)
         seconds = time.perf_counter() - begin
-        if asked.wants(_name(layer), layer):
+        if options.selects(_name(layer), layer):
             scale = 1 / math.sqrt(q.shape[-1])
             notes = {
                 "kind": "regard.attention",
@@ -128,7 +133,7 @@ def _forward(
                 )
             )
         else:
-            passed.over.add(_name(layer))
+            skipped.unselected.add(_name(layer))
         h = normed(
             h + linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense"),
             f"{at}.attention.output",
@@ -145,7 +150,7 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 class Words:
-    """A tokenizer of the `tokenizers` package, with the two methods that spelling asks for."""
+    """A tokenizer of the `tokenizers` package, with the two methods that `spelled` calls."""
 
     def __init__(self, reader):
         self.reader = reader

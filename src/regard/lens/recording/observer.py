@@ -1,4 +1,4 @@
-"""Every attention call of a running model, recorded as it happens and cut to one batch entry."""
+"""The observer that records every attention call of a running model, cut to one batch entry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...torch.hf.recorder import layer_number
 from ...torch.observe.describe import engine_of, problem_of
 from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall
 from ...torch.observe.observer import Observer, module_of
-from .keeper import Passed
+from .keeper import Skipped
 from .recorded_call import Recorded, unmeasured
 from .rules.handwritten import read_steps
 from .rules.one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
@@ -30,18 +30,15 @@ from .tensor_layout import Layout, numbers
 
 __all__ = ["Recorder"]
 
-ELSEWHERE = (
-    "key_value_states",
-    "encoder_hidden_states",
-)  # what layers of transformers are given keys of another text by
+# Arguments through which transformers layers receive the hidden states of another text.
+CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 
 
 class Recorder(Observer):
-    """`with recorder.recording(): model(…)`: each call goes to `take` as a `Recorded`; what cannot be kept stands in
-    `passed`.
+    """Records the calls made in `with recorder.recording(): model(…)`.
 
-    batch: entries that the model is given, where it is known. entry: the one that is looked at. wanted: which layers,
-    by name and number.
+    Each call is passed to `take` as a `Recorded`; calls that cannot be stored are listed in `skipped`. batch: the batch
+    size of the model's inputs, if known · entry: the recorded batch entry · wanted: selects layers by name and number.
     """
 
     def __init__(
@@ -56,21 +53,21 @@ class Recorder(Observer):
         super().__init__(model, describing=True)
         self.take, self.batch, self.entry, self.wanted = take, batch, entry, wanted
         self.top = module_of(model)
-        self.turn = -1
+        self.pass_number = -1
         self.counted: Counter[tuple[int, str]] = Counter()
-        self.passed = Passed()
+        self.skipped = Skipped()
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
-        """Without gradients; compiled modules run as they were written."""
-        # A pass begins with the model, or with the part of it that writes.
+        """Records while the block runs, without gradients. Compiled modules run eagerly."""
+        # A pass begins with the model, or with its generating submodule.
         begins = [
             module
             for module in self.modules.values()
             if module is self.top or hasattr(module, "prepare_inputs_for_generation")
         ]
         handles = [module.register_forward_pre_hook(self._begun) for module in begins]
-        compiled = "torch._dynamo" in sys.modules  # loading it takes a second, and without it nothing is compiled
+        compiled = "torch._dynamo" in sys.modules  # not imported (which takes a second): nothing is compiled
         stance = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
         try:
             with torch.no_grad(), stance, self.watching():
@@ -80,42 +77,42 @@ class Recorder(Observer):
                 handle.remove()
 
     def _begun(self, *_) -> None:
-        self.turn += 1
+        self.pass_number += 1
 
     def called(self, seen: ObservedCall) -> None:
         module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
         number = layer_number(module, seen.layer)
         if self.wanted(seen.layer, number):
-            turn = max(self.turn, 0)
-            nth = self.counted[turn, seen.layer]
-            self.counted[turn, seen.layer] += 1
+            number_of_pass = max(self.pass_number, 0)
+            nth = self.counted[number_of_pass, seen.layer]
+            self.counted[number_of_pass, seen.layer] += 1
             try:
                 found = self._recorded(seen, module, number, nth)
             except Refused as refused:
                 found = "; ".join(f"{reason.what}: {reason.given}" for reason in refused.reasons)
             if isinstance(found, str):
-                self.passed.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
+                self.skipped.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
             else:
                 self.take(found)
         else:
-            self.passed.over.add(seen.layer)
+            self.skipped.unselected.add(seen.layer)
         if seen.trail is not None:
             self.products.forget(seen.trail)
         seen.let_go()
 
     def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> Recorded | str:
-        """The call, cut to the batch entry; or why it cannot be kept."""
+        """The call, cut to the batch entry; or the reason why it cannot be stored."""
         _unpack(seen, module)
         keys, values = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
         if seen.q is None or keys is None or values is None:
-            return "it has no keys or values of its own"
+            return "it has no keys or values"
         layout = Layout.of(tuple(seen.q.shape), module, self.batch, self.entry)
         if self.batch is None:
             self.batch = layout.batch
         if self.entry >= self.batch:
-            return f"there is no entry {self.entry} among {self.batch}"
+            return f"entry {self.entry} of a batch of {self.batch}"
         if layout.batch > 1 and layout.batch % self.batch:
-            return f"a batch of {layout.batch}, where the model was given {self.batch} entries"
+            return f"a batch of {layout.batch} in a model with a batch of {self.batch}"
         q = layout.cut(seen.q)
         k, v = _grouped(layout.cut(keys), layout.cut(values), module)
         call = unmeasured(
@@ -125,7 +122,7 @@ class Recorder(Observer):
             k=k.copy(),
             v=v.copy(),
             out=_out(seen, layout, tuple(seen.q.shape)),
-            x=self._given(layout, q.shape[1]),
+            x=self._layer_input(layout, q.shape[1]),
             notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)},
         )
         recorded = Recorded(call, nth, self._crosses())
@@ -136,7 +133,7 @@ class Recorder(Observer):
         )
 
     def _with_rules(self, recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
-        """The call with the rules that it was given, as they are for this batch entry."""
+        """The call with its mask, score rule, scale and sinks for this batch entry."""
         call, sizes, (q, k, _) = recorded.call, recorded.call.shape, recorded.qkv
         notes = dict(call.notes)
         problem = problem_of(seen) if seen.problem is None else seen.problem
@@ -174,10 +171,8 @@ class Recorder(Observer):
         held = cache.held(self.entry)
         return (cache.keys(self.entry)[None], cache.values(self.entry)[None]) if held.start == 0 else (None, None)
 
-    def _given(self, layout: Layout, rows: int) -> np.ndarray | None:
-        """What the layer was given: the first (B, Q, d) among the arguments of the innermost module that has one, as
-        (Q, d).
-        """
+    def _layer_input(self, layout: Layout, rows: int) -> np.ndarray | None:
+        """The input of the layer, (Q, d): the first (B, Q, d) argument of the innermost module that has one."""
         for running in reversed(self.stack):
             for value in (running.kwargs.get("hidden_states"), *running.args, *running.kwargs.values()):
                 if not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -192,11 +187,11 @@ class Recorder(Observer):
         return None
 
     def _crosses(self) -> bool:
-        """Whether the layer was given keys of another text."""
+        """Whether the layer attends to keys of another text (cross-attention)."""
         running = self.stack[-1] if self.stack else None
         if running is None:
             return False
-        if any(isinstance(running.kwargs.get(name), torch.Tensor) for name in ELSEWHERE):
+        if any(isinstance(running.kwargs.get(name), torch.Tensor) for name in CROSS_ARGUMENTS):
             return True
         module = self.modules.get(running.name, self.top)
         words = list(inspect.signature(module.forward).parameters)[:2] if module is not None else []
@@ -205,8 +200,9 @@ class Recorder(Observer):
 
 
 def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
-    """A call that was written out, with its rules where every step between the product and the softmax is known; the
-    weights go along, to be compared.
+    """A handwritten call, with its rules if every step between the product and the softmax is known.
+
+    Its weights are attached for comparison.
     """
     trail: Any = seen.trail
     call, (_, Q, K) = recorded.call, recorded.call.shape
@@ -230,7 +226,7 @@ def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recor
 
 
 def _with_windows_written(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
-    """A call that was written out window by window: its weights; between windows there are none."""
+    """A handwritten call computed window by window, as given weights, which are 0 between windows."""
     trail: Any = seen.trail
     call, (_, Q, K) = recorded.call, recorded.call.shape
     Q, K = Q // layout.windows, K // layout.windows  # of one window
@@ -246,9 +242,7 @@ def _with_windows_written(recorded: Recorded, seen: ObservedCall, layout: Layout
 
 
 def _unpack(seen: ObservedCall, module) -> None:
-    """Takes apart what transformers packs for SDPA when one token is written: the heads of a group as rows of one
-    head.
-    """
+    """Undoes the packing of transformers for SDPA when one token is generated: heads of a group as rows of one head."""
     copies, heads = _groups(module)
     sizes = tuple(seen.q.shape)
     packed = seen.kind == SDPA and len(sizes) == 4 and sizes[2] == copies > 1 and sizes[1] * copies == heads
@@ -262,7 +256,7 @@ def _unpack(seen: ObservedCall, module) -> None:
 
 
 def _grouped(k: np.ndarray, v: np.ndarray, module) -> tuple[np.ndarray, np.ndarray]:
-    """Keys and values without the copies that a model makes of them, one for each head of a group."""
+    """Keys and values without the copies that a model makes for each head of a group (`repeat_kv`)."""
     copies, heads = _groups(module)
     if copies < 2 or len(k) % copies or heads not in (None, len(k)):
         return k, v
@@ -273,7 +267,7 @@ def _grouped(k: np.ndarray, v: np.ndarray, module) -> tuple[np.ndarray, np.ndarr
 
 
 def _groups(module) -> tuple[int, int | None]:
-    """How many heads share their keys, and how many heads there are, as a layer of transformers tells."""
+    """How many heads share their keys, and the number of heads, from the settings of a transformers layer."""
     copies = setting(module, "num_key_value_groups")
     return copies if type(copies) is int else 1, setting(setting(module, "config"), "num_attention_heads")
 
@@ -283,7 +277,7 @@ def _longest(vectors: np.ndarray) -> float:
 
 
 def _out(seen: ObservedCall, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
-    """What came out, (H, Q, E)."""
+    """The output of the call, (H, Q, E)."""
     if not hasattr(seen.out, "shape"):
         return None
     out = seen.out.transpose(1, 2) if seen.kind == HF else seen.out
@@ -293,13 +287,13 @@ def _out(seen: ObservedCall, layout: Layout, sizes: tuple[int, ...]) -> np.ndarr
 
 
 def _ran(seen: ObservedCall, problem: Problem) -> str:
-    """The engine that ran, as it calls itself."""
+    """The name of the engine that ran."""
     name = engine_of(seen, problem)[0]
     return name if seen.kind not in (HF, CACHE) and not seen.kind.startswith("regard") else f"regard {name}"
 
 
 def _declared(module) -> dict[str, Any]:
-    """What the layer says of itself."""
+    """The settings of the layer as notes."""
     known = layer_settings(module)
     notes: dict[str, Any] = {name: getattr(known, name) for name in ("scale", "softcap", "window", "groups", "causal")}
     notes |= {"sinks": None if known.sinks is None else True, "training": known.training or None}

@@ -1,4 +1,4 @@
-"""The passes of a text that a model writes token by token, joined into one call of all rows over all keys."""
+"""Joins the forward passes of generation, one per generated token, into one call of all rows over all keys."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ TRIED = (-1.75, 0.5)  # scores at which two rules are compared
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one pass: where they begin among all rows, and where their first key stands among all keys; its own
-    rules.
+    """The rows of one pass: `row` is the first among all rows, `first` the position of its first key among all keys.
+
+    mask, score: the rules of the pass, in its own positions.
     """
 
     row: int
@@ -37,19 +38,18 @@ class Part:
 
     @property
     def cells(self) -> tuple[slice, slice, slice]:
-        """Its place among all heads, rows and keys."""
+        """The slices of this pass among all heads, rows and keys."""
         return slice(None), slice(self.row, self.row + self.rows), slice(self.first, self.first + self.keys)
 
     def own(self, rule: Expr | None, heads: int, scored: float = 0.0) -> np.ndarray:
-        """A rule of this pass, by its own positions, (heads, rows, keys)."""
+        """The values of a rule of this pass, in its own positions, (heads, rows, keys)."""
         return _grid(rule, heads, self.start + np.arange(self.rows), np.arange(self.keys), scored)
 
 
 class Growing:
-    """The calls of one layer over the passes of a generation. Keys that were seen before are not kept twice, but
-    compared.
+    """The calls of one layer over the passes of generation. Keys of earlier passes are compared, not stored again.
 
-    Refused: keys that changed between two passes, scales and sinks that differ, and rules that cannot be said in one.
+    Refused: keys that changed between two passes, scales or sinks that differ, and rules that cannot be joined.
     """
 
     def __init__(self, recorded: Recorded):
@@ -62,7 +62,7 @@ class Growing:
         self.parts = [self._part(call, row=0, first=0)]
 
     def add(self, recorded: Recorded) -> None:
-        """The rows of the next pass."""
+        """Adds the rows of the next pass."""
         call, cross, name = recorded.call, recorded.cross, self.first.name
         q, k, v = recorded.qkv
         _, Q, K = call.shape
@@ -70,9 +70,9 @@ class Growing:
             raise refuse(
                 "look",
                 "passes that cannot be joined",
-                given=f"{name}: another scale, other heads or sinks in a later pass",
+                given=f"{name}: the scale, the heads or the sinks differ in a later pass",
                 expected="the same in every pass",
-                fix="look at the prompt alone, with generate=0",
+                fix="record the prompt alone, with generate=0",
             )
         first = 0 if cross else self.first.start + self.rows - call.start
         known = self.keys - first
@@ -82,15 +82,15 @@ class Growing:
                 "passes that cannot be joined",
                 given=f"{name}: {K} keys from position {first} after {self.keys}",
                 expected="keys that grow with the text",
-                fix="generate with a dynamic cache, or look at the prompt alone",
+                fix="generate with a dynamic cache, or record the prompt alone",
             )
         if not np.array_equal(k[:, :known], self._last(self.k, known), equal_nan=True):
             raise refuse(
                 "look",
                 "passes that cannot be joined",
-                given=f"{name}: keys that the cache held have changed",
-                expected="a cache that keeps its keys",
-                fix="generate with a dynamic cache, or look at the prompt alone",
+                given=f"{name}: cached keys have changed",
+                expected="a cache that does not change its keys",
+                fix="generate with a dynamic cache, or record the prompt alone",
             )
         self.parts.append(self._part(call, row=self.rows, first=first))
         self.k.append(k[:, known:].copy())
@@ -125,13 +125,13 @@ class Growing:
 
     @staticmethod
     def _last(parts: list[np.ndarray], count: int) -> np.ndarray:
-        """The last columns; parts are joined, so that the next pass finds one array."""
+        """The last `count` columns. `parts` is joined in place, so that the next pass reads one array."""
         if len(parts) > 1:
             parts[:] = [np.concatenate(parts, 1)]
         return parts[0][:, parts[0].shape[1] - count :]
 
     def _weights(self) -> np.ndarray | None:
-        """The weights that the model built, 0 where a pass had not yet the key."""
+        """The weights that the model computed, 0 where a pass did not have the key yet."""
         built = [weights for weights in self.weights if weights is not None]
         if len(built) < len(self.parts):
             return None
@@ -141,9 +141,7 @@ class Growing:
         return whole
 
     def _mask(self) -> Expr | None:
-        """The rule of the first pass where it is that of the others too; otherwise what all of them say of every
-        pair.
-        """
+        """The rule of the first pass if all passes agree with it; otherwise a table of every pair."""
         rule = self.first.mask
         if (rule is None or not rule.tables) and all(map(self._masks_alike, self.parts[1:])):
             return rule  # tables are as long as the prompt
@@ -154,7 +152,7 @@ class Growing:
                 "passes that cannot be joined",
                 given=f"{self.first.name}: masks of {len(self.parts)} passes differ",
                 expected=f"one rule, or at most {CELLS:,} pairs",
-                fix="write fewer tokens",
+                fix="generate fewer tokens",
             )
         whole = np.zeros((heads, self.rows, self.keys), bool)
         for part in self.parts:
@@ -162,7 +160,7 @@ class Growing:
         return mask_of(whole, self.first.start)
 
     def _masks_alike(self, part: Part) -> bool:
-        """Whether the first rule says of these rows what their own pass said, and hides the keys that it did not
+        """Whether the first rule agrees with the pass's own rule on its rows, and masks the keys that it did not
         have.
         """
         rule = self.first.mask
@@ -172,8 +170,8 @@ class Growing:
         return bool((own == _grid(rule, heads, self._queries(part), np.arange(self.keys))).all())
 
     def _score(self) -> Expr | None:
-        """The rule of the first pass, or of the last, where it gives what the others do; biases by position are put
-        together.
+        """The rule of the first pass, or of the last, if all passes agree with it; otherwise biases by position are
+        joined into one table.
         """
         heads, last = self.first.shape[0], self.parts[-1]
         for rule in (self.first.score, last.score):
@@ -186,8 +184,8 @@ class Growing:
                 "look",
                 "passes that cannot be joined",
                 given=f"{self.first.name}: the rules of {len(self.parts)} passes differ",
-                expected="one rule for all, or a bias that is added",
-                fix="look at the prompt alone, with generate=0",
+                expected="one rule for all passes, or an additive bias",
+                fix="record the prompt alone, with generate=0",
             )
         whole, known = np.zeros((heads, self.rows, self.keys), np.float32), np.zeros((self.rows, self.keys), bool)
         for part, each in zip(self.parts, sums, strict=True):
@@ -196,9 +194,7 @@ class Growing:
         return added(sums[0].args[0], whole, self.first.start, known)
 
     def _scores_alike(self, rule: Expr | None, part: Part) -> bool:
-        """Whether the rule, by positions among all keys, gives what the pass's own rule gave; no rule is the score
-        itself.
-        """
+        """Whether the rule, in positions among all keys, equals the pass's own rule; None is the score itself."""
         keys = part.first + np.arange(part.keys)
         if rule is not None and any(size < self.keys for table in rule.tables for size in table.shape[-1:]):
             return False  # it would be read beyond its end
@@ -220,7 +216,7 @@ class Growing:
 
 
 def _grid(rule: Expr | None, heads: int, queries: np.ndarray, keys: np.ndarray, scored: float = 0.0) -> np.ndarray:
-    """The value of a rule for every pair, (heads, rows, keys); no rule allows all."""
+    """The value of a rule for every pair, (heads, rows, keys); None allows every pair."""
     places = {
         "head": np.arange(heads)[:, None, None],
         "query": queries[:, None],
@@ -231,7 +227,7 @@ def _grid(rule: Expr | None, heads: int, queries: np.ndarray, keys: np.ndarray, 
 
 
 def _constant(call: Call) -> tuple:
-    """What stays the same from pass to pass."""
+    """The properties that must be equal in all passes."""
     return call.scale, call.shape[0], call.groups, None if call.sinks is None else call.sinks.tolist()
 
 

@@ -1,4 +1,4 @@
-"""What a run should know of itself: versions, the hash of the weights, when it was recorded."""
+"""The provenance of a run: library versions, the hash of the weights, and the date."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["facts", "hash_of"]
 
 
 def facts() -> dict[str, Any]:
-    """Versions of the libraries that ran, the time, and what the numbers are."""
+    """The versions of the imported libraries, the date, and how exact the numbers are."""
     names = ("regard", "numpy", "torch", "transformers")
     found = {name: getattr(sys.modules[name], "__version__", "") for name in names if name in sys.modules}
     return {
@@ -26,7 +26,7 @@ def facts() -> dict[str, Any]:
 
 
 def hash_of(weights: Iterable[tuple[str, str, np.ndarray]]) -> str:
-    """SHA-256 over weights (name, dtype, array), by name: their names, dtypes, sizes and bytes."""
+    """SHA-256 of weights (name, dtype, array), sorted by name: names, dtypes, shapes and bytes."""
     found = hashlib.sha256()
     for name, dtype, array in sorted(weights, key=lambda weight: weight[0]):
         found.update(f"{name} {dtype} {array.shape}\n".encode())

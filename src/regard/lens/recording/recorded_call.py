@@ -1,6 +1,4 @@
-"""One attention call as it was recorded, and how it is completed: placed between two axes, measured, and compared with
-what came out of the model.
-"""
+"""A recorded attention call before completion, and its completion: axes, figures, and a comparison with the model."""
 
 from __future__ import annotations
 
@@ -15,16 +13,16 @@ from ..runs.call import ROWS, UNMEASURED, Call
 
 __all__ = ["COMPARED", "Recorded", "checked", "completed", "unmeasured"]
 
-COMPARED = 1 << 18  # weights: a call with more is checked against the model in some of its rows
-ROUNDING = 0.02  # the most that 16-bit scores may move a weight before the weights themselves are kept
+COMPARED = 1 << 18  # weights: larger calls are compared with the model in some rows only
+ROUNDING = 0.02  # the largest change of a weight that rounding of 16-bit scores may cause
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A call that is not `completed` yet, and what only the recording has to know of it.
+    """A call that is not `completed` yet, with what only the recording needs.
 
-    nth: which of the calls that its layer makes in one pass · cross: whether its keys come from somewhere else than its
-    rows · weights (H, Q, K): the model's own, where it built them.
+    nth: its number among the calls that the layer makes in one pass · cross: whether its keys are of another text than
+    its rows · weights (H, Q, K): the model's own, if it computes them.
     """
 
     call: Call
@@ -34,13 +32,13 @@ class Recorded:
 
     @property
     def qkv(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """q, k and v, which every recorded call has."""
+        """q, k and v; every recorded call has them."""
         q, k, v = self.call.q, self.call.k, self.call.v
         assert q is not None and k is not None and v is not None
         return q, k, v
 
     def nbytes(self, values: bool) -> int:
-        """What the completed call will hold, figures included."""
+        """The bytes of the completed call, including its figures."""
         call, (H, Q, K) = self.call, self.call.shape
         held = [call.q, call.k, call.sinks, *((call.v, call.x, call.out) if values else ())]
         counted = 4 * H * ((len(ROWS) + 2) * Q + K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
@@ -48,14 +46,12 @@ class Recorded:
 
 
 def unmeasured(name: str, layer: int | None, **fields: Any) -> Call:
-    """A call from its q, k and rules, before its axes are named and anything is computed of it."""
+    """A call from its q, k and rules, before its axes are named and its figures are computed."""
     return Call(name, layer, queries="", keys="", lse=UNMEASURED, **fields)
 
 
 def completed(recorded: Recorded, queries: str, keys: str, special: np.ndarray, values: bool) -> Call:
-    """The call between two axes, with its figures, compared with what came out of the model. special (K,): keys that
-    are no words.
-    """
+    """The call with its axes and figures, compared with the output of the model. special (K,): special tokens."""
     placed = dataclasses.replace(recorded.call, queries=queries, keys=keys)
     call = _measured(placed, recorded.weights, special)
     call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
@@ -63,23 +59,21 @@ def completed(recorded: Recorded, queries: str, keys: str, special: np.ndarray, 
 
 
 def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray) -> Call:
-    """The call with its figures. Where the model built its weights and the rules do not give them, the weights
-    themselves are kept.
-    """
+    """The call with its figures. If the rules do not reproduce the weights of the model, the weights are stored."""
     why = call.notes.get("unread")
     if why is None:
         found = figures.with_figures(call, special)
         if weights is None or _gives(found, weights):
             return found
-        why = "the rules that were read do not give the weights that the model used"
+        why = "the recorded rules do not reproduce the weights that the model used"
     notes = {**call.notes, "unread": why}
     bare = dataclasses.replace(call, q=None, k=None, score=None, scale=1.0, sinks=None, given=weights, notes=notes)
     return figures.with_figures(bare, special)
 
 
 def _gives(call: Call, weights: np.ndarray) -> bool:
-    """Whether the call's weights are the model's, up to the rounding of scores in the model's dtype; rows without keys
-    aside.
+    """Whether the call's weights equal the model's, up to the rounding of scores in the model's dtype; fully masked
+    rows are not compared.
     """
     H, Q, K = call.shape
     assert call.q is not None
@@ -97,39 +91,40 @@ def _gives(call: Call, weights: np.ndarray) -> bool:
 
 
 def checked(call: Call) -> dict[str, Any]:
-    """How far Σ p v is from what came out of the model, as a share of its largest number; for long calls in some of the
-    rows.
+    """The difference between Σ p v and the output of the model, as a share of the largest absolute output.
+
+    Long calls are compared in some rows only.
     """
     H, Q, K = call.shape
-    if call.out is None or call.v is None or call.notes.get("dropout"):  # what falls out is not known afterwards
+    if call.out is None or call.v is None or call.notes.get("dropout"):  # the dropout mask is not recorded
         return {}
     count = max(1, min(Q, COMPARED // max(H * K, 1)))
     at = np.arange(count) * Q // count
     with np.errstate(all="ignore"):
         weights = call.weights(rows=at)
         v = np.repeat(np.asarray(call.v, np.float64), H // len(call.v), 0)
-        expected, came = weights @ np.where(np.isfinite(v), v, 0), np.asarray(call.out[:, at], np.float64)
+        expected, actual = weights @ np.where(np.isfinite(v), v, 0), np.asarray(call.out[:, at], np.float64)
         seeing = call.allowed(rows=at).any(-1)
-        apart = np.abs(expected - came)[seeing]
-        most = max(np.abs(came[seeing]).max(initial=0), 1e-30)
+        apart = np.abs(expected - actual)[seeing]
+        most = max(np.abs(actual[seeing]).max(initial=0), 1e-30)
         found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {Q} rows"}
         if apart.size:
             found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
         if not seeing.all():
-            average = np.broadcast_to(v.mean(1, keepdims=True), came.shape)
-            found["empty"] = _empty(came[~seeing], average[~seeing], 8 * _unit(call.v) * float(np.abs(v).max()))
+            average = np.broadcast_to(v.mean(1, keepdims=True), actual.shape)
+            found["empty"] = _empty(actual[~seeing], average[~seeing], 8 * _unit(call.v) * float(np.abs(v).max()))
     return found
 
 
 def _unit(values: np.ndarray) -> float:
-    """The rounding of what the model computed with."""
+    """The relative rounding error of the model's dtype."""
     return float(np.finfo(np.float32).eps) if values.dtype.itemsize > 2 else 2.0**-8
 
 
-def _empty(came: np.ndarray, average: np.ndarray, rounding: float) -> str:
-    """What the model gives for rows that may attend nothing; average: of all values."""
-    if np.isnan(came).any():
+def _empty(actual: np.ndarray, average: np.ndarray, rounding: float) -> str:
+    """The model's output for fully masked rows. average: the mean of all values."""
+    if np.isnan(actual).any():
         return "NaN"
-    if not came.any():
+    if not actual.any():
         return "0"
-    return "an average of values" if np.abs(came - average).max() <= rounding else "something else"
+    return "an average of values" if np.abs(actual - average).max() <= rounding else "something else"

@@ -1,4 +1,4 @@
-"""Models of transformers: one pass over what they are given, or a text that they write, recorded."""
+"""Records transformers models: one forward pass over the inputs, or greedy generation."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from ..runs.axis import Axis
 from ..runs.run import Run, Step
 from .axes import Axes
 from .inputs import Given
-from .keeper import UNSEEN, Asked, Keeper
-from .session import on_regard, record_module, takes
+from .keeper import UNSEEN, Keeper, RecordingOptions
+from .session import accepts, on_regard, record_module
 from .token_text import spelled
 
 __all__ = ["record_model"]
 
-LIKELIEST = 8  # candidates that are kept for every written token
+LIKELIEST = 8  # candidates that are stored for every generated token
 
 
-def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
-    """The run of a model as it is. One that was opened here and that regard refuses runs on its own code, which is
-    watched; a loaded one that is set to an implementation that cannot be seen runs on regard instead."""
+def record_model(opened: Opened, given: Given, options: RecordingOptions, writes: int) -> Run:
+    """The run of a model.
+
+    A model that was opened here and that regard does not support runs on its own code, which is observed. A loaded
+    model with an attention implementation that cannot be observed runs on regard instead.
+    """
     model = opened.model
     try:
-        return _recorded(opened, given, asked, writes)
+        return _recorded(opened, given, options, writes)
     except Refused as refused:
         if opened.own and NAME in implementations(model) and refused.where in (NAME, "regard mask"):
             model.set_attn_implementation("eager")
@@ -39,34 +42,32 @@ def record_model(opened: Opened, given: Given, asked: Asked, writes: int) -> Run
             raise
         unseen = refused
     if opened.own:
-        return _recorded(opened, given, asked, writes)
+        return _recorded(opened, given, options, writes)
     try:
         with on_regard(model):
-            return _recorded(opened, given, asked, writes)
+            return _recorded(opened, given, options, writes)
     except Refused as refused:
         raise unseen if refused.where == "check" else refused from None
 
 
-def _recorded(opened: Opened, given: Given, asked: Asked, writes: int) -> Run:
+def _recorded(opened: Opened, given: Given, options: RecordingOptions, writes: int) -> Run:
     model = opened.model
     common: dict[str, Any] = {
         "name": opened.name,
         "text": given.text,
-        "axes": Axes(given.axes, given.seen),
+        "axes": Axes(given.axes, given.patches),
         "batch": given.batch,
-        "asked": asked,
+        "options": options,
     }
     if not writes:
-        once = {"use_cache": False} if takes(model, "use_cache") else {}
+        once = {"use_cache": False} if accepts(model, "use_cache") else {}
         return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
-    written = _Written(opened, given, asked.entry, writes)
+    written = _Written(opened, given, options.entry, writes)
     return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
 
 
 class _Written:
-    """A text that the model writes greedily. One token more is asked for than is looked at, so that the last one has
-    its row too.
-    """
+    """Greedy generation. The model generates one token more than is recorded, so that the last one has its row too."""
 
     def __init__(self, opened: Opened, given: Given, entry: int, writes: int):
         self.opened, self.given, self.entry, self.writes = opened, given, entry, writes
@@ -74,19 +75,19 @@ class _Written:
         if not getattr(opened.model, "can_generate", lambda: False)():
             raise refuse(
                 "look",
-                "a model that does not write",
+                "the model cannot generate text",
                 given=f"generate={writes} for {type(opened.model).__name__}",
-                expected="a model with a language head",
+                expected="a model with a language modeling head",
                 fix="load it with AutoModelForCausalLM, or leave generate= out",
             )
         ids = given.inputs.get("decoder_input_ids" if self.decodes else "input_ids")
         if ids is None and not self.decodes:
             raise refuse(
                 "look",
-                "nothing to write on from",
+                "generation without a prompt",
                 given=f"generate={writes} without input_ids",
-                expected="a beginning",
-                fix="give a text",
+                expected="a prompt",
+                fix="pass a text",
             )
         begun = 1 if ids is None else ids.shape[1]
         self.rows = begun + writes
@@ -96,12 +97,12 @@ class _Written:
                 "the text is too long for the model",
                 given=f"{begun} tokens and {writes} more",
                 expected=f"at most {opened.longest} for {opened.name}",
-                fix="write fewer tokens",
+                fix="generate fewer tokens",
             )
 
     def generate(self):
         config, padded = self.opened.model.generation_config, {}
-        if config.pad_token_id is None:  # transformers would say that it chose one
+        if config.pad_token_id is None:  # otherwise transformers warns that it chose one
             end = config.eos_token_id[0] if isinstance(config.eos_token_id, list) else config.eos_token_id
             known = (getattr(self.opened.words, "pad_token_id", None), end, 0)
             padded["pad_token_id"] = next(token for token in known if token is not None)
@@ -116,10 +117,10 @@ class _Written:
             output_scores=True,
         )
 
-    def after(self, came, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
-        """The axes with what was written, its steps, and whether the model stopped by itself."""
-        ids = came.sequences[self.entry].tolist()
-        kept, begun = ids[: len(ids) - 1], len(ids) - len(came.scores)  # the last token was never read
+    def after(self, generated, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
+        """Adds the generated tokens to the axes; returns the steps, and facts such as why generation stopped."""
+        ids = generated.sequences[self.entry].tolist()
+        kept, begun = ids[: len(ids) - 1], len(ids) - len(generated.scores)  # the last token was not an input
         new = kept[begun:]
         axes = keeper.axes.known
         name = "target" if self.decodes else "text"
@@ -127,9 +128,9 @@ class _Written:
         special = (True,) * begun if self.decodes else axes[name].special
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
         axes[name] = Axis(name, (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new)))
-        steps = tuple(Step(begun + i, self._candidates(came.scores[i][self.entry])) for i in range(len(new)))
-        stopped = {"stopped": f"the model ended its text after {len(new)} tokens"} if len(new) < self.writes else {}
-        return steps, {"generated": len(new), **stopped}
+        steps = tuple(Step(begun + i, self._candidates(generated.scores[i][self.entry])) for i in range(len(new)))
+        why = {"stopped": f"the model generated an end token after {len(new)} tokens"} if len(new) < self.writes else {}
+        return steps, {"generated": len(new), **why}
 
     def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
         found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))

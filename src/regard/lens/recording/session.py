@@ -1,4 +1,4 @@
-"""One pass of a torch model under the observer: its calls go to the keeper, and all of it becomes a Run."""
+"""Runs a torch model under the observer, stores its calls, and returns the Run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
 from ..runs.run import Run, Step
 from .axes import Axes
-from .keeper import Asked, Keeper, keeping
+from .keeper import Keeper, RecordingOptions, keeping
 from .observer import Recorder
 from .provenance import facts, hash_of
 from .tensor_layout import weights_of
 
-__all__ = ["on_regard", "record_module", "takes"]
+__all__ = ["accepts", "on_regard", "record_module"]
 
 After = Callable[[Any, Keeper], tuple[Sequence[Step], dict[str, Any]]]
 
@@ -31,13 +31,13 @@ def record_module(
     text: str,
     axes: Axes,
     batch: int | None,
-    asked: Asked,
+    options: RecordingOptions,
     rows: int = 0,
     after: After | None = None,
 ) -> Run:
-    """The run that `call()` makes of the model. rows: how many there will be when passes are joined, 0 for one pass.
+    """The run of the model while `call()` runs. rows: the number of rows once passes are joined, 0 for one pass.
 
-    after(what call gave, keeper): the steps and facts of a generation, once the model has run; it completes the axes.
+    after(result of call, keeper): completes the axes and returns the steps and facts of generation.
     """
     owner = module_of(model)
     modules = {} if owner is None else dict(owner.named_modules())
@@ -45,20 +45,21 @@ def record_module(
     def alike(layer: str) -> int:
         kind = type(modules.get(layer))
         return sum(
-            type(module) is kind and asked.wants(path, layer_number(module, path)) for path, module in modules.items()
+            type(module) is kind and options.selects(path, layer_number(module, path))
+            for path, module in modules.items()
         )
 
-    with keeping(asked, axes, alike, rows) as keeper:
-        recorder = Recorder(model, keeper.take, batch=batch, entry=asked.entry, wanted=asked.wants)
+    with keeping(options, axes, alike, rows) as keeper:
+        recorder = Recorder(model, keeper.take, batch=batch, entry=options.entry, wanted=options.selects)
         with left_alone(model), recorder.recording():
-            came = _called(call, name)
-        steps, written = ((), {}) if after is None else after(came, keeper)
+            result = _called(call, name)
+        steps, written = ((), {}) if after is None else after(result, keeper)
         known = (
             {}
             if owner is None
             else {"implementation": sorted(implementations(owner)), "weights": hash_of(weights_of(owner))}
         )
-        return keeper.run(name, text, recorder.passed, steps, {**facts(), **known, **written})
+        return keeper.run(name, text, recorder.skipped, steps, {**facts(), **known, **written})
 
 
 def _called(call: Callable[[], Any], name: str) -> Any:
@@ -66,19 +67,19 @@ def _called(call: Callable[[], Any], name: str) -> Any:
         return call()
     except Refused:
         raise
-    except Exception as error:  # somebody else's code, which may fail in any way
+    except Exception as error:  # the model's code may raise anything
         raise refuse(
             "look",
             f"the model stopped with {type(error).__name__}",
-            given=f"{name}: {first_line(error, 'without a word')[:200]}",
-            expected="inputs that it takes",
-            fix="regard.torch.trace(model, inputs) says where it stopped, and what it was given there",
+            given=f"{name}: {first_line(error, 'no message')[:200]}",
+            expected="inputs that the model accepts",
+            fix="run regard.torch.trace(model, inputs), which shows where it stopped and with which arguments",
         ) from error
 
 
 @contextlib.contextmanager
 def on_regard(model) -> Iterator[None]:
-    """The model of transformers runs on regard; what each of its parts was set to is put back."""
+    """Runs a transformers model on regard; afterwards the attention implementation of every part is restored."""
     hf.register()
     configs = {
         id(config): config for module in model.modules() if (config := getattr(module, "config", None)) is not None
@@ -94,6 +95,6 @@ def on_regard(model) -> Iterator[None]:
                 config._attn_implementation = before[key]
 
 
-def takes(model, name: str) -> bool:
-    """Whether the model's forward has an argument of this name."""
+def accepts(model, name: str) -> bool:
+    """Whether the model's `forward` has an argument of this name."""
     return name in inspect.signature(model.forward).parameters

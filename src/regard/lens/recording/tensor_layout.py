@@ -1,4 +1,4 @@
-"""Where the batch and the heads are in the tensors of a call, and how one batch entry is cut out of them."""
+"""The layout of a call's tensors: where batch and heads are, and how to slice out one batch entry."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ PLAIN = (
 
 
 def numbers(value: Any) -> np.ndarray:
-    """A tensor or array in this machine's memory; a view where it is there already."""
+    """A tensor or array in CPU memory as NumPy; a view if it is there already."""
     return read_array(value.detach().cpu() if is_tensor(value) else value, "recording")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A call whose tensors are (B, H, rows, depth), or (B·H, rows, depth) as batched products want them.
+    """A call whose tensors are (B, H, rows, depth), or (B·H, rows, depth) as for `torch.bmm`.
 
-    entry: which batch entry is looked at. windows: how many of the call's own batch belong to one entry of the model's;
-    their rows are put one window after the other.
+    entry: the recorded batch entry · windows: how many entries of the call's batch belong to one entry of the model's
+    batch; their rows are concatenated.
     """
 
     batch: int
@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def of(cls, sizes: tuple[int, ...], module: Any, batch: int | None, entry: int) -> Layout:
-        """sizes: of q. module: of the layer, which may tell its heads. batch: of the model, where it is known."""
+        """sizes: the shape of q · module: the layer, which may declare its heads · batch: of the model, if known."""
         lead = sizes[:-2]
         if len(lead) != 1:
             own = lead[0] if lead else 1
@@ -61,7 +61,7 @@ class Layout:
         return cls(own, heads, entry, own // batch if batch and own % batch == 0 else 1)
 
     def cut(self, value: Any, depth: int = 2) -> np.ndarray:
-        """(heads, rows, depth) of the batch entry, a view; the heads may be those of the keys."""
+        """(heads, rows, depth) of the batch entry, as a view; also for keys and values, which may have fewer heads."""
         array = numbers(value)
         lead, inner = array.shape[:-depth], array.shape[-depth:]
         if len(lead) == 1:
@@ -80,12 +80,12 @@ class Layout:
         return self.entry * self.windows
 
     def beside(self, operand: torch.Tensor, sizes: tuple[int, ...]) -> np.ndarray:
-        """What stands beside scores of these sizes, as (H, Q, K) of the batch entry; repeated axes have stride 0."""
+        """An operand broadcast to these sizes, as (H, Q, K) of the batch entry; broadcast axes have stride 0."""
         return self.cut(operand.detach().expand(sizes))
 
 
 def weights_of(module: torch.nn.Module) -> Iterator[tuple[str, str, np.ndarray]]:
-    """(name, dtype, numbers) of every weight and kept buffer; dtypes that NumPy lacks as their bytes."""
+    """(name, dtype, array) of every weight and persistent buffer; dtypes that NumPy lacks are given as bytes."""
     for name, tensor in module.state_dict().items():
         held = tensor.detach().cpu().contiguous()
         plain = held if held.dtype in PLAIN or not held.numel() else held.reshape(-1).view(torch.uint8)

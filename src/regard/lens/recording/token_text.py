@@ -1,4 +1,4 @@
-"""Tokens as text: each as it stands in the text, and which texts a model can take."""
+"""Tokens as they appear in the text, and the check that a text fits the model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["fit", "spelled"]
 
 
 def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
-    """Each token as it stands in the text: a leading space where a new word begins, none where a word goes on."""
+    """Each token as it appears in the text: with a leading space if it begins a word."""
     found = []
     end = 0
     for i, token in enumerate(tokenizer.convert_ids_to_tokens(ids)):
         first, last = offsets[i] if offsets is not None else (0, 0)
-        if "▁" in token:  # SentencePiece writes spaces so
+        if "▁" in token:  # SentencePiece marks spaces with this character
             text = token.replace("▁", " ")
         else:
             text = tokenizer.convert_tokens_to_string([token])
@@ -23,9 +23,8 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
                 text = _as_bytes(token, text)
             if last > first and first > end and not text[:1].isspace():
                 text = " " + text
-            elif (
-                first == end and text.startswith("##") and last - first == len(text) - 2
-            ):  # WordPiece marks the rest of a word so
+            # WordPiece marks a token that continues a word with ##.
+            elif first == end and text.startswith("##") and last - first == len(text) - 2:
                 text = text[2:]
         found.append(text)
         end = max(end, last)
@@ -33,25 +32,25 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
 
 
 def _as_bytes(token: str, text: str) -> str:
-    """A piece of a letter, from a tokenizer that cuts letters into bytes: the bytes themselves."""
+    """The bytes of a token that is a part of a character, from a byte-level tokenizer."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    table = {letter: byte for byte, letter in bytes_to_unicode().items()}
-    if not all(letter in table for letter in token):
+    table = {character: byte for byte, character in bytes_to_unicode().items()}
+    if not all(character in table for character in token):
         return text
-    found = bytes(table[letter] for letter in token)
+    found = bytes(table[character] for character in token)
     return " " * found.startswith(b" ") + "".join(f"⟨{byte:02X}⟩" for byte in found.removeprefix(b" "))
 
 
 def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str) -> None:
-    """Refuses a text in which there is no token but special ones, and one that is longer than the model takes."""
+    """Refuses a text without ordinary tokens, and a text that is longer than the model allows."""
     if all(special):
         raise refuse(
             "look",
             "no text",
-            given=f"{text[:20]!r}, in which the model finds no token",
+            given=f"{text[:20]!r}, which has no ordinary token",
             expected="a text",
-            fix="give some words",
+            fix="pass a text with at least one word",
         )
     if longest is not None and len(special) > longest:
         raise refuse(
@@ -59,5 +58,5 @@ def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str
             "the text is too long for the model",
             given=f"{len(special)} tokens",
             expected=f"at most {longest} for {name}",
-            fix="give a shorter text, or name a model for longer ones",
+            fix="pass a shorter text, or choose a model for longer texts",
         )

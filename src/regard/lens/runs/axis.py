@@ -1,4 +1,4 @@
-"""What stands along one side of a matrix: the tokens of a text, the patches of a picture, or plain positions."""
+"""The axis of an attention matrix: the tokens of a text, the patches of an image, or plain positions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ __all__ = ["Axis", "Segment"]
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of an axis with a name of its own, such as a system prompt or a document: positions start … stop −
-    1.
+    """A named range of positions of an axis, such as a system prompt or a document.
+
+    Args:
+        start: the first position.
+        stop: the position after the last.
+        name: the name of the segment.
+
+    Examples:
+        >>> from regard.lens import Segment
+        >>> Segment(0, 3, "prompt").name
+        'prompt'
     """
 
     start: int
@@ -23,12 +32,25 @@ class Segment:
 
 @dataclass(frozen=True)
 class Axis:
-    """Positions in a row, each with its words.
+    """The positions along one side of an attention matrix, each with its token.
 
-    name: "text", "source", "target", "patches", … · tokens: as they should be read, still untrusted · special: true
-    where the tokenizer or the model, not the text, put the token · grid: (rows, columns) of patches, which are the
-    tokens that are not special, in reading order · picture: the PNG file that the patches were cut from · segments: in
-    order, without overlaps.
+    Args:
+        name: the name of the axis: "text", "source", "target", "patches", …
+        tokens: the text of each position. It is untrusted: escape it before it is shown.
+        special: for each position, whether the tokenizer or the model added the token.
+        grid: (rows, columns) of image patches, or None. The patches are the tokens that are not special, row by row.
+        picture: the image that the patches were cut from, as a PNG file, or None.
+        segments: named ranges, in order and without overlaps.
+
+    Raises:
+        Refused: listing every problem: an empty axis, a `special` of another length, a grid that does not fit the
+            patches, and segments outside the axis or out of order.
+
+    Examples:
+        >>> from regard.lens import Axis
+        >>> axis = Axis("text", ("[CLS]", "a", " b"), (True, False, False))
+        >>> len(axis), axis.tokens[1]
+        (3, 'a')
     """
 
     name: str
@@ -38,15 +60,15 @@ class Axis:
     picture: bytes | None = None
     segments: tuple[Segment, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         reasons = []
         if not self.tokens:
             reasons.append(
                 Reason(
-                    "nothing to look at",
+                    "an empty axis",
                     given=f"axis {self.name!r} of 0 tokens",
-                    expected="at least one",
-                    fix="give a text",
+                    expected="at least one token",
+                    fix="pass a text with at least one token",
                 )
             )
         if len(self.special) != len(self.tokens):
@@ -55,7 +77,7 @@ class Axis:
                     "flags that do not fit the tokens",
                     given=f"{len(self.special)} flags, {len(self.tokens)} tokens",
                     expected="one flag per token",
-                    fix="mark each token as special or not",
+                    fix="pass one boolean for each token",
                 )
             )
         elif self.grid is not None and self.grid[0] * self.grid[1] != self.special.count(False):
@@ -75,7 +97,7 @@ class Axis:
                         "segments that do not fit the axis",
                         given=f"{part}",
                         expected=f"in order, within {len(self.tokens)} tokens",
-                        fix="sort them, and cut them to the axis",
+                        fix="sort the segments, and clip them to the axis",
                     )
                 )
             at = part.stop
@@ -84,10 +106,23 @@ class Axis:
 
     @classmethod
     def of(cls, tokens: Sequence[str] | int, special: Sequence[bool] | None = None, name: str = "text") -> Axis:
-        """An axis of these tokens, or of so many positions; none is special unless it is said.
+        """An axis of these tokens, or of `tokens` plain positions.
 
-        >>> Axis.of(3).tokens
-        ('0', '1', '2')
+        Args:
+            tokens: the text of each position, or the number of positions.
+            special: for each position, whether it is a special token; None means that none is.
+            name: the name of the axis.
+
+        Returns:
+            The axis. Plain positions have their numbers as tokens.
+
+        Raises:
+            Refused: an empty axis, or a `special` of another length.
+
+        Examples:
+            >>> from regard.lens import Axis
+            >>> Axis.of(3).tokens
+            ('0', '1', '2')
         """
         words = tuple(map(str, range(tokens))) if isinstance(tokens, int) else tuple(tokens)
         return cls(name, words, (False,) * len(words) if special is None else tuple(map(bool, special)))

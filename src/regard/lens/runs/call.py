@@ -1,4 +1,4 @@
-"""One attention call as data, so that any part of its weights can be computed at any time.
+"""A recorded attention call, from which any part of its weights can be computed.
 
 p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
 """
@@ -18,27 +18,27 @@ from ...language.expr import Expr
 
 __all__ = ["AVERAGED", "ROWS", "UNMEASURED", "Call", "Overview"]
 
-# Every row's figures by name; all but "low", "high", "attended", "strongest" and "wrong" are averaged over the rows of
-# a head.
+# The figures of every row by name. All except "low", "high", "attended", "strongest" and "wrong" are averaged over the
+# rows of a head.
 ROWS = {
     "entropy": "−Σ p ln p, in nats",
-    "spread": "entropy as a share of ln(visible keys), 0 where one key is visible",
+    "spread": "entropy as a share of ln(number of allowed keys), 0 if one key is allowed",
     "maximum": "the largest weight",
-    "strongest": "its key, -1 where there is none",
+    "strongest": "its key, -1 if the row has no weight",
     "special": "weight on special tokens",
     "itself": "weight on the key at the row's own position",
     "previous": "weight on the key before it",
     "first": "weight on the first key",
-    "distant": "weight on ordinary tokens at least two away",
+    "distant": "weight on ordinary tokens at least two positions away",
     "distance": "√ Σ p (query − key)², in positions",
     "low": "the smallest score",
     "high": "the largest score",
-    "attended": "how many keys the row may attend",
+    "attended": "how many keys the mask allows",
     "wrong": "how many of its scores are NaN or +infinity",
-    "forbidden": "weight where the mask forbids it; only of given weights",
+    "forbidden": "weight on masked keys; only for given weights",
 }
 AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
-POSITIONED = ("itself", "previous", "distant", "distance")  # these count from the row's own position
+POSITIONED = ("itself", "previous", "distant", "distance")  # these depend on the row's own position
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
 
 Part = slice | Sequence[int] | np.ndarray | int | None
@@ -46,10 +46,18 @@ Part = slice | Sequence[int] | np.ndarray | int | None
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """The whole matrix of every head as a small picture of R × C cells, (H, R, C) float32.
+    """The matrix of every head, pooled to R × C cells.
 
-    share: the mean over a cell's rows of the sum over its keys, so that the rows of the picture sum to 1 as well ·
-    largest: the largest weight in the cell. exact: how the numbers came about: "exact", or "sampled 1 row of 16".
+    Args:
+        share: (H, R, C) float32: the mean over a cell's rows of the sum over its keys, so that pooled rows sum to 1.
+        largest: (H, R, C) float32: the largest weight in the cell.
+        exact: how it was computed: "exact", or for example "sampled 1 row of 16".
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> call = rg.look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4))).calls[0]
+        >>> call.overview.share.tolist()
+        [[[0.5, 0.5], [0.5, 0.5]]]
     """
 
     share: np.ndarray
@@ -61,15 +69,43 @@ class Overview:
 class Call:
     """One attention call of one batch entry.
 
-    name: the path of the layer that made it · layer: its number
-    queries, keys: names of the axes along rows and columns; "queries" are rows that stand on the key axis without being
-    all of it
-    q (H, Q, D) · k (G, K, D) · lse (H, Q) · mask, score: rules over head, query, key, or None · scale: of q·k
-    start: the key position at which row 0 stands · sinks (H, S) or None · engine: what computed the call in the model
-    given (H, Q, K): weights handed over as they are, without q and k; a mask then says which of them should be 0
-    v (G, K, E), x (Q, d_model), out (H, Q, E): the values, what the layer was given, what came out, if they were kept
-    rows: figures of every row, (H, Q) each, by name (`ROWS`) · received (H, K): what each key receives
-    notes: what else is known, as plain JSON: the module's own scale, softcap, window, groups, dtype, seconds
+    A call has either q and k, from which any weight is computed as exp(score − lse), or given weights. `regard.look`
+    records calls.
+
+    Args:
+        name: the path of the layer in the model.
+        layer: the number of the layer, or None.
+        queries: the name of the axis of the rows. "queries" are rows at some positions of the key axis.
+        keys: the name of the axis of the columns.
+        lse: (H, Q) ln Σ exp(score) of each row, including the sinks.
+        q: (H, Q, D) queries.
+        k: (G, K, D) keys.
+        mask: an expression over head, query and key, true where the row may attend; None allows every key. With
+            `given`, the pairs that may have weight.
+        score: an expression over score, head, query and key; None leaves the score unchanged.
+        scale: the factor of q·k.
+        start: the key position of row 0.
+        sinks: (H, S) additional logits in the denominator, or None.
+        engine: the engine that computed the call in the model.
+        given: (H, Q, K) weights, instead of q and k.
+        v: (G, K, E) values, if they were stored.
+        x: (Q, d_model) the input of the layer, if it was stored.
+        out: (H, Q, E) the output of the call in the model, if it was stored.
+        rows: figures of every row by name, (H, Q) each: entropy in nats, maximum, distance in positions, …
+        received: (H, K) the sum of the weights of each key over the rows.
+        overview: the pooled matrix of every head.
+        notes: plain JSON: the settings of the layer (scale, softcap, window, groups), dtype, seconds, …
+
+    Raises:
+        Refused: neither `given` nor both q and k, or both.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> call = rg.look(np.ones((2, 3, 8)), k=np.ones((1, 3, 8)), mask=rg.causal()).calls[0]
+        >>> call
+        <Call 'attention': 3 keys × 3 keys, 2 heads over 1>
+        >>> call.weights(rows=1, heads=0)
+        array([[[0.5, 0.5, 0. ]]])
     """
 
     name: str
@@ -98,19 +134,19 @@ class Call:
         kept = "weights" if self.given is not None else f"{self.shape[0]} heads over {self.groups}"
         return f"<Call {self.name!r}: {self.shape[1]} {self.queries} × {self.shape[2]} {self.keys}, {kept}>"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.given is None) == (self.q is None or self.k is None):
             raise refuse(
                 "Call",
-                "neither weights nor what they come from, or both",
+                "pass either given weights, or q and k",
                 given=f"{self.name}",
-                expected="q and k, or given weights",
-                fix="leave one of them out",
+                expected="one of the two",
+                fix="pass q= and k=, or given=",
             )
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(H, Q, K) of the weights."""
+        """(H, Q, K): heads, query rows and key rows."""
         if self.given is not None:
             return self.given.shape
         assert self.q is not None and self.k is not None
@@ -118,40 +154,57 @@ class Call:
 
     @property
     def groups(self) -> int:
-        """How many heads of keys there are: H / G query heads share each of them."""
+        """The number G of key/value heads; H / G query heads share each of them."""
         return self.shape[0] if self.k is None else self.k.shape[0]
 
     @property
     def aligned(self) -> bool:
-        """Whether rows stand at positions of the key axis; in cross-attention they are of another text."""
+        """Whether the rows are positions of the key axis; False in cross-attention."""
         return self.queries in (self.keys, "queries")
 
     @functools.cached_property
     def figures(self) -> dict[str, np.ndarray]:
-        """The mean over the rows that may attend something, (H,) float64 by name; NaN if there are no such rows.
+        """The figures of every head by name, (H,) float64: the mean of `rows` over the rows that are not fully masked.
 
-        Between two texts, those that count positions from the row's own are left out: they mean nothing.
+        NaN if all rows are fully masked. In cross-attention, figures that depend on the row's own position are left
+        out.
         """
         if "attended" not in self.rows:
             return {}
-        seeing = self.rows["attended"] > 0
+        attending = self.rows["attended"] > 0
         with np.errstate(invalid="ignore"):
             return {
-                name: np.where(seeing, self.rows[name], 0).sum(-1, dtype=np.float64) / seeing.sum(-1)
+                name: np.where(attending, self.rows[name], 0).sum(-1, dtype=np.float64) / attending.sum(-1)
                 for name in AVERAGED
                 if name in self.rows and (self.aligned or name not in POSITIONED)
             }
 
     def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
-        """The weights of chosen heads, rows and keys -> (heads, rows, keys) float64; None is all.
+        """The weights of some heads, rows and keys, computed in float64 from q, k and lse.
 
-        They come from q, k and lse: float64 from the numbers that the model had. Refused: positions outside the matrix.
+        Args:
+            rows: query rows: a slice, an index, or several indices; None is all.
+            keys: key positions, likewise.
+            heads: heads, likewise.
+
+        Returns:
+            (heads, rows, keys) float64; an index keeps its axis, of length 1. A row that attends to NaN or +infinity
+            has NaN.
+
+        Raises:
+            Refused: positions outside the matrix.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> call = rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8)), mask=rg.causal()).calls[0]
+            >>> call.weights(rows=[1], heads=0)
+            array([[[0.5, 0.5, 0. ]]])
         """
         h, i, j = self._places(heads, rows, keys)
         if self.given is not None:
             return np.asarray(self.given[np.ix_(h, i, j)], np.float64)
         scores, below = self._scored(h, i, j), self._lse(h, i)[:, :, None]
-        # A row that attends nothing has lse −inf; one that attends NaN or +inf has weights that are no numbers.
+        # A fully masked row has lse −inf; a row that attends to NaN or +inf has NaN as weights.
         below = np.where(np.isneginf(below), 0, np.where(np.isposinf(below), np.nan, below))
         with np.errstate(over="ignore", invalid="ignore"):
             found = scores - below
@@ -163,8 +216,24 @@ class Call:
         return found
 
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
-        """The scores before mask and softmax, (heads, rows, keys) float64. Refused: a call of which only the weights
-        are known.
+        """The scores before mask and softmax: `logits` after the score rule.
+
+        Args:
+            rows: query rows: a slice, an index, or several indices; None is all.
+            keys: key positions, likewise.
+            heads: heads, likewise.
+
+        Returns:
+            (heads, rows, keys) float64.
+
+        Raises:
+            Refused: positions outside the matrix, and a call with given weights.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> call = rg.look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4)), score=rg.softcap(1.0)).calls[0]
+            >>> call.scores(rows=0).round(3)
+            array([[[0.964, 0.964]]])
         """
         if self.given is not None:
             raise refuse(
@@ -177,7 +246,25 @@ class Call:
         return self._scored(*self._places(heads, rows, keys))
 
     def logits(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
-        """scale · q·k, before the score rule, (heads, rows, keys) float64; refused as `scores` is."""
+        """scale · q·k, before the score rule.
+
+        Args:
+            rows: query rows: a slice, an index, or several indices; None is all.
+            keys: key positions, likewise.
+            heads: heads, likewise.
+
+        Returns:
+            (heads, rows, keys) float64.
+
+        Raises:
+            Refused: positions outside the matrix, and a call with given weights.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> call = rg.look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4))).calls[0]
+            >>> call.logits(rows=0)
+            array([[[2., 2.]]])
+        """
         if self.given is not None:
             raise refuse(
                 "logits",
@@ -189,7 +276,25 @@ class Call:
         return self._logits(*self._places(heads, rows, keys))
 
     def allowed(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
-        """Which keys the rows may attend, (heads, rows, keys) booleans."""
+        """Where the mask allows rows to attend.
+
+        Args:
+            rows: query rows: a slice, an index, or several indices; None is all.
+            keys: key positions, likewise.
+            heads: heads, likewise.
+
+        Returns:
+            (heads, rows, keys) booleans.
+
+        Raises:
+            Refused: positions outside the matrix.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> call = rg.look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4)), mask=rg.causal()).calls[0]
+            >>> call.allowed(rows=0)
+            array([[[ True, False]]])
+        """
         return self._allowed(*self._places(heads, rows, keys))
 
     def _logits(self, h, i, j) -> np.ndarray:

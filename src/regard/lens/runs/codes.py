@@ -1,10 +1,9 @@
-"""Weights in a byte or two each: logarithmic codes with a known relative error, and codes for all that is no plain
-weight.
+"""Weights as one or two bytes each: logarithmic codes with a known relative error, and codes for invalid weights.
 
-    0 masked · 1 exactly 0 · 2 not a number · 3 below 10⁻⁶ · 4 out of range (below 0, above 1) · 5 weight where the mask
-    forbids it 6 … 255 the weight 10^(6·(code − 6)/249 − 6), so that 1 is exact
+    0 masked · 1 exactly 0 · 2 not a number · 3 below 10⁻⁶ · 4 out of range (below 0, above 1) · 5 weight on a masked
+    key · 6 … 255 the weight 10^(6·(code − 6)/249 − 6), so that 1 is exact
 
-A second byte, where it is kept, divides each step by 256; beside code 5 it is the code of the forbidden weight.
+An optional second byte divides each step by 256; with code 5 it is the code of the forbidden weight.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ ABOVE = 1 + 1e-3  # rounding of 16-bit weights stays below this
 def encode(
     weights: np.ndarray, allowed: np.ndarray | None = None, worst: np.ndarray | int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(coarse, fine) uint8 codes of weights; allowed: where the mask lets a row look, everywhere by default.
+    """(coarse, fine) uint8 codes of weights; allowed: where the mask allows weight, everywhere by default.
 
-    worst: where several weights are shown as one, the code of what is `wrong` among them, which wins; 0 where nothing
-    is, and then the sum of a row of 16-bit weights may well round to more than 1.
+    worst: for cells that pool several weights, the code of an invalid weight among them (see `wrong`), which takes
+    precedence, or 0. Pooled cells may exceed 1, since a row of 16-bit weights may sum to more than 1.
 
     >>> attended = np.array([False, True, True, True, True, True, True])
     >>> codes = encode(np.array([0.0, 0.0, 1e-6, 1.0, 0.5, np.nan, 2.0]), attended)
@@ -67,10 +66,8 @@ def encode(
 
 
 def wrong(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray | None:
-    """The codes of weights that are none, are out of range or stand where the mask forbids them, 0 elsewhere; None
-    without any.
-    """
-    within = weights.min() >= 0 and weights.max() <= ABOVE  # neither holds for NaN
+    """The codes of weights that are NaN, out of range or on masked keys, 0 elsewhere; None if there are none."""
+    within = weights.min() >= 0 and weights.max() <= ABOVE  # False for NaN
     if within and (allowed.all() or not weights[~allowed].any()):
         return None
     found = encode(weights, allowed)[0]
@@ -78,7 +75,7 @@ def wrong(weights: np.ndarray, allowed: np.ndarray) -> np.ndarray | None:
 
 
 def decode(coarse: np.ndarray, fine: np.ndarray | None = None) -> np.ndarray:
-    """The weights that the codes stand for: 0 for masked, zero and tiny ones, NaN for what has none."""
+    """The weights of the codes: 0 for masked, zero and tiny ones, NaN for invalid ones."""
     if fine is not None and (leaks := coarse == LEAK).any():
         return np.where(leaks, decode(fine), decode(np.where(leaks, MASKED, coarse), fine))
     x = coarse.astype(float) - FIRST + (0 if fine is None else (fine.astype(float) - 128) / 256)
@@ -87,11 +84,11 @@ def decode(coarse: np.ndarray, fine: np.ndarray | None = None) -> np.ndarray:
 
 
 def packed(numbers: np.ndarray) -> str:
-    """The bytes of an array as deflated base64, which is text of letters, digits, + / = alone."""
+    """The bytes of an array, deflated, as base64: ASCII text of A–Z, a–z, 0–9, +, / and =."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(numbers).tobytes(), 6)).decode()
 
 
 def percent(error: float) -> str:
-    """An error bound in words, rounded up."""
+    """An error bound as text in percent, rounded up."""
     digits = max(0, -math.floor(math.log10(error * 100)))
     return f"{math.ceil(error * 100 * 10**digits) / 10**digits:g} %"

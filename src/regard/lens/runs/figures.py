@@ -1,4 +1,4 @@
-"""Figures of every row and head: how wide it looks, how far, and at what; exact, in memory that grows with the rows."""
+"""Statistics of every row: entropy, distance, weight on special tokens, …; exact, in memory linear in the rows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .tiles import overview
 
 __all__ = ["CELLS", "measured", "of_weights", "with_figures"]
 
-SMALL = 1 << 18  # weights that NumPy has added up before a kernel is compiled
-BLOCK = 1 << 20  # given weights that are looked at together
+SMALL = 1 << 18  # weights: below this, NumPy is faster than compiling a kernel
+BLOCK = 1 << 20  # given weights that are processed at a time
 CELLS = 128  # along the side of the overview
 
 
 def with_figures(call: Call, special) -> Call:
-    """The call with all that is computed after it was recorded: lse, rows, received and overview.
+    """The call with the fields that are computed after recording: lse, rows, received and overview.
 
-    special (K,) booleans: keys that stand for no word of the text.
+    special (K,) booleans: which keys are special tokens.
     """
     if call.given is not None:
         found = of_weights(call.given, special, mask=call.mask, start=call.start)
@@ -48,27 +48,25 @@ def measured(
     sinks=None,
     cells: int = CELLS,
 ) -> dict[str, Any]:
-    """What a recorded call holds besides q, k and its rules: lse (H, Q), rows {figure: (H, Q)}, received (H, K),
-    overview.
+    """The computed fields of a call with q and k: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
 
-    q (H, Q, D) · k (G, K, D) · special (K,) booleans: keys that stand for no word of the text · cells: along the sides
-    of the overview. Everything is exact; the compiled engine reads q and k twice, short calls are left to NumPy. Where
-    the rounding of float32 would show in weights, float64 is computed with; lse is kept in float64, since all weights
-    follow from it.
+    q (H, Q, D) · k (G, K, D) · special (K,) booleans: which keys are special tokens · cells: along each side of the
+    overview. Everything is exact. The compiled engine reads q and k twice; short calls run in NumPy. float64 is used if
+    rounding to float32 would change weights; lse is always float64, since all weights follow from it.
     """
     (H, Q), K = q.shape[:2], k.shape[1]
-    marked = frozen_table(np.asarray(special, bool), "special")[key]
+    is_special = frozen_table(np.asarray(special, bool), "special")[key]
     sets = {
-        "special": marked,
+        "special": is_special,
         "itself": key == query,
         "previous": key == query - 1,
         "first": key == 0,
-        "distant": ~marked & ((key < query - 1) | (key > query + 1)),
+        "distant": ~is_special & ((key < query - 1) | (key > query + 1)),
     }
     columns = min(cells, K)
     short = H * Q * K <= SMALL
 
-    def asked(q, k):
+    def computed(q, k):
         return attention_stats(
             q,
             k,
@@ -91,9 +89,9 @@ def measured(
             engine="reference" if short else "auto",
         )
 
-    found = None if short or too_large(q, k, scale) else asked(q, k)
+    found = None if short or too_large(q, k, scale) else computed(q, k)
     if found is None or too_large(q, k, scale, found.lse):
-        found = asked(q.astype(np.float64), k.astype(np.float64))
+        found = computed(q.astype(np.float64), k.astype(np.float64))
     rows = {
         "entropy": found.entropy,
         "spread": spread(found.entropy, found.counts.attended),
@@ -106,22 +104,21 @@ def measured(
         "attended": found.counts.attended,
         "wrong": found.counts.nan + found.counts.inf,
     }
-    picture = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
+    pooled_map = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
     return {
         "lse": found.lse.astype(np.float64),
         "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
         "received": compact(found.received),
-        "overview": picture,
+        "overview": pooled_map,
     }
 
 
 def of_weights(
     given: np.ndarray, special, *, mask: Expr | None = None, start: int = 0, cells: int = CELLS
 ) -> dict[str, Any]:
-    """The same for weights (H, Q, K) that are known as they are, which need not keep to the mask, or sum to 1.
+    """The same for given weights (H, Q, K), which may violate the mask and need not sum to 1.
 
-    lse is the logarithm of a row's sum; scores are not known (low and high are NaN); "wrong" counts weights that are no
-    weights.
+    lse is the logarithm of a row's sum; scores are not known (low and high are NaN); "wrong" counts invalid weights.
     """
     H, Q, K = given.shape
     special, keys = np.asarray(special, bool), np.arange(K)
@@ -141,17 +138,17 @@ def of_weights(
                 received[h] += p.sum(0)
     rows["low"][...] = rows["high"][...] = np.nan
     whole = {name: rows[name].astype(np.int32) for name in ("strongest", "attended", "wrong")}
-    picture = overview(Call("weights", None, "", "", lse, given=given), cells)
+    pooled_map = overview(Call("weights", None, "", "", lse, given=given), cells)
     return {
         "lse": lse,
         "rows": {name: compact(values) for name, values in (rows | whole).items()},
         "received": compact(received),
-        "overview": picture,
+        "overview": pooled_map,
     }
 
 
 def figures_of(p: np.ndarray, free: np.ndarray, away: np.ndarray, special: np.ndarray) -> dict[str, np.ndarray]:
-    """The figures of rows of weights p (rows, keys); free: where the mask lets them look; away: query − key."""
+    """The figures of rows of weights p (rows, keys); free: where the mask allows weight; away: query − key."""
 
     def on(keys) -> np.ndarray:
         return np.where(keys, p, 0).sum(-1)
@@ -176,12 +173,12 @@ def figures_of(p: np.ndarray, free: np.ndarray, away: np.ndarray, special: np.nd
 
 
 def spread(entropy: np.ndarray, attended: np.ndarray) -> np.ndarray:
-    """The entropy as a share of what even weights would have."""
+    """The entropy as a share of the entropy of uniform weights."""
     with np.errstate(divide="ignore"):
         most = np.log(attended)
     return np.where(most > 0, entropy / np.where(most > 0, most, 1), 0)
 
 
 def compact(values: np.ndarray) -> np.ndarray:
-    """Figures as they are kept: float32 and int32."""
+    """Figures in their stored dtypes: float32 and int32."""
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int32)

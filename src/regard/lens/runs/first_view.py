@@ -1,4 +1,4 @@
-"""Which call, head and row to show first: what was asked for, and otherwise the firmest look at a distant word."""
+"""Chooses the call, head and row to show first: as requested, otherwise the largest weight on a distant token."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .run import Run
 
 __all__ = ["Choice", "choose"]
 
-SHORT = 1 << 18  # weights of a call that are all looked at
+SHORT = 1 << 18  # weights of a call: below this, all of them are computed
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A call by its number, a head, a row, and why these."""
+    """The number of a call, a head, a row, and the reason for the choice."""
 
     call: int
     head: int
@@ -29,14 +29,16 @@ class Choice:
 
 
 def choose(run: Run, call: int | None = None, head: int | None = None, token: str | None = None) -> Choice:
-    """The place to look at.
+    """The call, head and row to show first.
 
-    The firmness of a row is the largest weight that it gives to an ordinary token at least two positions away, or to
-    any ordinary token of another text; in long texts 0 where the largest weight of all lies elsewhere, so that no
-    weight is computed again. A head is chosen by the mean firmness of its ordinary rows, or by that of the token's row
-    alone; a row by its own, weighed with the logarithm of how many keys it sees.
+    The distant weight of a row is its largest weight on an ordinary token at least two positions away, or on any
+    ordinary token of another text. In long texts it is 0 if the largest weight of the row is on another token, so that
+    no weights are computed again. The head with the largest mean distant weight of its ordinary rows is chosen, or
+    that of the given token's row; then the row with the largest distant weight times the logarithm of the number of
+    keys that it attends to.
 
-    call: by its number · token: a position among the rows, or a word of their text. Refused: what is not there.
+    call: the number of a call · token: a position among the rows, or a word of their text. Refused: an unknown call,
+    head or token.
 
     >>> import numpy as np, regard as rg
     >>> from regard.lens.look import of_arrays
@@ -70,41 +72,41 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
     rows = {} if token is None else _positions(run, sorted({run.calls[at].queries for at in calls}), token)
     calls = [at for at in calls if token is None or run.calls[at].queries in rows]
     places = [(at, h) for at in calls for h in range(run.calls[at].shape[0]) if head in (None, h)]
-    firm = {at: _firmness(run, run.calls[at]) for at in calls}
+    distant = {at: _distant_weight(run, run.calls[at]) for at in calls}
     if token is None:
-        scores = np.array([firm[at][h].sum() / max(1, _ordinary(run, run.calls[at]).sum()) for at, h in places])
+        scores = np.array([distant[at][h].sum() / max(1, _ordinary(run, run.calls[at]).sum()) for at, h in places])
     else:
-        scores = np.array([firm[at][h, rows[run.calls[at].queries]] for at, h in places])
+        scores = np.array([distant[at][h, rows[run.calls[at].queries]] for at, h in places])
     best = int(np.argmax(scores))
     at, number = places[best]
-    among = "of the heads asked for" if call is not None or head is not None else "of all heads"
+    among = "of the requested heads" if call is not None or head is not None else "of all heads"
     if len(places) == 1:
-        why = "the head that was asked for" if among == "of the heads asked for" else "the only head"
+        why = "the requested head" if among == "of the requested heads" else "the only head"
     elif not scores[best] > 0:
-        why = f"the first {among}: in none does an ordinary token look at another two or more away"
+        why = f"the first {among}: none of them attends to an ordinary token at a distance of two or more"
     elif token is None:
-        why = f"{among}, words look most firmly at distant words in this one: {scores[best]:.0%} on average"
+        why = f"{among}, this one has the largest weights on distant tokens: {scores[best]:.0%} on average"
     else:
-        why = f"{among}, this token looks most firmly at a distant word in this one: {scores[best]:.0%}"
+        why = f"{among}, this token has its largest weight on a distant token in this one: {scores[best]:.0%}"
     chosen = run.calls[at]
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
-    line = firm[at][number]
-    if "attended" in chosen.rows:  # the first rows of a causal text see little else
+    line = distant[at][number]
+    if "attended" in chosen.rows:  # the first rows of a causal text have few other keys
         line = line * np.log1p(np.asarray(chosen.rows["attended"][number], np.float64))
     return Choice(at, number, int(line.argmax() if line.any() else _ordinary(run, chosen).argmax()), why)
 
 
 def _ordinary(run: Run, call: Call) -> np.ndarray:
-    """Which rows are words of the text."""
+    """Which rows are ordinary tokens, that is, not special."""
     return ~np.array(run.axes[call.queries].special)
 
 
-def _firmness(run: Run, call: Call) -> np.ndarray:
-    """The largest weight that each ordinary row gives to a distant ordinary key, (H, Q)."""
+def _distant_weight(run: Run, call: Call) -> np.ndarray:
+    """The largest weight of each ordinary row on a distant ordinary key, (H, Q)."""
     H, Q, K = call.shape
     special, rows = np.array(run.axes[call.keys].special), _ordinary(run, call)
-    here = call.start + np.arange(Q) if call.queries == call.keys else np.full(Q, -9)  # another text has no near keys
+    here = call.start + np.arange(Q) if call.queries == call.keys else np.full(Q, -9)  # in another text, no key is near
     if H * Q * K <= SHORT:
         near = special | (np.abs(np.arange(K) - here[:, None]) < 2)
         return np.where(rows, np.where(near, 0, np.nan_to_num(call.weights())).max(-1), 0)
@@ -116,7 +118,7 @@ def _firmness(run: Run, call: Call) -> np.ndarray:
 
 
 def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
-    """Where the token stands on each of these axes that has it."""
+    """The position of the token on each of these axes that contains it."""
     found = {name: at for name in names if (at := _position(run.axes[name], token)) is not None}
     if not found:
         words = " ".join(visible(part) for part in run.axes[names[0]].tokens[:40])
@@ -131,7 +133,7 @@ def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
 
 
 def _position(axis: Axis, token: str) -> int | None:
-    """What is named: a number, else the first token of that spelling, else the end of a word of several tokens."""
+    """The position: a number, else the first token of that spelling, else the end of a word of several tokens."""
     word = token.strip().casefold()
     if word.isascii() and word.isdecimal() and int(word) < len(axis):
         return int(word)

@@ -1,5 +1,5 @@
-"""Token text made visible: whitespace, control and direction marks become signs that cannot act on the page or
-terminal.
+"""Token text made visible: whitespace, control and direction characters become symbols that have no effect on the page
+or the terminal.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import unicodedata
 __all__ = ["visible", "words"]
 
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
-# Controls, format marks (joiners, directions), separators, surrogates, private and unassigned letters have no picture …
+# Categories without a visible glyph: control, format (joiners, directions), separator, surrogate, private use and
+# unassigned characters.
 UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"}
-# … nor have these: variation selectors, and joiners, fillers, vowels and blanks without ink. Source: Unicode,
+# Other characters without a visible glyph: variation selectors, joiners, fillers, vowels and blanks. Source: Unicode,
 # Default_Ignorable_Code_Point.
 INKLESS = {
     *range(0xFE00, 0xFE10),
@@ -28,11 +29,11 @@ INKLESS = {
     0x16FE4,
     0x1D159,
 }
-MARKS = 4  # on one letter: more than any language writes
+MARKS = 4  # the most combining marks on one character; no language needs more
 
 
 def visible(token: str, edge: str = "") -> str:
-    """The token with nothing hidden in it. `edge` is what a leading space is written as; by default it is left out.
+    """The token with all characters visible. `edge` replaces a leading space, which is dropped by default.
 
     >>> visible(" the"), visible("a\\tb\\u202e"), visible(" "), visible("")
     ('the', 'a⇥b⟨U+202E⟩', '␣', '∅')
@@ -45,7 +46,7 @@ def visible(token: str, edge: str = "") -> str:
 
 
 def words(text: str) -> str:
-    """A text in which nothing is hidden, its spaces as spaces.
+    """A text with all characters visible; its spaces stay spaces.
 
     >>> words("a  b\u202e")
     'a  b⟨U+202E⟩'
@@ -57,15 +58,15 @@ def _shown(text: str) -> str:
     if text.isascii() and text.isalnum():
         return text
     found, marks = [], 0
-    for letter in text:
-        kind = unicodedata.category(letter)
+    for character in text:
+        kind = unicodedata.category(character)
         marks = marks + 1 if kind in ("Mn", "Me") else 0
-        if letter in SIGNS:
-            found.append(SIGNS[letter])
-        elif ord(letter) < 0x20:
-            found.append(chr(0x2400 + ord(letter)))
-        elif kind in UNSEEN or ord(letter) in INKLESS or marks > MARKS:
-            found.append(f"⟨U+{ord(letter):04X}⟩")
+        if character in SIGNS:
+            found.append(SIGNS[character])
+        elif ord(character) < 0x20:
+            found.append(chr(0x2400 + ord(character)))
+        elif kind in UNSEEN or ord(character) in INKLESS or marks > MARKS:
+            found.append(f"⟨U+{ord(character):04X}⟩")
         else:
-            found.append(letter)
+            found.append(character)
     return "".join(found)

@@ -1,5 +1,5 @@
-"""In which cells of a map some pair may be attended, by bounds of the mask over ever smaller boxes, seldom pair
-by pair.
+"""Which cells of a map contain a pair that the mask allows, by interval bounds of the mask over recursively halved
+boxes.
 """
 
 from __future__ import annotations
@@ -12,27 +12,25 @@ from ...language.intervals import Interval
 
 __all__ = ["reach"]
 
-BOXES = 1 << 16  # that may be open at once; a mask that needs more is left to others
+BOXES = 1 << 16  # the most boxes at a time; for masks that need more, some cells stay unknown
 
 
 def reach(
-    mask: Expr, heads: np.ndarray, rows: np.ndarray, keys: np.ndarray, asked: np.ndarray
+    mask: Expr, heads: np.ndarray, rows: np.ndarray, keys: np.ndarray, wanted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(cells with a pair that may be attended, cells of which it was not found out), booleans like `asked`.
+    """(cells with an allowed pair, cells for which this is unknown), booleans like `wanted`.
 
-    heads (H,) · rows (R + 1,), keys (C + 1,): positions where cells begin and end · asked (H, R, C): the cells in
-    question.
+    heads (H,) · rows (R + 1,), keys (C + 1,): the edges of the cells · wanted (H, R, C): the cells to decide.
 
     >>> from regard.language.expr import key, query
     >>> edges = np.arange(0, 9, 2)
     >>> reach(key <= query, np.arange(1), edges, edges, np.ones((1, 4, 4), bool))[0][0].astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
     """
-    found, unknown = np.zeros(asked.shape, bool), np.zeros(asked.shape, bool)
-    h, line, column = np.nonzero(asked)
-    cell = np.flatnonzero(asked)
-    # Each box is a column: its cell, its head, its first row and the one past its last, its first key and the one past
-    # its last.
+    found, unknown = np.zeros(wanted.shape, bool), np.zeros(wanted.shape, bool)
+    h, line, column = np.nonzero(wanted)
+    cell = np.flatnonzero(wanted)
+    # Each box is a column: cell, head, first row, one past the last row, first key, one past the last key.
     boxes = np.stack([cell, heads[h], rows[line], rows[line + 1], keys[column], keys[column + 1]])
     while boxes.shape[1]:
         cell, head, top, bottom, left, right = boxes
@@ -61,7 +59,7 @@ def reach(
 
 
 def quarters(boxes: np.ndarray) -> np.ndarray:
-    """Each box in two halves along both sides, where it has more than one row or key."""
+    """Each box split in half along both sides, if it has more than one row or key."""
     for first, last in ((2, 3), (4, 5)):
         lower, upper = boxes.copy(), boxes.copy()
         lower[last] = upper[first] = (boxes[first] + boxes[last] + 1) // 2

@@ -1,4 +1,4 @@
-"""In which numbers a call is computed, so that rounding moves no weight by as much as its code does."""
+"""Whether a call needs float64, so that rounding changes weights by less than their codes do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ LARGE = FINE_ERROR / 2 / float(np.finfo(np.float32).eps)  # about 450
 
 
 def too_large(q: np.ndarray, k: np.ndarray, scale: float, lse: np.ndarray | None = None) -> bool:
-    """Whether float32 is too coarse for a call: its scores, at most scale ‖q‖ ‖k‖, or its lse pass 450. What is float64
-    is not.
+    """Whether float32 is too coarse for a call: the bound scale ‖q‖ ‖k‖ of its scores, or its lse, exceeds 450.
+
+    False if q and k are float64 already.
 
     >>> too_large(np.ones((1, 2, 4), np.float32), np.ones((1, 2, 4), np.float32), 1.0, np.array([[-np.inf, 1e5]]))
     True

@@ -1,4 +1,4 @@
-"""One pass of a model as data: the axes, every attention call, and what is known about where they come from."""
+"""A recorded run: the axes, every attention call of one forward pass or generation, and their provenance."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ __all__ = ["Run", "Step"]
 
 @dataclass(frozen=True)
 class Step:
-    """One token that a model wrote: its position on the axis, and the likeliest tokens with their probabilities,
-    falling.
+    """One token that a model generated.
+
+    Args:
+        position: the position of the token on the axis.
+        candidates: (token, probability) of the likeliest tokens, in descending order.
+
+    Examples:
+        >>> from regard.lens import Step
+        >>> Step(4, (("cat", 0.9), ("dog", 0.1))).candidates[0]
+        ('cat', 0.9)
     """
 
     position: int
@@ -26,12 +34,28 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Every attention call of one text (picture, pair of texts, arrays) through one model.
+    """Every attention call of one text, image, pair of texts, or pair of arrays through one model.
 
-    axes: by name · calls: in the order in which they were made · steps: what was generated, one entry per written
-    token; the rows of a generated run are joined, so a call has the rows of the prompt and one for each step · facts:
-    plain JSON: versions of the libraries, the hash of the weights, when, what was left out and why, and what is exact,
-    sampled or pooled.
+    Notebooks show a run as its interactive page. `regard.look` records runs, `Run.open` reads them.
+
+    Args:
+        model: the name of the model.
+        text: the text that was recorded.
+        axes: the axes by name.
+        calls: the attention calls in the order in which they were made.
+        steps: the generated tokens. The rows of all forward passes are joined, so that a call has the rows of the
+            prompt and one row for each step.
+        facts: plain JSON: library versions, the hash of the weights, the date, calls that were left out and why, and
+            which numbers are exact, sampled or pooled.
+
+    Raises:
+        Refused: listing every problem: a run without calls, calls whose sizes do not fit their axes, and steps outside
+            every axis.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8)))
+        <Run of arrays: 1 call; keys of 3>
     """
 
     model: str
@@ -41,17 +65,17 @@ class Run:
     steps: tuple[Step, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    _repr_html_: ClassVar[Callable[[Run], str]]  # what notebooks show: `lens` puts the page of the viewer here
+    _repr_html_: ClassVar[Callable[[Run], str]]  # the HTML that notebooks show; regard.lens sets it
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         reasons = []
         if not self.calls:
             reasons.append(
                 Reason(
-                    "nothing to look at",
-                    given="no attention call",
-                    expected="at least one",
-                    fix="give a model that attends",
+                    "no attention calls",
+                    given="calls=()",
+                    expected="at least one call",
+                    fix="record a model with attention",
                 )
             )
         for call in self.calls:
@@ -64,7 +88,7 @@ class Run:
                             "a call that does not fit its axes",
                             given=f"{call.name}: {name} of {size}",
                             expected=known or "axes",
-                            fix="give every axis its tokens",
+                            fix="pass an axis of this name and size",
                         )
                     )
         longest = max(map(len, self.axes.values()), default=0)
@@ -86,7 +110,23 @@ class Run:
         return f"<Run of {self.model}: {calls}; {axes}{f'; {len(self.steps)} steps' if self.steps else ''}>"
 
     def call(self, at: int | str) -> Call:
-        """A call by its number, or by the name of its layer (the first of that name)."""
+        """The call with this number or layer name.
+
+        Args:
+            at: the number of the call, also negative; or the name of its layer, of which the first call is returned.
+
+        Returns:
+            The call.
+
+        Raises:
+            Refused: an unknown number or name.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> run = rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8)))
+            >>> run.call("attention") is run.call(0)
+            True
+        """
         if isinstance(at, str):
             found = next((call for call in self.calls if call.name == at), None)
             if found is not None:
@@ -107,13 +147,54 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = False) -> Run:
-        """The run that a folder holds, its arrays mapped from there; `storage.reader.open_run` says more."""
+        """Opens the run in a folder, with its arrays memory-mapped, in milliseconds.
+
+        Args:
+            folder: the folder of a recorded run.
+            verify: whether to read all arrays and compare them with their SHA-256.
+
+        Returns:
+            The run. Its arrays are read-only.
+
+        Raises:
+            Refused: listing every problem: a folder without a complete run, damaged files, files of another format or
+                a newer version, links, and arrays that do not fit each other.
+
+        Examples:
+            >>> import tempfile, numpy as np, regard as rg
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     saved = rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8))).save(folder)
+            ...     rg.Run.open(folder, verify=True)
+            <Run of arrays: 1 call; keys of 3>
+        """
         from ..storage.reader import open_run
 
         return open_run(folder, verify=verify)
 
     def save(self, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
-        """Writes the run into a folder -> the same run, mapped from there; `storage.folder.save` says more."""
+        """Writes the run into a folder.
+
+        With `overwrite`, the old run stays intact until the new one is complete.
+
+        Args:
+            folder: a new or an empty folder.
+            overwrite: whether the folder may contain an older run, which is replaced.
+            limit: the most bytes to write, as a number or as text such as "2GB"; None is the free space of the disk.
+
+        Returns:
+            The same run, with its arrays memory-mapped from the folder.
+
+        Raises:
+            Refused: before anything is written: a folder that contains other files, an older run without `overwrite`,
+                and more bytes than `limit` or the disk allows.
+
+        Examples:
+            >>> import tempfile, numpy as np, regard as rg
+            >>> run = rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8)))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     run.save(folder)
+            <Run of arrays: 1 call; keys of 3>
+        """
         from ..storage.folder import save
 
         return save(self, folder, overwrite=overwrite, limit=limit)

@@ -1,10 +1,9 @@
-"""Tiles: any part of a call's weights as a small picture, from the single pair to the whole matrix, computed when it is
-asked for.
+"""Tiles: any part of a call's weights, pooled into cells, from a single pair to the whole matrix, computed on request.
 
     share    = mean over a cell's rows of Σ p over its keys        largest  = the largest p of the cell
 
-Small parts come from `Call.weights`, in float64; large ones stream through the compiled engine, which knows every
-denominator already: p = exp(score − lse). Nothing that the mask rules out is visited.
+Small parts are computed by `Call.weights`, in float64. Large parts stream through the compiled engine with the recorded
+lse: p = exp(score − lse). Masked blocks are skipped.
 """
 
 from __future__ import annotations
@@ -28,20 +27,18 @@ from .precision import too_large
 
 __all__ = ["Tile", "coded", "overview", "region", "tile"]
 
-SMALL = 1 << 18  # pairs that NumPy looks at sooner than a kernel is planned
-BLOCK = 1 << 20  # pairs that NumPy looks at together
-PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; what takes longer is sampled
+SMALL = 1 << 18  # pairs: below this, NumPy is faster than planning a kernel
+BLOCK = 1 << 20  # pairs that NumPy processes at a time
+PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; larger tiles are sampled
 GIVEN = 1 << 25  # the same for given weights, in pairs
-GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly and follow no pattern of the text
+GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are evenly spread and aperiodic
 
 
 class Tile(NamedTuple):
-    """Cells of 2^level × 2^level pairs: share and largest (r, c) float32, and whether some pair of the cell may be
-    attended.
+    """Cells of 2^level × 2^level pairs: share and largest (r, c) float32; allowed: whether the mask allows a pair.
 
-    wrong (r, c): the code of what is wrong with a weight of the cell, 0 where nothing is, so that it shows at every
-    level.
-    exact: how the numbers came about: "exact", or "sampled 1 row of 8".
+    wrong (r, c): the code of an invalid weight in the cell, or 0, so that it shows at every level.
+    exact: how it was computed: "exact", or "sampled 1 row of 8".
     """
 
     share: np.ndarray
@@ -52,10 +49,9 @@ class Tile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a picture shows: rows (increasing) and keys of some heads, in cells; the last cells may reach beyond the
-    matrix.
+    """The pooled part: rows (increasing) and keys of some heads, in cells; the last cells may extend beyond the matrix.
 
-    Cell (r, c) holds the rows number ⌊r·height/lines⌋ … ⌊(r+1)·height/lines⌋ − 1 of `rows`, and keys likewise.
+    Cell (r, c) contains rows[⌊r·height/lines⌋ : ⌊(r+1)·height/lines⌋], and keys likewise.
     """
 
     heads: range
@@ -82,8 +78,8 @@ class Part(NamedTuple):
 def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 256) -> Tile:
     """One tile of a head's map: cells of 2^level × 2^level pairs, the first at cell (row · size, column · size).
 
-    At level 0 share and largest are the weight itself. The last tile of a line may be smaller. Where a tile would take
-    longer than about a second, a row in so many is looked at, and `exact` says so. Refused: a tile outside the matrix.
+    At level 0 share and largest are the weight itself. The last tiles may be smaller. If a tile would take longer than
+    about a second, its rows are sampled, and `exact` states the rate. Refused: a tile outside the matrix.
 
     >>> import numpy as np, regard as rg
     >>> lse, zeros = np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4))
@@ -121,14 +117,13 @@ def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 2
             width=columns * step,
         )
 
-    return pictured(call, part, step)
+    return pooled_tile(call, part, step)
 
 
 def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
-    """The whole matrix of every head (or of some) in cells × cells, cut as `pooled` cuts: exact, or from one row in
-    `sample`.
+    """The matrix of every head (or of `heads`) in cells × cells with the edges of `pooled`; from one row in `sample`.
 
-    A side with fewer positions than cells has a cell for each.
+    A side with fewer positions than cells has one cell per position.
     """
     H, Q, K = call.shape
     lines, columns = min(cells, Q), min(cells, K)
@@ -136,7 +131,7 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
     shown = range(H) if heads is None else heads
     part = Part(shown, rows, range(K), lines=lines, columns=columns, height=height, width=K)
     if call.given is not None or part.pairs <= SMALL:
-        total, largest, *_ = looked(call, part)
+        total, largest, *_ = from_weights(call, part)
     else:
         total, largest = streamed(called(call, part), call, part)
     share = total / np.diff(part.row_edges)[:, None]
@@ -145,7 +140,7 @@ def overview(call: Call, cells: int = 128, heads: range | None = None, sample: i
 
 
 def region(call: Call, head: int, rows: range, keys: range, lines: int, columns: int) -> Tile:
-    """Any rows and keys of a head in so many cells, cut as `pooled` cuts; sampled where `tile` would be.
+    """Any rows and keys of a head in lines × columns cells, with the edges of `pooled`; sampled as `tile` is.
 
     >>> import numpy as np, regard as rg
     >>> lse, zeros = np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4))
@@ -159,25 +154,24 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
         shown = range(head, head + 1)
         return Part(shown, chosen, keys, lines=lines, columns=columns, height=height, width=len(keys))
 
-    return pictured(call, part, len(rows) // lines)
+    return pooled_tile(call, part, len(rows) // lines)
 
 
-def pictured(call: Call, part: Callable[[int], Part], most: int) -> Tile:
-    """A part of one head, `part(1)`, or one row in so many of it (a power of two up to `most`) where all would take too
-    long.
+def pooled_tile(call: Call, part: Callable[[int], Part], most: int) -> Tile:
+    """The tile of a part of one head, `part(1)`, or of a sample of its rows, `part(n)` with n a power of two up to
+    `most`, if all rows would take too long.
     """
     whole = part(1)
     if call.given is not None or whole.pairs <= SMALL:
         chosen = part(halvings(whole.pairs / GIVEN, most))
-        total, largest, allowed, worst = looked(call, chosen)
+        total, largest, allowed, worst = from_weights(call, chosen)
     else:
         ready = called(call, whole)
         chosen = part(halvings(work(ready) / PATIENCE, most))
         total, largest = streamed(ready if len(chosen.rows) == len(whole.rows) else called(call, chosen), call, chosen)
-        allowed = seen(call, whole, largest, chosen)
-        worst = np.zeros(
-            allowed.shape, np.uint8
-        )  # computed weights are right, or NaN, which sums and maxima are as well
+        allowed = allowed_cells(call, whole, largest, chosen)
+        # Computed weights are valid, or NaN; in that case sums and maxima are NaN as well.
+        worst = np.zeros(allowed.shape, np.uint8)
     share = total / np.diff(chosen.row_edges)[:, None]
     every = round(len(whole.rows) / len(chosen.rows))
     exact = "exact" if len(chosen.rows) == len(whole.rows) else f"sampled 1 row of {every}"
@@ -185,7 +179,7 @@ def pictured(call: Call, part: Callable[[int], Part], most: int) -> Tile:
 
 
 def spread(rows: range, lines: int, every: int) -> tuple[np.ndarray, int]:
-    """One row in so many of each of the lines -> (the rows, how many there would be if all lines were as high)."""
+    """One row in `every` of each line of cells -> (the rows, the number of rows if all lines had as many)."""
     per = math.ceil(len(rows) / lines / every)
     if every == 1 or per >= len(rows) // lines:
         return np.arange(rows.start, rows.stop), len(rows)
@@ -193,29 +187,29 @@ def spread(rows: range, lines: int, every: int) -> tuple[np.ndarray, int]:
     return rows.start + (begins + ((np.arange(per) + GOLDEN) / per * sizes).astype(np.int64)).ravel(), lines * per
 
 
-def coded(call: Call, picture: Overview) -> np.ndarray:
-    """An overview of all heads as codes, (H, R, C) uint8: what is masked, and what is wrong, as in a tile."""
-    (H, Q, K), (_, lines, columns) = call.shape, picture.share.shape
+def coded(call: Call, shown: Overview) -> np.ndarray:
+    """An overview of all heads as codes, (H, R, C) uint8, with masked cells and invalid weights as in a tile."""
+    (H, Q, K), (_, lines, columns) = call.shape, shown.share.shape
     part = Part(range(H), np.arange(Q), range(K), lines=lines, columns=columns, height=Q, width=K)
-    allowed, worst = looked(call, part)[2:] if call.given is not None else (seen(call, part, picture.largest, part), 0)
-    return encode(picture.share, allowed, worst)[0]
+    if call.given is not None:
+        allowed, worst = from_weights(call, part)[2:]
+        return encode(shown.share, allowed, worst)[0]
+    return encode(shown.share, allowed_cells(call, part, shown.largest, part), 0)[0]
 
 
 def halvings(ratio: float, most: int) -> int:
-    """The power of two that brings a ratio to 1 or below, as far as it may go."""
+    """The power of two, at most `most`, that divides a ratio down to 1 or below."""
     return min(1 << max(0, math.ceil(math.log2(ratio))) if ratio > 0 else 1, most)
 
 
 def sampled(first: int, stop: int, every: int) -> np.ndarray:
-    """One row of every so many, each at another place among its neighbours."""
+    """One row of every `every` rows, each at a different offset within its group."""
     group = np.arange(-(-(stop - first) // every))
     return np.minimum(first + group * every + (group * GOLDEN % 1 * every).astype(np.int64), stop - 1)
 
 
-def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Sums, maxima, what is allowed and what is wrong, in float64 from the weights themselves, a block of rows at a
-    time.
-    """
+def from_weights(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sums, maxima, allowed cells and invalid weights, in float64 from `Call.weights`, a block of rows at a time."""
     shape = len(part.heads), part.lines, part.columns
     total, largest, allowed, worst = (np.zeros(shape, dtype) for dtype in (float, float, bool, np.uint8))
     begins, line = part.key_edges[:-1], np.searchsorted(part.row_edges, np.arange(len(part.rows)), "right") - 1
@@ -238,7 +232,7 @@ def looked(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 
 
 def joined(ufunc: np.ufunc, values: np.ndarray, starts: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The values of each cell as one; a cell of one row or key is left as it is."""
+    """The values of each cell reduced to one; a cell of one row or key is unchanged."""
     for axis, edge in ((1, begins), (0, starts)):
         if len(edge) < values.shape[axis]:
             values = ufunc.reduceat(values, edge, axis)
@@ -246,17 +240,17 @@ def joined(ufunc: np.ufunc, values: np.ndarray, starts: np.ndarray, begins: np.n
 
 
 def called(call: Call, part: Part, shown: bool = False) -> Any:
-    """A part of the call, planned for the compiled engine; shown: with equal scores, which show what the mask allows.
+    """A part of the call, planned for the compiled engine; shown: with equal scores, which reveal what the mask allows.
 
-    Rules go on counting from the first head, row and key of the call.
+    Rules keep the positions of the call.
     """
     from ...engines.jit import statistics, tiling
 
     assert call.q is not None and call.k is not None
     heads, rows, keys = part.heads, part.rows, part.keys
     groups = groups_of(call, heads)
-    # Constants are arguments of a kernel. They are never 0 here, nor those of a usual rule, so that all parts share one
-    # kernel.
+    # Constants are arguments of a kernel. These are never 0 nor equal to those of a common rule, so that all parts
+    # share one kernel.
     places: dict[Expr, Expr] = {head: head - (-2 - heads.start) - 2, key: key - (-1 - keys.start) - 1}
     even = len(rows) == rows[-1] - rows[0] + 1
     if not even:
@@ -285,7 +279,7 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
 
 
 def groups_of(call: Call, heads: range) -> range:
-    """The heads of keys that some heads of queries read, evenly shared among them."""
+    """The key heads of some query heads, which must share them evenly."""
     share = call.shape[0] // call.groups
     groups = range(heads.start // share, (heads.stop - 1) // share + 1)
     evenly = [group for group in groups for _ in range(len(heads) // len(groups))]
@@ -297,7 +291,7 @@ def groups_of(call: Call, heads: range) -> range:
                     "heads that share keys unevenly",
                     given=f"heads {heads.start} … {heads.stop - 1}",
                     expected=f"whole groups of {share} heads, or one head",
-                    fix="ask head by head",
+                    fix="request one head at a time",
                 )
             ],
         )
@@ -305,7 +299,7 @@ def groups_of(call: Call, heads: range) -> range:
 
 
 def work(ready) -> int:
-    """Pairs that would be visited, weighted by what each of them costs."""
+    """The number of pairs that would be computed, weighted by the cost of each."""
     from ...engines.jit.tiling import visited
 
     H, _, D = ready.problem.q.shape[1:]
@@ -322,11 +316,9 @@ def streamed(ready, call: Call, part: Part, shown: bool = False) -> tuple[np.nda
     return total[0], most[0]
 
 
-def seen(call: Call, part: Part, largest: np.ndarray, chosen: Part) -> np.ndarray:
-    """In which cells some pair may be attended: what has weight may be; of the others bounds decide, or a look at the
-    rows chosen.
-    """
-    found = largest != 0  # where it is NaN, something is attended as well
+def allowed_cells(call: Call, part: Part, largest: np.ndarray, chosen: Part) -> np.ndarray:
+    """Which cells contain an allowed pair: those with weight; others by bounds of the mask or by the chosen rows."""
+    found = largest != 0  # also true for NaN
     if call.mask is None or found.all():
         return np.ones(found.shape, bool)
     rows, keys = call.start + part.rows[0] + part.row_edges, part.keys.start + part.key_edges

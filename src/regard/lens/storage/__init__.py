@@ -1,7 +1,7 @@
-"""Runs on disk: a folder that is mapped into memory, every claim of a file checked before it is believed.
+"""Runs on disk: folders that are memory-mapped when opened. Every file is validated before it is used.
 
-folder      the folder and its files            manifest    run.json, field by field
+folder      writing a run into a folder         manifest    run.json, field by field
 arrays      the arrays of a call by name        tensors     one safetensors file
-reader      a folder becomes a run              rules_json  expressions as JSON
-byte_sizes  sizes as people write them          strict_json JSON without surprises
+reader      reading a run from a folder         rules_json  expressions as JSON
+byte_sizes  parsing and formatting sizes        strict_json validated JSON
 """

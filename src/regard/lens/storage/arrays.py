@@ -1,4 +1,4 @@
-"""Which arrays a call has, by the names under which they are kept, and how their sizes hang together."""
+"""The arrays of a call: their names in files, and the sizes that must agree."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from ...common.errors import Reason
 from ..runs.call import Call, Overview
-from .strict_json import MEND
+from .strict_json import FIX
 
 __all__ = ["arrays_of", "faults", "fields_of"]
 
-# A letter for each axis; the same letter is the same size in all arrays of a call.
+# One character per axis; the same character means the same size in all arrays of a call.
 AXES = {
     "q": "HQD",
     "k": "GKD",
@@ -40,7 +40,7 @@ def arrays_of(call: Call) -> dict[str, np.ndarray]:
 
 
 def fields_of(arrays: Mapping[str, np.ndarray], exact: str | None) -> dict[str, Any]:
-    """The fields of a call from its arrays; exact: what its overview says of itself."""
+    """The fields of a call from its arrays; exact: the `exact` text of its overview."""
     found: dict[str, Any] = {name: array for name, array in arrays.items() if name in AXES and "." not in name}
     found["rows"] = {name.removeprefix(ROW): array for name, array in arrays.items() if name.startswith(ROW)}
     if exact is not None:
@@ -49,47 +49,42 @@ def fields_of(arrays: Mapping[str, np.ndarray], exact: str | None) -> dict[str, 
 
 
 def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
-    """Every array of the call `name` that is unknown or does not fit the others."""
+    """A reason for every array of the call `name` that is unknown or does not fit the others."""
     sizes: dict[str, tuple[int, str]] = {}
     found = []
     for array, shape in shapes.items():
-        letters = "HQ" if array.startswith(ROW) else AXES.get(array)
+        axes = "HQ" if array.startswith(ROW) else AXES.get(array)
         given = f"{name[:80]}: {array[:80]} of {list(shape)}"
-        if letters is None:
-            found.append(
-                Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=MEND)
-            )
-        elif len(letters) != len(shape):
-            found.append(
-                Reason("an array of the wrong shape", given=given, expected=f"({', '.join(letters)})", fix=MEND)
-            )
+        if axes is None:
+            found.append(Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=FIX))
+        elif len(axes) != len(shape):
+            found.append(Reason("an array of the wrong shape", given=given, expected=f"({', '.join(axes)})", fix=FIX))
         else:
-            for letter, size in zip(letters, shape, strict=True):
-                known, other = sizes.setdefault(letter, (size, array))
+            for axis, size in zip(axes, shape, strict=True):
+                known, other = sizes.setdefault(axis, (size, array))
                 if known != size:
                     found.append(
                         Reason(
                             "arrays that do not fit each other",
                             given=given,
-                            expected=f"{letter} = {known}, as {other} has it",
-                            fix=MEND,
+                            expected=f"{axis} = {known}, as in {other}",
+                            fix=FIX,
                         )
                     )
     if sizes.get("G", (1, ""))[0] < 1 or sizes.get("H", (0, ""))[0] % sizes.get("G", (1, ""))[0]:
         found.append(
             Reason(
-                "heads that do not fit each other",
+                "the number of heads is not a multiple of the key heads",
                 given=f"{name[:80]}: {sizes['H'][0]} of queries, {sizes['G'][0]} of keys",
-                expected="a multiple of the heads of keys",
-                fix=MEND,
+                expected="H a multiple of G",
+                fix=FIX,
             )
         )
     missing = [one for one in ("lse",) if one not in shapes]
     if ("given" in shapes) == ("q" in shapes and "k" in shapes):
-        missing.append("q and k, or given, one of the two")
+        missing.append("either q and k, or given")
     if ("overview.share" in shapes) != ("overview.largest" in shapes):
         missing.append("both parts of the overview")
     return found + [
-        Reason("something is missing", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=MEND)
-        for one in missing
+        Reason("missing arrays", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=FIX) for one in missing
     ]

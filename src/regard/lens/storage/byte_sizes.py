@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them: "2GB", "500 MB", "1.5 GiB"."""
+"""Sizes in bytes as text, such as "2GB", "500 MB" and "1.5 GiB": parsing and formatting."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["shown", "size_of"]
 
 UNITS = (
     {"": 1, "b": 1}
-    | {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
-    | {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
+    | {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)}
+    | {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
 )
 
 
 def size_of(given: int | str, where: str) -> int:
-    """The number of bytes: kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024. Refused: what is no
-    size above 0.
+    """The number of bytes: kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024. Refused: anything that
+    is not a size above 0.
 
     >>> size_of("2GB", "look"), size_of("1.5 KiB", "look"), size_of(10, "look")
     (2000000000, 1536, 10)
@@ -32,7 +32,7 @@ def size_of(given: int | str, where: str) -> int:
     ):
         raise refuse(
             where,
-            "no size",
+            "not a size in bytes",
             given=repr(given),
             expected="bytes, or a number with kB, MB, GB or TB",
             fix="write it as in limit='2GB'",
@@ -41,7 +41,7 @@ def size_of(given: int | str, where: str) -> int:
 
 
 def shown(size: float) -> str:
-    """A size in three digits.
+    """A size as text with three significant digits.
 
     >>> shown(999), shown(1234567), shown(2e9)
     ('999 bytes', '1.23 MB', '2 GB')

@@ -1,11 +1,10 @@
-"""A recorded run in a folder: `run.json`, and a safetensors file for each call, mapped into memory when it is opened.
+"""Writes a run into a folder: `run.json`, and one safetensors file per call, memory-mapped when the run is opened.
 
     run.json              the manifest: everything but the arrays
     call-000.safetensors  the arrays of a call: q, k, lse, rows.entropy, table.0, …
 
-The manifest is written last and put in place by one rename, so a folder holds the old run, the new run, or calls
-without a manifest, which is how a recording that broke off is recognised. Nothing is unpickled, and no file but these
-is opened.
+The manifest is written last and put in place by one rename, so a folder contains the old run, the new run, or calls
+without a manifest, which identify an interrupted recording. Nothing is unpickled, and no other file is opened.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ __all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]
 
 
 def save(run: Run, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
-    """Writes the run into a folder -> the same run, its arrays mapped from there.
+    """Writes the run into a folder and returns the same run with its arrays memory-mapped from there.
 
-    Refused before anything is written: a folder that holds something else, a run in the way unless `overwrite`, more
-    bytes than `limit` or than the disk has. With `overwrite` the old run stays whole until the new one is.
+    Refused before anything is written: a folder that contains other files, an existing run unless `overwrite` is set,
+    more bytes than `limit` or than the disk has. With `overwrite` the old run stays intact until the new one is
+    complete.
 
     >>> import numpy as np, tempfile; from regard.lens.look import of_arrays
     >>> run = of_arrays(*np.random.default_rng(0).standard_normal((2, 4, 10, 8)))
@@ -56,15 +56,15 @@ def save(run: Run, folder: Path | str, *, overwrite: bool = False, limit: int | 
 
 
 class Writer:
-    """Takes the calls of a run one by one, while a model makes them, and keeps them on the disk instead of in memory.
+    """Writes the calls of a run one by one, while a model runs, so that they are on disk instead of in memory.
 
         with Writer(folder, limit="2GB") as writer:
             kept = [writer.add(call) for call in calls]
             run = writer.finish(model, text, axes, steps, facts)
 
-    limit: the most bytes that are written, as a number or as "2GB"; None is no limit but the disk's. What is left
-    unfinished by an error is removed again; what is left by a kill is recognised, and goes with the next run that is
-    written there with `overwrite`. Refused: see `save`.
+    limit: the most bytes that are written, as a number or as "2GB"; None means the free space of the disk. Incomplete
+    files are removed after an error. After a kill they are recognized, and removed by the next run that is written
+    there with `overwrite`. Refused: see `save`.
     """
 
     def __init__(self, folder: Path | str, limit: int | str | None = None, *, overwrite: bool = False):
@@ -72,7 +72,7 @@ class Writer:
         self.limit = None if limit is None else size_of(limit, "save")
         self.written = 0
         self._calls: list[dict[str, Any]] = []
-        self._tables: dict[tuple, tuple[int, str]] = {}  # by content: the call and the name under which a table stands
+        self._tables: dict[tuple, tuple[int, str]] = {}  # by content: the call and name of a stored table
         self._generation = check_free(self.folder, overwrite)
         self._lock = -1
 
@@ -93,7 +93,7 @@ class Writer:
             ) from error
         except OSError as error:
             raise _unwritten(self.folder, error) from error
-        self._remove(lambda name: generation_of(name) == self._generation)  # of a run that broke off
+        self._remove(lambda name: generation_of(name) == self._generation)  # files of an interrupted recording
         return self
 
     def __exit__(self, kind, error, trace) -> None:
@@ -104,15 +104,13 @@ class Writer:
                 self.folder.rmdir()
 
     def expect(self, calls: Sequence[Call]) -> None:
-        """Refuses what will not fit before the first byte is written."""
+        """Refuses calls that will not fit before the first byte is written."""
         self._fit(
             sum(array.nbytes for call in calls for array in layout.arrays_of(call).values()), f"{len(calls)} calls"
         )
 
     def add(self, call: Call) -> Call:
-        """Writes a call -> the same call with its arrays mapped from the disk. Refused: one that does not fit into the
-        limit.
-        """
+        """Writes a call and returns it with its arrays memory-mapped. Refused: a call that exceeds the limit."""
         number = len(self._calls)
         arrays = layout.arrays_of(call)
         if reasons := [
@@ -162,7 +160,7 @@ class Writer:
     def finish(
         self, model: str, text: str, axes: Mapping[str, Axis], steps: Sequence[Step] = (), facts: Mapping | None = None
     ) -> Run:
-        """Puts the manifest in place, which makes the folder a run -> the run."""
+        """Writes the manifest, which completes the folder, and returns the run."""
         known = {name: fact for name, fact in (facts or {}).items() if name != FOLDER}
         raw = manifest.text(model, text, axes, self._calls, steps, known)
         made = run_of(manifest.parse(raw, MANIFEST, "save"), self.folder, "save", self._generation)
@@ -174,7 +172,7 @@ class Writer:
                 file.write(raw)
                 file.flush()
                 os.fsync(handle)
-            os.fsync(self._lock)  # the names of the calls come to the disk before the name of the manifest
+            os.fsync(self._lock)  # the directory entries of the calls reach the disk before that of the manifest
             draft.replace(self.folder / MANIFEST)
             os.fsync(self._lock)
         except OSError as error:
@@ -189,7 +187,7 @@ class Writer:
             reasons.append(
                 Reason(
                     "more than the limit",
-                    given=f"{what}: {shown(more)}, with {shown(self.written)} before it",
+                    given=f"{what}: {shown(more)}, after {shown(self.written)}",
                     expected=f"at most {shown(self.limit)}",
                     fix="choose fewer layers, or raise the limit",
                 )
@@ -198,9 +196,9 @@ class Writer:
         if more > room:
             reasons.append(
                 Reason(
-                    "more than the disk has",
+                    "more than the free space of the disk",
                     given=f"{what}: {shown(more)}",
-                    expected=f"at most the {shown(room)} that are free",
+                    expected=f"at most {shown(room)}",
                     fix="choose fewer layers, or another disk",
                 )
             )
@@ -220,9 +218,9 @@ class Writer:
 def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
     return [
         Reason(
-            "an array of a kind that is not kept",
+            "an array with a dtype that cannot be stored",
             given=f"{call.name}: {name} of {array.dtype}",
-            expected="floats, whole numbers or booleans",
+            expected="floats, integers or booleans",
             fix="convert it with .astype(…)",
         )
         for name, array in arrays.items()
@@ -231,15 +229,15 @@ def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
 
 
 def check_free(folder: Path, overwrite: bool = False) -> int:
-    """The number of the new run's files, which no run in the folder uses. Refused: what must not be written over."""
+    """The unused generation number for the new run's files. Refused: files that must not be overwritten."""
     state = state_of(folder)
     if state == "run" and overwrite:
         used = {generation_of(name) for name in os.listdir(folder)} - {None}
         return max(used, default=-1) + 1  # type: ignore[type-var, operator]
     if state == "free" or (state == "broken" and overwrite):
         return 0
-    what = {"run": "a run is in the way", "broken": "a run that broke off is in the way"}.get(
-        state, "something is in the way"
+    what = {"run": "the folder contains a run", "broken": "the folder contains an interrupted recording"}.get(
+        state, "the folder contains other files"
     )
     raise refuse(
         "save",
@@ -248,7 +246,7 @@ def check_free(folder: Path, overwrite: bool = False) -> int:
         expected="a new or an empty folder",
         fix="choose another folder"
         if state == "other"
-        else "choose another folder, or write over it with overwrite=True (--force)",
+        else "choose another folder, or overwrite it with overwrite=True (--force)",
     )
 
 
@@ -257,6 +255,6 @@ def _unwritten(folder: Path, error: OSError) -> Refused:
         "save",
         "the run cannot be written",
         given=f"{folder}: {error.strerror}",
-        expected="a folder with room in it",
+        expected="a writable folder with enough space",
         fix="choose another folder",
     )

@@ -1,6 +1,4 @@
-"""The manifest of a recorded run: all of it but the arrays, as JSON, and back; every part is checked before it is
-believed.
-"""
+"""The manifest of a recorded run, `run.json`: everything except the arrays as JSON, and its validation on reading."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from ..runs.axis import Axis, Segment
 from ..runs.call import Call
 from ..runs.run import Step
 from .byte_sizes import shown
-from .strict_json import MEND, Each, dumps, loads, wrong
+from .strict_json import FIX, Each, dumps, loads, wrong
 
 __all__ = [
     "FORMAT",
@@ -30,8 +28,8 @@ __all__ = [
 ]
 
 FORMAT, VERSION = "regard run", 1
-LARGEST = 1 << 26  # bytes: sixty times what 100,000 tokens take
-SUM = b', "sum": '  # in front of the CRC-32 of all that stands before it, which is how the file ends
+LARGEST = 1 << 26  # bytes: sixty times the size of a manifest with 100,000 tokens
+SUM = b', "sum": '  # the file ends with the CRC-32 of everything before this
 
 AXIS = {
     "tokens": [str],
@@ -53,7 +51,7 @@ FIELDS = {
 }
 CALL = {
     **FIELDS,
-    "overview": (str, None),  # how the numbers of the overview came about; null where there is none
+    "overview": (str, None),  # how the overview was computed; null without an overview
     "rules": {"nodes": [object], "mask": (int, None), "score": (int, None)},
     "tables": [{"name": str, "call": int, "array": str}],  # each in the file of the first call that read it
     "file": str,
@@ -75,7 +73,7 @@ RUN = {
 def text(
     model: str, words: str, axes: Mapping[str, Axis], calls: Sequence[Mapping], steps: Sequence[Step], facts: Mapping
 ) -> bytes:
-    """The manifest as one line. Refused: facts and notes that are not plain JSON, and more than is read again."""
+    """The manifest as one line. Refused: facts and notes that are not plain JSON, and manifests too large to read."""
     described = {
         "format": FORMAT,
         "version": VERSION,
@@ -96,21 +94,19 @@ def text(
     if len(body) > LARGEST:
         raise refuse(
             "save",
-            "too much beside the arrays",
+            "the manifest is too large",
             given=f"{shown(len(body))} of tokens, facts and notes",
             expected=f"at most {shown(LARGEST)}",
-            fix="keep fewer facts",
+            fix="store fewer facts",
         )
     return body + SUM + b"%d}\n" % zlib.crc32(body)
 
 
 def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
-    """What the manifest says, all of it of the right form. Refused: other files, newer versions, and what has changed
-    since.
-    """
+    """The validated content of the manifest. Refused: other files, other versions, and manifests that were changed."""
 
-    def refused(what: str, given: str, expected: str, mend: str = MEND) -> Refused:
-        return Refused(where, [Reason(what, given=f"{name}: {given}", expected=expected, fix=mend)])
+    def refused(what: str, given: str, expected: str, fix: str = FIX) -> Refused:
+        return Refused(where, [Reason(what, given=f"{name}: {given}", expected=expected, fix=fix)])
 
     try:
         found = loads(raw)
@@ -119,9 +115,9 @@ def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise refused(
             "a file of another program",
-            "it does not say that regard wrote it",
+            "it was not written by regard",
             f'an object with "format": "{FORMAT}"',
-            "name the folder of a run that regard recorded",
+            "pass the folder of a run that regard recorded",
         )
     if found.get("version") != VERSION:
         raise refused(
@@ -134,7 +130,7 @@ def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
         raise Refused(where, reasons)
     body = raw[: raw.rfind(SUM)]
     if found["sum"] != zlib.crc32(body):
-        raise refused("a manifest that has changed", f"CRC-32 {zlib.crc32(body)}", str(found["sum"]))
+        raise refused("the manifest was changed", f"CRC-32 {zlib.crc32(body)}", str(found["sum"]))
     return found
 
 
@@ -164,23 +160,31 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
     if not marked <= set(range(count)):
         reasons.append(
             Reason(
-                "special tokens that are not there",
+                "special tokens outside the axis",
                 given=f"axis {name!r}: {sorted(marked)[-1]}",
                 expected=f"positions below {count}",
-                fix=MEND,
+                fix=FIX,
             )
         )
     if grid is not None and (len(grid) != 2 or min(grid) < 0):
         reasons.append(
             Reason(
-                "no grid", given=f"axis {name!r}: {str(grid)[:80]}", expected="two numbers, rows and columns", fix=MEND
+                "not a grid of patches",
+                given=f"axis {name!r}: {str(grid)[:80]}",
+                expected="two integers: rows and columns",
+                fix=FIX,
             )
         )
     try:
-        picture = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
+        image = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except (binascii.Error, ValueError):
         reasons.append(
-            Reason("no picture", given=f"axis {name!r}: {described['picture'][:40]}", expected="base64", fix=MEND)
+            Reason(
+                "the image is not valid base64",
+                given=f"axis {name!r}: {described['picture'][:40]}",
+                expected="base64",
+                fix=FIX,
+            )
         )
     if reasons:
         raise Refused(where, reasons)
@@ -190,7 +194,7 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
         tuple(described["tokens"]),
         tuple(i in marked for i in range(count)),
         None if grid is None else (grid[0], grid[1]),
-        picture,
+        image,
         segments,
     )
 

@@ -1,6 +1,4 @@
-"""A recorded run read back from its folder: what every file claims is compared with the others before a run is made of
-it.
-"""
+"""Reads a recorded run from its folder; the files are validated against each other before the run is built."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from . import arrays as layout
 from . import manifest, tensors
 from . import rules_json as rules
 from .byte_sizes import shown
-from .strict_json import MEND
+from .strict_json import FIX
 
 __all__ = [
     "DRAFT",
@@ -41,29 +39,29 @@ __all__ = [
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"
 OURS = re.compile(r"call-[0-9]{3,6}(\.[0-9]{1,9})?\.safetensors")
-FOLDER = "folder"  # the fact that a run which was opened has more than the one that was recorded: where it lies
-SMALL = 1 << 16  # bytes of a table that is read at once, so that equal rules of several runs are one rule
+FOLDER = "folder"  # the additional fact of a run that was opened: its folder
+SMALL = 1 << 16  # bytes: smaller tables are copied, so that equal rules of several runs are one rule
 FURTHEST = 1 << 48  # a position from which sums of positions still fit into 64 bits
-MOST = 20  # reasons that an error lists; a file that is foreign altogether has thousands
+MOST = 20  # reasons that an error lists; a file of another format may have thousands
 
 
 def open_run(folder: Path | str, *, verify: bool = False) -> Run:
-    """The run of a folder, in milliseconds and next to no memory: its arrays are mapped, read-only.
+    """Opens the run of a folder in milliseconds and almost no memory: its arrays are memory-mapped, read-only.
 
-    verify: read everything once and compare it with the SHA-256 that it was written with. Refused, with every reason:
-    folders without a run or with half of one, damaged, foreign and newer files, links, and arrays that do not fit each
-    other.
+    verify: read all arrays and compare them with the SHA-256 in the manifest. Refused, listing every problem: folders
+    without a complete run, damaged files, files of another format or a newer version, links, and arrays that do not
+    fit each other.
     """
     try:
         return _open(Path(folder).expanduser(), verify)
     except Refused as refused:
-        # What a foreign file says of itself is shown without doing anything.
+        # Text of an untrusted file is escaped before it is shown.
         listed = [
             Reason(**{name: words(part)[:500] for name, part in vars(one).items()}) for one in refused.reasons[:MOST]
         ]
         if len(refused.reasons) > MOST:
             listed.append(
-                Reason("more that is wrong", given=f"{len(refused.reasons) - MOST} reasons", expected="none", fix=MEND)
+                Reason("more problems", given=f"{len(refused.reasons) - MOST} reasons", expected="none", fix=FIX)
             )
         raise Refused("open", listed) from None
 
@@ -74,8 +72,8 @@ def _open(folder: Path, verify: bool) -> Run:
     if not folder.is_dir():
         raise refuse(
             where,
-            "no run",
-            given=f"{folder} is {'a file' if folder.exists() else 'not there'}",
+            "not the folder of a run",
+            given=f"{folder} {'is a file' if folder.exists() else 'does not exist'}",
             expected="the folder of a recorded run",
             fix="check the path, or record one with regard look --save",
         )
@@ -83,15 +81,15 @@ def _open(folder: Path, verify: bool) -> Run:
         if state_of(folder) == "broken":
             raise refuse(
                 where,
-                "a run that broke off",
-                given=f"{folder} holds calls and no {MANIFEST}",
+                "an interrupted recording",
+                given=f"{folder} contains calls without a {MANIFEST}",
                 expected=f"{MANIFEST}, which is written last",
                 fix="record it again",
             )
         raise refuse(
             where,
-            "no run",
-            given=f"{folder} holds no {MANIFEST}",
+            "not the folder of a run",
+            given=f"{folder} without a {MANIFEST}",
             expected="the folder of a recorded run",
             fix="check the path",
         )
@@ -102,7 +100,7 @@ def _open(folder: Path, verify: bool) -> Run:
             raw = file.read()
     except (OSError, ValueError) as error:
         raise Refused(
-            where, [Reason("a manifest that cannot be read", given=str(error), expected="a plain file", fix=MEND)]
+            where, [Reason("a manifest that cannot be read", given=str(error), expected="a regular file", fix=FIX)]
         ) from error
     found = manifest.parse(raw, str(path), where)
     generation = generation_of(found["calls"][0]["file"]) if found["calls"] else None
@@ -110,16 +108,14 @@ def _open(folder: Path, verify: bool) -> Run:
 
 
 def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, verify: bool = False) -> Run:
-    """The run that a manifest describes; the axes, every call and the whole are looked through before anything is
-    refused.
-    """
+    """The run that a manifest describes. All axes and calls are checked before `Refused` is raised."""
     reasons: list[Reason] = []
     axes: dict[str, Axis] = {}
     calls: list[Call] = []
     files: list[dict[str, np.ndarray]] = []
     tables: dict[
         tuple[int, str, str], Table
-    ] = {}  # each is made once, so that equal rules of several calls are one rule
+    ] = {}  # each is created once, so that equal rules of several calls are one rule
     for name, described in found["axes"].items():
         try:
             axes[name] = manifest.axis_of(name, described, where)
@@ -147,7 +143,7 @@ def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, 
 def _arrays_of(
     folder: Path, number: int, described: Mapping, generation: int, where: str, verify: bool
 ) -> dict[str, np.ndarray]:
-    """The arrays of a call, after the manifest and the file have been found to say the same of them."""
+    """The arrays of a call, after checking that the manifest agrees with the file."""
     expected = file_of(number, generation)
     if described["file"] != expected:
         raise refuse(
@@ -155,17 +151,20 @@ def _arrays_of(
             "a call in another file",
             given=f"call {number}: {described['file'][:80]!r}",
             expected=repr(expected),
-            fix=MEND,
+            fix=FIX,
         )
     found = tensors.mapped(folder / expected, where)
     at, claims = f"{folder / expected}", described["arrays"]
     reasons = [
-        Reason("an array that is not there", given=f"{at}: {name[:80]}", expected="what the manifest lists", fix=MEND)
+        Reason("a missing array", given=f"{at}: {name[:80]}", expected="all arrays of the manifest", fix=FIX)
         for name in claims.keys() - found.keys()
     ]
     reasons += [
         Reason(
-            "an array that the manifest does not list", given=f"{at}: {name[:80]}", expected="what it lists", fix=MEND
+            "an array that the manifest does not list",
+            given=f"{at}: {name[:80]}",
+            expected="only arrays of the manifest",
+            fix=FIX,
         )
         for name in found.keys() - claims.keys()
     ]
@@ -174,19 +173,19 @@ def _arrays_of(
         if [tensors.dtype_name(array.dtype), list(array.shape)] != [claim["dtype"], claim["shape"]]:
             reasons.append(
                 Reason(
-                    "an array of another kind",
+                    "an array with another dtype or shape",
                     given=f"{at}: {name[:80]} is {array.dtype} {list(array.shape)}",
-                    expected=f"{claim['dtype'][:20]} {claim['shape'][:16]}, as the manifest says",
-                    fix=MEND,
+                    expected=f"{claim['dtype'][:20]} {claim['shape'][:16]}, as in the manifest",
+                    fix=FIX,
                 )
             )
         elif verify and sha256(array) != claim["sha256"]:
             reasons.append(
                 Reason(
-                    "an array that has changed",
+                    "the array was changed",
                     given=f"{at}: {name}",
                     expected=f"SHA-256 {claim['sha256'][:80]}",
-                    fix=MEND,
+                    fix=FIX,
                 )
             )
     if reasons:
@@ -202,19 +201,19 @@ def _call_of(
     if (described["overview"] is None) != ("overview.share" not in arrays):
         reasons.append(
             Reason(
-                "half an overview",
+                "an incomplete overview",
                 given=f"{described['name']}",
-                expected="its numbers, and how they came about",
-                fix=MEND,
+                expected="its arrays and its exactness",
+                fix=FIX,
             )
         )
     if abs(described["start"]) > FURTHEST:
         reasons.append(
             Reason(
-                "a start beyond all axes",
+                "start is too large",
                 given=f"{described['name']}: {str(described['start'])[:40]}",
                 expected="a position",
-                fix=MEND,
+                fix=FIX,
             )
         )
     tables: list[Table] = []
@@ -224,10 +223,10 @@ def _call_of(
         if numbers is None:
             reasons.append(
                 Reason(
-                    "a table that is not there",
+                    "a missing table",
                     given=f"{described['name']}: {one['array'][:80]} of call {one['call']}",
                     expected="a table of this call or an earlier one",
-                    fix=MEND,
+                    fix=FIX,
                 )
             )
         else:
@@ -240,15 +239,20 @@ def _call_of(
         if made["mask"] is not None and (made["mask"].kind != "bool" or made["mask"].scored):
             reasons.append(
                 Reason(
-                    "no mask",
+                    "the mask is not a condition",
                     given=f"{described['name']}: `{made['mask']}`",
                     expected="a condition on positions",
-                    fix=MEND,
+                    fix=FIX,
                 )
             )
         if made["score"] is not None and made["score"].kind == "bool":
             reasons.append(
-                Reason("no score", given=f"{described['name']}: `{made['score']}`", expected="a number", fix=MEND)
+                Reason(
+                    "the score is not a number",
+                    given=f"{described['name']}: `{made['score']}`",
+                    expected="a number",
+                    fix=FIX,
+                )
             )
     if reasons:
         raise Refused(where, reasons)
@@ -260,9 +264,7 @@ def _call_of(
 
 
 def _table(numbers: np.ndarray, name: str) -> Table:
-    """The numbers for rules to read. No file of a run is written a second time, so what was planned from them stays
-    true.
-    """
+    """The array as a table for rules. Files of a run are never rewritten, so plans made from them stay valid."""
     if numbers.nbytes <= SMALL:
         return frozen_table(numbers, name)
     found = table(numbers, name)
@@ -270,16 +272,16 @@ def _table(numbers: np.ndarray, name: str) -> Table:
 
 
 def is_run(folder: Path | str) -> bool:
-    """Whether this names a folder with a run in it, be it one that broke off."""
+    """Whether this is a folder with a run, complete or interrupted."""
     try:
         path = Path(folder).expanduser()
         return path.is_dir() and (os.path.lexists(path / MANIFEST) or state_of(path) == "broken")
-    except (OSError, ValueError, RuntimeError):  # too long for a name, a NUL in it, nobody's home
+    except (OSError, ValueError, RuntimeError):  # the name is too long or contains NUL, or ~user does not exist
         return False
 
 
 def state_of(folder: Path) -> str:
-    """What the folder holds: "free" (nothing), "run", "broken" (calls without a manifest), "other"."""
+    """The content of the folder: "free" (nothing), "run", "broken" (calls without a manifest) or "other"."""
     if not folder.exists():
         return "free"
     names = os.listdir(folder) if folder.is_dir() else [folder.name]
@@ -293,14 +295,12 @@ def state_of(folder: Path) -> str:
 
 
 def file_of(number: int, generation: int) -> str:
-    """The name of a call's file. A run that is written over another has files of the next generation beside those of
-    the old one.
-    """
+    """The name of a call's file. A run that overwrites another one writes files of the next generation."""
     return f"call-{number:03}{f'.{generation}' if generation else ''}.safetensors"
 
 
 def generation_of(name: str) -> int | None:
-    """The number in the name of a call's file, None for other files."""
+    """The generation number in the name of a call's file; None for other files."""
     found = OURS.fullmatch(name)
     return None if found is None else int((found[1] or ".0")[1:])
 

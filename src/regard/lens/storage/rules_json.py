@@ -1,10 +1,9 @@
-"""Rules in files: expressions as a list of nodes in JSON, their tables beside it. Reading one checks it and runs
-nothing.
+"""Rules as JSON: expressions as a list of nodes, with their tables as separate arrays. Reading validates the nodes and
+executes nothing.
 
     {"const": 256} · {"var": "query"} · {"op": "sub", "of": [1, 2]} · {"read": 0, "at": [1]}
 
-Nodes stand after those that they are made of, and are named by their place in the list; "read" names a table by its
-place.
+Nodes follow their operands and are referenced by their index in the list; "read" references a table by its index.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SHAPES = ({"const"}, {"var"}, {"op", "of"}, {"read", "at"})
 
 
 def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]:
-    """(rules as JSON, the tables that they read, in order). What several rules share stands there once.
+    """(rules as JSON, the tables that they read, in order). Shared nodes are stored once.
 
     >>> from regard.language.expr import key, query
     >>> pack({"mask": key <= query, "score": None})[0]
@@ -55,9 +54,7 @@ def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]
 
 
 def unpack(described: Mapping[str, Any], tables: Sequence[Table], where: str) -> dict[str, Expr | None]:
-    """The rules that `pack` described. Refused, with every reason: anything that no rule of regard's could have
-    become.
-    """
+    """The rules that `pack` described. Refused, listing every problem: anything that `pack` cannot have written."""
     reasons: list[Reason] = []
     made: list[Expr | None] = []
     nodes = described["nodes"]
@@ -78,18 +75,18 @@ def unpack(described: Mapping[str, Any], tables: Sequence[Table], where: str) ->
 
 
 def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: str) -> Expr | None:
-    """The node, or None where one that it is made of was refused already."""
+    """The node, or None if one of its operands was invalid."""
     if not isinstance(node, dict) or set(node) not in SHAPES:
-        raise _refused("no node of a rule", f"{at}: {str(node)[:80]}", "const, var, op with of, or read with at")
+        raise _refused("not a node of a rule", f"{at}: {str(node)[:80]}", "const, var, op with of, or read with at")
     if "const" in node:
         if type(node["const"]) not in (bool, int, float):
-            raise _refused("no constant", f"{at}: {str(node['const'])[:80]}", "a number, true or false")
+            raise _refused("not a constant", f"{at}: {str(node['const'])[:80]}", "a number, true or false")
         return Const(node["const"])
     if "var" in node:
         return Var(node["var"])
     places = node.get("of", node.get("at"))
     if not isinstance(places, list):
-        raise _refused("no list of nodes", f"{at}: {str(places)[:80]}", "places of earlier nodes")
+        raise _refused("not a list of nodes", f"{at}: {str(places)[:80]}", "indices of earlier nodes")
     if wrong := _earlier(places, made, at):
         raise Refused("rules", wrong)
     parts = [made[place] for place in places]
@@ -103,7 +100,7 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
                     Reason(
                         "an unknown operator",
                         given=f"{at}: {str(node['op'])[:80]}",
-                        expected="an operator of regard's",
+                        expected="an operator of regard",
                         fix=did_you_mean(str(node["op"])[:80], OPERATORS),
                     )
                 ],
@@ -112,16 +109,16 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
             raise _refused("the wrong number of arguments", f"{at}: {row.name} of {len(parts)}", f"{len(row.takes)}")
         return Op(row.name, *parts) if whole else None
     if type(node["read"]) is not int or not 0 <= node["read"] < len(tables):
-        raise _refused("a table that is not there", f"{at}: table {str(node['read'])[:80]}", f"one of {len(tables)}")
+        raise _refused("a missing table", f"{at}: table {str(node['read'])[:80]}", f"one of {len(tables)}")
     return Read(tables[node["read"]], *parts) if whole else None
 
 
 def _earlier(places: Sequence[Any], made: Sequence[Any], at: str) -> list[Reason]:
     return [
         Reason(
-            "a node that is not there",
+            "a missing node",
             given=f"{at}: {str(place)[:80]}",
-            expected=f"a place before {len(made)}",
+            expected=f"an index below {len(made)}",
             fix="use the file as it was written",
         )
         for place in places

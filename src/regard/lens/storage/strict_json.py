@@ -1,7 +1,6 @@
-"""JSON that is taken at its word: one meaning per text, checked against a form before anything is made of it.
+"""Strict JSON: duplicate names and bare NaN are rejected, and values are validated against a form before use.
 
-JSON has no word for NaN and ±infinity, which faulty models are full of: they are written {"float": "nan"}, "inf" or
-"-inf".
+JSON has no NaN and ±infinity, which faulty models produce: they are written {"float": "nan"}, "inf" or "-inf".
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from ...common.errors import Reason, refuse
 __all__ = ["Each", "dumps", "loads", "wrong"]
 
 NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-EXACT = 1 << 53  # up to here a whole number is a float as well
-SHOWN = 80  # characters of a foreign value in a message
+EXACT = 1 << 53  # integers up to here are exact as floats
+SHOWN = 80  # characters of an untrusted value in a message
 
 
 class Each:
-    """The form of an object with any names, whose values all have one form."""
+    """The form of an object with arbitrary names whose values all have one form."""
 
     def __init__(self, form: Any):
         self.form = form
 
 
 def dumps(value: Any, where: str) -> str:
-    """JSON in one line of ASCII. Refused: what JSON cannot say, by its place.
+    """JSON in one line of ASCII. Refused: values that JSON cannot represent, with their path.
 
     >>> dumps({"a": (1, 0.5, float("nan"), None)}, "save")
     '{"a": [1, 0.5, {"float": "nan"}, null]}'
@@ -37,7 +36,7 @@ def dumps(value: Any, where: str) -> str:
 
 
 def loads(raw: bytes) -> Any:
-    """The value of a JSON text. ValueError: no JSON, two values under one name, NaN as a bare word, nested too deep."""
+    """The value of a JSON text. ValueError: invalid JSON, duplicate names, bare NaN, or nesting that is too deep."""
     try:
         return json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
     except RecursionError as error:
@@ -45,10 +44,10 @@ def loads(raw: bytes) -> Any:
 
 
 def wrong(value: Any, form: Any, at: str) -> Iterator[Reason]:
-    """Every place where a value departs from a form.
+    """A reason for every place where a value does not match a form.
 
-    A type stands for its values (float for whole numbers too, object for all), None for null, (a, b) for either, [a]
-    for a list of such, {"name": a} for an object of just these names, `Each(a)` for one of any names.
+    A type matches its values (float also integers, object everything), None matches null, (a, b) either form, [a] a
+    list of that form, {"name": a} an object with exactly these names, `Each(a)` an object with any names.
     """
     if isinstance(form, tuple):
         if not any(next(wrong(value, one, at), None) is None for one in form):
@@ -70,27 +69,27 @@ def wrong(value: Any, form: Any, at: str) -> Iterator[Reason]:
     else:
         for name in form.keys() - value.keys():
             yield Reason(
-                "something is missing",
+                "a missing name",
                 given=f"{at} without {name!r}",
                 expected=f"an object with {', '.join(form)}",
-                fix=MEND,
+                fix=FIX,
             )
         for name in value.keys() - form.keys():
             yield Reason(
-                "something unknown",
+                "an unknown name",
                 given=f"{at}.{name[:SHOWN]}",
                 expected=f"an object with {', '.join(form)}",
-                fix=MEND,
+                fix=FIX,
             )
         for name in form.keys() & value.keys():
             yield from wrong(value[name], form[name], f"{at}.{name}")
 
 
-MEND = "use the run as regard wrote it, or record it again"
+FIX = "use the unchanged files of the run, or record it again"
 
 
 def _reason(at: str, value: Any, expected: str) -> Reason:
-    return Reason("something else than expected", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=MEND)
+    return Reason("an unexpected value", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=FIX)
 
 
 def _is(value: Any, kind: type | None) -> bool:
@@ -100,7 +99,7 @@ def _is(value: Any, kind: type | None) -> bool:
 
 
 def _plain(value: Any, where: str, at: str) -> Any:
-    """The value in the types that JSON has, the numbers it lacks as objects."""
+    """The value in the types of JSON; NaN and infinities as objects."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     if isinstance(value, dict) and all(isinstance(name, str) for name in value) and not _named(value):
@@ -113,24 +112,24 @@ def _plain(value: Any, where: str, at: str) -> Any:
         return value
     raise refuse(
         where,
-        "something that a file of JSON cannot hold",
+        "a value that JSON cannot represent",
         given=f"{at.lstrip('.')}: {type(value).__name__} {str(value)[:SHOWN]}",
         expected="numbers, text, true, false, None, and lists and dictionaries of them",
-        fix="turn it into one of these",
+        fix="convert it to one of these",
     )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Any:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("it gives two values under one name")
+        raise ValueError("it has two values under one name")
     return NAMES[found["float"]] if _named(found) else found
 
 
 def _named(value: dict) -> bool:
-    """Whether this is how a number is written that JSON lacks."""
+    """Whether this object represents NaN or an infinity."""
     return value.keys() == {"float"} and isinstance(value["float"], str) and value["float"] in NAMES
 
 
 def _constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not valid JSON")

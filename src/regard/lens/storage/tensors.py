@@ -1,5 +1,4 @@
-"""Arrays in safetensors files: written once, mapped into memory, and every claim of the header checked before an array
-is made.
+"""Arrays in safetensors files: written once, memory-mapped, and the header validated before an array is created.
 
     8 bytes: length of the header, little-endian · the header: {name: {dtype, shape, data_offsets}} · the numbers,
     without gaps
@@ -22,7 +21,7 @@ import numpy as np
 
 from ...common.dtypes import FLOATS, row_of
 from ...common.errors import Reason, Refused
-from .strict_json import MEND, loads, wrong
+from .strict_json import FIX, loads, wrong
 
 __all__ = ["dtype_name", "header_of", "mapped", "opened", "write"]
 
@@ -37,15 +36,15 @@ PLAIN = {
     "U64": "<u8",
     "I64": "<i8",
 }
-ADDED = {row.stored: row for row in FLOATS.values() if row.added}  # floats that NumPy has from another package
+ADDED = {row.stored: row for row in FLOATS.values() if row.added}  # floats that ml_dtypes adds to NumPy
 PLAIN |= {row.stored: f"<f{row.itemsize}" for row in sorted(FLOATS.values(), key=lambda row: row.bits) if not row.added}
-LONGEST = 100_000_000  # bytes of a header, as the format has it
-LARGEST = 2**60  # numbers in an array, and more than any disk holds
+LONGEST = 100_000_000  # bytes of a header, from the format
+LARGEST = 2**60  # elements of an array: more than fits on any disk
 ENTRY = {"dtype": str, "shape": [int], "data_offsets": [int]}
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """What the format calls a dtype, "" for those that it lacks.
+    """The name of a dtype in the format; "" for unsupported dtypes.
 
     >>> dtype_name(np.dtype(np.float32)), dtype_name(np.dtype(complex))
     ('F32', '')
@@ -61,9 +60,7 @@ def _dtype_of(name: str) -> np.dtype:
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """A new file of these arrays, on the disk when it returns. Wide numbers come first, so that each array is
-    aligned.
-    """
+    """Writes these arrays to a new file and syncs it. Wide dtypes come first, so that each array is aligned."""
     ordered = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
     header, end = {}, 0
     for name in ordered:
@@ -74,7 +71,7 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             "data_offsets": [begin, end],
         }
     text = json.dumps(header).encode()
-    text += b" " * ((56 - len(text)) % 64)  # with the length in front, the numbers begin at a multiple of 64
+    text += b" " * ((56 - len(text)) % 64)  # with the 8 bytes of its length, the arrays begin at a multiple of 64
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     with open(handle, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
@@ -86,32 +83,32 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def blocks(array: np.ndarray) -> Iterator[memoryview]:
-    """The bytes of an array in the order and byte order of the format, copied in parts where they lie otherwise."""
+    """The bytes of an array in C order and little-endian; parts with another layout are copied."""
     for part in array if array.ndim > 1 else (array,):
         packed = np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False))
         yield packed.reshape(-1).view(np.uint8).data
 
 
 def opened(path: Path) -> int:
-    """A handle of a plain file; ValueError says why there is none. No link is followed, and nothing else is waited
-    for.
+    """A file descriptor of a regular file. Links are not followed, and opening does not block.
+
+    Raises:
+        ValueError: the path is missing, a link, or not a regular file.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError as error:
-        raise ValueError(f"{path} is not there") from error
+        raise ValueError(f"{path} does not exist") from error
     except OSError as error:
         raise ValueError(f"{path} is a link" if path.is_symlink() else f"{path}: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise ValueError(f"{path} is no plain file")
+        raise ValueError(f"{path} is not a regular file")
     return handle
 
 
 def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
-    """The arrays of a file by name, read-only and in its own memory: nothing but the header is read. Refused: a damaged
-    file.
-    """
+    """The arrays of a file by name, memory-mapped and read-only; only the header is read. Refused: a damaged file."""
     try:
         handle = opened(path)
         try:
@@ -123,7 +120,7 @@ def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
         if isinstance(error, Refused):
             raise
         raise Refused(
-            where, [Reason("a file that cannot be read", given=str(error), expected="a plain file of a run", fix=MEND)]
+            where, [Reason("a file that cannot be read", given=str(error), expected="a regular file of a run", fix=FIX)]
         ) from error
     return {
         name: memory[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
@@ -134,9 +131,7 @@ def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
 
 
 def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
-    """(the header, where the numbers begin), with every claim checked against the others and against the size of the
-    file.
-    """
+    """(the validated header, the offset of the arrays). The header is checked against the size of the file."""
     size = os.fstat(handle).st_size
     length = int.from_bytes(os.pread(handle, 8, 0), "little")
     room = min(LONGEST, size - 8)
@@ -145,10 +140,10 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
             where,
             [
                 Reason(
-                    "no safetensors file",
+                    "not a safetensors file",
                     given=f"{name}: a header of {length} bytes in a file of {size}",
                     expected=f"2 to {max(room, 2)} bytes",
-                    fix=MEND,
+                    fix=FIX,
                 )
             ],
         )
@@ -156,7 +151,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
         header = loads(os.pread(handle, length, 8))
     except ValueError as error:
         raise Refused(
-            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=MEND)]
+            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=FIX)]
         ) from error
     if isinstance(header, dict):
         header.pop("__metadata__", None)
@@ -168,7 +163,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
 
 def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
     if not isinstance(header, dict):
-        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=MEND)
+        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=FIX)
         return
     spans = []
     for key, entry in header.items():
@@ -177,10 +172,10 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
             yield from found
         elif entry["dtype"] not in (*ADDED, *PLAIN):
             yield Reason(
-                "numbers of an unknown kind",
+                "an unknown dtype",
                 given=f"{at} of {entry['dtype'][:20]}",
                 expected=f"one of {', '.join((*ADDED, *PLAIN))}",
-                fix=MEND,
+                fix=FIX,
             )
         elif (
             len(entry["data_offsets"]) != 2
@@ -191,18 +186,18 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
             yield Reason(
                 "an impossible array",
                 given=f"{at}: {str(entry)[:200]}",
-                expected="two offsets, and sizes that a file can have",
-                fix=MEND,
+                expected="two offsets, and a shape that fits in a file",
+                fix=FIX,
             )
         else:
             begin, end = entry["data_offsets"]
             claimed = math.prod(entry["shape"]) * _dtype_of(entry["dtype"]).itemsize
             if end - begin != claimed:
                 yield Reason(
-                    "an array that does not fit its place",
+                    "the offsets do not match the shape",
                     given=f"{at} of {claimed} bytes from {begin} to {end}",
-                    expected="as many bytes as its shape asks for",
-                    fix=MEND,
+                    expected="as many bytes as its shape has",
+                    fix=FIX,
                 )
             spans.append((begin, end, key))
     at_byte = 0
@@ -212,13 +207,13 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                 "arrays that overlap" if begin < at_byte else "a gap between arrays",
                 given=f"{name}: {key[:80]} begins at {begin}",
                 expected=f"the end of the one before, {at_byte}",
-                fix=MEND,
+                fix=FIX,
             )
         at_byte = max(end, begin)
     if at_byte != size:
         yield Reason(
             "a file that is too short" if size < at_byte else "a file that is too long",
-            given=f"{name} holds {size} bytes of numbers",
-            expected=f"{at_byte}, as its header says",
-            fix=MEND,
+            given=f"{name} has {size} bytes of arrays",
+            expected=f"{at_byte}, as in its header",
+            fix=FIX,
         )

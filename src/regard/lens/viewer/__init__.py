@@ -1,10 +1,10 @@
-"""The page of a run: one HTML file, or a server of one; the same script asks the same questions of both.
+"""The page of a run: one HTML file with embedded data, or the same page with data from a local server.
 
-html · embed         the page, and the data that it carries; views: what stands on it, and where a new view is added
+html · embed         the page, and the data embedded in it; views: the sections of the page, and how to add one
 server · routes      the local server; timeouts: when a silent client is disconnected
-queries              what the page asks, and the answers; row_walk: one row from x to the output
-frames               arrays as bytes; notebook: the page inside a notebook
-python_source        the Python that makes a run again
+queries              the data that the page requests; row_walk: one row from x to the output
+frames               arrays as bytes; notebook: the page in a notebook
+python_source        the Python code that reproduces a run
 """
 
 from .html import json_for_html, page, policy

@@ -1,9 +1,8 @@
-"""The numbers of a run as blocks inside a page: every weight where they are few, otherwise the strongest keys and a
-picture.
+"""The data blocks of a page: every weight of a short run; of a longer run the strongest keys and pooled maps.
 
-A block is a frame (a JSON header and arrays behind it) as deflated base64. Kept whole, a head is two bytes per weight;
-kept in part, it is the strongest keys of each row to within 0.011 %, and the mean of the others in each block of a
-coarse map. Whatever is wrong (NaN, out of range, forbidden) is kept before the strongest, and marked in the pictures.
+A block is a frame (a JSON header followed by arrays) as deflated base64. Stored whole, a head is two bytes per weight.
+Stored in part, it is the strongest keys of each row to within 0.011 %, and the mean of the others in each block of a
+coarse map. Invalid weights (NaN, out of range, forbidden) are stored before the strongest, and marked in thumbnails.
 """
 
 from __future__ import annotations
@@ -18,26 +17,22 @@ from ..runs.codes import LEAK, encode, packed, wrong
 from ..runs.run import Run
 from .frames import frame
 
-__all__ = ["LARGEST", "MOST", "PICTURE", "blocks", "fits", "kept"]
+__all__ = ["LARGEST", "MOST", "THUMBNAIL", "blocks", "fits", "kept"]
 
-WHOLE = 2_500_000  # weights that are kept whole: two bytes each before packing
-MOST = 60_000_000  # weights that are kept in part: more take long to compute, and pass the size below
-LARGEST = 1 << 22  # weights of one head, which a browser opens at once
-ROOM = 6_600_000  # bytes of a page: weights, tracks and pictures, packed
-PER_KEY, PER_ROW, PER_CELL = (
-    5.4,
-    14,
-    1.3,
-)  # of these for each key that is kept, each row's tracks, each cell of a picture
+WHOLE = 2_500_000  # weights: below this all are stored, with two bytes each before compression
+MOST = 60_000_000  # weights: below this they are stored in part; more take too long to compute
+LARGEST = 1 << 22  # the most weights of one head, which the browser unpacks as a whole
+ROOM = 6_600_000  # bytes of a page for weights, tracks and thumbnails, compressed
+PER_KEY, PER_ROW, PER_CELL = 5.4, 14, 1.3  # bytes of a stored key, of the tracks of a row, of a cell of a thumbnail
 FEWEST, FULLEST = 4, 64  # keys per row
-NO_KEY = 65535  # where a row has fewer keys than are kept
-NO_NUMBER = 65535  # in the tracks
+NO_KEY = 65535  # fills rows that have fewer keys than are stored
+NO_NUMBER = 65535  # NaN in the tracks
 REST = 64  # blocks along a side of the coarse map
-PICTURE = 44  # cells along the side of a picture in the atlas
-# Numbers of q, k, v, x and out that are kept for the walk; where all weights are kept, as many as there is room for.
+THUMBNAIL = 44  # cells along each side of a thumbnail in the overview of heads
+# Numbers of q, k, v, x and out that are stored for the step-by-step computation; more if all weights are stored.
 WALKED = 250_000
-PER_NUMBER = 2.6  # bytes of a number of these, or of a weight that is kept whole
-ROUNDED = 1e-4  # a difference, as a share of the largest, that half precision does not show
+PER_NUMBER = 2.6  # bytes of one of these numbers, or of a weight in a run that is stored whole
+ROUNDED = 1e-4  # a relative difference below the resolution of half precision
 TRACKS = ("entropy", "spread", "special", "maximum", "attended", "received")
 
 
@@ -46,13 +41,13 @@ def _weights(run: Run) -> int:
 
 
 def _per_row(run: Run) -> int:
-    """How many keys of each row there is room for."""
+    """The number of keys of each row that fit in the page."""
     heads, rows = sum(call.shape[0] for call in run.calls), sum(call.shape[0] * call.shape[1] for call in run.calls)
-    return int(min(FULLEST, (ROOM - PER_ROW * rows - PER_CELL * PICTURE**2 * heads) / PER_KEY / rows))
+    return int(min(FULLEST, (ROOM - PER_ROW * rows - PER_CELL * THUMBNAIL**2 * heads) / PER_KEY / rows))
 
 
 def fits(run: Run) -> bool:
-    """Whether a page can hold the run by itself; a longer one is served."""
+    """Whether the run fits in one page; longer runs need the server."""
     largest = max(call.shape[1] * call.shape[2] for call in run.calls)
     if largest > LARGEST or max(call.shape[2] for call in run.calls) >= NO_KEY:
         return False
@@ -60,21 +55,21 @@ def fits(run: Run) -> bool:
 
 
 def kept(run: Run) -> str:
-    """How a page keeps the run: "whole" or "part"."""
+    """How a page stores the run: "whole" or "part"."""
     return "whole" if _weights(run) <= WHOLE else "part"
 
 
 def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
-    """(id, text) of every block of a run, which is the given number of the page."""
+    """(id, text) of every block of run `number` of the page."""
     whole, count = kept(run) == "whole", _per_row(run)
     masks: dict[bytes, str] = {}
     walked = _walked(run)
     for at, call in enumerate(run.calls):
-        pictures, codes = [], []
+        thumbnails, codes = [], []
         for head in range(call.shape[0]):
             p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
             faults = wrong(p, allowed)
-            pictures.append(_picture(p, allowed, faults))
+            thumbnails.append(_thumbnail(p, allowed, faults))
             if whole:
                 codes.append(encode(p, allowed))
                 continue
@@ -89,8 +84,9 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
         if whole:
             coarse, fine = (np.stack(part) for part in zip(*codes, strict=True))
             yield f"heads-{number}-{at}", _packed(frame({"exact": "exact"}, coarse=coarse, fine=fine))
-        drawn = np.stack(pictures)
-        yield f"picture-{number}-{at}", _packed(frame({"rows": drawn.shape[1], "columns": drawn.shape[2]}, codes=drawn))
+        stacked = np.stack(thumbnails)
+        sizes = {"rows": stacked.shape[1], "columns": stacked.shape[2]}
+        yield f"overview-{number}-{at}", _packed(frame(sizes, codes=stacked))
         yield f"tracks-{number}-{at}", _packed(_tracks(call))
         if walked:
             yield f"walk-{number}-{at}", _packed(_walk(call, walked, whole))
@@ -106,12 +102,12 @@ def _pool(numbers: np.ndarray, rows: int, columns: int, law=np.add) -> np.ndarra
     return law.reduceat(law.reduceat(numbers, edges(Q, rows)[:-1], 0), edges(K, columns)[:-1], 1)
 
 
-def _picture(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None) -> np.ndarray:
-    """The head as a small picture: the mean over a cell's rows of the sum over its keys, as codes; what is wrong in a
-    cell wins.
+def _thumbnail(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None) -> np.ndarray:
+    """The head as codes of pooled cells: the mean over a cell's rows of the sum over its keys; invalid weights take
+    precedence.
     """
     Q, K = p.shape
-    rows, columns = min(Q, PICTURE), min(K, PICTURE)
+    rows, columns = min(Q, THUMBNAIL), min(K, THUMBNAIL)
     plain = p if faults is None else np.where(faults, 0, p)
     share = _pool(plain, rows, columns) / np.diff(edges(Q, rows))[:, None]
     worst = 0 if faults is None else _pool(faults, rows, columns, np.maximum)
@@ -124,9 +120,9 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None, ma
     plain = p if faults is None else np.where(faults, 2, p)
     order = np.argpartition(-plain, count - 1, 1)[:, :count]
     order.sort(1)
-    seen = np.take_along_axis(allowed, order, 1)
-    coarse, fine = encode(np.take_along_axis(p, order, 1), seen)
-    keys = np.where(seen | (coarse > 0), order, NO_KEY).astype(np.uint16)
+    attended = np.take_along_axis(allowed, order, 1)
+    coarse, fine = encode(np.take_along_axis(p, order, 1), attended)
+    keys = np.where(attended | (coarse > 0), order, NO_KEY).astype(np.uint16)
     others = allowed.copy()
     np.put_along_axis(others, order, False, 1)
     rows, columns = min(Q, REST), min(K, REST)
@@ -140,9 +136,9 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None, ma
     else:
         np.put_along_axis(more := faults.copy(), order, 0, 1)
         parts["rest"] = encode(mean(others & (more == 0)))[0]
-        if (
-            more.any()
-        ):  # than there is room for: which rows have it (128: masked pairs too), and forbidden weight by blocks
+        # More invalid weights than are stored: which rows have them (128: on masked pairs too), and forbidden weight by
+        # blocks.
+        if more.any():
             rows_of = np.where(more == LEAK, 0, more)
             parts["wrong"] = rows_of.max(1) | np.where(np.where(allowed, 0, rows_of).any(1), 128, 0).astype(np.uint8)
             parts["leaks"] = encode(np.abs(mean(more == LEAK)))[0]
@@ -154,7 +150,7 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None, ma
 
 
 def _tracks(call: Call) -> bytes:
-    """Two bytes per row and figure: shares of the largest of its kind in the call, 0 … 65534, and NO_NUMBER."""
+    """Two bytes per row and figure: shares of the largest value in the call, 0 … 65534, and NO_NUMBER."""
     parts, names, most = [], [], []
     for name in TRACKS:
         values = call.received if name == "received" else call.rows.get(name)
@@ -170,7 +166,7 @@ def _tracks(call: Call) -> bytes:
 
 
 def _walked(run: Run) -> tuple[str, ...]:
-    """Which arrays there is room for, the most telling first."""
+    """The arrays that fit in the page, the most important first."""
     room = max(WALKED, ROOM / PER_NUMBER - _weights(run)) if kept(run) == "whole" else WALKED
     for names in (("q", "k", "v", "x", "out"), ("q", "k", "v", "out"), ("q", "k", "v"), ("q", "k")):
         parts = [getattr(call, name) for call in run.calls for name in names]
@@ -180,9 +176,9 @@ def _walked(run: Run) -> tuple[str, ...]:
 
 
 def _walk(call: Call, names: tuple[str, ...], whole: bool) -> bytes:
-    """What a walk begins with, in half precision; the page computes the steps between.
+    """The inputs of the step-by-step computation, in half precision; the page computes the steps.
 
-    What came out of the model is left out where recording found it to be Σ p v of all rows: the page computes that.
+    The model's output is left out if it was recorded to be equal to Σ p v in all rows, which the page computes.
     """
     notes = call.notes
     found_so = notes.get("compared") == "all rows" and notes.get("empty") in (None, "0")
@@ -193,7 +189,7 @@ def _walk(call: Call, names: tuple[str, ...], whole: bool) -> bytes:
         part = getattr(call, name)
         if part is not None and not (same and name == "out"):
             numbers = np.asarray(part, np.float32)
-            held = np.where(np.isinf(numbers), numbers, np.clip(numbers, -65504, 65504))  # what is infinite stays so
+            held = np.where(np.isinf(numbers), numbers, np.clip(numbers, -65504, 65504))  # infinities stay infinite
             found[name] = held.astype(np.float16).view(np.uint16)
     if call.sinks is not None:
         found["sinks"] = np.asarray(call.sinks, np.float32)

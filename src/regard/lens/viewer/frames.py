@@ -1,5 +1,5 @@
-"""Arrays on their way to a page: four bytes with the length of a JSON header, the header, then each array at a multiple
-of four.
+"""Frames: arrays as bytes for the page. Four bytes with the length of a JSON header, the header, then each array at an
+offset that is a multiple of four.
 
 {"exact": "exact", "parts": [{"name": "coarse", "dtype": "uint8", "shape": [256, 256]}, …]}
 """
@@ -15,7 +15,7 @@ __all__ = ["frame", "unframed"]
 
 
 def frame(header: dict, **parts: np.ndarray) -> bytes:
-    """The header and the arrays as one piece of bytes.
+    """The header and the arrays as bytes.
 
     >>> unframed(frame({"exact": "exact"}, coarse=np.arange(3, dtype=np.uint8)))[1]["coarse"].tolist()
     [0, 1, 2]

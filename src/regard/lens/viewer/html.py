@@ -1,6 +1,4 @@
-"""The page of a run: one HTML file that needs nothing else, opens from the disk, and treats every token as foreign
-text.
-"""
+"""`page`: a run as one self-contained HTML file. Every token is treated as untrusted text."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from .views import SCRIPTS, STYLES, sections
 
 __all__ = ["json_for_html", "page", "policy"]
 
-FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row, without which a page cannot draw
+FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row; the page requires them
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 
 
@@ -37,35 +35,44 @@ def page(
     start: Mapping[str, int] | None = None,
     served: bool = False,
 ) -> str:
-    """The run as one self-contained HTML page.
+    """Returns the run as one self-contained, interactive HTML page.
 
-    other: a second run with as many heads over axes of the same sizes, to compare with · findings: of an audit, as JSON
-    · start: what is shown first: {"call", "head", "query"} · served: leave the numbers out; the page asks the server
-    that sent it.
-    Refused: more than 60 million weights unless served; calls without figures; a place that is not there; runs that
-    cannot be compared.
+    Args:
+        run: the run to show.
+        other: a second run to compare with, with calls and axes of the same names and sizes.
+        findings: the findings of an audit, as JSON.
+        start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it.
+        served: whether to leave out the data, which the page then requests from its server (`regard look --serve`).
 
-    >>> import numpy as np
-    >>> from regard.lens.look import of_arrays
-    >>> page(of_arrays(*np.ones((2, 1, 4, 8)))).startswith("<!doctype html>")
-    True
+    Returns:
+        The HTML text.
+
+    Raises:
+        Refused: more than 60 million weights unless `served`, calls without figures, a `start` outside the run, or runs
+            that cannot be compared.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> run = rg.look(np.ones((1, 4, 8)), k=np.ones((1, 4, 8)))
+        >>> rg.lens.page(run).startswith("<!doctype html>")
+        True
     """
     runs = [run] if other is None else [run, other]
-    _measured(runs)
+    _check_figures(runs)
     if other is not None:
-        _comparable(run, other)
+        _check_comparable(run, other)
     if not served and not all(map(embed.fits, runs)):
         _, Q, K = max((call.shape for call in run.calls), key=lambda shape: shape[1] * shape[2])
         given = f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of {Q:,} × {K:,}"
         raise refuse(
             "page",
-            "too much for one page",
+            "too many weights for one page",
             given=given,
             expected=f"at most {embed.MOST:,} weights, {embed.LARGEST:,} of them in one head",
             fix="serve it (regard look --serve), or record fewer layers",
         )
     begin = {"call": 0, "head": 0, "query": 0} | dict(start or {})
-    _there(run, begin)
+    _check_start(run, begin)
     data = {
         "runs": [about(each) | {"kept": None if served else embed.kept(each)} for each in runs],
         "findings": plain(list(findings)),
@@ -85,7 +92,7 @@ def page(
         "script": _script(),
         "data": "\n".join(_blocks(data, () if served else runs)),
     }
-    # One walk over the template: what was filled in is never looked at again, whatever it contains.
+    # A single pass over the template, so that braces in the inserted text are never interpreted.
     first, *rest = _part("page.html").split("{{")
     made = [first]
     for piece in rest:
@@ -95,7 +102,7 @@ def page(
 
 
 def policy(served: bool) -> str:
-    """What the page may do: its own script and style, pictures that it draws, and the server that sent it."""
+    """The content security policy of the page: its own script and style, images that it draws, and its server."""
     server = "'self'" if served else "'none'"
     return (
         f"default-src 'none'; script-src {_hash(_script())}; style-src {_hash(_style())}; img-src data: blob:; "
@@ -104,12 +111,12 @@ def policy(served: bool) -> str:
 
 
 def json_for_html(data) -> str:
-    r"""JSON that cannot end the script element it stands in, nor start another.
+    r"""JSON that cannot end the script element that contains it, nor start another one.
 
     >>> json_for_html("</script>\u2028&")
     '"\\u003c/script\\u003e\\u2028\\u0026"'
     """
-    return json.dumps(data, allow_nan=False).translate({ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"})
+    return json.dumps(data, allow_nan=False).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"})
 
 
 def _blocks(data, runs: Sequence[Run]):
@@ -119,10 +126,10 @@ def _blocks(data, runs: Sequence[Run]):
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
 
 
-def _there(run: Run, start: Mapping[str, int]) -> None:
+def _check_start(run: Run, start: Mapping[str, int]) -> None:
     reasons = [
         Reason(
-            f"no such name as {name!r}",
+            f"unknown name {name!r} in start",
             given=f"start={dict(start)}",
             expected="call, head and query",
             fix="leave it out",
@@ -142,20 +149,20 @@ def _there(run: Run, start: Mapping[str, int]) -> None:
         raise Refused("page", reasons[:1])
 
 
-def _measured(runs: Sequence[Run]) -> None:
+def _check_figures(runs: Sequence[Run]) -> None:
     bare = [call.name for run in runs for call in run.calls if call.received is None or not call.rows.keys() >= FIGURES]
     if bare:
         raise refuse(
             "page",
             "calls without figures",
             given=", ".join(bare[:3]),
-            expected="rows, received",
-            fix="make runs with regard.look, which "
-            "measures them, or add them: regard.lens.runs.figures.with_figures(call, special)",
+            expected="calls with rows and received",
+            fix="record runs with regard.look, which computes them, or add them with "
+            "regard.lens.runs.figures.with_figures(call, special)",
         )
 
 
-def _comparable(run: Run, other: Run) -> None:
+def _check_comparable(run: Run, other: Run) -> None:
     ours, theirs = ([(call.shape, call.queries, call.keys) for call in each.calls] for each in (run, other))
     if ours != theirs:
         given = [
@@ -168,7 +175,7 @@ def _comparable(run: Run, other: Run) -> None:
         ]
         raise refuse(
             "page",
-            "runs that cannot be laid over each other",
+            "runs that cannot be compared",
             given="; ".join(given),
             expected="as many calls of as many heads, over axes of the same names and sizes",
             fix="record both from the same text, with models of the same shape",
@@ -194,9 +201,7 @@ def _style() -> str:
 
 
 def _plain(code: str) -> str:
-    """The lines of a file without their indentation, and without those that are a comment alone: a sixth of a
-    script.
-    """
+    """The lines of a file without indentation and without comment lines, which are a sixth of a script."""
     lines = [line.strip() for line in code.splitlines()]
     return "\n".join(
         line

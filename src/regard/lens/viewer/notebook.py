@@ -1,4 +1,4 @@
-"""A run in a notebook: its page in a frame of its own, which can reach neither the notebook nor the network."""
+"""A run in a notebook: its page in a sandboxed frame without access to the notebook or the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEIGHT = 860  # pixels
 
 
 def frame_of(run: Run, height: int = HEIGHT) -> str:
-    """The page of a run as an <iframe>, or a sentence where the run is too long for one page.
+    """The page of a run as an <iframe>, or a sentence if the run is too long for one page.
 
     >>> import numpy as np
     >>> from regard.lens.look import of_arrays
@@ -25,8 +25,7 @@ def frame_of(run: Run, height: int = HEIGHT) -> str:
     if not embed.fits(run):
         return (
             f"<p>This run of {html.escape(run.model)} is too long for one page: save it with "
-            "<code>run.save(folder)</code> and look "
-            "at it with <code>regard look folder --serve</code>.</p>"
+            "<code>run.save(folder)</code> and open it with <code>regard look folder --serve</code>.</p>"
         )
     first = choose(run)
     made = page(run, start={"call": first.call, "head": first.head, "query": first.query})

@@ -1,4 +1,4 @@
-"""Where a run comes from, as Python that gives it again: what "copy as Python" on the page begins with."""
+"""The Python expression that reproduces a run: the beginning of "copy as Python" on the page."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ from ..runs.run import Run
 
 __all__ = ["origin"]
 
-NAMES = (
-    "text",
-    "target",
-    "picture",
-    "generate",
-    "layers",
-    "entry",
-    "values",
-    "limit",
-)  # the arguments of `look` that words can say
-LONGEST = 2000  # letters that are spelled out
-UNSAID = 'rg.Run.open("run")  # save it first: run.save("run")'
+# The arguments of `look` that can be written as literals.
+NAMES = ("text", "target", "picture", "generate", "layers", "entry", "values", "limit")
+LONGEST = 2000  # the most characters of the expression
+UNKNOWN = 'rg.Run.open("run")  # save it first: run.save("run")'
 
 
 def origin(run: Run) -> str:
-    """An expression, in ASCII: the folder where the run lies if that is known, otherwise the call of `look` that made
-    it.
+    """An ASCII expression: opens the folder of the run if it is known, otherwise calls `look` with its arguments.
 
-    What words cannot say, such as arrays or a module that was handed over, has to be saved first, and the expression
-    says so.
+    A run of arrays or of a module cannot be reproduced this way: the expression then says to save it first.
 
     >>> import numpy as np
     >>> from regard.lens.look import of_arrays
@@ -38,8 +28,8 @@ def origin(run: Run) -> str:
     if isinstance(folder, str):
         return f"rg.Run.open({folder!a})"
     if not isinstance(made, Mapping):
-        return UNSAID
+        return UNKNOWN
     given = {**({"text": run.text} if run.text else {}), **made}
-    said = [ascii(given.get("what")), *(f"{name}={given[name]!a}" for name in NAMES if name in given)]
-    found = f"rg.look({', '.join(said)})"
-    return found if len(found) <= LONGEST else UNSAID
+    arguments = [ascii(given.get("what")), *(f"{name}={given[name]!a}" for name in NAMES if name in given)]
+    found = f"rg.look({', '.join(arguments)})"
+    return found if len(found) <= LONGEST else UNKNOWN

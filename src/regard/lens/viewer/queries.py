@@ -1,4 +1,4 @@
-"""What a page asks about a run: one function for each question, plain arrays and JSON as the answers."""
+"""The data that a page requests about a run: one function per request, which returns arrays or JSON."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ TRACKS = ("entropy", "spread", "special", "maximum", "attended")
 
 
 def about(run: Run) -> dict[str, Any]:
-    """The JSON from which a page of the run starts: everything but the weights. Nothing in it can act, and every number
-    is one.
-    """
+    """The JSON of a page: everything except the weights, with untrusted text made visible and NaN replaced by null."""
     return {
         "model": words(run.model),
         "text": words(run.text[:200]),
@@ -39,19 +37,17 @@ def about(run: Run) -> dict[str, Any]:
 
 
 def row(call: Call, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a row looks at: coarse and fine codes, (K,) uint8 each."""
+    """What a row attends to: coarse and fine codes, (K,) uint8 each."""
     return _codes(call, rows=[i], heads=[head])
 
 
 def column(call: Call, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
-    """Who looks at a key: coarse and fine codes, (Q,) uint8 each."""
+    """Which rows attend to a key: coarse and fine codes, (Q,) uint8 each."""
     return _codes(call, keys=[j], heads=[head])
 
 
 def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, Any]]:
-    """The weight of one pair in every head of every call between these two axes: its number, weights and what is
-    allowed (H,).
-    """
+    """The weight of one pair in every call between these axes: the call's number, weights (H,) and allowed (H,)."""
     found = []
     for number, call in enumerate(run.calls):
         if (call.queries, call.keys) == (queries, keys):
@@ -61,10 +57,9 @@ def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, An
 
 
 def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
-    """Figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,); those that
-    are known.
+    """The available figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,).
 
-    ordinary: what a row gives to the keys that are no special tokens, Σ p − special.
+    ordinary: the weight of a row on keys that are not special tokens, Σ p − special.
     """
     found = {name: call.rows[name][head].astype(np.float32) for name in TRACKS if name in call.rows}
     if "special" in call.rows:
@@ -73,7 +68,7 @@ def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
 
 
 def plain(value: Any) -> Any:
-    """The same as JSON can say it and a page can show it: text made visible, null for numbers that are none."""
+    """The value as JSON for the page: text made visible, null for NaN and infinities."""
     if isinstance(value, str):
         return words(value)
     if isinstance(value, Mapping):
@@ -93,26 +88,26 @@ def _codes(call: Call, **part) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _total(call: Call, head: int) -> np.ndarray:
-    """Σ p of each row, (Q,): 1, less what the sinks take; 0 where nothing may be attended."""
+    """Σ p of each row, (Q,): 1 minus the weight of the sinks; 0 in fully masked rows."""
     if call.given is not None:
         return np.asarray(call.given[head], np.float64).sum(-1)
     lse = np.asarray(call.lse[head], np.float64)
     sinks = np.zeros(0) if call.sinks is None else np.asarray(call.sinks[head], np.float64)
-    with np.errstate(invalid="ignore"):  # −∞ − (−∞), where nothing may be attended
+    with np.errstate(invalid="ignore"):  # −∞ − (−∞) in fully masked rows
         taken = np.exp(sinks - lse[:, None]).sum(-1)
     return np.where(np.isneginf(lse), 0.0, 1.0 - taken)
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
     known = {word: visible(word) for word in set(axis.tokens)}
-    edge = [False, *axis.special]  # words beside special tokens stand apart
+    edge = [False, *axis.special]  # special tokens are separated from their neighbors
     return {
         "tokens": [known[word] for word in axis.tokens],
         "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
         "special": list(axis.special),
         "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],
         "grid": axis.grid,
-        "picture": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
+        "image": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
     }
 
 

@@ -1,9 +1,9 @@
-"""What a page asks a server, as words of an address, checked against the runs, and answered in bytes.
+"""The routes of the server: URL paths that the page requests, checked against the runs, and their responses as bytes.
 
     tile/n/call/head/pool/level/row/column · row/n/call/head/i · column/n/call/head/j · pair/n/queries/keys/i/j
-    tracks/n/call/head · walk/n/call/head/i · picture/n/call
+    tracks/n/call/head · walk/n/call/head/i · overview/n/call
 
-n is the number of the run. The walk is JSON, all others are frames.
+n is the number of the run. The response of walk is JSON; the others are frames.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import queries as answers
 from .frames import frame
 
-__all__ = ["QUESTIONS", "Desk"]
+__all__ = ["ROUTES", "Responder"]
 
-QUESTIONS = {
+ROUTES = {
     "tile": ("n", "call", "head", "pool", "level", "row", "column"),
     "row": ("n", "call", "head", "i"),
     "column": ("n", "call", "head", "j"),
     "pair": ("n", "queries", "keys", "i", "j"),
     "tracks": ("n", "call", "head"),
     "walk": ("n", "call", "head", "i"),
-    "picture": ("n", "call"),
+    "overview": ("n", "call"),
 }
 POOLS = ("share", "largest")
-CELLS = 128  # along the side of a picture that a run does not hold
-KEPT = 1 << 26  # bytes of tiles and pictures
+CELLS = 128  # along each side of an overview that the run does not contain
+CACHED = 1 << 26  # bytes of tiles and overviews
 
 
-class Desk:
-    """Answers questions about the runs, from any number of threads."""
+class Responder:
+    """Computes the responses to requests about the runs, from any number of threads."""
 
     def __init__(self, runs: Sequence[Run]):
         self.runs = runs
-        self.kept = Kept(KEPT)
+        self.cache = TileCache(CACHED)
 
-    def answer(self, question: str, *words: str) -> bytes:
-        """The answer to one of `QUESTIONS`. Refused: what is not there, before anything is computed."""
-        return getattr(self, f"_{question}")(**dict(zip(QUESTIONS[question], words, strict=True)))
+    def answer(self, route: str, *words: str) -> bytes:
+        """The response to one of `ROUTES`. Refused: arguments outside the run, before anything is computed."""
+        return getattr(self, f"_{route}")(**dict(zip(ROUTES[route], words, strict=True)))
 
     def _tile(self, *, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
         at, h = self._head(n, call, head)
@@ -57,7 +57,7 @@ class Desk:
             raise refuse("tile", "no such pool", given=pool[:40], expected=" or ".join(POOLS), fix="choose one of them")
         z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
-        found: Tile = self.kept.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c))
+        found: Tile = self.cache.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c))
         return _codes(getattr(found, pool), found.allowed, found.exact, found.wrong)
 
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
@@ -79,7 +79,7 @@ class Desk:
                 "no such axes",
                 given=f"{queries[:40]}, {keys[:40]}",
                 expected=f"two of {', '.join(run.axes)}",
-                fix="name those of a call",
+                fix="pass the axes of a call",
             )
         _, Q, K = calls[0].shape
         found = answers.pair(run, calls[0].queries, calls[0].keys, _number("row", i, Q), _number("column", j, K))
@@ -93,10 +93,10 @@ class Desk:
         at, h = self._head(n, call, head)
         return json.dumps(answers.walk(at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
 
-    def _picture(self, n: str, call: str) -> bytes:
+    def _overview(self, n: str, call: str) -> bytes:
         at = self._call(n, call)
-        found: Overview = self.kept.get(
-            ("picture", n, call), lambda: at.overview or overview(at, CELLS, sample=_sample(at, CELLS))
+        found: Overview = self.cache.get(
+            ("overview", n, call), lambda: at.overview or overview(at, CELLS, sample=_sample(at, CELLS))
         )
         return frame({"exact": found.exact}, codes=coded(at, found))
 
@@ -112,8 +112,8 @@ class Desk:
         return at, _number("head", head, at.shape[0])
 
 
-class Kept:
-    """What was computed last, up to so many bytes; what was not asked for the longest goes first."""
+class TileCache:
+    """A least-recently-used cache of tiles and overviews, up to `most` bytes."""
 
     def __init__(self, most: int):
         self.most, self.size = most, 0
@@ -140,7 +140,7 @@ def _bytes(made: Tile | Overview) -> int:
 
 
 def _sample(call: Call, cells: int) -> int | None:
-    """One row in so many, where the picture of all heads would take longer than about a second."""
+    """The sampling rate of rows if the overview of all heads would take longer than about a second, else None."""
     H, Q, K = call.shape
     depth = 0 if call.q is None else call.q.shape[2]
     every = halvings(H * Q * K * (depth + 64) / 2 / PATIENCE, max(1, Q // cells))
@@ -155,9 +155,9 @@ def _codes(
 
 
 def _number(name: str, word: str, count: int) -> int:
-    """The whole number from 0 to count − 1 that a word of the address is."""
+    """A part of the URL path as an integer from 0 to count − 1."""
     if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word) < count):
         raise Refused(
-            "desk", [Reason(f"no such {name}", given=word[:40], expected=f"0 to {count - 1}", fix="count from 0")]
+            "request", [Reason(f"no such {name}", given=word[:40], expected=f"0 to {count - 1}", fix="count from 0")]
         )
     return int(word)

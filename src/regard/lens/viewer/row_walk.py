@@ -1,4 +1,4 @@
-"""The numbers of one row of one head, from what the layer was given to what came out of it."""
+"""The numbers of one row of one head, step by step from the input of the layer to its output."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ..runs.call import Call
 
 __all__ = ["walk"]
 
-KEYS = 64  # that are shown
-BEFORE, AFTER = 7, 1  # of them around the row's own position
+KEYS = 64  # the most keys that are shown
+BEFORE, AFTER = 7, 1  # always shown around the row's own position
 DIGITS = 6
 
 
 def walk(call: Call, head: int, i: int) -> dict[str, Any]:
-    """The walk of row i of a head, as JSON: null where something was not kept, numbers of six digits, "NaN", "inf" and
-    "-inf".
+    """The computation of row i of a head, as JSON: numbers with six digits, "NaN", "inf" and "-inf"; null for arrays
+    that were not stored.
 
         x → q, k    scaled = scale · q·k → scores (the score rule) → p = exp(scores − lse) where allowed → sum = Σ p v
 
-    x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, rising · k (keys, D) · scaled, scores,
-    allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): what the model had · Q, K, D, E,
-    scale.
+    x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, in ascending order · k (keys, D) · scaled,
+    scores, allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): the output of the model ·
+    Q, K, D, E, scale.
     """
     H, Q, K = call.shape
     p = call.weights([i], None, [head])[0, 0]
@@ -60,9 +60,7 @@ def walk(call: Call, head: int, i: int) -> dict[str, Any]:
 
 
 def shown(p: np.ndarray, position: int) -> np.ndarray:
-    """Which keys are shown: those around the row's own position, and the strongest; weights that are not numbers before
-    all.
-    """
+    """The keys that are shown: those around the row's own position, keys with NaN as weight, and the strongest."""
     if len(p) <= KEYS:
         return np.arange(len(p))
     near = np.arange(max(0, position - BEFORE), max(0, min(len(p), position + AFTER + 1)))
@@ -72,14 +70,14 @@ def shown(p: np.ndarray, position: int) -> np.ndarray:
 
 
 def mixed(call: Call, head: int, i: int, p: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Σ p v over the keys that the row attends: what lies behind the mask cannot leak, not even as NaN."""
+    """Σ p v over the keys that the row attends to: masked values cannot contribute, not even NaN."""
     attended = (p != 0) | call.allowed([i], None, [head])[0, 0]
     with np.errstate(all="ignore"):
         return p[attended] @ np.asarray(v, np.float64)[attended]
 
 
 def numbers(values) -> Any:
-    """Numbers as JSON, those that are none by their names."""
+    """Numbers as JSON; NaN and infinities by name."""
     if isinstance(values, np.ndarray) and values.ndim:
         return [numbers(part) for part in values]
     value = float(values)

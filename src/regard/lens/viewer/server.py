@@ -1,8 +1,7 @@
-"""The server of a page: it computes what the page asks about runs that are too long to be written into it, for this
-machine alone.
+"""The local server of a page, for runs that are too long to be embedded: it computes the data that the page requests.
 
-It listens on 127.0.0.1, tells nothing to whom does not know the secret in its address, and serves no file. What is
-asked is checked against the runs before anything is computed, and only so much is computed at once.
+It listens on 127.0.0.1, answers only requests that contain the secret of its address, and serves no files. Requests are
+checked against the runs before anything is computed, and the number of concurrent computations is limited.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...common.errors import Refused, refuse
 from ..runs.run import Run
 from .html import page, policy
-from .routes import QUESTIONS, Desk
+from .routes import ROUTES, Responder
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "application", "serve"]
 
-DEAR = ("tile", "picture")  # of these so many are computed at once; the others never wait for them
-DEAR_AT_ONCE, CHEAP_AT_ONCE = 2, 4
+EXPENSIVE = ("tile", "overview")  # routes with a concurrency limit of their own, so that others never wait for them
+EXPENSIVE_LIMIT, CHEAP_LIMIT = 2, 4
 CONNECTIONS = 64
-NOTHING = "there is nothing here"
+NOT_FOUND = "there is nothing at this address"
 HEADERS = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
@@ -55,8 +54,9 @@ def serve(
     open_browser: bool = False,
     tell: Callable[[str], object] = print,
 ) -> None:
-    """Serves the page of a run until Ctrl-C. Its address is told first; arguments as for `page`; port 0 takes a free
-    one.
+    """Serves the page of a run until Ctrl-C. Arguments as for `page`; port 0 chooses a free port.
+
+    tell: called with the address before the server starts.
     """
     server = Server(run, other, port=port, findings=findings, start=start)
     tell(server.address)
@@ -66,9 +66,9 @@ def serve(
 
 
 class Server:
-    """The page of a run at `address`, which holds the secret. `run()` serves until Ctrl-C, `with` while its block runs.
+    """The page of a run at `address`, which contains the secret. `run()` serves until Ctrl-C, `with` during its block.
 
-    Refused: what `page` refuses; a port that cannot be had.
+    Refused: whatever `page` refuses; a port that is not available.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Server:
         except ImportError as error:
             raise refuse(
                 "serve",
-                "there is no server",
+                "a missing package",
                 given=str(error),
                 expected="starlette and uvicorn",
                 fix="pip install 'regard[look]'",
@@ -131,29 +131,29 @@ class Server:
 
 
 def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard:
-    """What answers at /SECRET/…: the page, and an address for each question that its script asks."""
+    """The ASGI application at /SECRET/…: the page, and the routes that its script requests."""
     import anyio
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    desk = Desk(runs)
+    responder = Responder(runs)
     body = html.encode("utf-8", "replace")
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
-    dear, cheap = anyio.CapacityLimiter(DEAR_AT_ONCE), anyio.CapacityLimiter(CHEAP_AT_ONCE)
+    expensive, cheap = anyio.CapacityLimiter(EXPENSIVE_LIMIT), anyio.CapacityLimiter(CHEAP_LIMIT)
 
     begin = f"/{secret}/".encode()
 
     async def answer(request: Request) -> Response:
-        # A name may have a slash in it, so words are told apart before they are decoded.
-        question, *words = (
+        # A name may contain a slash, so the path is split before it is decoded.
+        route, *words = (
             urllib.parse.unquote(word) for word in request.scope["raw_path"][len(begin) :].decode("latin-1").split("/")
         )
-        if not question and not words:
+        if not route and not words:
             return Response(body, media_type="text/html", headers=headers)
-        if len(words) != len(QUESTIONS.get(question, ())) or not words:
-            return JSONResponse({"error": NOTHING}, 404)
-        response = Response(status_code=499)  # who asked has gone; a question that still waits is never computed then
+        if len(words) != len(ROUTES.get(route, ())) or not words:
+            return JSONResponse({"error": NOT_FOUND}, 404)
+        response = Response(status_code=499)  # the client has disconnected; a request that still waits is not computed
         async with anyio.create_task_group() as group:
 
             async def leave_with_the_client() -> None:
@@ -164,10 +164,10 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
             group.start_soon(leave_with_the_client)
             try:
                 found = await anyio.to_thread.run_sync(
-                    desk.answer, question, *words, limiter=dear if question in DEAR else cheap
+                    responder.answer, route, *words, limiter=expensive if route in EXPENSIVE else cheap
                 )
                 response = Response(
-                    found, media_type="application/json" if question == "walk" else "application/octet-stream"
+                    found, media_type="application/json" if route == "walk" else "application/octet-stream"
                 )
             except Refused as refused:
                 response = JSONResponse({"error": _sentence(refused)}, 400)
@@ -175,13 +175,13 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
         return response
 
     async def fault(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": "this cannot be computed: a fault in regard, which its terminal shows"}, 500)
+        return JSONResponse({"error": "internal error in regard; the terminal of the server shows it"}, 500)
 
     return Guard(Starlette(routes=[Route("/{rest:path}", answer)], exception_handlers={Exception: fault}), begin, port)
 
 
 class Guard:
-    """Lets in who asks the right host, from this page or by hand, with GET and the secret; all others learn nothing."""
+    """Accepts GET requests with the right host and secret, from this page or typed by hand; rejects all others."""
 
     def __init__(self, app, begin: bytes, port: int):
         self.app, self.begin = app, begin
@@ -203,21 +203,21 @@ class Guard:
         await guarded({"type": "http.response.body", "body": body})
 
     def refusal(self, scope) -> tuple[int, str]:
-        """(status, why), or (200, "") for who may come in."""
+        """(status, reason) of a rejected request, or (200, "")."""
 
         def given(name: bytes) -> list[bytes]:
             return [value.lower() for header, value in scope["headers"] if header.lower() == name]
 
         if len(given(b"host")) != 1 or given(b"host")[0] not in self.hosts:
-            return 403, "this is another host"
+            return 403, "the request is for another host"
         if any(origin not in [b"http://" + host for host in self.hosts] for origin in given(b"origin")):
-            return 403, "this was asked from another origin"
+            return 403, "the request comes from another origin"
         if any(site not in (b"same-origin", b"none") for site in given(b"sec-fetch-site")):
-            return 403, "this was asked from another site"
-        # Compared in the same time wherever it differs.
+            return 403, "the request comes from another site"
+        # A comparison in constant time.
         if not hmac.compare_digest(scope["raw_path"][: len(self.begin)], self.begin):
-            return 404, NOTHING
-        return (200, "") if scope["method"] == "GET" else (405, "only GET is answered")
+            return 404, NOT_FOUND
+        return (200, "") if scope["method"] == "GET" else (405, "only GET is supported")
 
 
 def _sentence(refused: Refused) -> str:
@@ -225,19 +225,19 @@ def _sentence(refused: Refused) -> str:
 
 
 def _listening(port: int) -> socket.socket:
-    """A socket on which only this machine can call."""
+    """A listening socket that is reachable only from this machine."""
     found = socket.socket()
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(("127.0.0.1", port))
-        found.listen(CONNECTIONS)  # who is told the address may call at once
+        found.listen(CONNECTIONS)  # clients may connect as soon as they have the address
     except (OSError, OverflowError) as error:
         found.close()
         raise refuse(
             "serve",
-            "the port cannot be had",
+            "the port is not available",
             given=f"{port}: {error}",
-            expected="a free one above 1023",
-            fix="leave --port out for any",
+            expected="a free port above 1023",
+            fix="choose another port, or leave --port out for any free one",
         ) from error
     return found

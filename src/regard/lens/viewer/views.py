@@ -1,7 +1,7 @@
-"""The views of the page, in the order in which they stand on it, and the files that they are made of.
+"""The views of the page in their order, and the files of each.
 
-A new view is a row of `VIEWS` here, `web/views/NAME.js` and `web/views/NAME.css`. Its script puts an object into
-`screens` (state.js says what that has to do), and brings what it adds to the state, the address and the keys.
+To add a view, add a row to `VIEWS`, `web/views/NAME.js` and `web/views/NAME.css`. Its script adds an object to
+`screens` (its interface is described in state.js), and its own state, URL parameters and keyboard shortcuts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ __all__ = ["SCRIPTS", "STYLES", "VIEWS", "sections"]
 
 
 class View(NamedTuple):
-    """place: above or below the main part, or in it · hidden: until its script has something to show · parts: further
-    scripts, of which other views may use some.
+    """A section of the page.
+
+    place: above, main or below · hidden: hidden until its script shows it · parts: further scripts, which other views
+    may use as well.
     """
 
     name: str
@@ -59,7 +61,7 @@ VIEWS = (
     View("walk", "below"),
 )
 
-# In the order in which they run: what all views use, their parts, the views, and what uses them.
+# In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
 SCRIPTS = (
     *("base", "source", "state", "legend"),
     *(part for view in VIEWS for part in view.parts),
@@ -70,7 +72,7 @@ STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))
 
 
 def sections(place: str) -> str:
-    """The sections of the views at this place, which their scripts fill."""
+    """The <section> elements of the views at this place, which their scripts fill."""
     return "\n".join(
         f'<section id="{view.name}" aria-labelledby="{view.name}-title"{" hidden" * view.hidden}></section>'
         for view in VIEWS

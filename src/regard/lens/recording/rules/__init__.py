@@ -1,5 +1,5 @@
-"""Masks and scores of models as expressions, from the tensors that a model made.
+"""Masks and scores of models as expressions, read from the tensors of a forward pass.
 
-one_entry    the rules of one batch entry, as short as they can be said
-handwritten  those of attention that a model writes out as operations
+one_entry    the rules of one batch entry, in their shortest form
+handwritten  the rules of attention that a model computes with separate operations
 """

@@ -1,4 +1,4 @@
-"""Attention that a model writes out, softmax(q kᵀ …) v, read as rules: what was done to the product, step by step."""
+"""Reads handwritten attention, softmax(q kᵀ …) v, as rules: each operation between the product and the softmax."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ MINUS = {"sub", "__sub__", "sub_", "__isub__"}
 TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide"}
 
-# An operand beside scores of these sizes, as (H, Q, K) numbers of the batch entry; axes that it repeats along have
+# An operand that broadcasts with scores of these sizes, as (H, Q, K) numbers of the batch entry; broadcast axes have
 # stride 0.
 Cut = Callable[[torch.Tensor, tuple[int, ...]], np.ndarray]
 
 
 @dataclass
 class Written:
-    """The rules so far: scale · q·k, then `score`, where `allowed` (H, Q, K); None is everywhere. start: position of
-    row 0.
+    """The rules read so far: scale · q·k, then `score`, where `allowed` (H, Q, K); None allows every pair.
+
+    start: the position of row 0.
     """
 
     start: int
@@ -59,23 +60,23 @@ class Written:
     score: Expr = score
     allowed: np.ndarray | None = None
     sinks: np.ndarray | None = None
-    divided: float = 1.0  # what the scores were last divided by, before anything but factors
-    plus: np.ndarray | None = None  # what was added since, put into the rule as one table
+    divided: float = 1.0  # the last divisor of the scores, if only factors were applied since
+    plus: np.ndarray | None = None  # the sum of the added tensors, which becomes one table of the rule
 
     def allow(self, seen: np.ndarray) -> bool:
-        """Leaves only these pairs."""
+        """Restricts the mask to these pairs."""
         self.allowed = seen if self.allowed is None else self.allowed & seen
         return True
 
     def settle(self) -> Expr:
-        """The score so far, with all that was added."""
+        """The score so far, including the added tensors."""
         if self.plus is not None:
             self.score, self.plus, self.divided = added(self.score, self.plus.astype(np.float32), self.start), None, 1.0
         return self.score
 
 
 def read_steps(trail, cut: Cut, heads: int, start: int) -> Written | None:
-    """The rules of an attention that was written out, for one batch entry; None where a step is not known."""
+    """The rules of handwritten attention for one batch entry; None if a step is not known."""
     found = Written(start, heads)
     for name, args, kwargs, sizes in trail.steps:
         if name in ("softmax", "_softmax"):
@@ -88,7 +89,7 @@ def read_steps(trail, cut: Cut, heads: int, start: int) -> Written | None:
 
 
 def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
-    """Carries out one function of torch on the rules; whether it is known."""
+    """Applies one torch function to the rules; returns whether it is known."""
     if name == "baddbmm":
         found.scale *= float(kwargs.get("alpha", 1))
         return _add(found, args[0], float(kwargs.get("beta", 1)), sizes, cut)
@@ -101,7 +102,7 @@ def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
         return not (first and name in OVER) and _multiply(found, other, name in OVER)
     if name in ("tanh", "tanh_"):
         found.settle()
-        found.scale *= found.divided  # c · tanh(s / c) says what s is
+        found.scale *= found.divided  # c · tanh(s / c): s is the score before the division
         found.score = Op("tanh", found.score / found.divided if found.divided != 1 else found.score)
         return True
     if name in ("masked_fill", "masked_fill_"):
@@ -116,17 +117,18 @@ def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
 
 
 def _other(args, kwargs) -> tuple[Any, bool]:
-    """The operand beside the scores, and whether it stands before them."""
+    """The other operand of an operation on the scores, and whether it is the first operand."""
     first = bool(args) and args[0] is not None
     return next((part for part in (*args[:2], kwargs.get("other")) if part is not None), None), first
 
 
 def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
-    """Numbers added to the scores: very low ones say what is not attended; beside none that are higher, only those near
-    the smallest of their dtype do."""
+    """Adds numbers to the scores. Very low numbers are a mask; in a row without higher numbers, only those near the
+    minimum of their dtype are.
+    """
     if isinstance(other, torch.Tensor) and other.ndim:
         if other.ndim > 1 and other.shape[-1] == 1 < sizes[-1] and bool(other.isfinite().all()):
-            return True  # a number per row, such as its largest score, changes no weight
+            return True  # a number per row, such as its largest score, does not change the weights
         numbers = sign * cut(other, sizes)
         seen = np.asarray(~hides(numbers, range_of(other.dtype)))
         seen = seen & ~hidden_beside(numbers, seen if found.allowed is None else seen & found.allowed)
@@ -156,14 +158,14 @@ def _multiply(found: Written, other: Any, over: bool) -> bool:
 
 
 def _low(value: Any) -> bool:
-    """Whether scores are filled with what hides a key."""
+    """Whether the fill value masks a key."""
     if value is None or (isinstance(value, torch.Tensor) and value.numel() > 1):
         return False
     return bool(hides(value, ORDINARY))
 
 
 def _append(found: Written, parts) -> bool:
-    """Sinks: further columns of scores, the same in every row."""
+    """Sinks: additional columns of scores, equal in every row."""
     if len(parts) != 2 or parts[0] is not None or not isinstance(parts[1], torch.Tensor) or found.sinks is not None:
         return False
     numbers = read_array(parts[1].detach().float().cpu(), "sinks")

@@ -1,5 +1,5 @@
-"""Rules of one batch entry: the batch is put in, tables are cut to the entry, and dense tables are said shorter where
-they can be.
+"""The rules of one batch entry: `batch` is substituted, tables are cut to the entry, and dense tables become shorter
+rules where possible.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 from ....language.added_masks import NOTHING, ORDINARY, hidden_beside, hides
 from ....language.analysis import evaluate
 from ....language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
-from ....language.expr import score as said
+from ....language.expr import score as score_variable
 from ....language.masks import causal, window
 
 __all__ = [
@@ -23,13 +23,11 @@ __all__ = [
     "window_rules",
 ]
 
-CELLS = 1 << 24  # of a rule that is looked at as a whole
+CELLS = 1 << 24  # the most pairs over which a rule is evaluated as a whole
 
 
 def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
-    """A mask for one batch entry; sizes (H, Q, K). Tables become causal, a window or padding where that is what they
-    say.
-    """
+    """A mask for one batch entry; sizes (H, Q, K). Tables that equal causal, a window or padding become it."""
     if rule is None:
         return None
     found = _of_entry(rule, entry)
@@ -43,7 +41,7 @@ def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start
 
 
 def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
-    """A score rule for one batch entry; a dense bias that depends on key − query alone is read by that difference."""
+    """A score rule for one batch entry; a dense bias that depends only on key − query is indexed by that difference."""
     if rule is None:
         return None
     found = _of_entry(rule, entry)
@@ -59,10 +57,9 @@ def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], star
 def hidden(
     mask: Expr | None, score: Expr | None, sizes: tuple[int, int, int], start: int, largest: float
 ) -> tuple[Expr | None, Expr | None]:
-    """(mask, score) where keys that get no weight because of what is added to their scores are masked; as they were
-    otherwise.
+    """(mask, score) in which keys whose added bias leaves them no weight are masked; unchanged if there are none.
 
-    largest: of q·k, scaled, by magnitude.
+    largest: a bound of the absolute scaled scores.
     """
     H, Q, K = sizes
     if not isinstance(score, Op) or score.name != "add" or reads(score.args[1], "score"):
@@ -79,14 +76,13 @@ def hidden(
     if not away.any() or not (above >= NOTHING).all():
         return mask, score
     found = added(inner, np.where(away, 0, numbers), start)
-    return mask_of(allowed & ~away, start), None if found is said else found
+    return mask_of(allowed & ~away, start), None if found is score_variable else found
 
 
 def window_rules(
     mask: Expr | None, score: Expr | None, first: int, sizes: tuple[int, int, int], start: int
 ) -> tuple[Expr, Expr | None]:
-    """The rules of windows that stand one after the other: each is batch entry first, first + 1, … with positions of
-    its own.
+    """The rules of concatenated windows: each is batch entry first, first + 1, … with its own positions.
 
     sizes (H, Q, K): of one window.
     """
@@ -136,7 +132,7 @@ def mask_of(allowed: np.ndarray, start: int) -> Expr | None:
 def added(score: Expr, numbers: np.ndarray, start: int, known: np.ndarray | None = None) -> Expr:
     """score + numbers[head, query, key], (H or 1, Q or 1, K or 1), with no more axes than the numbers need.
 
-    known (Q, K): where they count; elsewhere a mask hides the key.
+    known (Q, K): the pairs that matter; elsewhere a mask hides the key.
     """
     for axis in range(3):
         if numbers.shape[axis] > 1 and _same(numbers, axis):
@@ -154,7 +150,7 @@ def added(score: Expr, numbers: np.ndarray, start: int, known: np.ndarray | None
 
 
 def _along(numbers: np.ndarray, known: np.ndarray | None) -> np.ndarray | None:
-    """(H, Q + K − 1), by key − row from −(Q − 1) on, if the numbers depend on nothing else."""
+    """(H, Q + K − 1), indexed by key − row from −(Q − 1) on, if the numbers depend only on it; otherwise None."""
     H, Q, K = numbers.shape
     if known is None:
         if not _alike(numbers[:, 1:, 1:], numbers[:, :-1, :-1]):
@@ -193,7 +189,7 @@ def _read(table: Table, start: int) -> Expr:
 
 
 def _of_entry(rule: Expr, entry: int) -> Expr:
-    """The rule with the batch put in, over copies of its tables cut to what is left."""
+    """The rule with `batch` substituted, over copies of its tables cut to the entry."""
 
     def read(node, *index):
         array = node.table.array
@@ -219,7 +215,7 @@ def _of_entry(rule: Expr, entry: int) -> Expr:
 
 
 def _folded(node: Expr) -> Expr:
-    """An operator on constants as the constant that it is; `&` and `|` with a constant as the other side."""
+    """An operator on constants as a constant; `&` and `|` with a constant as the other operand."""
     if not isinstance(node, Op):
         return node
     if all(isinstance(arg, Const) for arg in node.args):

@@ -1,17 +1,17 @@
-// The map that is on the screen as a drawing of its own: cells, labels, title, and a legend with its domain, as SVG.
+// Export of the visible part of the map as SVG: cells, labels, title, and a legend with its domain.
 
-const FIGURE = { side: 520, cells: 1024, rects: 4096, letters: 14 }; // pixels, cells along a side, cells that are drawn one by one
+const FIGURE = { side: 520, cells: 1024, rects: 4096, characters: 14 }; // pixels, cells along a side, cells drawn as single rectangles, characters of a label
 const SVG = "http://www.w3.org/2000/svg";
-const LETTERS = "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
-const lettering = new OffscreenCanvas(1, 1).getContext("2d");
+const FONTS = "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
+const textMeasure = new OffscreenCanvas(1, 1).getContext("2d");
 
-/** How wide words are, in pixels; a tenth more, for the file may be opened where letters are wider. */
+/** The width of text in pixels, plus a tenth, since the file may be opened with wider fonts. */
 function wideOf(text, size = 10, weight = 400) {
-  lettering.font = `${weight} ${size}px ${LETTERS}`;
-  return 1.1 * lettering.measureText(text).width;
+  textMeasure.font = `${weight} ${size}px ${FONTS}`;
+  return 1.1 * textMeasure.measureText(text).width;
 }
 
-/** An SVG element; text goes in as text alone. */
+/** An SVG element; strings are added as text nodes. */
 function drawn(tag, attributes, ...children) {
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -19,7 +19,7 @@ function drawn(tag, attributes, ...children) {
   return made;
 }
 
-/** What is on the screen: the first row and key, and how many there are. */
+/** The visible part: the first row and key, and the number of rows and keys. */
 function extent() {
   const { Q, K } = callNow();
   const at = map.plot.view();
@@ -28,7 +28,7 @@ function extent() {
   return { row, column, rows: end(at.row, map.plot.height / at.ky, Math.min(Q, rowsNow()), row) - row, columns: end(at.column, at.span, K, column) - column };
 }
 
-/** The cells of the view, at the level at which there are not too many: {level, first, count, codes, pixels, exact}. */
+/** The cells of the view, at a level with at most FIGURE.cells along a side: {level, top, left, high, wide, coarse, pixels, exact}. */
 async function cellsOf({ row, column, rows, columns }) {
   const level = levelFor(Math.max(rows, columns) / FIGURE.cells);
   const size = 2 ** level;
@@ -42,7 +42,7 @@ async function cellsOf({ row, column, rows, columns }) {
       const place = { n: state.run, call: state.call, head: state.head, pool: state.pool, level, row: r, column: c };
       const tile = await tiles.load(place);
       if (tile.exact !== "exact") exact = tile.exact;
-      const tints = coloured(tile, place, [0, 0], look);
+      const tints = colored(tile, place, [0, 0], look);
       for (let i = 0; i < tile.rows; i++) {
         for (let j = 0; j < tile.columns; j++) {
           const [y, x] = [r * TILE + i - top, c * TILE + j - left];
@@ -56,38 +56,38 @@ async function cellsOf({ row, column, rows, columns }) {
   return { level, top, left, high, wide, coarse, pixels, exact };
 }
 
-/** The drawing as the text of an SVG file. */
+/** The text of the SVG file. */
 async function figureOf() {
   const cells = await cellsOf(extent());
   const { high, wide } = cells;
   const side = clamp(FIGURE.side / Math.max(high, wide), 0.25, 26);
   const [width, height] = [wide * side, high * side];
   const [rows, columns] = [queryAxis(), keyAxis()];
-  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => wideOf(clip(wordOf(of, first + i), FIGURE.letters), Math.min(12, side - 1))));
+  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => wideOf(clip(wordOf(of, first + i), FIGURE.characters), Math.min(12, side - 1))));
   const spelled = cells.level === 0 && side >= 9;
   const left = spelled ? 22 + longest(rows, cells.top, high) : 64, top = 62 + (spelled ? longest(columns, cells.left, wide) : 22);
   const titles = [`${clip(runs[state.run].model, 48)} · ${clip(callTitle(), 60)}, head ${state.head}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
   const legend = legendOf(left, top + height + 26, width);
   const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
   const [text, soft] = [css("--ink"), css("--soft")];
-  const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": LETTERS, "font-size": 11, fill: text });
+  const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
   const write = (content, attributes) => drawn("text", attributes, content);
   root.append(drawn("title", {}, `${runs[state.run].model}: ${callTitle()}, head ${state.head}`),
     drawn("defs", {}, hatchOf(), gradient()), drawn("rect", { width: "100%", height: "100%", fill: css("--paper") }),
     write(titles[0], { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
     write(titles[1], { x: 16, y: 42, fill: soft }));
   const body = drawn("g", { transform: `translate(${left} ${top})` }, drawn("rect", { width, height, fill: css("--raised") }), drawn("rect", { width, height, fill: "url(#hatch)" }));
-  body.append(high * wide <= FIGURE.rects ? squares(cells, side) : await pictureOf(cells, width, height));
+  body.append(high * wide <= FIGURE.rects ? squares(cells, side) : await imageOf(cells, width, height));
   root.append(body, ...(spelled ? labels(cells, side, left, top, rows, columns) : ticksOf(cells, side, left, top, soft)), legend.drawing);
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
 }
 
-const covered = ({ level, exact }) => `${level ? `each cell is ${2 ** level} × ${2 ** level} pairs, ${POOLS[state.pool]}` : "each cell is one weight"} · ${exact}${hiding(state.run) ? " · without special tokens, so not the model’s own numbers" : ""}`;
+const covered = ({ level, exact }) => `${level ? `each cell is ${2 ** level} × ${2 ** level} pairs, ${POOLS[state.pool]}` : "each cell is one weight"} · ${exact}${hiding(state.run) ? " · without special tokens, renormalized: not the model’s own numbers" : ""}`;
 const hexOf = (pixel) => `#${[0, 8, 16].map((shift) => ((pixel >> shift) & 255).toString(16).padStart(2, "0")).join("")}`;
 const hatchOf = () => drawn("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, drawn("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
-const gradient = () => drawn("linearGradient", { id: "ramp" }, ...Array.from({ length: 33 }, (_, i) => drawn("stop", { offset: i / 32, "stop-color": colour(Math.round((255 * i) / 32), state.scale) })));
+const gradient = () => drawn("linearGradient", { id: "ramp" }, ...Array.from({ length: 33 }, (_, i) => drawn("stop", { offset: i / 32, "stop-color": color(Math.round((255 * i) / 32), state.scale) })));
 
-/** Every cell as a rectangle; equal neighbours in a row are one. */
+/** Every cell as a rectangle; equal neighbors in a row are merged. */
 function squares({ high, wide, coarse, pixels }, side) {
   const made = drawn("g", { "shape-rendering": "crispEdges" });
   for (let i = 0; i < high; i++) {
@@ -104,8 +104,8 @@ function squares({ high, wide, coarse, pixels }, side) {
   return made;
 }
 
-/** The cells as a picture inside the drawing. */
-async function pictureOf({ high, wide, pixels }, width, height) {
+/** The cells as an image inside the SVG. */
+async function imageOf({ high, wide, pixels }, width, height) {
   const canvas = new OffscreenCanvas(wide, high);
   canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), wide, high), 0, 0);
   const reader = new FileReader();
@@ -114,17 +114,17 @@ async function pictureOf({ high, wide, pixels }, width, height) {
   return drawn("image", { href: reader.result, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated" });
 }
 
-/** The tokens beside and above the cells. */
+/** The tokens to the left of and above the cells. */
 function labels({ top: first, left: start, high, wide }, side, left, top, rows, columns) {
   const size = Math.min(12, side - 1);
-  const word = (of, i) => clip(wordOf(of, i), FIGURE.letters);
+  const word = (of, i) => clip(wordOf(of, i), FIGURE.characters);
   return [
     drawn("g", { "font-size": size, "text-anchor": "end" }, ...Array.from({ length: high }, (_, i) => drawn("text", { x: left - 6, y: top + (i + 0.5) * side + size / 3 }, word(rows, first + i)))),
     drawn("g", { "font-size": size }, ...Array.from({ length: wide }, (_, j) => drawn("text", { transform: `translate(${left + (j + 0.5) * side + size / 3} ${top - 6}) rotate(-90)` }, word(columns, start + j)))),
   ];
 }
 
-/** Round positions beside and above the cells, where tokens have no room. */
+/** Round positions to the left of and above the cells, if tokens do not fit. */
 function ticksOf({ top: first, left: start, high, wide, level }, side, left, top, soft) {
   const size = 2 ** level;
   const places = (begin, count) => {
@@ -139,10 +139,10 @@ function ticksOf({ top: first, left: start, high, wide, level }, side, left, top
     ...places(start, wide).map(([at, x]) => drawn("text", { x: left + x, y: top - 6, "text-anchor": "middle" }, at.toLocaleString("en"))))];
 }
 
-/** The ramp with its domain, and what lies outside it: {drawing, right}; the ramp is as wide as its ticks need. */
+/** The color bar with its domain, and the colors outside it: {drawing, right}; the bar is as wide as its ticks need. */
 function legendOf(left, top, cells) {
   const { ticks, title } = SCALES[state.scale];
-  const apart = 12 + Math.max(...ticks.slice(1).map((tick, i) => wideOf(tick) + wideOf(ticks[i]))) * 0.75; // an outer tick stands wholly beside its place
+  const apart = 12 + Math.max(...ticks.slice(1).map((tick, i) => wideOf(tick) + wideOf(ticks[i]))) * 0.75; // the outer ticks extend to one side only
   const width = Math.max(Math.min(cells, 360), apart * (ticks.length - 1));
   const kinds = [["masked", "url(#hatch)"], ["exactly 0", css("--zero")], ["not a number", css("--nan")], ["out of range", css("--out")], ["forbidden weight", css("--leak")]];
   let x = left;

@@ -1,24 +1,24 @@
-// The keys of the page: one table, from which both the listening and the help are made.
+// Keyboard shortcuts: the table of shortcuts, its listener, and the help dialog.
 
 const nextOf = (options, now) => Object.keys(options)[(Object.keys(options).indexOf(now) + 1) % Object.keys(options).length];
 keys.unshift(
-  { keys: ["ArrowUp", "w"], label: "↑ w", what: "row before", run: () => choose({ query: state.query - 1 }) },
-  { keys: ["ArrowDown", "s"], label: "↓ s", what: "next row", run: () => choose({ query: state.query + 1 }) },
-  { keys: ["ArrowLeft", "a"], label: "← a", what: "key before", run: () => choose({ key: (state.key ?? state.query) - 1 }) },
+  { keys: ["ArrowUp", "w"], label: "↑ w", what: "previous row (query)", run: () => choose({ query: state.query - 1 }) },
+  { keys: ["ArrowDown", "s"], label: "↓ s", what: "next row (query)", run: () => choose({ query: state.query + 1 }) },
+  { keys: ["ArrowLeft", "a"], label: "← a", what: "previous key", run: () => choose({ key: (state.key ?? state.query) - 1 }) },
   { keys: ["ArrowRight", "d"], label: "→ d", what: "next key", run: () => choose({ key: (state.key ?? state.query) + 1 }) },
   { keys: ["Home"], label: "Home", what: "first row; on the map, its first key", run: () => choose({ query: 0 }) },
   { keys: ["End"], label: "End", what: "last row; on the map, its last key", run: () => choose({ query: rowsNow() - 1 }) },
-  { keys: ["n"], label: "n", what: "next weaker key of the row, from the strongest down", run: () => strongest.go(1) },
+  { keys: ["n"], label: "n", what: "next weaker key of the row, in descending order of weight", run: () => strongest.go(1) },
   { keys: ["N"], label: "Shift n", what: "next stronger key", run: () => strongest.go(-1) },
-  { keys: ["["], label: "[", what: "layer before", run: () => choose(metrics.nextCall(-1)) },
+  { keys: ["["], label: "[", what: "previous layer", run: () => choose(metrics.nextCall(-1)) },
   { keys: ["]"], label: "]", what: "next layer", run: () => choose(metrics.nextCall(1)) },
-  { keys: [","], label: ",", what: "head before", run: () => choose(metrics.nextHead(-1)) },
+  { keys: [","], label: ",", what: "previous head", run: () => choose(metrics.nextHead(-1)) },
   { keys: ["."], label: ".", what: "next head", run: () => choose(metrics.nextHead(1)) },
-  { keys: ["l"], label: "l", what: "next colour scale", run: () => choose({ scale: nextOf(SCALES, state.scale) }) },
-  { keys: ["p"], label: "p", what: "what a cell of many pairs shows", run: () => choose({ pool: nextOf(POOLS, state.pool) }) },
-  { keys: ["t"], label: "t", what: "what the token attends to, or what attends to it", run: () => choose({ direction: nextOf({ to: 1, from: 1 }, state.direction) }) },
-  { keys: ["m"], label: "m", what: "light or dark", run: () => otherTheme() },
-  { keys: ["Escape"], label: "Esc", what: "drop the chosen key and the pins", run: () => choose({ key: null, pins: [] }) },
+  { keys: ["l"], label: "l", what: "next color scale", run: () => choose({ scale: nextOf(SCALES, state.scale) }) },
+  { keys: ["p"], label: "p", what: "value of cells that pool several weights: sum or largest", run: () => choose({ pool: nextOf(POOLS, state.pool) }) },
+  { keys: ["t"], label: "t", what: "switch between what the token attends to and what attends to it", run: () => choose({ direction: nextOf({ to: 1, from: 1 }, state.direction) }) },
+  { keys: ["m"], label: "m", what: "light or dark theme", run: () => otherTheme() },
+  { keys: ["Escape"], label: "Esc", what: "clear the chosen key and the additional rows", run: () => choose({ key: null, pins: [] }) },
   { keys: ["?"], label: "?", what: "this help", run: () => help() },
 );
 
@@ -30,11 +30,11 @@ function otherTheme() {
 function help() {
   const lines = keys.map(({ label, what }) => element("li", undefined, {}, element("span", undefined, {}, ...label.split(" ").map((name) => element("kbd", name))), element("span", what)));
   const close = element("button", "close", { type: "button", onclick: () => $("keys").close() });
-  $("keys").replaceChildren(element("div", undefined, { className: "bar" }, element("h2", "Keys", { id: "keys-title" }), close), element("ul", undefined, {}, ...lines));
+  $("keys").replaceChildren(element("div", undefined, { className: "bar" }, element("h2", "Keyboard shortcuts", { id: "keys-title" }), close), element("ul", undefined, {}, ...lines));
   $("keys").showModal();
 }
 
-/** Whether a key belongs to what has the focus. */
+/** Whether the focused element handles keys itself. */
 const typing = (node) => Boolean(node.closest?.("select, textarea, dialog, [contenteditable]") || (node.matches?.("input") && node.type !== "checkbox"));
 
 addEventListener("keydown", (event) => {

@@ -1,4 +1,4 @@
-// What the colours mean, what the chosen row does in a sentence, and how the numbers came about.
+// The header and footer: the color legend, a sentence about the chosen row, the exactness of the numbers, and provenance.
 
 const SWATCHES = [["masked", "hatch"], ["exactly 0", "zero"], ["not a number", "nan"], ["out of range", "out"], ["forbidden weight", "leak"]];
 
@@ -30,7 +30,7 @@ const legend = {
     if (any("scale", "theme")) this.ramp();
     if (any("run", "call", "scale", "pool", "hideSpecial", "theme")) {
       for (const id of ["scale", "pool"]) $(id).value = state[id];
-      $("pool").title = `a cell of many pairs shows: ${POOLS[state.pool]}`;
+      $("pool").title = `a cell that pools several weights shows: ${POOLS[state.pool]}`;
       $("hide-special").checked = state.hideSpecial;
       $("hide-special-box").hidden = !keyAxis().special.includes(true);
     }
@@ -40,7 +40,7 @@ const legend = {
   ramp() {
     const context = $("ramp").getContext("2d");
     for (let at = 0; at < 256; at++) {
-      context.fillStyle = colour(at, state.scale);
+      context.fillStyle = color(at, state.scale);
       context.fillRect(at, 0, 1, 1);
     }
     const { ticks } = SCALES[state.scale];
@@ -59,57 +59,57 @@ const legend = {
     const start = [`${capital(callTitle())}, head ${state.head}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
     $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
-    $("exactness").textContent = `${capital(line.exact)}; each number is shown to within ${data.error} of its value.`;
+    $("exactness").textContent = `${capital(line.exact)}; numbers are stored with a relative error of at most ${data.error}.`;
   },
 
-  /** What rows give, in words. */
+  /** The weights of rows as a sentence. */
   given(line) {
     const several = line.places.length > 1;
     const strong = ranked(line, 3);
-    if (!strong.length && line.wrong + line.leaks) return [several ? " have no weights that are numbers." : " has no weight that is a number."];
-    if (!strong.length) return [several ? " attend to nothing." : " attends to nothing: every key is masked, or gets too little to show."];
+    if (!strong.length && line.wrong + line.leaks) return [`${several ? " have" : " has"} only invalid weights.`];
+    if (!strong.length) return [several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
     const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
-    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " give on average " : " gives ", `${amount(line, j)} to `, ...(itself(j) ? ["itself"] : named(line.of, j))]);
+    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${amount(line, j)} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...(itself(j) ? ["itself"] : named(line.of, j))]);
     const enough = needed(line, 0.8);
-    parts.push(enough > 1 ? `; 80 % of the weight lies on ${enough.toLocaleString("en")} keys.` : ".");
-    if (hiding(state.run)) parts.push(" Special tokens are left out and the others counted as 100 %: these are not the model’s own numbers.");
-    else if (callNow().formula.sinks) parts.push(` The sinks take ${percent(Math.max(0, 1 - line.total), 2)}.`);
+    parts.push(enough > 1 ? `; 80 % of the weight is on ${enough.toLocaleString("en")} keys.` : ".");
+    if (hiding(state.run)) parts.push(" Special tokens are left out and the other weights renormalized to 100 %: these are not the model’s own numbers.");
+    else if (callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
     return parts;
   },
 
-  /** What keys receive, in words. */
+  /** The weights that keys receive as a sentence. */
   received(line) {
     const strong = ranked(line, 3);
     const several = line.places.length > 1;
-    if (!strong.length) return [several ? " are attended by nothing." : " is attended by nothing."];
+    if (!strong.length) return [several ? " receive no weight." : " receives no weight."];
     const itself = (i) => line.of === keyAxis() && !several && i === line.places[0];
-    return [...strong.flatMap((i, at) => [at ? ", " : several ? " get " : " gets ", `${amount(line, i)} of the row of `, ...(itself(i) ? ["itself"] : named(line.of, i))]), "."];
+    return [...strong.flatMap((i, at) => [at ? ", " : several ? " receive " : " receives ", `${amount(line, i)} ${at ? "" : "of the weight "}of `, ...(itself(i) ? ["itself"] : named(line.of, i))]), "."];
   },
 
-  /** What must not be there. */
+  /** A warning about invalid weights. */
   wrong({ wrong, leaks }) {
-    const said = [[wrong, "not a number between 0 and 1", "not numbers between 0 and 1"], [leaks, "where the mask forbids it", "where the mask forbids them"]];
-    return said.filter(([count]) => count).map(([count, one, many]) => element("strong", ` ${count.toLocaleString("en")} ${count === 1 ? `weight is ${one}` : `weights are ${many}`}.`, { className: "alarm" }));
+    const kinds = [[wrong, "not a number between 0 and 1", "not numbers between 0 and 1"], [leaks, "where the mask forbids it", "where the mask forbids them"]];
+    return kinds.filter(([count]) => count).map(([count, one, many]) => element("strong", ` ${count.toLocaleString("en")} ${count === 1 ? `weight is ${one}` : `weights are ${many}`}.`, { className: "alarm" }));
   },
 
-  /** Where the run comes from. */
+  /** The provenance of the run. */
   facts() {
     const lines = runs.flatMap((run, n) => Object.entries(run.facts).map(([name, value]) => [runs.length > 1 ? `${n ? "compared with" : "first"}: ${name}` : name, plain(value)]));
     const engines = [...new Set(runs[0].calls.map((call) => call.engine).filter(Boolean))];
     if (engines.length) lines.push(["computed by", engines.join(", ")]);
     const list = element("dl", undefined, {}, ...lines.flatMap(([name, value]) => [element("dt", name.replaceAll("_", " ")), element("dd", undefined, {}, element("bdi", value))]));
-    $("facts").replaceChildren(element("summary", "Where this run comes from"), list);
+    $("facts").replaceChildren(element("summary", "About this run"), list);
     $("facts").hidden = !lines.length;
   },
 };
 screens.push(legend);
 
-/** A weight as a share. */
+/** A weight as text. */
 const amount = ({ p, sure }, j) => `${sure[j] ? "" : "about "}${percent(p[j], sure[j] ? 3 : 2)}`;
-/** A token in quotes, and its place. */
+/** A token in quotes, and its position. */
 const named = (of, i) => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${i.toLocaleString("en")})`];
 
-/** JSON as a line that can be read. */
+/** JSON as one line of text. */
 function plain(value) {
   if (Array.isArray(value)) return value.map(plain).join(", ") || "nothing";
   if (value && typeof value === "object") return Object.entries(value).map(([name, part]) => `${name.replaceAll("_", " ")} ${plain(part)}`).join(", ") || "nothing";

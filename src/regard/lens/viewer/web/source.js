@@ -1,20 +1,20 @@
-// Where numbers come from: blocks inside the page, or the server that sent it. Every screen asks here and nowhere else.
+// The data source: blocks embedded in the page, or the server. All screens read their numbers from here.
 //
 //   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
 //   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
 //   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received, ordinary}   ordinary: Σ p over the keys
-//                                                                     that are no special tokens; a figure that is none is NaN
-//   picture(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
+//                                                                     that are not special tokens; missing figures are NaN
+//   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
 //
-// n is the number of the run, 1 for the one that is compared. `exact` says in words what the numbers are, such as "exact" or
-// "sampled 1 row of 8"; it is shown beside them. Where `sure` is there, cells in which it is 0 are means of their surroundings.
+// n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
+// "sampled 1 row of 8"; the page shows it. If there is `sure`, cells in which it is 0 are the mean of their neighborhood.
 
 const TILE = 256;
 
 class Memory {
   constructor(most) { this.most = most; this.held = new Map(); }
-  /** What is there under this name, otherwise what `make` promises; the oldest go first. */
+  /** The cached value of this name, otherwise the promise of `make`; the least recently used value is evicted. */
   get(name, make) {
     let found = this.held.get(name);
     if (found !== undefined) this.held.delete(name);
@@ -28,7 +28,7 @@ class Memory {
   }
 }
 
-/** The bytes of a block of the page. */
+/** The bytes of an embedded block. */
 async function block(id) {
   const node = $(id);
   if (!node) throw new Error(`the page has no block ${id}`);
@@ -36,10 +36,10 @@ async function block(id) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-const NONE = 65535; // no key, or in the tracks: no number
+const NONE = 65535; // fills missing keys; in the tracks, NaN
 
 const DTYPES = { uint8: Uint8Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array };
-/** An answer of the server, or a block in the same form: four bytes say how long the JSON header is, then the parts. */
+/** Decodes a frame: four bytes with the length of the JSON header, the header, then the arrays. */
 function unframed(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -55,7 +55,7 @@ function unframed(buffer) {
   return found;
 }
 
-/** Numbers that the page holds itself: runs[n].kept is "whole" (every weight) or "part" (the strongest keys, and a picture). */
+/** Data embedded in the page: runs[n].kept is "whole" (every weight) or "part" (the strongest keys and pooled maps). */
 class Embedded {
   constructor() {
     const largest = Math.max(...runs.flatMap(({ calls }) => calls.map(({ Q, K }) => Q * K)));
@@ -67,7 +67,7 @@ class Embedded {
   framed(id) { return this.rest.get(id, async () => unframed((await block(id)).buffer)); }
   bits(id) { return id ? this.rest.get(id, () => block(id)) : null; }
 
-  /** A head as it lies in the page. */
+  /** The stored data of a head. */
   async kept(n, call, head) {
     if (runs[n].kept === "part") return this.packed.get(`${n}-${call}-${head}`, async () => unframed((await block(`head-${n}-${call}-${head}`)).buffer));
     const { Q, K } = runs[n].calls[call];
@@ -106,8 +106,8 @@ class Embedded {
   }
 
   async pair(n, queries, keys, i, j) {
-    const asked = runs[n].calls.map((call, number) => ({ call, number })).filter(({ call }) => call.queries === queries && call.keys === keys);
-    return Promise.all(asked.map(async ({ call, number }) => {
+    const matching = runs[n].calls.map((call, number) => ({ call, number })).filter(({ call }) => call.queries === queries && call.keys === keys);
+    return Promise.all(matching.map(async ({ call, number }) => {
       const found = await Promise.all(Array.from({ length: call.heads }, async (_, head) => {
         const kept = await this.kept(n, number, head);
         if (runs[n].kept === "whole") return [kept.coarse[i * call.K + j], kept.fine[i * call.K + j], 1, kept.exact];
@@ -119,7 +119,7 @@ class Embedded {
   }
 
   async tracks(n, call, head) {
-    const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // in shares of the largest of its kind
+    const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // as shares of the largest value of each figure
     const { Q, K, heads } = runs[n].calls[call];
     const found = {};
     let at = 0;
@@ -133,37 +133,37 @@ class Embedded {
     return found;
   }
 
-  picture(n, call) { return this.framed(`picture-${n}-${call}`); }
+  overview(n, call) { return this.framed(`overview-${n}-${call}`); }
 
-  /** Computed from what was kept of q, k, v, x and out; null where nothing was. */
+  /** Computed from the stored q, k, v, x and out; null if none were stored. */
   async walk(n, call, head, i) {
     if (!$(`walk-${n}-${call}`)) return null;
     return walked(await this.framed(`walk-${n}-${call}`), await this.row(n, call, head, i), runs[n].calls[call], head, i);
   }
 }
 
-/** Numbers that the server computes from q, k and lse when they are asked for. */
+/** Data that the server computes from q, k and lse on request. */
 class Served {
   constructor() { this.answers = new Memory(600); }
 
-  ask(path) {
+  request(path) {
     return this.answers.get(path, async () => {
       const reply = await fetch(path);
       const json = reply.headers.get("content-type")?.startsWith("application/json") ? await reply.json() : null;
-      if (!reply.ok) throw new Error(json?.error ?? `the server says ${reply.status}`);
+      if (!reply.ok) throw new Error(json?.error ?? `the server responded with status ${reply.status}`);
       return json ?? unframed(await reply.arrayBuffer());
     });
   }
 
   async tile(n, call, head, pool, level, row, column) {
-    const found = await this.ask(`tile/${n}/${call}/${head}/${pool}/${level}/${row}/${column}`);
+    const found = await this.request(`tile/${n}/${call}/${head}/${pool}/${level}/${row}/${column}`);
     const [rows, columns] = found.parts[0].shape;
     return { ...found, rows, columns };
   }
-  row(n, call, head, i) { return this.ask(`row/${n}/${call}/${head}/${i}`); }
-  column(n, call, head, j) { return this.ask(`column/${n}/${call}/${head}/${j}`); }
+  row(n, call, head, i) { return this.request(`row/${n}/${call}/${head}/${i}`); }
+  column(n, call, head, j) { return this.request(`column/${n}/${call}/${head}/${j}`); }
   async pair(n, queries, keys, i, j) {
-    const found = await this.ask(`pair/${n}/${encodeURIComponent(queries)}/${encodeURIComponent(keys)}/${i}/${j}`);
+    const found = await this.request(`pair/${n}/${encodeURIComponent(queries)}/${encodeURIComponent(keys)}/${i}/${j}`);
     let at = 0;
     return found.calls.map((call) => {
       const heads = runs[n].calls[call].heads;
@@ -171,26 +171,26 @@ class Served {
       return { call, coarse: found.coarse.subarray(at - heads, at), fine: found.fine.subarray(at - heads, at), exact: found.exact };
     });
   }
-  tracks(n, call, head) { return this.ask(`tracks/${n}/${call}/${head}`); }
-  async picture(n, call) {
-    const found = await this.ask(`picture/${n}/${call}`);
+  tracks(n, call, head) { return this.request(`tracks/${n}/${call}/${head}`); }
+  async overview(n, call) {
+    const found = await this.request(`overview/${n}/${call}`);
     const [, rows, columns] = found.parts[0].shape;
     return { ...found, rows, columns };
   }
-  walk(n, call, head, i) { return this.ask(`walk/${n}/${call}/${head}/${i}`); }
+  walk(n, call, head, i) { return this.request(`walk/${n}/${call}/${head}/${i}`); }
 }
 
-/** The block of a coarse map in which a position lies, as measures.edges cuts. */
+/** The block of a coarse map that contains a position, with the edges of measures.edges. */
 const blockOf = (i, size, blocks) => Math.ceil(((i + 1) * blocks) / size) - 1;
 
-/** [coarse, fine, sure] of a pair that was not kept. seen: whether the mask allows it; wrong: what its whole row is, with 128 also where masked. */
+/** [coarse, fine, sure] of a pair that was not stored. seen: whether the mask allows it; wrong: the code of its row, plus 128 if masked pairs have it too. */
 function unkept({ rest, leaks }, seen, wrong, cell) {
   if (seen) return [wrong & 127 || rest[cell], 128, 0];
   if (wrong & 128) return [wrong & 127, 128, 0];
   return leaks && leaks[cell] > ZERO ? [LEAK, leaks[cell], 0] : [MASKED, 128, 1];
 }
 
-/** The same for any pair of a head of which the strongest keys of each row were kept. allowed: a bit per pair, or null. */
+/** The same for any pair of a head that is stored in part. allowed: a bit per pair, or null. */
 function cellOf(kept, allowed, { Q, K }, i, j) {
   const { keys, coarse, fine, restRows, restColumns, wrong } = kept;
   const count = keys.length / Q, at = i * K + j;
@@ -199,7 +199,7 @@ function cellOf(kept, allowed, { Q, K }, i, j) {
   return unkept(kept, !allowed || allowed[at >> 3] & (128 >> (at & 7)), wrong?.[i], blockOf(i, Q, restRows) * restColumns + blockOf(j, K, restColumns));
 }
 
-/** Codes of all its pairs: {coarse, fine, sure, exact}. */
+/** The codes of all pairs of a head that is stored in part: {coarse, fine, sure, exact}. */
 function opened(kept, allowed, { Q, K }) {
   const { keys, coarse: strong, fine: low, rest, restRows, restColumns, wrong, leaks, exact } = kept;
   const [coarse, fine, sure] = [new Uint8Array(Q * K), new Uint8Array(Q * K).fill(128), new Uint8Array(Q * K)];
@@ -211,7 +211,7 @@ function opened(kept, allowed, { Q, K }) {
       const seen = !allowed || allowed[at >> 3] & (128 >> (at & 7));
       if (wrong?.[i] || (leaks && !seen)) [coarse[at], fine[at], sure[at]] = unkept(kept, seen, wrong?.[i], line + columns[j]);
       else if (seen) coarse[at] = rest[line + columns[j]];
-      else sure[at] = 1; // and the code of masked is 0
+      else sure[at] = 1; // the code of masked pairs is 0
     }
     for (let place = i * count; place < (i + 1) * count; place++) {
       if (keys[place] === NONE) continue; // the row has fewer keys
@@ -224,16 +224,16 @@ function opened(kept, allowed, { Q, K }) {
   return { coarse, fine, sure, exact };
 }
 
-/** What each row gives to the keys that are no special tokens. */
+/** The weight of each row on keys that are not special tokens. */
 function ordinary({ coarse, fine }, Q, K, special) {
   const found = new Float64Array(Q);
   for (let i = 0, at = 0; i < Q; i++) {
-    for (let j = 0; j < K; j++, at++) if (!special[j] && coarse[at]) found[i] += weight(coarse[at], fine?.[at]) || 0; // of what is no number, nothing
+    for (let j = 0; j < K; j++, at++) if (!special[j] && coarse[at]) found[i] += weight(coarse[at], fine?.[at]) || 0; // NaN counts as 0
   }
   return found;
 }
 
-/** Cells of 2^level × 2^level pairs out of the codes of a whole head. */
+/** Pools the codes of a head into cells of 2^level × 2^level pairs. */
 function gathered({ coarse, fine, sure }, Q, K, pool, level, top, left, rows, columns) {
   if (level === 0) {
     const part = (codes) => {
@@ -255,7 +255,7 @@ function gathered({ coarse, fine, sure }, Q, K, pool, level, top, left, rows, co
   return { coarse: out };
 }
 
-/** The code of one cell: what is wrong in it wins; masked only where all of it is. */
+/** The code of one cell: invalid weights take precedence; masked only if all pairs are masked. */
 function pooled(coarse, fine, K, pool, top, left, bottom, right) {
   let sum = 0, most = 0, seen = false, zero = true;
   for (let i = top; i < bottom; i++) {

@@ -1,13 +1,13 @@
-// What is chosen. One object, one way to change it, and every screen draws itself from it.
+// The state of the page: one object, changed only by choose(), from which every screen draws itself.
 
 const state = {
-  hover: null, // {row, column} under the pointer; no part of the address
+  hover: null, // {row, column} under the pointer; not part of the URL
 };
-const choices = []; // {name, key, write, read}, in the order in which they stand in the address
+const choices = []; // {name, key, write, read}, in their order in the URL fragment
 
 /**
- * Adds something that can be chosen, and how it begins. The address holds it, so that a view can be passed on: `key` is its name there,
- * write(value) its text, or undefined for none, and read(text) what a text means, or undefined where it cannot be understood.
+ * Adds a field to the state, with its initial value. It is part of the URL fragment, so that a view can be shared: `key` is its name
+ * there, write(value) its text, or undefined to omit it, and read(text) its value, or undefined for invalid text.
  */
 function choosable(name, begin, { key = name, write = (value) => (value === begin ? undefined : `${value}`), read }) {
   state[name] = begin;
@@ -21,25 +21,25 @@ choosable("run", 0, { read: (text) => (position.read(text) < runs.length ? posit
 choosable("call", data.start.call, position);
 choosable("head", data.start.head, position);
 choosable("query", data.start.query, position); // the pinned row
-choosable("key", null, position); // the pinned column, where a pair was chosen
+choosable("key", null, position); // the pinned column, if a pair was chosen
 choosable("scale", USUAL, oneOf(SCALES));
 choosable("pool", "share", oneOf(POOLS));
-choosable("direction", "to", oneOf({ to: 1, from: 1 })); // "to": what the row attends to; "from": what attends to the key at its place
+choosable("direction", "to", oneOf({ to: 1, from: 1 })); // "to": what the row attends to; "from": what attends to the key at its position
 choosable("hideSpecial", false, { key: "hide", write: (hide) => (hide ? "special" : undefined), read: (text) => text === "special" });
-choosable("pins", [], { // more rows that are summed in the reader
+choosable("pins", [], { // additional rows, which the reader averages
   write: (pins) => (pins.length ? pins.join(",") : undefined),
   read: (text) => (/^\d{1,9}(,\d{1,9}){0,63}$/.test(text) ? numbersOf(text) : undefined),
 });
 
-const screens = []; // {name, build(), draw(changed)}: draw is told the names that changed, and may be async
-const keys = []; // {keys, label, what, run}: every screen adds the keys it knows; keys.js listens to all of them and explains them
+const screens = []; // {name, build(), draw(changed)}: draw receives the names of the changed fields, and may be async
+const keys = []; // {keys, label, what, run}: every screen adds its shortcuts; keys.js listens to them and lists them in the help
 const callNow = () => runs[state.run].calls[state.call];
 const axis = (name) => runs[state.run].axes[name];
 const queryAxis = () => axis(callNow().queries);
 const keyAxis = () => axis(callNow().keys);
 const wordOf = (of, i) => of.tokens[i] ?? "∅";
 const quote = (of, i) => `“${wordOf(of, i)}”`;
-/** What each call of a run is called: its layer, with the axes where calls are of several kinds; its name where that is not enough. */
+/** The title of each call: its layer, with the axes if calls have different axes; its name if that is not unique. */
 const TITLES = runs.map(({ calls }) => {
   const kind = ({ queries, keys }) => (queries === keys ? queries : `${queries} → ${keys}`);
   const several = new Set(calls.map(kind)).size > 1;
@@ -48,17 +48,17 @@ const TITLES = runs.map(({ calls }) => {
 });
 const callTitle = (number = state.call, n = state.run) => TITLES[n][number];
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-/** The axis on which a generated run was written: the rows of its last call. */
+/** The axis of the generated tokens: the rows of the last call. */
 const written = () => runs[state.run].calls.at(-1).queries;
-/** How many rows there are to see: a generated run has more with every step. */
+/** The number of visible rows: of a generated run, those up to the chosen step. */
 const rowsNow = () => (state.step === null || callNow().queries !== written() ? callNow().Q : Math.min(callNow().Q, runs[state.run].steps[state.step].position));
 
-/** The key whose column is looked at: the one at the row's own place, and on another axis the one that was chosen. */
+/** The key whose column is shown: the one at the row's own position; on another axis, the chosen one. */
 const columnNow = () => (callNow().queries === callNow().keys ? state.query : state.key ?? Math.min(state.query, callNow().K - 1));
 
 const round = (value, count) => ((value % count) + count) % count;
 
-/** Changes what is chosen; calls and heads go round, rows and keys end at the edge. Every screen that cares draws itself. */
+/** Changes the state; calls and heads wrap around, rows and keys are clamped. Screens redraw themselves. */
 function choose(change) {
   const before = { ...state };
   const at = { ...state, ...change };
@@ -72,7 +72,7 @@ function choose(change) {
   at.query = clamp(at.query, 0, call.Q - 1);
   at.key = at.key === null ? null : clamp(at.key, 0, call.K - 1);
   const pins = at.pins.filter((pin) => pin !== at.query && pin < call.Q);
-  if (pins.length < at.pins.length) at.pins = pins; // otherwise it stays the same list, and has not changed
+  if (pins.length < at.pins.length) at.pins = pins; // otherwise it stays the same list and counts as unchanged
   Object.assign(state, at);
   const changed = new Set(Object.keys(state).filter((name) => state[name] !== before[name]));
   if (changed.size && !(changed.size === 1 && changed.has("hover"))) remember();
@@ -80,7 +80,7 @@ function choose(change) {
 }
 
 let drawing = 0;
-/** Draws every screen that is affected; resolves when all are done. document.documentElement.dataset.drawn counts the rounds. */
+/** Draws every affected screen; resolves when all are done. document.documentElement.dataset.drawn counts the rounds. */
 async function draw(changed) {
   const number = ++drawing;
   document.documentElement.dataset.theme = theme();
@@ -95,7 +95,7 @@ async function draw(changed) {
 }
 
 const redraw = () => draw(new Set([...Object.keys(state), "theme"]));
-/** Whether a later choice has overtaken an answer that was asked for this place. */
+/** Whether the state has changed since the data of this place was requested. */
 const overtaken = (place) => ["run", "call", "head", "query", "key", "scale", "pool", "hideSpecial", "direction"].some((name) => name in place && place[name] !== state[name]);
 
 function address() {
@@ -104,15 +104,15 @@ function address() {
 }
 
 let remembering = 0;
-/** Puts the view into the address, a moment after the last change: browsers refuse more than a few a second. */
+/** Writes the view into the URL fragment, a moment after the last change: browsers limit the rate. */
 function remember() {
   clearTimeout(remembering);
-  if (location.protocol === "about:") return; // in a notebook's frame there is no address to keep it in
+  if (location.protocol === "about:") return; // a frame in a notebook has no URL of its own
   remembering = setTimeout(() => { if (location.hash !== address()) history.replaceState(null, "", address()); }, 150);
 }
 
-/** What an address asks for, as far as it can be understood. */
-function asked(hash) {
+/** The fields in a URL fragment; invalid ones are ignored. */
+function readAddress(hash) {
   const found = {};
   for (const [key, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
     const choice = choices.find((each) => each.key === key);

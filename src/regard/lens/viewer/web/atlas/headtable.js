@@ -1,7 +1,7 @@
-// All heads as a table: for those who cannot see the atlas, and for copying.
+// The table of all heads, as an accessible alternative to the overview of heads, and for copying.
 
 const headTable = {
-  most: 2000, // lines on the page; the copy has all of them
+  most: 2000, // rows on the page; the copied text has all of them
   by: "order", falling: true,
 
   turn() {
@@ -12,9 +12,9 @@ const headTable = {
     this.draw();
   },
 
-  names: () => Object.keys(METRICS).filter((name) => name !== "picture"),
+  names: () => Object.keys(METRICS).filter((name) => name !== "matrix"),
 
-  /** The heads that are kept, in the order of the table. */
+  /** The heads that pass the filter, in the order of the table. */
   heads() {
     const all = metrics.all();
     if (this.by === "order") return all;
@@ -33,9 +33,9 @@ const headTable = {
       element("th", undefined, { scope: "row" }, element("button", `${callTitle(call)}, head ${at}`, { type: "button", onclick: () => choose({ call, head: at }) })),
       ...this.names().map((name) => element("td", metrics.words(name, metrics.value(name, call, at))))));
     const table = element("table", undefined, {}, element("thead", undefined, {}, element("tr", undefined, {}, head("order", "head"), ...this.names().map((name) => head(name, METRICS[name].title)))), element("tbody", undefined, {}, ...lines));
-    const told = heads.length > this.most ? `the first ${this.most} of ${heads.length} heads` : `${heads.length} heads`;
+    const count = heads.length > this.most ? `the first ${this.most} of ${heads.length} heads` : `${heads.length} heads`;
     $("atlas-table").replaceChildren(
-      element("div", undefined, { className: "bar" }, element("p", told, { className: "note" }), element("button", "copy the table", { type: "button", id: "copy-table", onclick: () => copy(this.text(), "The table") })),
+      element("div", undefined, { className: "bar" }, element("p", count, { className: "note" }), element("button", "copy the table", { type: "button", id: "copy-table", onclick: () => copy(this.text(), "The table") })),
       element("div", undefined, { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "The figures of all heads" }, table));
   },
 
@@ -45,7 +45,7 @@ const headTable = {
     $("atlas-table").querySelector("th[aria-sort='ascending'] button, th[aria-sort='descending'] button")?.focus();
   },
 
-  /** The table with tabs between the columns, numbers in full; no name of a call can become a formula of a spreadsheet. */
+  /** The table as tab-separated text with full precision; names of calls are escaped so that spreadsheets read no formulas. */
   text() {
     const plain = (name) => (/^[=+@-]/.test(name) ? `'${name}` : name);
     const lines = this.heads().map(([call, head]) => [plain(callTitle(call)), head, ...this.names().map((name) => metrics.value(name, call, head) ?? "")]);

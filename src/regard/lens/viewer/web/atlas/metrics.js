@@ -1,22 +1,22 @@
-// The figures of heads: what each is called, its value, which heads a filter keeps, and the order of them all.
+// The metrics of heads: titles, explanations and values, the filter, and moving from head to head.
 
 const METRICS = {
-  picture: { title: "picture", note: "Each picture is the matrix of a head, in the colours at the top." },
-  spread: { title: "entropy", note: "Entropy as a share of the most that is possible. 0 %: one key takes all; 100 %: every visible key the same." },
-  sink: { title: "weight on a sink", note: "Mean share of a row that falls on special tokens or on the first key, whichever is more." },
-  special: { title: "weight on special tokens", note: "Mean share of a row that falls on special tokens." },
-  first: { title: "weight on the first key", note: "Mean share of a row that falls on the first key." },
-  distant: { title: "weight on distant words", note: "Mean share of a row on ordinary tokens at least two away." },
-  previous: { title: "weight on the previous token", note: "Mean share of a row on the key before its own position." },
-  itself: { title: "weight on the token itself", note: "Mean share of a row on the key at its own position." },
-  maximum: { title: "largest weight", note: "Mean over the rows of the largest weight." },
-  distance: { title: "distance", note: "How far a row looks: √ Σ p (query − key)², mean over the rows, in tokens.", unit: "tokens" },
+  matrix: { title: "attention matrix", note: "Each cell is the attention matrix of a head: rows are queries, columns are keys, colors are weights as in the legend." },
+  spread: { title: "entropy", note: "Entropy of a row’s weights, −Σ p ln p, as a share of its maximum, ln(number of visible keys). 0 %: all weight on one key; 100 %: equal weights." },
+  sink: { title: "weight on an attention sink", note: "Mean weight of a row on special tokens or on the first key, whichever is larger. Many heads put unneeded weight there: an attention sink." },
+  special: { title: "weight on special tokens", note: "Mean weight of a row on special tokens, such as [CLS] and [SEP]." },
+  first: { title: "weight on the first key", note: "Mean weight of a row on the first key." },
+  distant: { title: "weight on distant tokens", note: "Mean weight of a row on ordinary tokens at least two positions away." },
+  previous: { title: "weight on the previous token", note: "Mean weight of a row on the key before its own position. A head near 100 % is a previous-token head." },
+  itself: { title: "weight on the token itself", note: "Mean weight of a row on the key at its own position." },
+  maximum: { title: "largest weight", note: "Largest weight of a row, mean over the rows." },
+  distance: { title: "distance", note: "Attention distance of a row: √ Σ p (query − key)², in tokens, mean over the rows.", unit: "tokens" },
 };
-const SORTS = { order: "in order", layers: "layers by it", heads: "heads by it" };
-if (data.findings.length) METRICS.findings = { title: "findings", note: "How many findings of the audit there are about the head.", unit: "findings" };
+const SORTS = { order: "as in the model", layers: "layers by this metric", heads: "heads by this metric" };
+if (data.findings.length) METRICS.findings = { title: "findings", note: "Number of findings of the audit about the head.", unit: "findings" };
 
 const metrics = {
-  /** The value of a head: a share, or in the unit of the metric; null where there is none. */
+  /** The value of a head: a share, or in the unit of the metric; null if it is not known. */
   value(metric, call, head) {
     if (metric === "findings") return badges.at(call, head).length;
     const { figures } = runs[state.run].calls[call];
@@ -25,13 +25,13 @@ const metrics = {
     return of("special") === null && of("first") === null ? null : Math.max(of("special"), of("first"));
   },
 
-  /** Where the colours of a metric end; the domain is that of the run and never moves. */
+  /** The upper end of the colors of a metric; it is the same for all heads of a run. */
   top(metric) {
     if (metric === "findings") return 3;
     return metric === "distance" ? Math.max(1, Math.ceil(Math.max(...runs[state.run].calls.map(({ K }) => K)) / 2)) : 1;
   },
 
-  /** In words: "12.3 %", "8.4 tokens". */
+  /** The value as text: "12.3 %", "8.4 tokens". */
   words(metric, value) {
     if (value === null) return "—";
     const { unit } = METRICS[metric];
@@ -39,21 +39,21 @@ const metrics = {
     return `${unit === "findings" ? value : value < 1000 ? value.toPrecision(3) : Math.round(value).toLocaleString("en")} ${unit}`;
   },
 
-  /** In as few letters as can be. */
+  /** The value as short text, without unit. */
   short(metric, value) {
     if (value === null) return "—";
     if (metric === "findings") return value || "";
     return metric === "distance" ? value.toFixed(value < 9.95 ? 1 : 0) : String(Math.round(100 * value));
   },
 
-  /** What a head is like, as pairs of a name and words. */
-  told(call, head) {
+  /** The metrics of a head, as pairs of a title and text. */
+  described(call, head) {
     const { figures, heads, groups } = runs[state.run].calls[call];
     const entropy = figures.entropy?.[head] ?? null;
-    const found = Object.keys(METRICS).filter((name) => !["picture", "findings", "spread", "sink"].includes(name))
+    const found = Object.keys(METRICS).filter((name) => !["matrix", "findings", "spread", "sink"].includes(name))
       .map((name) => [METRICS[name].title, this.words(name, this.value(name, call, head))]);
     found.unshift(["entropy", entropy === null ? "—" : `${entropy.toFixed(2)} nats · ${this.words("spread", this.value("spread", call, head))}`]);
-    if (groups < heads) found.push(["key head", `${Math.floor((head * groups) / heads)} · shared by ${heads / groups}`]);
+    if (groups < heads) found.push(["key/value head", `${Math.floor((head * groups) / heads)} · shared by ${heads / groups}`]);
     return found;
   },
 
@@ -63,12 +63,12 @@ const metrics = {
     return value !== null && value >= state.filter.low && value <= state.filter.high;
   },
 
-  /** All heads that the filter keeps, as [call, head]. */
+  /** All heads that pass the filter, as [call, head]. */
   all() {
     return runs[state.run].calls.flatMap(({ heads }, call) => Array.from({ length: heads }, (_, head) => [call, head])).filter(([call, head]) => this.kept(call, head));
   },
 
-  /** The next head that the filter keeps, onward through the calls; the place as it is where there is no other. */
+  /** The next head that passes the filter, across calls; {} if no other head passes. */
   nextHead(by) {
     const calls = runs[state.run].calls;
     if (!state.filter) return { head: state.head + by };
@@ -84,7 +84,7 @@ const metrics = {
     return {};
   },
 
-  /** The next call in which the filter keeps a head, and in it the nearest such head. */
+  /** The next call with a head that passes the filter, and the nearest such head in it. */
   nextCall(by) {
     const calls = runs[state.run].calls;
     for (let tries = 1; tries <= calls.length; tries++) {
@@ -96,15 +96,15 @@ const metrics = {
   },
 };
 
-// What the audit found, by the place that it is about. Findings are about the first run.
+// The findings of the audit by head. Findings are about the first run.
 const badges = {
-  /** The heads that a finding is about: its own, or several of them; none where it is about the whole call. */
+  /** The heads that a finding is about; none if it is about the whole call. */
   heads: ({ head, numbers }) => (Number.isInteger(head) ? [head] : Array.isArray(numbers?.heads) ? numbers.heads : []),
-  /** What was found about a head, or with null about the whole call. */
+  /** The findings about a head, or with null about the whole call. */
   at(call, head) {
     const about = (found) => (head === null ? !this.heads(found).length : this.heads(found).includes(head));
     return data.findings.filter((found) => state.run === 0 && found.call === call && about(found));
   },
-  /** The worst of some findings: "fault", "warning", "note", or nothing. */
+  /** The highest severity of some findings: "fault", "warning", "note", or undefined. */
   worst: (found) => ["fault", "warning", "note"].find((severity) => found.some((each) => each.severity === severity)),
 };

@@ -1,11 +1,11 @@
-// The canvas of the atlas: a picture, or a colour and a number, for every head; pictures only of the calls that are in sight.
+// The canvas of the overview of heads: a thumbnail, or a color and a number, for every head; thumbnails only of visible calls.
 
 const thumbnails = {
-  strips: new Memory(200), // the coloured pictures of all heads of a call, beside each other
-  round: 0, // of painting; answers that arrive for an earlier one are dropped
-  done: new Set(), // calls whose pictures stand in this round
+  strips: new Memory(200), // the thumbnails of all heads of a call, side by side
+  round: 0, // of painting; data that arrives for an earlier round is dropped
+  done: new Set(), // calls whose thumbnails are drawn in this round
 
-  /** Paints the canvas anew, or what has come into sight since; resolves when all of it stands. */
+  /** Repaints the canvas, or only calls that have become visible; resolves when all thumbnails are drawn. */
   async paint(anew) {
     const canvas = $("atlas-canvas");
     if (anew) {
@@ -17,10 +17,10 @@ const thumbnails = {
       this.context = canvas.getContext("2d");
       this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
       this.brackets();
-      for (const cell of atlas.cells) state.metric === "picture" ? this.ground(cell) : this.figure(cell);
-      if (state.metric !== "picture") for (const cell of atlas.cells) this.badge(cell);
+      for (const cell of atlas.cells) state.metric === "matrix" ? this.ground(cell) : this.figure(cell);
+      if (state.metric !== "matrix") for (const cell of atlas.cells) this.badge(cell);
     }
-    if (state.metric === "picture") await Promise.all(this.inSight().map((call) => this.pictures(call, this.round)));
+    if (state.metric === "matrix") await Promise.all(this.inSight().map((call) => this.drawCall(call, this.round)));
   },
 
   inSight() {
@@ -30,7 +30,7 @@ const thumbnails = {
     return [...calls].filter((call) => !this.done.has(call));
   },
 
-  async pictures(call, round) {
+  async drawCall(call, round) {
     this.done.add(call);
     const { run, scale } = state;
     const { strip, columns, rows, wrong } = await this.strips.get(`${run} ${call} ${scale} ${theme()}`, () => this.strip(run, call, scale));
@@ -47,15 +47,15 @@ const thumbnails = {
     for (const cell of atlas.cells) if (cell.call === call) this.badge(cell, wrong[cell.head]);
   },
 
-  /** The pictures of a call in the colours of the scale; where a scale looks at rows, at those of the picture. */
+  /** The thumbnails of a call in the colors of the scale; scales relative to a row use the rows of the thumbnail. */
   async strip(run, call, scale) {
-    const { codes, rows, columns } = await source.picture(run, call);
+    const { codes, rows, columns } = await source.overview(run, call);
     const { heads } = runs[run].calls[call];
     const strip = new OffscreenCanvas(heads * columns, rows);
     const image = new ImageData(heads * columns, rows);
     const pixels = new Uint32Array(image.data.buffer);
     const palettes = new Map(), wrong = new Uint8Array(heads);
-    const coloured = (attended, most) => {
+    const colored = (attended, most) => {
       const name = SCALES[scale].perRow ? (scale === "lift" ? attended : -most) : 0;
       if (!palettes.has(name)) palettes.set(name, palette(scale, { attended, maximum: COARSE[most] || 1 }));
       return palettes.get(name);
@@ -63,10 +63,10 @@ const thumbnails = {
     for (let head = 0; head < heads; head++) {
       for (let row = 0; row < rows; row++) {
         const line = codes.subarray((head * rows + row) * columns, (head * rows + row + 1) * columns);
-        const colours = coloured(line.reduce((count, code) => count + (code !== MASKED), 0), Math.max(...line));
+        const colors = colored(line.reduce((count, code) => count + (code !== MASKED), 0), Math.max(...line));
         for (let column = 0; column < columns; column++) {
           const code = line[column];
-          pixels[(row * heads + head) * columns + column] = colours[code];
+          pixels[(row * heads + head) * columns + column] = colors[code];
           if (code === NAN || code === OUT || code === LEAK) wrong[head] = Math.max(wrong[head], code);
         }
       }
@@ -75,7 +75,7 @@ const thumbnails = {
     return { strip, rows, columns, wrong };
   },
 
-  /** What masked cells let through: hatching, where there is room for it. */
+  /** The background of a cell, visible where cells are masked: hatching, if the cell is large enough. */
   ground({ x, y }) {
     this.context.fillStyle = css("--raised");
     this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
@@ -96,13 +96,13 @@ const thumbnails = {
     return this.hatched.pattern;
   },
 
-  /** The colour of a figure, and its number where there is room. */
+  /** The color of a metric, and its value if the cell is large enough. */
   figure(cell) {
     const { call, head, x, y } = cell;
     const value = metrics.value(state.metric, call, head);
     const at = value === null ? 0 : step(value / metrics.top(state.metric), "linear");
     this.context.globalAlpha = metrics.kept(call, head) ? 1 : 0.12;
-    this.context.fillStyle = value === null ? css("--nan") : colour(at, "linear");
+    this.context.fillStyle = value === null ? css("--nan") : color(at, "linear");
     this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
     if (atlas.size >= 22) {
       this.context.fillStyle = value === null ? "#fbfaf6" : ink(at, "linear");
@@ -114,7 +114,7 @@ const thumbnails = {
     this.context.globalAlpha = 1;
   },
 
-  /** What the audit found, or what is wrong in the picture: a corner in alarming colour, a frame where cells are small. */
+  /** A mark for findings of the audit and for invalid weights: a colored corner, or a frame if cells are small. */
   badge({ call, head, x, y }, wrong = 0) {
     const worst = badges.worst(badges.at(call, head));
     const tint = worst === "fault" ? "--leak" : { [LEAK]: "--leak", [NAN]: "--nan", [OUT]: "--out" }[wrong] ?? (worst === "warning" ? "--out" : null);
@@ -135,7 +135,7 @@ const thumbnails = {
     context.stroke();
   },
 
-  /** Heads that share a key head are joined by a bracket above them. */
+  /** Brackets above heads that share a key/value head (grouped-query attention). */
   brackets() {
     const call = atlas.kinds[0][1][0];
     const { heads, groups } = runs[state.run].calls[call];

@@ -1,6 +1,6 @@
-// The margins of a plot: tokens or positions along both axes, segments, and figures of rows and keys as bars beside them.
+// The margins of a plot: tokens or positions along both axes, segments, and bars with figures of rows and keys.
 
-/** The room that the margins take, by how wide the whole is. */
+/** The sizes of the margins, which depend on the width of the plot. */
 function gutters(outer, kind) {
   const narrow = outer < 470;
   const track = kind === "tracks" ? (narrow ? 13 : 20) : 0, labels = narrow ? 70 : 78;
@@ -10,12 +10,12 @@ function gutters(outer, kind) {
 const TRACKS = {
   received: { title: "received", place: (value, call) => (value > 0 ? 1 + Math.log10(value / call.Q) / 6 : 0),
               words: (value, call) => `receives ${percent(value / call.Q, 2)} of all weight` },
-  spread: { title: "entropy", place: (value) => value, words: (value) => `entropy ${percent(value, 2)} of the most` },
+  spread: { title: "entropy", place: (value) => value, words: (value) => `entropy ${percent(value, 2)} of the maximum` },
   special: { title: "special", place: (value) => value, words: (value) => `${percent(value, 2)} on special tokens` },
 };
 
 const trackShelf = new Shelf(12);
-/** The figures of rows and keys of the chosen head in run n, if they are there; otherwise undefined. */
+/** The figures of rows and keys of the chosen head in run n if they are loaded, otherwise undefined. */
 const tracksNow = (n) => trackShelf.get(`${n}-${state.call}-${state.head}`);
 async function tracksOf(n) {
   const name = `${n}-${state.call}-${state.head}`;
@@ -23,11 +23,11 @@ async function tracksOf(n) {
 }
 
 const pyramids = new WeakMap();
-/** Values by levels: the largest of every 2^level of them, so that a bar never stands for more than it looks at. */
+/** Values by level: the largest of every 2^level values, so that a bar needs at most a few of them. */
 function pyramid(values) {
   if (!pyramids.has(values)) {
     const levels = [values];
-    while (levels.at(-1).length > 256) { // what is no number stays
+    while (levels.at(-1).length > 256) { // NaN is preserved
       const last = levels.at(-1);
       levels.push(Float32Array.from({ length: Math.ceil(last.length / 2) }, (_, at) => Math.max(last[2 * at], last[2 * at + 1] ?? 0)));
     }
@@ -97,27 +97,27 @@ function tokenLabels(plot, context, side) {
   }
 }
 
-/** A token as one line: its spaces at the ends are dropped, and one that is nothing else is shown as such. */
+/** A token on one line, without spaces at its ends; a token of spaces is shown as ␣. */
 const tokenText = (of, i) => [...wordOf(of, i).slice(0, 120)].slice(0, 60).join("").replace(/\s+/g, " ").trim() || "␣";
 
 const fitShelf = new Shelf(4000);
-/** As much of a text as there is room for. */
+/** The text, truncated to fit. */
 function fittedText(context, text, room) {
   const name = `${context.font} ${Math.round(room)} ${text}`;
   const found = fitShelf.get(name);
   if (found !== undefined) return found;
   if (context.measureText(text).width <= room) return fitShelf.set(name, text);
-  const letters = [...text];
-  let [low, high] = [0, letters.length];
+  const characters = [...text];
+  let [low, high] = [0, characters.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${letters.slice(0, middle).join("")}…`).width <= room) low = middle;
+    if (context.measureText(`${characters.slice(0, middle).join("")}…`).width <= room) low = middle;
     else high = middle - 1;
   }
-  return fitShelf.set(name, low ? `${letters.slice(0, low).join("")}…` : "");
+  return fitShelf.set(name, low ? `${characters.slice(0, low).join("")}…` : "");
 }
 
-/** Round steps between positions that are labelled. */
+/** The round step between labeled positions. */
 function tickStep(step, apart) {
   const least = apart / step;
   const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
@@ -137,7 +137,7 @@ function positionLabels(plot, context, side) {
     const inside = (words) => pen.start + clamp(middle, context.measureText(words).width / 2 - 4, side.length + plot.right - context.measureText(words).width / 2);
     const [x, y] = across ? [inside(text), pen.inner - 15] : [pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6)];
     context.fillText(text, x, y);
-    if (side.of.segments.length || wordOf(side.of, i) === String(i)) continue; // then there are other names, or none
+    if (side.of.segments.length || wordOf(side.of, i) === String(i)) continue; // segments have names of their own, plain positions need none
     const room = across ? size * side.step - 8 : plot.labels - 20 - context.measureText(text).width;
     if (room < 30) continue;
     const word = fittedText(context, tokenText(side.of, i), room);
@@ -147,7 +147,7 @@ function positionLabels(plot, context, side) {
   }
 }
 
-/** The names of segments, where positions and not tokens are written. */
+/** The names of segments, shown when positions are shown instead of tokens. */
 function segmentNames(plot, context, side) {
   Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: plot.palette.ink, textBaseline: "alphabetic", textAlign: "center" });
   for (const [start, stop, name] of side.of.segments) {
@@ -169,13 +169,13 @@ function segmentBand(plot, side) {
   });
 }
 
-/** Where the tokens of two compared runs are not the same. */
+/** Marks positions where the tokens of two compared runs differ. */
 function differences(plot, side) {
   const other = differing(side.across ? plot.call.keys : plot.call.queries);
   if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, plot.palette.out));
 }
 
-/** Calls draw(from, to, value) for the bars on the screen whose value is not 0; it may be no number. */
+/** Calls draw(from, to, value) for visible bars with a value other than 0, including NaN. */
 function trackBlocks(side, values, draw) {
   const levels = pyramid(values);
   const level = clamp(Math.floor(Math.log2(1 / side.step)), 0, levels.length - 1);
@@ -205,7 +205,7 @@ function trackBars(plot, context, side, name, tracks, near) {
 }
 
 const differingTokens = new Map();
-/** 1 where the token of one run is not that of the other, as an array over the axis; null where there is nothing to tell. */
+/** An array over the axis that is 1 where the tokens of the two runs differ; null if none do. */
 function differing(name) {
   if (runs.length < 2) return null;
   if (!differingTokens.has(name)) {

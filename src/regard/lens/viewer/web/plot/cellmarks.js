@@ -1,4 +1,4 @@
-// Marks on the cells of a plot: thin gaps, numbers where there is room, signs for what is no plain weight, and what is pinned.
+// Marks on the cells of a plot: gaps, numbers if cells are large enough, signs for invalid weights, and the pinned row and key.
 
 const SIGNS = { [NAN]: "×", [OUT]: "±", [LEAK]: "!", [ZERO]: "0" };
 
@@ -18,7 +18,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
     const [top, left] = [spot.row * TILE, spot.column * TILE];
     for (let i = Math.max(top, Math.floor(at.row)); i < Math.min(i1, top + tile.rows); i++) {
       const row = painter.label ? null : rowNow(painter.n, i);
-      if (row === undefined) continue; // its numbers are not known yet
+      if (row === undefined) continue; // not loaded yet
       for (let j = Math.max(left, Math.floor(at.column)); j < Math.min(j1, left + tile.columns); j++) {
         const cell = (i - top) * tile.columns + j - left;
         const text = painter.label ? painter.label(tile, cell, numbers) : hide && anySpecial(keys, j, 1) ? "" : labelOf(tile, cell, numbers, row.factor);
@@ -39,7 +39,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
   context.globalAlpha = 1;
 }
 
-/** A sign for what is no plain weight; the number itself where there is room, times the factor by which its colour is chosen. */
+/** The sign of an invalid weight; otherwise the number if there is space, times the factor of the renormalization. */
 function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
   const code = coarse[cell];
   if (code === MASKED) return "";
@@ -49,7 +49,7 @@ function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
   return code === TINY ? "<10⁻⁶" : `${sure && !sure[cell] ? "≈ " : ""}${percent(weight(code, fine?.[cell]) * factor, 2)}`;
 }
 
-/** Letters that can be read on a cell. */
+/** A readable text color for a cell. */
 function inkOf(plot, { coarse }, cell, row) {
   const code = coarse[cell];
   if (code === ZERO) return plot.palette.ink;
@@ -57,7 +57,7 @@ function inkOf(plot, { coarse }, cell, row) {
   return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
 }
 
-/** Cross hairs through what is pinned, dashes along further pins, a frame around what is measured, and where the pointer is. */
+/** Lines through the pinned row and key, dashes for additional rows, the measured block, and the pointer. */
 function drawPins(plot, context, at) {
   const { left, top, width, height, palette: tints } = plot;
   const X = (key) => left + (key - at.column) * at.kx, Y = (row) => top + (row - at.row) * at.ky;

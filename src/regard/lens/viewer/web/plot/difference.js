@@ -1,11 +1,11 @@
-// The difference of two runs, cell by cell: p₁ − p₀ on a domain that is symmetric and never moves.
+// The difference of two runs, cell by cell: p₁ − p₀ on a fixed symmetric domain.
 
 const LAWS = {
   difference: { title: "signed logarithm", ticks: ["−100 %", "−0.1 %", "≤ 10⁻⁶", "0.1 %", "100 %"], place: (d) => 0.5 + (Math.sign(d) / 2) * Math.max(0, 1 + Math.log10(Math.abs(d) || 1e-12) / 6) },
   linear: { title: "linear", ticks: ["−100 %", "−50 %", "0", "50 %", "100 %"], place: (d) => 0.5 + d / 2 },
 };
-// What a cell of two runs is: masked in both, the same as far as the codes can tell, different, not a number, forbidden weight in
-// one of them, or masked in one of them alone.
+// The kinds of cells of two runs: masked in both, equal within the error of the codes, different, not a number, forbidden weight in
+// one of them, or masked in only one of them.
 const [BOTH_MASKED, SAME, DIFFERENT, NEITHER, FORBIDDEN, ONE_MASKED] = [0, 1, 2, 3, 4, 5];
 
 /** Two tiles as one: {rows, columns, kind, d, exact, alarms}. */
@@ -30,31 +30,31 @@ function differenceTile(ours, theirs) {
   return { rows: ours.rows, columns: ours.columns, kind, d, exact, alarms, ours, theirs, fine: ours.fine && theirs.fine };
 }
 
-/** A difference of two shares in words, with its sign. */
+/** A difference of two weights as text, with its sign. */
 const pointsOf = (d) => (Number.isNaN(d) ? "—" : d === 0 ? "0" : `${d < 0 ? "−" : "+"}${Number((100 * Math.abs(d)).toPrecision(3))} points`);
 
-/** What a plot of the difference draws; law: a name of LAWS. */
+/** The painter of a difference plot; law: a name of LAWS. */
 const differencePainter = (law) => ({
   law,
   needs: (place) => [{ ...place, n: 0 }, { ...place, n: 1 }],
 
   codes(place, fold) {
     const name = `difference ${tileName({ ...place, n: "" })}|${fold}`;
-    const found = tiles.pictures.get(name);
+    const found = tiles.bitmaps.get(name);
     if (found) return found;
     const [ours, theirs] = [0, 1].map((n) => tiles.at({ ...place, n }, fold));
-    return ours && theirs && tiles.pictures.set(name, differenceTile(ours, theirs));
+    return ours && theirs && tiles.bitmaps.set(name, differenceTile(ours, theirs));
   },
 
-  picture(place, fold) {
+  bitmap(place, fold) {
     const name = `${law} ${tileName({ ...place, n: "" })}|${fold}|${theme()}`;
-    const found = tiles.pictures.get(name);
+    const found = tiles.bitmaps.get(name);
     if (found) return found;
     const tile = this.codes(place, fold);
     if (!tile) return undefined;
     const [tints, odd] = [Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, "lift"))), this.odd()];
     const pixels = Uint32Array.from(tile.kind, (kind, at) => (kind === DIFFERENT || kind === SAME ? tints[this.place(kind, tile.d[at])] : odd[kind]));
-    return tiles.pictures.set(name, pictured(tile.rows, tile.columns, pixels));
+    return tiles.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, pixels));
   },
 
   place: (kind, d) => (kind === SAME ? 128 : Math.round(255 * clamp(LAWS[law].place(d), 0, 1))),

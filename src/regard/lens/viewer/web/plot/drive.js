@@ -1,13 +1,13 @@
-// How a plot is driven: by mouse, by touch and by keyboard.
+// Input handling of a plot: mouse, touch and keyboard.
 //
 // Dragging pans. Ctrl and wheel, or two fingers, zoom; the wheel alone zooms only while the plot has the focus, so that a page can
 // be scrolled past it. With Shift, or while measuring, dragging measures a block. One finger scrolls the page up and down.
 
-/** Listens for all that is done to a plot. */
+/** Adds the event listeners of a plot. */
 function drive(plot) {
   const { canvas } = plot;
   const pointers = new Map();
-  let begun = null; // where the first pointer went down, and whether it has moved since
+  let begun = null; // where the first pointer was pressed, and whether it has moved since
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
@@ -88,7 +88,7 @@ function drive(plot) {
   });
 }
 
-/** What a key does on a plot; nothing for those that mean something elsewhere. */
+/** The action of a key on a plot; undefined for keys that the plot does not handle. */
 function keyed(plot, { key, shiftKey }) {
   const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key];
   if (move && shiftKey) return () => growBlock(plot, ...move);
@@ -110,7 +110,7 @@ const toggled = (pins, row) => (pins.includes(row) ? pins.filter((pin) => pin !=
 function clicked(plot, { row, column }, event, x) {
   const [query, key] = [Math.floor(row), Math.floor(column)];
   if (event.shiftKey) return query === state.query ? undefined : choose({ pins: toggled(state.pins, query) });
-  const n = plot.partAt(x)?.painter.n; // in a comparison, a click also says whose numbers the other screens show
+  const n = plot.partAt(x)?.painter.n; // in a comparison, a click also chooses the run that the other screens show
   unmeasure();
   return choose({ query, key, ...(n === undefined || n === state.run ? {} : { run: n }) });
 }
@@ -118,7 +118,7 @@ function clicked(plot, { row, column }, event, x) {
 /** A click on a label or a figure beside the matrix chooses its row or its key. */
 const labelled = ({ row, column }) => choose(row === undefined ? { key: column } : { query: row });
 
-/** Where the pointer is; screens hear of it once a frame. */
+/** Sets the position of the pointer; screens are updated once per frame. */
 function pointed(place) {
   pointed.next = place;
   pointed.frame ??= requestAnimationFrame(() => {

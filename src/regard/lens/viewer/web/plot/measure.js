@@ -1,8 +1,8 @@
-// Weights in words: of one cell, and the sum over a block of them.
+// Weights as text: of one cell, and the sum over a measured block.
 
 const measuring = { on: false, block: null, result: null, anchor: null };
 
-/** A block between two corners. Large ones end at the edges of cells of their level, and the frame shows just these. */
+/** The block between two corners. Large blocks are extended to the edges of cells of their level. */
 function blockBetween({ Q, K }, from, to) {
   const range = (a, b) => [Math.floor(Math.min(a, b)), Math.floor(Math.max(a, b)) + 1];
   const [[r0, r1], [c0, c1]] = [range(from.row, to.row), range(from.column, to.column)];
@@ -13,7 +13,7 @@ function blockBetween({ Q, K }, from, to) {
   return { row, column, rows: bottom - row, columns: right - column, level };
 }
 
-/** Measures the block between two corners; live: while it is still being drawn. */
+/** Measures the block between two corners; live: while it is being dragged. */
 function measureBlock(plot, from, to, live) {
   measuring.block = { ...(from ? blockBetween(plot.call, from, to) : measuring.block), live };
   return draw(new Set(["measured"]));
@@ -25,7 +25,7 @@ function unmeasure() {
   return draw(new Set(["measured"]));
 }
 
-/** Grows a block from the pinned cell, by keyboard. */
+/** Extends a block from the pinned cell, by keyboard. */
 function growBlock(plot, down, right) {
   const pinned = { row: state.query, column: state.key ?? Math.min(state.query, plot.call.K - 1) };
   if (!measuring.block || !measuring.anchor) Object.assign(measuring, { anchor: pinned, corner: { ...pinned } });
@@ -34,7 +34,7 @@ function growBlock(plot, down, right) {
   return measureBlock(plot, measuring.anchor, measuring.corner, false);
 }
 
-/** The sum of the weights of a block in run n, and what in it is no plain weight. */
+/** The sum of the weights of a block in run n, and counts of its invalid weights. */
 async function blockSum(n, { row, column, rows, columns, level }) {
   const { Q } = runs[n].calls[state.call];
   const cell = 2 ** level, size = TILE * cell;
@@ -63,14 +63,14 @@ async function blockSum(n, { row, column, rows, columns, level }) {
 const spanWords = (first, count) => (count === 1 ? first.toLocaleString("en") : `${first.toLocaleString("en")}–${(first + count - 1).toLocaleString("en")}`);
 const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
-/** What a block holds, in words. */
+/** The sum of a block as text. */
 function blockWords({ row, column, rows, columns, level }, { sum, leak, nan, out, fine, exact }) {
   const wrong = [[leak, "forbidden by the mask"], [nan, "not a number"], [out, "out of range"]].filter(([count]) => count).map(([count, what]) => `, ${count.toLocaleString("en")} ${level ? "cells" : "weights"} ${what}`).join("");
   const mean = sum / rows;
-  return `rows ${spanWords(row, rows)} × keys ${spanWords(column, columns)}: weight ${Number(sum.toPrecision(4))} in all, ${mean > 1 ? Number(mean.toPrecision(4)) : percent(mean)} of each row on the mean${wrong}; ${exact}${fine ? "" : ", to within 3 %"}`;
+  return `rows ${spanWords(row, rows)} × keys ${spanWords(column, columns)}: weight ${Number(sum.toPrecision(4))} in all, ${mean > 1 ? Number(mean.toPrecision(4)) : percent(mean)} of each row on average${wrong}; ${exact}${fine ? "" : ", to within 3 %"}`;
 }
 
-/** The cell of a plot at a place: where it is and what it holds; null while it is not there. */
+/** The cell of a plot at a position: its place and value; null until it is loaded. */
 function cellAt(plot, painter, { row, column }) {
   const { level, fold } = plot.detail();
   const [size, high, wide] = [TILE * 2 ** level, 2 ** (level + fold[0]), 2 ** (level + fold[1])];
@@ -84,15 +84,15 @@ function cellAt(plot, painter, { row, column }) {
   return { i, j, high: Math.min(high, plot.call.Q - i), wide: Math.min(wide, plot.call.K - j), code: tile.coarse[at], fine: tile.fine?.[at], exact: tile.exact, tile, at };
 }
 
-/** A row or key of a cell, or a range of them, as nodes: tokens stand apart from the direction of the text around them. */
+/** A row or key of a cell, or a range of them, as nodes; tokens are isolated from the text direction around them. */
 const ofCell = (of, first, count, what) => {
   if (count > 1) return [`${what} ${spanWords(first, count)}`];
   const [token, place] = named(of, first);
-  token.textContent = clip(token.textContent, 26); // so that the line under the map stays as high as it is
+  token.textContent = clip(token.textContent, 26); // so that the line under the map keeps its height
   return [token, place];
 };
 
-/** What one cell is, in words: row → key. */
+/** One cell as text: row → key: weight. */
 function cellWords(n, { i, j, high, wide, code, fine }) {
   const { queries, keys } = runs[n].calls[state.call];
   const { axes } = runs[n];

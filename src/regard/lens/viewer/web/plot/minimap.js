@@ -1,17 +1,17 @@
-// Beside the map: the whole of it in small with a frame around what is shown, and, where keys are patches, the picture.
+// The minimap: the whole matrix with a frame around the visible part; and, if keys are patches, the image.
 
 const minimap = {
   build(plot) {
     const canvas = $("minimap");
     canvas.setAttribute("role", "img");
-    const centre = (event) => {
+    const center = (event) => {
       const box = canvas.getBoundingClientRect();
       const at = plot.view();
       const [x, y] = [clamp((event.clientX - box.left) / box.width, 0, 1), clamp((event.clientY - box.top) / box.height, 0, 1)];
       plot.show({ row: y * plot.call.Q - plot.height / at.ky / 2, column: x * plot.call.K - at.span / 2, span: at.span });
     };
-    canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); centre(event); });
-    canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) centre(event); });
+    canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); center(event); });
+    canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) center(event); });
   },
 
   draw(plot, at) {
@@ -19,7 +19,7 @@ const minimap = {
     const { Q, K } = plot.call;
     const [width, height] = plot.squared ? (Q > K ? [Math.max(20, (120 * K) / Q), 120] : [120, Math.max(20, (120 * Q) / K)]) : [120, 90];
     const { dpr } = plot;
-    if (this.size !== `${width} ${height} ${dpr}`) { // a canvas that is sized anew in every frame lays the page out in every frame
+    if (this.size !== `${width} ${height} ${dpr}`) { // resizing a canvas triggers layout, so it is done only on changes
       Object.assign(canvas, { width: Math.round(width * dpr), height: Math.round(height * dpr) });
       Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
       this.size = `${width} ${height} ${dpr}`;
@@ -41,10 +41,10 @@ const minimap = {
     for (const spot of spots) {
       const place = { call: state.call, head: state.head, pool: state.pool, level: detail.level, ...spot };
       const [i, j] = [spot.row * TILE * 2 ** detail.level, spot.column * TILE * 2 ** detail.level];
-      const picture = painter.picture(place, detail.fold);
-      if (!picture) continue;
-      context.fillRect(x(j), y(i), x(picture.width * wide), y(picture.height * high));
-      context.drawImage(picture, x(j), y(i), x(picture.width * wide), y(picture.height * high));
+      const bitmap = painter.bitmap(place, detail.fold);
+      if (!bitmap) continue;
+      context.fillRect(x(j), y(i), x(bitmap.width * wide), y(bitmap.height * high));
+      context.drawImage(bitmap, x(j), y(i), x(bitmap.width * wide), y(bitmap.height * high));
       for (const [r, c, code] of painter.codes(place, detail.fold).alarms.cells) {
         context.fillStyle = plot.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
         context.fillRect(x(j + (c + 0.5) * wide) - 2 * dpr, y(i + (r + 0.5) * high) - 2 * dpr, 4 * dpr, 4 * dpr);
@@ -67,14 +67,14 @@ const minimap = {
   },
 };
 
-// The picture whose patches are the keys, under the weights of the row that is pointed at or pinned.
-const mapPicture = {
+// The image whose patches are the keys, colored by the weights of the row under the pointer, or of the pinned row.
+const mapImage = {
   images: new Map(),
 
   async image(of) {
     if (!this.images.has(of)) {
       const image = new Image();
-      image.src = of.picture;
+      image.src = of.image;
       this.images.set(of, image.decode().then(() => image));
     }
     return this.images.get(of);
@@ -82,14 +82,14 @@ const mapPicture = {
 
   async draw() {
     const of = keyAxis();
-    $("map-picture-box").hidden = !of.grid;
+    $("map-image-box").hidden = !of.grid;
     if (!of.grid) return;
     const place = { run: state.run, call: state.call, head: state.head, scale: state.scale };
     const i = Math.min(callNow().Q - 1, Math.floor(state.hover?.row ?? state.query));
-    this.asked = i;
-    const [image, row] = await Promise.all([of.picture ? this.image(of) : null, source.row(place.run, place.call, place.head, i), tracksOf(place.run)]);
-    if (overtaken(place) || this.asked !== i) return;
-    const canvas = $("map-picture");
+    this.requested = i;
+    const [image, row] = await Promise.all([of.image ? this.image(of) : null, source.row(place.run, place.call, place.head, i), tracksOf(place.run)]);
+    if (overtaken(place) || this.requested !== i) return;
+    const canvas = $("map-image");
     const [rows, columns] = of.grid;
     const [width, height] = image ? [image.naturalWidth, image.naturalHeight] : [columns * 16, rows * 16];
     const scale = 480 / Math.max(width, height);
@@ -111,7 +111,7 @@ const mapPicture = {
     patches.forEach(({ at, code }, number) => {
       if (code === MASKED) return;
       const alarm = { [NAN]: "--nan", [OUT]: "--out", [LEAK]: "--leak" }[code];
-      Object.assign(context, { fillStyle: alarm ? css(alarm) : colour(at, state.scale), globalAlpha: alarm ? 1 : image ? 0.25 + 0.6 * (at / 255) : 1 });
+      Object.assign(context, { fillStyle: alarm ? css(alarm) : color(at, state.scale), globalAlpha: alarm ? 1 : image ? 0.25 + 0.6 * (at / 255) : 1 });
       context.fillRect((number % columns) * wide, Math.floor(number / columns) * high, wide, high);
     });
     context.globalAlpha = 1;
@@ -121,9 +121,9 @@ const mapPicture = {
         context.strokeRect((own % columns) * wide, Math.floor(own / columns) * high, wide, high);
       }
     }
-    const where = (number) => `row ${Math.floor(number / columns)}, column ${number % columns} of the picture`;
-    $("map-picture-words").replaceChildren("Weights of ", ...named(queryAxis(), i), ` on the patches; the most, ${percent(patches[strongest].p, 2)}, at ${where(strongest)}.`);
+    const where = (number) => `row ${Math.floor(number / columns)}, column ${number % columns} of the image`;
+    $("map-image-words").replaceChildren("Weights of ", ...named(queryAxis(), i), ` on the patches; the largest, ${percent(patches[strongest].p, 2)}, at ${where(strongest)}.`);
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", $("map-picture-words").textContent);
+    canvas.setAttribute("aria-label", $("map-image-words").textContent);
   },
 };

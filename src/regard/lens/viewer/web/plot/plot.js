@@ -1,9 +1,9 @@
-// A plot: the matrix of a head on a canvas, at any zoom, with what is pinned and pointed at on a second canvas above it.
+// A plot: the matrix of a head on a canvas, at any zoom, with pins and pointer on a second canvas above it.
 //
-// The view is state.view: the first row and key on the screen, and how many keys there are across it; null shows the whole.
+// The view is state.view: the first visible row and key, and the number of visible keys; null shows the whole matrix.
 
 class Plot {
-  /** parts(): what is drawn, [{painter, from, to}] from left to right in shares of the width; margins: "tracks" or "labels". */
+  /** parts(): the drawn parts, [{painter, from, to}] from left to right in shares of the width; margins: "tracks" or "labels". */
   constructor(holder, { name, margins, parts, run = () => state.run }) {
     Object.assign(this, { holder, name, margins, parts, run, width: 0, height: 0, waiting: [] });
     this.canvas = element("canvas", undefined, { className: "matrix", tabIndex: 0 });
@@ -14,7 +14,7 @@ class Plot {
     holder.classList.add("plot");
     holder.append(this.canvas, this.over);
     tiles.landed.add(() => this.shown && (this.waiting.length ? this.now() : this.later()));
-    // How wide the plot is, is asked for only when it has changed: asking in every frame would lay the page out in every frame.
+    // The width is read only when it has changed, since reading it triggers layout.
     new ResizeObserver(() => { this.room = holder.clientWidth; this.later(); }).observe(holder);
     addEventListener("resize", () => { this.outer = null; this.later(); });
   }
@@ -25,7 +25,7 @@ class Plot {
   }
   get call() { return runs[this.run()].calls[Math.min(state.call, runs[this.run()].calls.length - 1)]; }
 
-  /** Measures the room there is; margins leave the rest to the matrix. */
+  /** Computes the sizes of the canvas; the matrix fills the space that the margins leave. */
   measure() {
     const [outer, dpr] = [this.room, devicePixelRatio || 1];
     if (outer === this.outer && dpr === this.dpr) return;
@@ -41,7 +41,7 @@ class Plot {
     this.holder.style.height = this.canvas.style.height;
   }
 
-  /** Square cells where the matrix is nearly square, otherwise fitted to the plot, unless the reader said which. */
+  /** Whether cells are square: as chosen, otherwise if the matrix is nearly square. */
   get squared() {
     const { Q, K } = this.call;
     return state.cells ? state.cells === "square" : Math.max(Q / K, K / Q) <= 1.5;
@@ -49,7 +49,7 @@ class Plot {
 
   get home() { return this.squared ? Math.max(this.call.K, (this.call.Q * this.width) / this.height) : this.call.K; }
 
-  /** What is on the screen: {row, column, span, kx, ky}, kx and ky in CSS pixels per key and per row. */
+  /** The visible part: {row, column, span, kx, ky}, kx and ky in CSS pixels per key and per row. */
   view(view = state.view) {
     const { Q, K } = this.call;
     const span = clamp(view?.span ?? this.home, Math.min(this.home, Math.max(1, this.width / 72)), this.home);
@@ -60,7 +60,7 @@ class Plot {
     };
   }
 
-  /** Moves the view to where it may be; the whole is no view at all. */
+  /** Sets the view, clamped to the matrix; the whole matrix is view null. */
   show({ row, column, span }) {
     const at = this.view({ row, column, span });
     const whole = at.span >= this.home * (1 - 1e-9);
@@ -72,36 +72,36 @@ class Plot {
     return this.show({ row: at.row - dy / at.ky, column: at.column - dx / at.kx, span: at.span });
   }
 
-  /** Zooms by a factor; what is under the given place of the plot stays there, otherwise the pinned cell or the middle. */
+  /** Zooms by a factor around the given point of the plot, otherwise around the pinned cell or the middle. */
   zoom(factor, x, y) {
     const at = this.view();
-    const pinned = x === undefined && this.centre(at);
+    const pinned = x === undefined && this.center(at);
     if (x === undefined) [x, y] = pinned ?? [this.width / 2, this.height / 2];
     const next = this.view({ ...at, span: at.span / factor });
     const moved = { ...next, row: at.row + y / at.ky - y / next.ky, column: at.column + x / at.kx - x / next.kx };
     return this.show(pinned ? this.holding(moved) : moved);
   }
 
-  /** The middle of the pinned cell on the plot; null where it is out of sight. */
-  centre(at) {
+  /** The middle of the pinned cell on the plot; null if it is not visible. */
+  center(at) {
     const [x, y] = [((state.key ?? at.column + at.span / 2 - 0.5) + 0.5 - at.column) * at.kx, (state.query + 0.5 - at.row) * at.ky];
     return x > 0 && x < this.width && y > 0 && y < this.height ? [x, y] : null;
   }
 
-  /** A view moved just so far that what is pinned is in it. */
+  /** The view moved as little as needed to contain the pinned cell. */
   holding(at) {
     const into = (first, visible, place) => (place < first ? place : place + 1 > first + visible ? place + 1 - visible : first);
     return { span: at.span, row: into(at.row, this.height / at.ky, state.query), column: state.key === null ? at.column : into(at.column, at.span, state.key) };
   }
 
-  /** Shows what is pinned where it lies beyond the edge. */
+  /** Scrolls to the pinned cell if it is outside the view. */
   follow() {
     if (!state.view) return;
     const [at, next] = [this.view(), this.holding(this.view())];
     if (next.row !== at.row || next.column !== at.column) this.show(next);
   }
 
-  /** The level of the tiles that are drawn and how their cells are taken together: as fine as pixels are, unless tiles were too many. */
+  /** The level of the tiles and how their cells are merged: as fine as pixels, unless there were too many tiles. */
   detail(at = this.view()) {
     const [high, wide] = [levelFor(1 / (at.ky * this.dpr)), levelFor(1 / (at.kx * this.dpr))];
     let level = Math.min(high, wide);
@@ -113,7 +113,7 @@ class Plot {
     return { level, fold: [Math.max(0, high - level), Math.max(0, wide - level)], high, wide };
   }
 
-  /** The cell under a place of the canvas in CSS pixels: {row, column} as fractions of positions, or null beside the matrix. */
+  /** The cell at a point of the canvas in CSS pixels: {row, column} as fractional positions, or null outside the matrix. */
   under(x, y) {
     const at = this.view();
     const [row, column] = [at.row + (y - this.top) / at.ky, at.column + (x - this.left) / at.kx];
@@ -121,7 +121,7 @@ class Plot {
     return inside && x < this.left + this.width && y < this.top + this.height ? { row, column } : null;
   }
 
-  /** The row or key whose label or figure is under a place beside the matrix: {row} or {column}, or null. */
+  /** The row or key whose label or bar is at a point in the margins: {row} or {column}, or null. */
   beside(x, y) {
     const at = this.view();
     const [row, column] = [Math.floor(at.row + (y - this.top) / at.ky), Math.floor(at.column + (x - this.left) / at.kx)];
@@ -131,19 +131,19 @@ class Plot {
 
   partAt(x) { return this.parts().find(({ from, to }) => (x - this.left) / this.width >= from && (x - this.left) / this.width <= to); }
 
-  /** Draws at the next frame; resolves when all that is visible is drawn. */
+  /** Draws at the next frame; resolves when everything visible is drawn. */
   draw(changed) {
     if (!this.shown) { tiles.want(this.name, []); return Promise.resolve(); }
     if (changed.has("theme")) this.palette = null;
     if ([...changed].every((name) => name === "hover" || name === "measured")) { this.later("over"); return Promise.resolve(); }
     return new Promise((done, failed) => {
       this.waiting.push({ done, failed });
-      if (changed.size === 1 && changed.has("view")) this.later(); // while the map is moved, one drawing a frame is enough
+      if (changed.size === 1 && changed.has("view")) this.later(); // while the map is moved, one drawing per frame is enough
       else this.now();
     });
   }
 
-  /** Draws at the next frame, however often it is asked. */
+  /** Draws once at the next frame, however often it is called. */
   later(what = "all") {
     if (what === "all") this.dirty = true;
     this.frame ??= requestAnimationFrame(() => this.now(this.dirty));
@@ -176,11 +176,11 @@ class Plot {
     const needed = [...near.map((spot) => [spot, detail.level]), ...whole.spots.map((spot) => [spot, whole.detail.level])];
     for (const [spot, level] of needed) for (const { painter } of parts) wanted.push(...painter.needs({ ...place, ...spot, level }));
     tiles.want(this.name, [...wanted, ...parts.flatMap(({ painter }) => painter.needs(top))]);
-    const there = (level, fold) => (spot) => parts.every(({ painter }) => painter.picture({ ...place, ...spot, level }, fold));
+    const there = (level, fold) => (spot) => parts.every(({ painter }) => painter.bitmap({ ...place, ...spot, level }, fold));
     const missing = !near.every(there(detail.level, detail.fold));
     this.error = missing ? wanted.map((each) => tiles.error(each)).find(Boolean) : undefined;
     const drawn = !missing || near.some(there(detail.level, detail.fold)) || there(top.level, this.foldAt(top.level, detail))(top);
-    // For a moment the last head stays, rather than an empty plot that flickers.
+    // The last head stays for a moment, to avoid flicker.
     if (missing && !drawn && performance.now() - (this.painted ?? -1e9) < 150) {
       setTimeout(() => this.later(), 160);
       return false;
@@ -197,7 +197,7 @@ class Plot {
     return !missing;
   }
 
-  /** The tiles that are on the screen at a level, the middle ones first. */
+  /** The visible tiles at a level, the middle ones first. */
   visible(at, level) {
     const size = TILE * 2 ** level;
     const range = (first, count, most) => [Math.floor(first / size), Math.max(0, Math.ceil(Math.min(first + count, most) / size) - 1)];
@@ -209,7 +209,7 @@ class Plot {
     return found.sort((a, b) => far(a) - far(b));
   }
 
-  /** The tiles of the whole matrix as it is seen from farthest out. */
+  /** The tiles of the whole matrix at the coarsest zoom. */
   whole() {
     const at = this.view({ row: 0, column: 0, span: this.home });
     const detail = this.detail(at);
@@ -218,7 +218,7 @@ class Plot {
 
   foldAt(level, { high, wide }) { return [Math.min(8, Math.max(0, high - level)), Math.min(8, Math.max(0, wide - level))]; }
 
-  /** Tiles of one part of the plot, from the finest that are there, clipped to the matrix. */
+  /** Draws the tiles of one part of the plot, from the finest loaded level, clipped to the matrix. */
   part(context, { painter, from, to }, at, detail, place, near) {
     const { dpr, left, top, width, height } = this;
     const X = (key) => (left + (key - at.column) * at.kx) * dpr, Y = (row) => (top + (row - at.row) * at.ky) * dpr;
@@ -239,19 +239,19 @@ class Plot {
         const level = detail.level + up, size = TILE * 2 ** level;
         const here = { ...place, level, row: spot.row >> up, column: spot.column >> up };
         const fold = up ? this.foldAt(level, detail) : detail.fold;
-        const picture = painter.picture(here, fold);
-        if (!picture) continue;
+        const bitmap = painter.bitmap(here, fold);
+        if (!bitmap) continue;
         const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
         const part = TILE * 2 ** detail.level;
         const [i0, j0] = [spot.row * part, spot.column * part];
         const [sx, sy] = [(j0 - here.column * size) / wide, (i0 - here.row * size) / high];
-        const [sw, sh] = [Math.min(part / wide, picture.width - sx), Math.min(part / high, picture.height - sy)];
+        const [sw, sh] = [Math.min(part / wide, bitmap.width - sx), Math.min(part / high, bitmap.height - sy)];
         if (sw <= 0 || sh <= 0) break;
         const [px, py] = [Math.round(X(j0)), Math.round(Y(i0))];
         const [pw, ph] = [Math.round(X(j0 + sw * wide)) - px, Math.round(Y(i0 + sh * high)) - py];
         context.fillStyle = hatch;
         context.fillRect(px, py, pw, ph);
-        context.drawImage(picture, sx, sy, sw, sh, px, py, pw, ph);
+        context.drawImage(bitmap, sx, sy, sw, sh, px, py, pw, ph);
         break;
       }
     }
@@ -260,7 +260,7 @@ class Plot {
     context.restore();
   }
 
-  /** What is wrong stays visible however far out: its marks do not shrink with its cell. */
+  /** Marks invalid weights with a minimum size, so that they are visible at every zoom. */
   alarms(context, painter, { level, fold }, place, near, X, Y) {
     const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
     const [least, edge] = [Math.round(7 * this.dpr), Math.round(this.dpr)];
@@ -270,7 +270,7 @@ class Plot {
       const size = TILE * 2 ** level;
       for (const [r, c, code] of tile?.alarms?.cells ?? []) {
         const middle = [X(spot.column * size + (c + 0.5) * wide), Y(spot.row * size + (r + 0.5) * high)];
-        const [x, y] = middle.map((at) => Math.round(at - least / 2)); // on whole pixels, so that no edge is blurred
+        const [x, y] = middle.map((at) => Math.round(at - least / 2)); // on whole pixels, so that edges are sharp
         context.fillStyle = this.palette.paper;
         context.fillRect(x - edge, y - edge, least + 2 * edge, least + 2 * edge);
         context.fillStyle = this.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
@@ -279,7 +279,7 @@ class Plot {
     }
   }
 
-  /** What is pinned, measured and pointed at. */
+  /** Draws the pins, the measured block and the pointer. */
   overlay() {
     const context = this.over.getContext("2d");
     context.setTransform(this.dpr, 0, 0, this.dpr, 0, 0);
@@ -288,16 +288,16 @@ class Plot {
   }
 }
 
-/** What a plot of one run draws. */
+/** The painter of one run. */
 const painterOf = (n) => ({
   n,
   needs: (place) => [{ ...place, n }],
   codes: (place, fold) => tiles.at({ ...place, n }, fold),
-  picture: (place, fold) => tiles.picture({ ...place, n }, fold, lookNow(n, tracksNow(n))),
+  bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),
 });
 
 let hatched = null;
-/** Thin lines from corner to corner, for what is masked. */
+/** The hatching pattern of masked cells. */
 function hatching(context, tint, dpr) {
   if (hatched?.name !== `${tint} ${dpr}`) {
     const size = Math.round(6 * dpr);

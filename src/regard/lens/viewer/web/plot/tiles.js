@@ -1,9 +1,9 @@
-// Tiles of a map: their codes by place, pictures of them in colours, and a queue from which what was overtaken is dropped.
+// Tiles of a map: caches of their codes and colored bitmaps, and a queue that drops outdated requests.
 //
-// A place is {n, call, head, pool, level, row, column}; a fold [y, x] takes 2^y × 2^x cells of a tile together, where rows and
-// keys are not drawn on the same scale.
+// A place is {n, call, head, pool, level, row, column}; a fold [y, x] merges 2^y × 2^x cells of a tile, for plots with different
+// scales of rows and keys.
 
-/** Things by name, up to so much in all; the ones that were used longest ago go first. */
+/** A least-recently-used cache with a limit on the total weight of its values. */
 class Shelf {
   constructor(most, weigh = () => 1) { Object.assign(this, { most, weigh, held: new Map(), sum: 0 }); }
   get(name) {
@@ -26,18 +26,18 @@ class Shelf {
   clear() { for (const name of [...this.held.keys()]) this.drop(name); }
 }
 
-/** The smallest level at which a cell covers so many positions. */
+/** The smallest level at which a cell covers at least so many positions. */
 const levelFor = (positions) => Math.max(0, Math.ceil(Math.log2(positions) - 1e-6));
-/** The level at which one tile holds the whole matrix. */
+/** The level at which one tile covers the whole matrix. */
 const topLevel = ({ Q, K }) => levelFor(Math.max(Q, K) / TILE);
 const tileName = ({ n, call, head, pool, level, row, column }) => `${n}-${call}-${head}-${level ? pool : "weights"}-${level}-${row}-${column}`;
 
 const tiles = {
   codes: new Shelf(100e6, ({ rows, columns }) => 3 * rows * columns), // bytes
-  pictures: new Shelf(150e6, ({ width, height, rows, columns }) => (width ? 4 * width * height : 7 * rows * columns)),
+  bitmaps: new Shelf(150e6, ({ width, height, rows, columns }) => (width ? 4 * width * height : 7 * rows * columns)),
   failed: new Map(), flying: new Map(), queues: new Map(), landed: new Set(),
 
-  /** The codes of a tile, asked for now. */
+  /** Loads the codes of a tile. */
   load(place) {
     const name = tileName(place);
     const found = this.codes.get(name);
@@ -51,7 +51,7 @@ const tiles = {
     return this.flying.get(name);
   },
 
-  /** What `owner` needs now, the most urgent first; what it had asked for before and was not begun is dropped. */
+  /** Sets the tiles that `owner` needs, the most urgent first; earlier requests that have not started are dropped. */
   want(owner, places) {
     this.queues.set(owner, places);
     this.next();
@@ -71,32 +71,32 @@ const tiles = {
     }
   },
 
-  /** Why a tile could not be had; after a while it may be asked for again. */
+  /** The error of a tile that could not be loaded; it is retried after three seconds. */
   error(place) {
     const found = this.failed.get(tileName(place));
     return found && performance.now() - found.at < 3000 ? found.error : undefined;
   },
 
-  /** The codes of a place that is there already, folded; otherwise undefined. */
+  /** The folded codes of a place if they are loaded, otherwise undefined. */
   at(place, fold) {
     const tile = this.codes.get(tileName(place));
     if (!tile || !(fold[0] || fold[1])) return tile;
     const name = `${tileName(place)}|${fold}`;
-    return this.pictures.get(name) ?? this.pictures.set(name, folded(tile, place, fold));
+    return this.bitmaps.get(name) ?? this.bitmaps.set(name, folded(tile, place, fold));
   },
 
-  /** The same as a picture, one pixel per cell; undefined while codes or the figures of its rows are missing. */
-  picture(place, fold, look) {
+  /** The same as a colored bitmap, one pixel per cell; undefined until the codes and the figures of its rows are loaded. */
+  bitmap(place, fold, look) {
     const name = `${tileName(place)}|${fold}|${look.name}`;
-    const found = this.pictures.get(name);
+    const found = this.bitmaps.get(name);
     if (found) return found;
     const tile = this.at(place, fold);
     if (!tile || (look.rows && !look.tracks)) return undefined;
-    return this.pictures.set(name, pictured(tile.rows, tile.columns, coloured(tile, place, fold, look)));
+    return this.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, colored(tile, place, fold, look)));
   },
 };
 
-/** How many cells of a tile are forbidden weight, not numbers or out of range, and where the first of them are, the worst last. */
+/** Counts the cells of a tile with invalid weights, and lists the first of them, the most severe kind last. */
 function alarmsOf({ coarse, columns }) {
   const found = { cells: [] };
   for (const code of WORSE) {
@@ -109,7 +109,7 @@ function alarmsOf({ coarse, columns }) {
 }
 const WORSE = [OUT, NAN, LEAK];
 
-/** Cells of a tile taken together, by the same law by which the tile itself was made. */
+/** Merges cells of a tile with the same pooling as the tile itself. */
 function folded(tile, { n, call, pool, level, row }, [y, x]) {
   const { Q } = runs[n].calls[call];
   const [high, wide, size] = [2 ** y, 2 ** x, 2 ** level];
@@ -140,30 +140,30 @@ function folded(tile, { n, call, pool, level, row }, [y, x]) {
   return { ...made, alarms: alarmsOf(made) };
 }
 
-/** Pixels as a picture that can be drawn at once. */
-function pictured(rows, columns, pixels) {
+/** Pixels as a bitmap. */
+function bitmapOf(rows, columns, pixels) {
   const canvas = new OffscreenCanvas(columns, rows);
   canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
   return canvas.transferToImageBitmap();
 }
 
-/** How cells are coloured now. rows: whether a colour depends on its row, for which `tracks` are needed. */
+/** The current coloring. rows: whether colors depend on the row, which needs `tracks`. */
 function lookNow(n, tracks) {
   const hide = hiding(n);
   return { name: `${state.scale}|${theme()}|${hide}`, scale: state.scale, hide, rows: Boolean(SCALES[state.scale].perRow) || hide, tracks };
 }
 
-/** Whether special tokens are left out of the keys of run n: where there are some. */
+/** Whether special tokens are left out of the keys of run n. */
 const hiding = (n) => state.hideSpecial && anySpecial(runs[n].axes[runs[n].calls[state.call].keys], 0, Infinity);
 
-/** What the colours and numbers of row i depend on now; undefined while its figures are missing. */
+/** The figures that the colors and numbers of row i depend on; undefined until they are loaded. */
 function rowNow(n, i, high = 1) {
   const look = lookNow(n, tracksNow(n));
   if (!look.rows) return { attended: 1, maximum: 1, factor: 1 };
   return look.tracks && rowOf(look, runs[n].calls[state.call], i, high, 1);
 }
 
-/** What a cell counts where special tokens are left out, in words; "" where none are. */
+/** The renormalized weight of a cell as text if special tokens are left out, otherwise "". */
 function leftWords(n, { i, j, high, wide, code, fine }) {
   if (!hiding(n)) return "";
   if (anySpecial(runs[n].axes[runs[n].calls[state.call].keys], j, wide)) return " (left out)";
@@ -172,7 +172,7 @@ function leftWords(n, { i, j, high, wide, code, fine }) {
 }
 
 const looks = new Shelf(8);
-/** The palette of a look, and the 256 colours of its ramp as pixels. */
+/** The palette of a look, and the 256 colors of its ramp as pixels. */
 function paletteOf(look) {
   return looks.get(look.name) ?? looks.set(look.name, {
     plain: palette(look.scale), solid: tintOf("--raised"),
@@ -182,7 +182,7 @@ function paletteOf(look) {
 const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 
-function coloured(tile, place, fold, look) {
+function colored(tile, place, fold, look) {
   const { coarse, rows, columns } = tile;
   const { plain, ramp, solid } = paletteOf(look);
   const pixels = new Uint32Array(rows * columns);
@@ -206,7 +206,7 @@ function coloured(tile, place, fold, look) {
   return pixels;
 }
 
-/** What the colour of a row of cells depends on: the mean of its rows; `wide`: how many keys were summed in a cell. */
+/** The figures that the color of a row of cells depends on: the mean of its rows; `wide`: keys summed per cell. */
 function rowOf({ tracks, hide }, call, i, high, wide) {
   let attended = 0, maximum = 0;
   const stop = Math.min(call.Q, i + high);
@@ -215,17 +215,17 @@ function rowOf({ tracks, hide }, call, i, high, wide) {
     attended += tracks.attended[at];
     maximum = Math.max(maximum, tracks.maximum[at]);
   }
-  return { attended: attended / rows.length / wide, maximum: maximum || 1, factor: hide ? renormalised(tracks, rows) : 1 };
+  return { attended: attended / rows.length / wide, maximum: maximum || 1, factor: hide ? renormalization(tracks, rows) : 1 };
 }
 
-/** By how much the weights of these rows grow where special tokens are left out: p / Σ p of the other keys, by the mean of the rows. */
-function renormalised({ ordinary }, rows) {
+/** The factor of the weights of these rows if special tokens are left out: 1 / mean of Σ p over the other keys. */
+function renormalization({ ordinary }, rows) {
   const sum = rows.reduce((total, i) => total + (ordinary[i] || 0), 0);
   return sum > 0 ? rows.length / sum : 1;
 }
 
 const countsOfSpecial = new WeakMap();
-/** Whether any of these keys stands for no word of the text. */
+/** Whether any of these keys is a special token. */
 function anySpecial(of, from, count) {
   if (!countsOfSpecial.has(of)) {
     const sums = new Uint32Array(of.tokens.length + 1);

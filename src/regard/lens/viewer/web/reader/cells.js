@@ -1,30 +1,30 @@
-// Vectors as strips of coloured cells, with their numbers where there is room; a cursor goes through them by keyboard.
+// Vectors as strips of colored cells, with their numbers if cells are wide enough, and a keyboard cursor.
 
-/** The place of any number on a ramp that never moves: −1000 … 0 … 1000, logarithmic beyond ±0.1. */
+/** The place of a number on a fixed color scale: −1000 … 0 … 1000, logarithmic beyond ±0.1. */
 const signed = (value) => clamp(0.5 + Math.asinh(value / 0.1) / Math.asinh(1000 / 0.1) / 2, 0, 1);
 const signedStep = (value) => Math.round(255 * signed(value));
 
-/** A number in so many figures. */
+/** A number with so many significant digits. */
 function decimal(value, digits = 4) {
-  if (value === null || value === undefined) return "not kept";
+  if (value === null || value === undefined) return "not stored";
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   return String(Number(value.toPrecision(digits))).replace("-", "−").replace("e−", "·10^−");
 }
 
-/** A number for a narrow cell: at most so many figures, and as many places after the point. */
+/** A number for a narrow cell: at most so many significant digits and decimals. */
 function brief(value, digits) {
   if (!Number.isFinite(value)) return decimal(value);
   const size = Math.abs(value);
   return size >= 1e4 ? value.toExponential(0).replace("-", "−").replace("e+", "e") : size < 0.1 && value ? value.toFixed(digits).replace("-", "−") : decimal(value, digits);
 }
 
-/** Gives a node the ground of a number. */
+/** Sets the background of a node to the color of a number. */
 function tinted(node, value) {
   const plain = Number.isFinite(value);
   node.classList.toggle("nan", Number.isNaN(value));
   node.classList.toggle("out", value === Infinity || value === -Infinity);
-  node.style.background = plain ? colour(signedStep(value), "lift") : "";
+  node.style.background = plain ? color(signedStep(value), "lift") : "";
   node.style.color = plain ? ink(signedStep(value), "lift") : "";
 }
 
@@ -55,7 +55,7 @@ class Cells {
 
   get length() { return this.rows[0].length; }
 
-  /** Sizes: how wide a cell is, and how many stand in a line. */
+  /** The width of a cell, and the number of cells per line. */
   measure() {
     const room = this.scroll.clientWidth;
     if (this.many) {
@@ -90,7 +90,7 @@ class Cells {
     this.rows.forEach((values, row) => values.forEach((value, column) => {
       const [y, x] = this.place(row, column);
       const plain = Number.isFinite(value);
-      context.fillStyle = plain ? colour(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
+      context.fillStyle = plain ? color(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
       context.fillRect(x * width, y * Cells.size.height, width - gap, Cells.size.height - 1);
       if (width < 32) return;
       context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
@@ -122,6 +122,6 @@ class Cells {
     const [low, high] = all.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
     const wrong = this.rows.flat().length - all.length;
     this.readout.textContent = all.length ? `from ${decimal(low, 3)} to ${decimal(high, 3)}${wrong ? `; ${wrong} are not finite` : ""}` : "none of the numbers is finite";
-    this.canvas.setAttribute("aria-label", `${this.name}: ${this.many ? `${this.rows.length} lines of ` : ""}${this.length} numbers, ${this.readout.textContent}. Arrows go through them.`);
+    this.canvas.setAttribute("aria-label", `${this.name}: ${this.many ? `${this.rows.length} lines of ` : ""}${this.length} numbers, ${this.readout.textContent}. Arrow keys move through them.`);
   }
 }

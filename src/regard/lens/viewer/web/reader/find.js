@@ -1,10 +1,10 @@
-// Finding a place in the text: a word, or a position; the next and the previous hit.
+// Search in the text: a word or a position, the next and the previous match.
 
 const find = {
   hits: [], at: -1, went: false, marked: new Set(),
 
   build(box) {
-    const label = "Search the text, or go to a position: Enter is the next hit, with Shift the previous";
+    const label = "Search the text, or go to a position: Enter for the next match, Shift+Enter for the previous";
     this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, ariaLabel: label });
     this.count = element("span", "", { className: "note", id: "find-count" });
     this.count.setAttribute("aria-live", "polite");
@@ -13,7 +13,7 @@ const find = {
       made.addEventListener("click", () => this.go(by));
       return made;
     };
-    box.append(this.input, button("↑", "previous hit", -1), button("↓", "next hit", 1), this.count);
+    box.append(this.input, button("↑", "previous match", -1), button("↓", "next match", 1), this.count);
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.go(event.shiftKey ? -1 : 1);
@@ -26,7 +26,7 @@ const find = {
     });
   },
 
-  /** Hits are places on one axis: on another one there are none yet. */
+  /** Matches belong to one axis: they are cleared when the axis changes. */
   on(of) {
     if (this.of === of) return;
     Object.assign(this, { of, hits: [], at: -1, went: false, marked: new Set() });
@@ -38,7 +38,7 @@ const find = {
     this.input.select();
   },
 
-  /** The tokens in which a hit begins: words may be made of several tokens, and a space is where one stands in the text. */
+  /** Finds the tokens at which a match begins; a match may span several tokens. */
   search() {
     const { tokens, gap, special } = reader.main.of;
     const sought = this.input.value.trim().toLowerCase().replace(/\s+/g, " ");
@@ -46,7 +46,7 @@ const find = {
     const position = /^\d+$/.test(sought) && Number(sought) < tokens.length;
     if (position) this.hits.push(Number(sought));
     if (sought) {
-      // The text with the place of every token in it; what is sought may lie over several tokens.
+      // The text with the offset of every token, so that a match may span several tokens.
       const starts = new Int32Array(tokens.length + 1);
       const parts = [];
       let length = 0;
@@ -70,7 +70,7 @@ const find = {
     if (this.hits.length) this.reveal(position ? 0 : this.after());
   },
 
-  /** The first hit at or after the token that is chosen. */
+  /** The first match at or after the chosen token. */
   after() { return Math.max(0, this.hits.findIndex((hit) => hit >= reader.here())); },
   reveal(at) {
     this.at = at;
@@ -79,7 +79,7 @@ const find = {
     this.count.textContent = `${(at + 1).toLocaleString("en")} of ${this.hits.length.toLocaleString("en")}`;
   },
 
-  /** Chooses the next hit. */
+  /** Chooses the next match. */
   go(by) {
     if (!this.hits.length) return undefined;
     const fresh = this.at < 0 || !this.went;

@@ -1,12 +1,12 @@
-// The text of an axis, broken into lines here, so that a text of any length scrolls: only the lines on the screen exist.
+// The text of an axis with its own line breaking and virtual scrolling: only visible lines are in the document.
 
 class Flow {
   static line = 27; // pixels from line to line
-  static letters = 80; // of a token that are shown
+  static characters = 80; // the most characters of a token that are shown
   static padding = 3; // pixels beside a token
-  static space = 5; // and before one that a space stands before
+  static space = 5; // pixels before a token that follows a space
 
-  /** paint(node, i) gives a token its look; pick(i, event) is what a click does. */
+  /** paint(node, i) styles a token; pick(i, event) handles a click. */
   constructor(box, paint, pick) {
     Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0, top: 0 });
     this.lines = new Lines(box, Flow.line, (number) => this.line(number));
@@ -14,12 +14,12 @@ class Flow {
       const node = event.target.closest("[data-token]");
       if (node) pick(Number(node.dataset.token), event);
     });
-    box.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); }); // no text is marked
+    box.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); }); // prevents text selection
     box.addEventListener("scroll", () => this.keep(), { passive: true });
     new ResizeObserver(() => this.fit()).observe(box);
   }
 
-  /** Shows an axis; the lines are broken anew where the axis or the room is another one. */
+  /** Shows an axis; breaks the lines again if the axis or the width has changed. */
   show(of, name) {
     const width = this.box.clientWidth;
     if (of !== this.of || width !== this.width) {
@@ -30,7 +30,7 @@ class Flow {
     this.lines.reset(this.starts.length - 1);
   }
 
-  /** Breaks the lines anew where the room has changed, and keeps the place: what was hidden meanwhile has lost it. */
+  /** Breaks the lines again if the width has changed, and restores the scroll position. */
   fit() {
     if (!this.of || !this.box.clientWidth) return;
     const { top } = this;
@@ -39,10 +39,10 @@ class Flow {
     this.lines.draw();
   }
 
-  /** Room for the position at which a line begins, where there are many lines. */
+  /** The width of the margin with the position of the first token of each line, for long texts. */
   gutter() { return this.of.tokens.length > 300 ? 46 : 0; }
 
-  /** Where the lines begin: greedily filled, and broken where the text is. */
+  /** The first tokens of all lines: filled greedily, and broken at line breaks of the text. */
   broken(room) {
     const context = (this.canvas ??= document.createElement("canvas")).getContext("2d");
     const { fontSize, fontFamily } = getComputedStyle(this.box);
@@ -52,7 +52,7 @@ class Flow {
     const starts = [0];
     let used = 0;
     for (let i = 0; i < tokens.length; i++) {
-      const shown = clip(tokens[i], Flow.letters);
+      const shown = clip(tokens[i], Flow.characters);
       let width = widths.get(shown);
       if (width === undefined) widths.set(shown, (width = Math.min(room, context.measureText(shown).width + 2 * Flow.padding)));
       const before = used && gap[i] ? Flow.space : 0;
@@ -76,7 +76,7 @@ class Flow {
     if (this.gutter() && last > first) node.append(element("i", first, { className: "position", ariaHidden: "true" }));
     node.classList.toggle("numbered", this.gutter() > 0);
     for (let i = first; i < last; i++) {
-      const token = element("span", clip(wordOf(this.of, i), Flow.letters), { className: "token", id: `${this.box.id}-${i}` });
+      const token = element("span", clip(wordOf(this.of, i), Flow.characters), { className: "token", id: `${this.box.id}-${i}` });
       token.dataset.token = i;
       token.setAttribute("role", "option");
       token.setAttribute("aria-setsize", this.of.tokens.length);
@@ -89,7 +89,7 @@ class Flow {
     return node;
   }
 
-  /** The line that a token stands on. */
+  /** The line that contains a token. */
   lineOf(i) {
     let [low, high] = [0, this.starts.length - 2];
     while (low < high) {
@@ -104,10 +104,10 @@ class Flow {
     this.lines.reveal(this.lineOf(i));
     this.keep();
   }
-  /** Remembers the first token on the screen; what is hidden says that it is at its beginning. */
+  /** Remembers the first visible token; a hidden element would report scroll position 0. */
   keep() { if (this.box.clientHeight) this.top = this.starts[Math.round(this.box.scrollTop / Flow.line)] ?? 0; }
 
-  /** The first token on the line that is `by` lines further, near the same place on it. */
+  /** The token `by` lines further, at about the same place in its line. */
   vertical(i, by) {
     const line = this.lineOf(i);
     const [from, to] = [line, clamp(line + by, 0, this.starts.length - 2)];

@@ -1,7 +1,7 @@
-// Rows of one height of which only those on the screen exist, so that a list may be as long as it likes.
+// A virtual list: rows of equal height, of which only the visible ones are in the document.
 
 class Lines {
-  /** box is what scrolls, height that of a row in pixels, make(number) gives the element of a row. */
+  /** box is the scrolling element, height that of a row in pixels, make(number) creates the element of a row. */
   constructor(box, height, make) {
     Object.assign(this, { box, height, make, count: 0, shown: new Map() });
     this.sheet = element("div", null, { className: "lines" });
@@ -11,7 +11,7 @@ class Lines {
     new ResizeObserver(() => this.draw()).observe(box);
   }
 
-  /** So many rows from now on, each made anew. */
+  /** Sets the number of rows, and creates the visible ones again. */
   reset(count) {
     this.count = count;
     this.sheet.style.height = `${count * this.height}px`;
@@ -21,7 +21,7 @@ class Lines {
   }
 
   draw() {
-    if (!this.box.clientHeight) return; // hidden: where it had been scrolled to comes back when it is shown
+    if (!this.box.clientHeight) return; // hidden: it is drawn when it is shown again
     const first = Math.max(0, Math.floor(this.box.scrollTop / this.height) - 3);
     const last = Math.min(this.count, Math.ceil((this.box.scrollTop + this.box.clientHeight) / this.height) + 3);
     for (const [number, node] of this.shown) {
@@ -42,7 +42,7 @@ class Lines {
     }
   }
 
-  /** Scrolls as far as it takes to see a row; one that was far away comes to the middle. */
+  /** Scrolls a row into view; rows outside the view are centered. */
   reveal(number) {
     const [top, room] = [number * this.height, this.box.clientHeight];
     if (top >= this.box.scrollTop && top + this.height <= this.box.scrollTop + room) return;
@@ -51,7 +51,7 @@ class Lines {
   }
 }
 
-/** Numbers that are asked for once somebody looks at a part of the page, and again when it has come to show something else. */
+/** Fetches the data of a part of the page when it becomes visible, and again after its content has changed. */
 class Lazily {
   constructor(node, fetch) {
     Object.assign(this, { fetch, seen: false, stale: true });
@@ -61,7 +61,7 @@ class Lazily {
     }, { rootMargin: "250px" }).observe(node);
   }
 
-  /** What is shown is no longer what is chosen. */
+  /** Marks the shown data as outdated. */
   again() {
     this.stale = true;
     return this.seen ? this.go() : undefined;

@@ -1,4 +1,4 @@
-// A picture in place of a text: patches on the ground of their weights, over the picture that they were cut from.
+// An image instead of a text: patches colored by their weights, over the image that they were cut from.
 
 const patches = {
   strength: 65, image: null, of: null,
@@ -8,7 +8,7 @@ const patches = {
     this.canvas = element("canvas", null, { id: "patches-canvas", tabIndex: 0 });
     this.canvas.setAttribute("role", "img");
     this.slider = element("input", null, { type: "range", min: 0, max: 100, value: this.strength, id: "patches-strength" });
-    this.label = element("label", "picture ", {}, this.slider, " weights");
+    this.label = element("label", "image ", {}, this.slider, " weights");
     box.append(this.chips, this.canvas, this.label);
     this.slider.addEventListener("input", () => {
       this.strength = Number(this.slider.value);
@@ -39,7 +39,7 @@ const patches = {
     new ResizeObserver(() => this.line && this.paint()).observe(this.canvas);
   },
 
-  say(i) { reader.readout.textContent = `${this.called(i)}: ${told(this.line, i)}`; },
+  say(i) { reader.readout.textContent = `${this.called(i)}: ${describe(this.line, i)}`; },
   called(i) {
     const place = this.tokens.indexOf(i);
     return place < 0 ? `${quote(this.of, i)} (${i})` : `patch ${i}, row ${Math.floor(place / this.of.grid[1])}, column ${place % this.of.grid[1]}`;
@@ -51,9 +51,9 @@ const patches = {
       this.of = line.of;
       this.tokens = line.of.tokens.map((_, i) => i).filter((i) => !line.of.special[i]);
       this.image = null;
-      if (line.of.picture) {
+      if (line.of.image) {
         const image = new Image();
-        image.src = line.of.picture;
+        image.src = line.of.image;
         await image.decode();
         this.image = image;
       }
@@ -69,7 +69,7 @@ const patches = {
     this.paint();
     const here = reader.here();
     const size = `${line.of.grid[0]} × ${line.of.grid[1]}`;
-    this.canvas.setAttribute("aria-label", `The picture in ${size} patches, coloured by the weights. ${this.called(here)}: ${told(line, here)}. Arrows choose a patch.`);
+    this.canvas.setAttribute("aria-label", `The image in ${size} patches, colored by the weights. ${this.called(here)}: ${describe(line, here)}. Arrow keys choose a patch.`);
   },
 
   paint() {
@@ -90,8 +90,8 @@ const patches = {
       const [x, y] = [(place % columns) * w, Math.floor(place / columns) * h];
       const code = line.hidden(i) ? MASKED : line.code[i];
       if (code === MASKED) return this.hatch(context, x, y, w, h);
-      context.globalAlpha = [NAN, OUT, LEAK].includes(code) ? 1 : strength; // what is wrong is never see-through
-      context.fillStyle = solid[code] ?? colour(step(code === TINY ? 0 : line.p[i], state.scale, line.row), state.scale);
+      context.globalAlpha = [NAN, OUT, LEAK].includes(code) ? 1 : strength; // invalid weights are opaque
+      context.fillStyle = solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, line.row), state.scale);
       context.fillRect(x, y, w + 0.5, h + 0.5);
       context.globalAlpha = 1;
       return undefined;
@@ -101,8 +101,8 @@ const patches = {
       if (place < 0) return;
       const thick = 2 * devicePixelRatio;
       context.setLineDash(dashed ? [2 * thick, thick] : []);
-      for (const [colour, size] of [[css("--paper"), 2 * thick], [stroke, thick]]) {
-        context.strokeStyle = colour;
+      for (const [color, size] of [[css("--paper"), 2 * thick], [stroke, thick]]) {
+        context.strokeStyle = color;
         context.lineWidth = size;
         context.strokeRect((place % columns) * w + thick / 2, Math.floor(place / columns) * h + thick / 2, w - thick, h - thick);
       }

@@ -1,6 +1,6 @@
-// What the reader reads: the weights of the pinned rows over the keys, or of the pinned keys over the rows, as one line of numbers.
+// The numbers of the reader: the weights of the pinned rows over the keys, or of the pinned keys over the rows.
 
-/** The strongest key of a row, rather one that is no special token; null where the row has no weight. */
+/** The strongest key of a row, preferably not a special token; null if the row has no weight. */
 async function strongestKey(n, call, head, i) {
   const { coarse, fine, sure } = await source.row(n, call, head, i);
   const { special } = runs[n].axes[runs[n].calls[call].keys];
@@ -14,7 +14,7 @@ async function strongestKey(n, call, head, i) {
   return best[0] ?? best[1];
 }
 
-/** One line out of several: the sum of the weights, or their mean; masked only where all are, wrong where one is. */
+/** Joins several lines into one: the sum of the weights, or their mean; masked only if all are, invalid if one is. */
 function joined(answers, mean) {
   const count = answers[0].coarse.length;
   const [code, p, sure] = [answers[0].coarse.slice(), new Float64Array(count), new Uint8Array(count).fill(1)];
@@ -30,19 +30,19 @@ function joined(answers, mean) {
   return { code, p, sure, fine: answers.length === 1 ? answers[0].fine : undefined, exact: answers[0].exact };
 }
 
-/** {of, p, code, hidden, total, sorted, …} for what is pinned now; direction "to" is over the keys, "from" over the rows. */
+/** {of, p, code, hidden, total, sorted, …} of the pinned rows or keys; direction "to" is over the keys, "from" over the rows. */
 async function reading() {
   const { run, call, head, query, pins, direction, hideSpecial } = state;
   const now = runs[run].calls[call];
   const to = direction === "to", same = now.queries === now.keys;
   const of = runs[run].axes[to ? now.keys : now.queries];
   const places = to ? [query, ...pins] : same ? [columnNow(), ...pins] : [columnNow()];
-  const renormalising = to && hiding(run);
-  const asked = places.map((at) => (to ? source.row(run, call, head, at) : source.column(run, call, head, at)));
-  const [tracks, ...answers] = await Promise.all([renormalising ? tracksOf(run) : null, ...asked]);
+  const renormalizing = to && hiding(run);
+  const lines = places.map((at) => (to ? source.row(run, call, head, at) : source.column(run, call, head, at)));
+  const [tracks, ...answers] = await Promise.all([renormalizing ? tracksOf(run) : null, ...lines]);
   const line = joined(answers, to && places.length > 1);
   const count = to ? of.tokens.length : rowsNow();
-  // Weights below 10⁻⁶ have no code, yet they are part of a row: where nothing else takes weight, a row's sum is known to be 1.
+  // Weights below 10⁻⁶ have no code, but are part of the sum of a row, which is known to be 1 without sinks.
   const whole = to && !now.formula.sinks && !now.only_weights;
   const { code, p, sure } = line;
   const out = new Uint8Array(code.length).fill(1, count);
@@ -57,9 +57,9 @@ async function reading() {
   }
   const wrong = counts[NAN] + counts[OUT];
   const attended = code.length - counts[MASKED] - counts[LEAK];
-  let total = (whole && sum > 0.5 && !wrong && !renormalising ? Math.max(1, sum) : sum) - left; // what is left is summed, not subtracted from 1
-  if (renormalising) {
-    const factor = renormalised(tracks, places);
+  let total = (whole && sum > 0.5 && !wrong && !renormalizing ? Math.max(1, sum) : sum) - left; // `left` is summed, not subtracted from 1
+  if (renormalizing) {
+    const factor = renormalization(tracks, places);
     for (let j = 0; j < p.length; j++) p[j] = out[j] ? 0 : p[j] * factor;
     total *= factor;
   }
@@ -70,7 +70,7 @@ async function reading() {
   return { ...line, of, to, places, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
 }
 
-/** The places of the largest weights, falling, at most so many. */
+/** The positions of the largest weights in descending order, at most so many. */
 function ranked({ p, hidden, sorted, sure }, most) {
   const least = sorted[Math.min(most, sorted.length) - 1] ?? Infinity;
   const found = [];
@@ -78,15 +78,15 @@ function ranked({ p, hidden, sorted, sure }, most) {
   return found.sort((a, b) => p[b] - p[a] || a - b).slice(0, most);
 }
 
-/** How many of the largest it takes for this share of the whole; null where those with a code do not reach it. */
+/** How many of the largest weights reach this share of the total; null if those with a code do not reach it. */
 function needed({ sorted, total }, share) {
   let sum = 0;
   for (let n = 0; n < sorted.length; n++) if ((sum += sorted[n]) >= share * total * (1 - 1e-6)) return n + 1;
   return null;
 }
 
-/** What is read at one place, in words. */
-function told(line, j) {
+/** The value at one position as text. */
+function describe(line, j) {
   if (line.hidden(j)) return "left out";
   const code = line.code[j];
   if (code !== LEAK && (code < FIRST || Number.isNaN(line.p[j]))) return words(code);
@@ -94,13 +94,13 @@ function told(line, j) {
   return `${line.sure[j] ? "" : "about "}${percent(line.p[j], line.sure[j] ? 3 : 2)}`;
 }
 
-/** Gives a node the ground of what is read there, on the scale of the legend. */
+/** Sets the background of a node to the color of its value, on the scale of the legend. */
 function ground(node, line, j) {
   const code = line.hidden(j) ? null : line.code[j];
   const named = { [ZERO]: "zero", [NAN]: "nan", [OUT]: "out", [LEAK]: "leak", [MASKED]: "masked" }[code];
   for (const name of ["zero", "nan", "out", "leak", "masked"]) node.classList.toggle(name, name === named);
   const plain = code !== null && named === undefined;
   const at = plain ? step(code === TINY ? 0 : line.p[j], state.scale, line.rowAt ? line.rowAt(j) : line.row) : 0;
-  node.style.background = plain ? colour(at, state.scale) : "";
+  node.style.background = plain ? color(at, state.scale) : "";
   node.style.color = plain ? ink(at, state.scale) : "";
 }

@@ -1,19 +1,19 @@
-// Beside the text: the strongest tokens with bars and numbers, and how many of them it takes for a share of the whole.
+// The list of the strongest tokens with bars and numbers, and the curve of their cumulative weight.
 
 const strongest = {
   line: null, order: [], share: 0.8,
-  most: 1000, // that are listed
+  most: 1000, // the most tokens in the list
   shares: [0.5, 0.8, 0.9, 0.95, 0.99],
 
   build(box) {
     this.note = element("p", null, { className: "note", id: "strongest-note" });
     this.curve = element("canvas", null, { id: "strongest-curve", tabIndex: 0 });
-    const slider = { role: "slider", "aria-valuemin": 50, "aria-valuemax": 99, "aria-label": "how many hold what share" };
+    const slider = { role: "slider", "aria-valuemin": 50, "aria-valuemax": 99, "aria-label": "cumulative weight of the strongest tokens" };
     for (const [name, value] of Object.entries(slider)) this.curve.setAttribute(name, value);
     this.list = element("div", null, { id: "strongest-list", tabIndex: 0 });
     this.list.setAttribute("role", "listbox");
-    this.back = element("button", "◂", { type: "button", title: "the next stronger", ariaLabel: "the next stronger" });
-    this.on = element("button", "▸", { type: "button", title: "the next weaker", ariaLabel: "the next weaker" });
+    this.back = element("button", "◂", { type: "button", title: "next stronger", ariaLabel: "next stronger" });
+    this.on = element("button", "▸", { type: "button", title: "next weaker", ariaLabel: "next weaker" });
     this.title = element("h3", null, { id: "strongest-title" });
     const bar = element("div", null, { className: "bar" }, this.title, element("span", null, { className: "pair-of-buttons" }, this.back, this.on));
     box.append(bar, this.list, this.note, this.curve);
@@ -44,11 +44,11 @@ const strongest = {
     new ResizeObserver(() => this.line && this.drawCurve()).observe(this.curve);
   },
 
-  /** The token that the list has chosen: a key of the pinned row, or a row of the pinned key. */
+  /** The chosen token of the list: a key of the pinned row. */
   chosen() { return this.line.to ? state.key : null; },
   choose(place) {
     const j = this.order[place];
-    return choose(this.line.to ? { key: j } : { query: j, key: this.line.places[0], direction: "to" }); // the same pair, from its row
+    return choose(this.line.to ? { key: j } : { query: j, key: this.line.places[0], direction: "to" }); // the same pair, shown from its row
   },
   go(by) {
     if (!this.order.length || !this.line.to) return undefined;
@@ -85,10 +85,10 @@ const strongest = {
     const bar = element("i", null, { className: "ground" });
     ground(bar, line, j);
     bar.style.width = `${clamp(100 * line.p[j] / (line.to ? 1 : Math.max(1, line.p[this.order[0]])), 0.5, 100)}%`;
-    const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : told(line, j);
+    const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
       element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, {}, bar), element("data", said, { value: line.p[j], className: "number" }));
-    made.title = told(line, j);
+    made.title = describe(line, j);
     made.dataset.place = place;
     made.dataset.token = j;
     made.setAttribute("role", "option");
@@ -98,16 +98,16 @@ const strongest = {
     return made;
   },
 
-  /** The share that the n strongest hold, n on a logarithmic scale. */
+  /** The cumulative weight of the n strongest, with n on a logarithmic scale. */
   drawCurve() {
     const { sorted, total, to } = this.line;
     const [width, height, density] = [this.curve.clientWidth, this.curve.clientHeight, devicePixelRatio];
     const count = needed(this.line, this.share);
-    const [what, share] = [to ? "the weight" : "what it receives", Math.round(100 * this.share)];
+    const [what, share] = [to ? "the weight" : "the received weight", Math.round(100 * this.share)];
     const one = to ? "key" : "row";
-    const said = !sorted.length ? "nothing to add up"
-      : count === null ? `${share} % of ${what} takes more than the ${sorted.length.toLocaleString("en")} ${one}s that have a number here`
-        : `${share} % of ${what} in ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
+    const said = !sorted.length ? "no weights"
+      : count === null ? `${share} % of ${what} needs more than the ${sorted.length.toLocaleString("en")} ${one}s with a known weight`
+        : `${share} % of ${what} is ${to ? "on" : "from"} ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
     const { wrong, exact } = this.line;
     const alarm = wrong ? [" ", element("strong", `${wrong.toLocaleString("en")} ${wrong === 1 ? "weight is" : "weights are"} not between 0 and 1.`, { className: "alarm" })] : [];
     this.note.replaceChildren(`${said}${exact && exact !== "exact" ? ` (${exact})` : ""}${wrong ? "." : ""}`, ...alarm);

@@ -1,9 +1,9 @@
-// The numbers of a walk, computed inside the page out of what it holds of q, k, v, x and out: the same object that a server sends.
+// The numbers of the step-by-step view, computed in the page from the embedded q, k, v, x and out, in the format of the server.
 
-const WALKED = 64; // keys
-const [NEAR_BEFORE, NEAR_AFTER] = [7, 1]; // of them around the row's own position
+const WALKED = 64; // the most keys
+const [NEAR_BEFORE, NEAR_AFTER] = [7, 1]; // always included around the row's own position
 
-/** A number out of its 16 bits. */
+/** Decodes a float16. */
 function half(bits) {
   const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
   if (exponent === 31) return fraction ? NaN : sign * Infinity;
@@ -23,9 +23,9 @@ function walked(kept, row, call, head, i) {
   const lse = kept.lse[head * call.Q + i];
   const keys = shownKeys(row, call.start + i);
   const q = vector("q", head * call.Q + i);
-  const k = kept.k ? keys.map((j) => vector("k", group("k") * call.K + j)) : null; // null where only weights are known
+  const k = kept.k ? keys.map((j) => vector("k", group("k") * call.K + j)) : null; // null if only weights are known
   const weights = Array.from(keys, (j) => knownWeight(row, j));
-  const log = (at) => (weights[at] > 0 && lse > -Infinity ? Math.log(weights[at]) + lse : null); // finer than a product of halves
+  const log = (at) => (weights[at] > 0 && lse > -Infinity ? Math.log(weights[at]) + lse : null); // more precise than a product of float16 numbers
   const products = k?.map((each) => scale * each.reduce((sum, value, d) => sum + value * q[d], 0));
   const scaled = products?.map((product, at) => (score === null ? log(at) ?? product : product));
   const scores = scaled?.map((value, at) => (score === null ? value : log(at)));
@@ -42,14 +42,14 @@ function walked(kept, row, call, head, i) {
   };
 }
 
-/** A weight as far as its code tells it: null where it is only known to be small, or was not kept. */
+/** The weight of a code: null if it is only known to be small, or was not stored. */
 function knownWeight(row, j) {
   const code = row.coarse[j];
   if (code === MASKED || code === ZERO) return 0;
   return code === TINY || row.sure?.[j] === 0 ? null : weight(code, row.fine?.[j]);
 }
 
-/** The keys of a walk, rising: those around the row's own position, what is no number, and the strongest. */
+/** The shown keys in ascending order: those around the row's own position, keys with NaN as weight, and the strongest. */
 function shownKeys(row, position) {
   const K = row.coarse.length;
   const all = Array.from({ length: K }, (_, j) => j);
@@ -63,7 +63,7 @@ function shownKeys(row, position) {
   return all.sort((a, b) => (ranks[a] === ranks[b] ? a - b : ranks[b] - ranks[a])).slice(0, WALKED).sort((a, b) => a - b);
 }
 
-/** Σ p v over all keys that the row may attend. */
+/** Σ p v over all keys that the row may attend to. */
 function mixture(v, row, E, first) {
   const sum = new Array(E).fill(0);
   row.coarse.forEach((code, j) => {
@@ -74,7 +74,7 @@ function mixture(v, row, E, first) {
   return sum;
 }
 
-/** A walk as a server sends it has numbers that JSON has not under their names. */
+/** Decodes NaN and infinities, which the server sends by name. */
 function numbered(value) {
   if (Array.isArray(value)) return value.map(numbered);
   return { NaN, inf: Infinity, "-inf": -Infinity }[value] ?? value;

@@ -1,15 +1,15 @@
-// The atlas: every head of every call as one cell: quiet buttons in rows by call, above the canvas that thumbnails.js paints.
+// The overview of heads: one cell for every head of every call, with invisible buttons above the canvas of thumbnails.js.
 
 const ATLAS = { most: 46, least: 8, label: 30, top: 20, title: 22 }; // pixels: cells, the names beside and above them
 
-choosable("metric", "picture", oneOf(METRICS));
+choosable("metric", "matrix", oneOf(METRICS));
 choosable("sort", "order", oneOf(SORTS));
 choosable("filter", null, { // {metric, low, high}
   write: (filter) => (filter ? `${filter.metric},${filter.low},${filter.high}` : undefined),
   read(text) {
     if (!/^[a-z]{1,20},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
     const [metric, low, high] = text.split(",");
-    return Object.hasOwn(METRICS, metric) && metric !== "picture" ? { metric, low: Number(low), high: Number(high) } : undefined;
+    return Object.hasOwn(METRICS, metric) && metric !== "matrix" ? { metric, low: Number(low), high: Number(high) } : undefined;
   },
 });
 
@@ -22,17 +22,17 @@ const atlas = {
   build() {
     const select = (id, options) => element("select", undefined, { id }, ...options.map(([value, title]) => element("option", title, { value })));
     const named = Object.entries(METRICS).map(([name, { title }]) => [name, title]);
-    const ranges = [["", "all heads"], ["sink", "not sink-dominated"], ...(METRICS.findings ? [["findings", "with findings"]] : []), ...named.filter(([name]) => !["picture", "sink", "findings"].includes(name)).map(([name, title]) => [name, `by ${title}`])];
+    const ranges = [["", "all heads"], ["sink", "at most 50 % on attention sinks"], ...(METRICS.findings ? [["findings", "with findings"]] : []), ...named.filter(([name]) => !["matrix", "sink", "findings"].includes(name)).map(([name, title]) => [name, `by ${title}`])];
     $("atlas").replaceChildren(
       element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }), element("button", "table", { type: "button", id: "atlas-as-table", ariaPressed: "false" })),
-      element("div", undefined, { id: "atlas-choices" }, element("label", "show ", {}, select("metric", named)), element("label", "order ", {}, select("sort", Object.entries(SORTS))), element("label", "keep ", {}, select("filter", ranges))),
+      element("div", undefined, { id: "atlas-choices" }, element("label", "show ", {}, select("metric", named)), element("label", "order ", {}, select("sort", Object.entries(SORTS))), element("label", "filter ", {}, select("filter", ranges))),
       element("div", undefined, { id: "atlas-range", hidden: true },
         ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most" })),
         element("output", undefined, { id: "filter-words" })),
       element("div", undefined, { id: "atlas-box" }, element("canvas", undefined, { id: "atlas-canvas", ariaHidden: "true" }), element("div", undefined, { id: "grid", role: "grid", ariaLabel: "Heads: layers from top to bottom, heads from left to right" })),
       element("div", undefined, { id: "atlas-table", hidden: true }),
       element("p", undefined, { id: "atlas-note", className: "note" }),
-      element("dl", undefined, { id: "figures", ariaLabel: "The chosen head" }),
+      element("dl", undefined, { id: "figures", ariaLabel: "Metrics of the chosen head" }),
     );
     $("metric").addEventListener("change", (event) => choose({ metric: event.target.value }));
     $("sort").addEventListener("change", (event) => choose({ sort: event.target.value }));
@@ -48,13 +48,13 @@ const atlas = {
     this.fill();
   },
 
-  /** The filter that a choice in the list begins with. */
+  /** The initial filter of a metric. */
   range(metric) {
     if (!metric) return null;
     return metric === "findings" ? { metric, low: 1, high: 1e6 } : { metric, low: 0, high: metric === "sink" ? 0.5 : metrics.top(metric) };
   },
 
-  /** One end of the range was moved; the ends do not cross. */
+  /** Moves one end of the filter range; the ends do not cross. */
   narrow(moved) {
     let [low, high] = ["low", "high"].map((end) => Number($(`filter-${end}`).value));
     if (low > high) [low, high] = moved === "low" ? [high, high] : [low, low];
@@ -63,7 +63,7 @@ const atlas = {
 
   /** A button for every head, in rows by call. */
   fill() {
-    const kinds = new Map(); // calls of one kind stand together
+    const kinds = new Map(); // calls with the same axes are grouped
     runs[state.run].calls.forEach((call, number) => {
       const kind = call.queries === call.keys ? call.queries : `${call.queries} → ${call.keys}`;
       kinds.set(kind, [...(kinds.get(kind) ?? []), number]);
@@ -100,7 +100,7 @@ const atlas = {
     const fresh = any("run", "metric", "sort", "size", "theme");
     if (fresh) this.place();
     if (fresh || any("filter", "scale")) {
-      this.tell();
+      this.describeCells();
       headTable.draw();
       const painted = thumbnails.paint(true);
       if (!data.served) await painted;
@@ -108,17 +108,17 @@ const atlas = {
     if (fresh || any("call", "head", "filter")) this.point();
   },
 
-  /** Where every cell stands. */
+  /** Computes the position of every cell. */
   place() {
     const { calls } = runs[state.run];
     const most = this.names.length;
-    const split = (call) => (calls[call].groups < calls[call].heads && calls[call].groups > 1 ? Math.min(4, 64 / calls[call].groups) : 0); // between heads that share a key head
+    const split = (call) => (calls[call].groups < calls[call].heads && calls[call].groups > 1 ? Math.min(4, 64 / calls[call].groups) : 0); // between groups of heads that share a key/value head
     const room = $("atlas-box").clientWidth - ATLAS.label - 8;
     const titles = this.kinds.length > 1 ? this.kinds.length * ATLAS.title : 0;
     const across = Math.floor((room - Math.max(...calls.map((_, call) => split(call) * calls[call].groups))) / most);
     const down = Math.floor((0.62 * innerHeight - ATLAS.top - titles) / calls.length);
     this.size = clamp(Math.min(across, Math.max(14, down)), ATLAS.least, ATLAS.most);
-    const by = state.metric === "picture" ? "spread" : state.metric;
+    const by = state.metric === "matrix" ? "spread" : state.metric;
     const mean = (call) => calls[call].figures.entropy?.reduce((sum, _, head) => sum + (metrics.value(by, call, head) ?? 0), 0) / calls[call].heads;
     const cellsOf = (call) => this.cells.filter((cell) => cell.call === call);
     let y = ATLAS.top, line = 0;
@@ -141,7 +141,7 @@ const atlas = {
       }
     }
     const first = cellsOf(this.kinds[0][1][0]);
-    const every = this.size < 13 ? 4 : this.size < 18 ? 2 : 1; // names that have room
+    const every = this.size < 13 ? 4 : this.size < 18 ? 2 : 1; // labels are shown for every n-th head
     this.rows.forEach(({ label }, at) => { label.classList.toggle("mute", this.size < 14 && at % 2 > 0); });
     this.names.forEach((node, head) => {
       node.hidden = state.sort === "heads" || head % every > 0 || head >= first.length;
@@ -152,8 +152,8 @@ const atlas = {
     $("grid").style.cssText = `width:${this.width}px;height:${y}px`;
   },
 
-  /** What the cells show, for those who cannot see it, and beneath the grid. */
-  tell() {
+  /** The labels of cells for screen readers, and the note beneath the grid. */
+  describeCells() {
     $("metric").value = state.metric;
     $("sort").value = state.sort;
     $("filter").value = state.filter ? state.filter.metric : "";
@@ -164,20 +164,20 @@ const atlas = {
       $("filter-words").textContent = `${METRICS[metric].title} ${metrics.words(metric, low)} to ${metrics.words(metric, high)}`;
     }
     const notes = [METRICS[state.metric].note];
-    if (state.metric === "distance") notes.push(`The colours end at ${metrics.top("distance")}.`);
-    else if (state.metric !== "picture") notes.push("Linear colours from 0 to 100 %.");
-    if (state.filter) notes.push(`${metrics.all().length} of ${this.cells.length} heads are kept; the others are faint and skipped.`);
-    if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key head.");
+    if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
+    else if (state.metric !== "matrix") notes.push("Linear colors from 0 to 100 %.");
+    if (state.filter) notes.push(`${metrics.all().length} of ${this.cells.length} heads pass the filter; the others are dimmed and skipped.`);
+    if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
     $("atlas-note").textContent = notes.join(" ");
     for (const { call, head, button } of this.cells) {
       const found = badges.at(call, head);
-      const value = state.metric === "picture" ? ["spread", "sink"] : [state.metric];
-      const told = value.map((name) => `${METRICS[name].title} ${metrics.words(name, metrics.value(name, call, head))}`);
-      button.ariaLabel = [`${callTitle(call)}, head ${head}: ${told.join(", ")}`, ...found.map(({ severity, check }) => `${severity}: ${check}`), ...(metrics.kept(call, head) ? [] : ["left out by the filter"])].join("; ");
+      const value = state.metric === "matrix" ? ["spread", "sink"] : [state.metric];
+      const values = value.map((name) => `${METRICS[name].title} ${metrics.words(name, metrics.value(name, call, head))}`);
+      button.ariaLabel = [`${callTitle(call)}, head ${head}: ${values.join(", ")}`, ...found.map(({ severity, check }) => `${severity}: ${check}`), ...(metrics.kept(call, head) ? [] : ["excluded by the filter"])].join("; ");
     }
   },
 
-  /** Marks the chosen head, brings it into sight, and says what it is like. */
+  /** Marks the chosen head, scrolls to it, and lists its metrics. */
   point() {
     const before = $("grid").querySelector('[aria-selected="true"]');
     const cell = this.cells.find(({ call, head }) => call === state.call && head === state.head);
@@ -189,11 +189,11 @@ const atlas = {
     if (cell.y < box.scrollTop || cell.y + this.size > box.scrollTop + box.clientHeight) box.scrollTop = cell.y - box.clientHeight / 2;
     const { formula, engine, name } = callNow();
     const rules = [["scale", formula.scale.toPrecision(4)], ["score", formula.score], ["mask", formula.mask], ["sinks", formula.sinks ? "yes" : null], ["computed by", engine], ["layer", name]];
-    const lines = [...metrics.told(state.call, state.head), ...rules.filter(([, value]) => value)];
+    const lines = [...metrics.described(state.call, state.head), ...rules.filter(([, value]) => value)];
     $("figures").replaceChildren(...lines.map(([name, value]) => element("div", undefined, {}, element("dt", name), element("dd", undefined, {}, ...String(value).split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])))));
   },
 
-  /** Arrows move through the grid past what the filter leaves out, Enter chooses. */
+  /** Arrow keys move through the heads that pass the filter, Enter chooses. */
   walk(event) {
     const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
     if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;

@@ -1,7 +1,7 @@
-// Two runs over each other: side by side in one view, as a difference, or one over the other with an edge to draw along.
+// The comparison of two runs: side by side in one view, as a difference, or overlaid with a movable edge.
 
 const MODES = { side: "side by side", difference: "difference", linear: "difference, linear", swipe: "swipe" };
-const TOLD_APART = ["spread", "special", "first", "previous", "itself", "distant", "maximum"]; // figures by which heads are told apart
+const COMPARED_FIGURES = ["spread", "special", "first", "previous", "itself", "distant", "maximum"]; // figures that are compared between the runs
 
 choosable("compare", "side", oneOf(MODES));
 
@@ -19,7 +19,7 @@ const comparison = {
       element("p", undefined, { className: "compare-names" }, ...runs.flatMap((run, n) => [element("span", n ? "second" : "first", { className: `of-run run-${n}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), n ? "" : " "])),
       element("p", undefined, { id: "compare-tokens", className: "soft" }),
       element("div", undefined, { id: "compare-legend" }, element("div", undefined, { className: "ramp" }, element("canvas", undefined, { id: "compare-ramp", width: 256, height: 1 }), element("div", undefined, { id: "compare-ticks" })),
-        element("ul", undefined, { className: "compare-swatches" }, ...[["masked in both", "hatch"], ["masked in one alone", "out"], ["not a number", "nan"], ["forbidden weight", "leak"]].map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name))),
+        element("ul", undefined, { className: "compare-swatches" }, ...[["masked in both", "hatch"], ["masked in one run only", "out"], ["not a number", "nan"], ["forbidden weight", "leak"]].map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name))),
         element("p", undefined, { id: "compare-law", className: "soft" })),
       element("div", undefined, { className: "compare-body" },
         element("div", undefined, { id: "compare-0" }), element("div", undefined, { id: "compare-1" }),
@@ -39,11 +39,11 @@ const comparison = {
     this.plots[0].after = (at, detail) => { this.level(at, detail); this.handleAt(); };
     this.handle();
     this.tokens();
-    this.numbers = this.choice("compare-run", "Whose numbers the other screens show", { 0: "numbers of the first", 1: "of the second" }, (value) => choose({ run: Number(value) }));
+    this.numbers = this.choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => choose({ run: Number(value) }));
     section.querySelector(".compare-names").append(this.numbers);
   },
 
-  /** Buttons of which one is on. */
+  /** A group of radio buttons. */
   choice(id, label, options, act) {
     const group = element("span", undefined, { id, className: "choice" });
     group.setAttribute("role", "radiogroup");
@@ -101,7 +101,7 @@ const comparison = {
     if (!law) return;
     const context = $("compare-ramp").getContext("2d");
     for (let at = 0; at < 256; at++) {
-      context.fillStyle = colour(at, "lift");
+      context.fillStyle = color(at, "lift");
       context.fillRect(at, 0, 1, 1);
     }
     $("compare-ticks").replaceChildren(...law.ticks.map((name, i) => {
@@ -109,11 +109,11 @@ const comparison = {
       tick.style.left = `${(100 * i) / (law.ticks.length - 1)}%`;
       return tick;
     }));
-    $("compare-law").textContent = `Second − first, ${law.title} from −100 % to 100 %: to the left the first gives more, to the right the second. Cells that agree to within ${data.error} (6 % where pairs are pooled) are in the middle.`;
+    $("compare-law").textContent = `Second − first, ${law.title} from −100 % to 100 %: left of the middle the first run has more weight, right of it the second. Cells that agree to within ${data.error} (6 % for pooled cells) are in the middle.`;
   },
 
   tokens() {
-    const told = Object.keys(runs[0].axes).flatMap((name) => {
+    const parts = Object.keys(runs[0].axes).flatMap((name) => {
       const flags = differing(name);
       if (!flags) return [];
       const at = [];
@@ -123,10 +123,10 @@ const comparison = {
       return [`${count.toLocaleString("en")} of ${flags.length.toLocaleString("en")} tokens differ${Object.keys(runs[0].axes).length > 1 ? ` (${name})` : ""}: `,
         ...at.flatMap((i, place) => [place ? ", " : "", `${i.toLocaleString("en")} `, element("bdi", clip(quote(ours, i), 24)), " / ", element("bdi", clip(quote(theirs, i), 24))]), count > 4 ? ", … " : " "];
     });
-    $("compare-tokens").replaceChildren(...(told.length ? told : ["Both runs read the same tokens."]));
+    $("compare-tokens").replaceChildren(...(parts.length ? parts : ["Both runs have the same tokens."]));
   },
 
-  /** The edge between the runs, as a slider over the plot. */
+  /** The movable edge between the runs, as a slider over the plot. */
   handle() {
     this.slider = element("div", undefined, { className: "edge", tabIndex: 0 }, element("span", "first"), element("span", "second"));
     for (const [name, value] of Object.entries({ role: "slider", "aria-label": "Edge between the first run and the second", "aria-valuemin": 0, "aria-valuemax": 100 })) this.slider.setAttribute(name, value);
@@ -164,7 +164,7 @@ const comparison = {
     if ($("compare-level").textContent !== shown) $("compare-level").textContent = shown;
   },
 
-  /** What both runs have under the pointer. */
+  /** The weights of both runs under the pointer. */
   said() {
     const cells = state.hover ? [0, 1].map((n) => cellAt(this.plots[0], this.painters[n], state.hover)) : [];
     if (!cells[0] || !cells[1]) { $("compare-said").textContent = "\u00a0"; return; }
@@ -172,17 +172,17 @@ const comparison = {
     $("compare-said").replaceChildren(...cellWords(0, cells[0]), " in the first, ", element("b", words(cells[1].code, cells[1].fine)), ` in the second: ${pointsOf(q - p)}`);
   },
 
-  /** How much the chosen row differs, from all of its weights. */
+  /** The difference of the chosen row, from all of its weights. */
   async rows() {
     const place = { call: state.call, head: state.head, query: state.query };
     const found = await rowDifference(place.call, place.head, place.query);
     if (overtaken(place)) return;
     const { keys, queries } = runs[0].calls[place.call];
     const { axes } = runs[0];
-    $("compare-row").replaceChildren("The row of ", ...named(axes[queries], place.query), " differs by ", element("b", percent(found.total)), " (half the sum of what its weights differ by)", ...(found.most > 0 ? ["; most at ", ...named(axes[keys], found.at), `, ${pointsOf(found.d)}`] : []), found.exact === "exact" ? "." : `; ${found.exact}.`);
+    $("compare-row").replaceChildren("The row of ", ...named(axes[queries], place.query), " differs by ", element("b", percent(found.total)), " (half the sum of the absolute differences of its weights: total variation distance)", ...(found.most > 0 ? ["; most at ", ...named(axes[keys], found.at), `, ${pointsOf(found.d)}`] : []), found.exact === "exact" ? "." : `; ${found.exact}.`);
   },
 
-  /** The heads of which the figures differ most. */
+  /** The heads whose figures differ most. */
   list() {
     const found = runs[0].calls.flatMap((call, number) => Array.from({ length: Math.min(call.heads, runs[1].calls[number].heads) }, (_, head) => ({ call: number, head, ...mostDifferent(number, head) })));
     this.shown = found.sort((a, b) => b.by - a.by).slice(0, 10);
@@ -192,12 +192,12 @@ const comparison = {
       go.addEventListener("click", () => choose({ call, head }));
       return element("tr", undefined, {}, element("td", undefined, {}, go), element("td", METRICS[name].title.replace(/^weight on (the )?/, "")), element("td", `${roughly(from)} → ${roughly(to)}`, { className: "number" }), element("td", "…", { className: "number" }));
     };
-    const titles = ["head", "differs most in", "first → second", "chosen row"].map((name) => element("th", name, { scope: "col" }));
+    const titles = ["head", "largest difference in", "first → second", "chosen row"].map((name) => element("th", name, { scope: "col" }));
     this.lines = this.shown.map(line);
     $("compare-heads").replaceChildren(element("thead", undefined, {}, element("tr", undefined, {}, ...titles)), element("tbody", undefined, {}, ...this.lines));
   },
 
-  /** How much the chosen row differs in each of these heads, one after the other. */
+  /** The difference of the chosen row in each of these heads, computed one after the other. */
   async listRows() {
     const place = { query: state.query };
     for (const [number, { call, head }] of this.shown.entries()) {
@@ -210,26 +210,26 @@ const comparison = {
 };
 screens.push(comparison);
 
-/** The name of the folder that a run was opened from: two runs of one model have nothing else to be told apart by. */
+/** The name of the folder that a run was opened from, which distinguishes two runs of one model. */
 function folderOf({ facts: { folder } }) {
   const name = typeof folder === "string" ? folder.split(/[/\\]/).filter(Boolean).pop() : undefined;
   return name ? [element("bdi", clip(name, 40), { className: "soft", title: folder })] : [];
 }
 
-/** A share in two figures, where less than a hundredth of a percent does not matter. */
+/** A share with two significant digits; less than 0.01 % is not resolved. */
 const roughly = (p) => (p > 0 && p < 1e-4 ? "< 0.01 %" : percent(p, 2));
 
-/** The figure in which a head of the two runs differs most. */
+/** The figure of a head with the largest difference between the runs. */
 function mostDifferent(call, head) {
-  let found = { by: -1, name: TOLD_APART[0], from: null, to: null };
-  for (const name of TOLD_APART) {
+  let found = { by: -1, name: COMPARED_FIGURES[0], from: null, to: null };
+  for (const name of COMPARED_FIGURES) {
     const [from, to] = runs.map((run) => run.calls[call].figures[name]?.[head] ?? null);
     if (from !== null && to !== null && Math.abs(to - from) > found.by) found = { by: Math.abs(to - from), name, from, to };
   }
   return found;
 }
 
-/** Half the sum of the differences of a row: 0 for equal rows, 1 for rows that have nothing in common. */
+/** Half the sum of the absolute differences of a row: 0 for equal rows, 1 for rows without a common key. */
 async function rowDifference(call, head, i) {
   const [ours, theirs] = await Promise.all([0, 1].map((n) => source.row(n, call, head, i)));
   let [total, most, at, d] = [0, 0, 0, 0];
@@ -241,4 +241,4 @@ async function rowDifference(call, head, i) {
   return { total, most, at, d, exact: ours.exact === theirs.exact ? ours.exact : `first: ${ours.exact}, second: ${theirs.exact}` };
 }
 
-if (runs.length > 1) keys.push({ keys: ["c"], label: "c", what: "next way to compare", run: () => choose({ compare: nextOf(MODES, state.compare) }) });
+if (runs.length > 1) keys.push({ keys: ["c"], label: "c", what: "next comparison mode", run: () => choose({ compare: nextOf(MODES, state.compare) }) });

@@ -1,4 +1,4 @@
-// What the audit found: above everything else, folded away when it is only notes.
+// The findings of the audit: a list at the top of the page, collapsed if there are only notes.
 
 const findingsList = {
   name: "findings",
@@ -8,18 +8,18 @@ const findingsList = {
     const order = ["fault", "warning", "note"];
     const sorted = [...data.findings].sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
     const count = (severity) => data.findings.filter((found) => found.severity === severity).length;
-    const told = order.filter(count).map((severity) => `${count(severity)} ${severity}${count(severity) === 1 ? "" : "s"}`).join(", ");
+    const counts = order.filter(count).map((severity) => `${count(severity)} ${severity}${count(severity) === 1 ? "" : "s"}`).join(", ");
     const serious = count("fault") + count("warning") > 0;
     $("findings").hidden = false;
     $("findings").replaceChildren(element("details", undefined, { open: serious },
-      element("summary", undefined, {}, element("h2", `The audit: ${told}`, { id: "findings-title" })),
+      element("summary", undefined, {}, element("h2", `Audit findings: ${counts}`, { id: "findings-title" })),
       element("ol", undefined, {}, ...sorted.map((found) => this.one(found)))));
   },
 
   one(found) {
     const heading = element("div", undefined, { className: "bar" }, element("span", found.severity, { className: "severity" }), element("h3", undefined, {}, element("bdi", found.check.replaceAll("-", " "))), element("bdi", found.where, { className: "soft" }));
     if (Number.isInteger(found.call) && found.call < runs[0].calls.length) {
-      heading.append(element("button", "show it", { type: "button", ariaLabel: `show ${found.check}, ${found.where}`, onclick: () => this.lead(found) }));
+      heading.append(element("button", "show", { type: "button", ariaLabel: `show ${found.check}, ${found.where}`, onclick: () => this.lead(found) }));
     }
     const parts = [["measured", found.measured], ["likely cause", found.cause], ["fix", found.fix ?? found.mend]].filter(([, text]) => text);
     const made = element("li", undefined, {}, heading, element("dl", undefined, {}, ...parts.flatMap(([name, text]) => [element("dt", name), element("dd", undefined, {}, element("bdi", text))])));
@@ -27,7 +27,7 @@ const findingsList = {
     return made;
   },
 
-  /** Goes to the head and row that a finding is about. */
+  /** Chooses the head and row that a finding is about. */
   async lead(found) {
     const { call, row } = found, [head] = badges.heads(found);
     await choose({ run: 0, call, ...(Number.isInteger(head) ? { head } : {}), ...(Number.isInteger(row) ? { query: row } : {}) });

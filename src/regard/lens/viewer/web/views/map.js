@@ -1,7 +1,7 @@
-// The map of the chosen head: the plot, a small map of the whole, and what stands under the pointer, in words.
+// The map of the chosen head: the attention matrix, a minimap, and the value under the pointer as text.
 
-choosable("cells", null, oneOf({ square: 1, fitted: 1 })); // square, fitted to the plot, or what suits the matrix
-choosable("view", null, { // {row, column, span}: the first row and key on the screen, and how many keys there are across it
+choosable("cells", null, oneOf({ square: 1, fitted: 1 })); // square, fitted to the plot, or null: chosen by the shape of the matrix
+choosable("view", null, { // {row, column, span}: the first visible row and key, and the number of visible keys
   write: (view) => (view ? [view.row, view.column, view.span].map((value) => Math.round(value * 100) / 100).join(",") : undefined),
   read(text) {
     if (!/^[\d.]{1,12},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
@@ -22,7 +22,7 @@ const map = {
       return made;
     };
     section.append(
-      element("div", undefined, { className: "bar" }, element("h2", "Map", { id: "map-title" }),
+      element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }),
         element("div", undefined, { className: "tools" },
           tool("zoom-out", "−", "Zoom out", () => this.plot.zoom(0.5)), tool("zoom-in", "+", "Zoom in", () => this.plot.zoom(2)),
           tool("zoom-whole", "whole", "Show the whole matrix", () => choose({ view: null })),
@@ -36,7 +36,7 @@ const map = {
         element("div", undefined, { className: "readout" },
           element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
           element("p", undefined, { id: "map-block" }))),
-      element("figure", undefined, { id: "map-picture-box", hidden: true }, element("canvas", undefined, { id: "map-picture" }), element("figcaption", undefined, { className: "note", id: "map-picture-words" })),
+      element("figure", undefined, { id: "map-image-box", hidden: true }, element("canvas", undefined, { id: "map-image" }), element("figcaption", undefined, { className: "note", id: "map-image-words" })),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
     this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
@@ -60,7 +60,7 @@ const map = {
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hideSpecial") || changed.has("hover") ? mapPicture.draw() : null]);
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hideSpecial") || changed.has("hover") ? mapImage.draw() : null]);
     this.pointer();
   },
 
@@ -70,7 +70,7 @@ const map = {
     this.plot.canvas.classList.toggle("measuring", measuring.on);
   },
 
-  /** The pinned cell in words, and the cells around it as a table for those who do not see the map. */
+  /** The pinned cell as text, and the cells around it as a table for screen readers. */
   async pinned(place) {
     const call = callNow();
     const column = place.key ?? Math.min(place.query, call.K - 1);
@@ -83,18 +83,18 @@ const map = {
       ...rows.map((i, r) => element("tr", undefined, {}, element("th", undefined, { scope: "row" }, ...named(queryAxis(), i)), ...codes[r].map(({ code, fine }) => element("td", words(code, fine))))));
     $("map-table").replaceChildren(table);
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
-    const said = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
-    if (place.key !== null && at) said.push(leftWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at }), at.exact === "exact" || at.sure ? ", exact" : ", a mean of its surroundings");
-    $("map-pinned").replaceChildren(...said);
+    const text = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
+    if (place.key !== null && at) text.push(leftWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at }), at.exact === "exact" || at.sure ? ", exact" : ", the mean of its neighborhood");
+    $("map-pinned").replaceChildren(...text);
     this.plot.canvas.setAttribute("aria-label", `Map of ${callNow().name}, head ${state.head}. ${$("map-pinned").textContent}`);
   },
 
-  /** What is under the pointer. */
+  /** The value under the pointer. */
   pointer() {
     const tracks = tracksNow(state.run);
     if (this.beside && tracks) {
       const { row, column } = this.beside;
-      $("map-pointer").replaceChildren(...(column === undefined ? [...named(queryAxis(), row), `: ${TRACKS.spread.words(tracks.spread[row])}, ${TRACKS.special.words(tracks.special[row])}, at most ${percent(tracks.maximum[row], 2)} on one key`]
+      $("map-pointer").replaceChildren(...(column === undefined ? [...named(queryAxis(), row), `: ${TRACKS.spread.words(tracks.spread[row])}, ${TRACKS.special.words(tracks.special[row])}, largest weight ${percent(tracks.maximum[row], 2)}`]
         : [...named(keyAxis(), column), ` ${TRACKS.received.words(tracks.received[column], callNow())}`]));
       return;
     }
@@ -116,13 +116,13 @@ const map = {
     if (block === measuring.block && !overtaken(place)) $("map-block").textContent = blockWords(block, found);
   },
 
-  /** How large the cells are, how they came about, and whether anything on the whole map is wrong. */
+  /** The size of the cells, how they were computed, and a warning about invalid weights anywhere in the matrix. */
   level(at, { level, fold }) {
     const [high, wide] = [Math.min(callNow().Q, 2 ** (level + fold[0])), Math.min(callNow().K, 2 ** (level + fold[1]))];
     const spot = this.plot.visible(at, level)[0];
     const tile = spot && this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
     const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight";
-    const without = hiding(state.run) ? `; special tokens are left out and the rest renormalised${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
+    const without = hiding(state.run) ? `; special tokens are left out and the other weights renormalized${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
     const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}`;
     if ($("map-level").textContent !== shown) $("map-level").textContent = shown;
     const whole = this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
@@ -130,19 +130,19 @@ const map = {
   },
 
   warn(alarms) {
-    const told = alarms ? [[alarms[LEAK], "weight where the mask forbids it", LEAK], [alarms[NAN], "not a number", NAN], [alarms[OUT], "out of range", OUT]].filter(([count]) => count) : [];
-    const name = told.map(([count, what]) => `${what} ${count}`).join();
+    const kinds = alarms ? [[alarms[LEAK], "weight where the mask forbids it", LEAK], [alarms[NAN], "not a number", NAN], [alarms[OUT], "out of range", OUT]].filter(([count]) => count) : [];
+    const name = kinds.map(([count, what]) => `${what} ${count}`).join();
     if (name === this.warned) return;
     this.warned = name;
-    $("map-alarm").hidden = !told.length;
-    $("map-alarm").replaceChildren(...told.map(([count, what, code]) => {
-      const show = element("button", "show", { type: "button", title: "Go to the first" });
+    $("map-alarm").hidden = !kinds.length;
+    $("map-alarm").replaceChildren(...kinds.map(([count, what, code]) => {
+      const show = element("button", "show", { type: "button", title: "Show the first one" });
       show.addEventListener("click", () => this.find(code));
       return element("span", `${what[0].toUpperCase()}${what.slice(1)}: ${counted(count, "cell")} of the whole map `, {}, show);
     }));
   },
 
-  /** Goes to the first single weight of a kind, from the whole down. */
+  /** Shows the first weight with this code, found from the coarsest level down. */
   async find(code) {
     const run = state.run, call = callNow();
     let [i, j] = [0, 0];
@@ -170,5 +170,5 @@ async function weightAt(n, i, j) {
   return { code: tile.coarse[at], fine: tile.fine?.[at], sure: tile.sure?.[at], exact: tile.exact };
 }
 
-keys.push({ keys: ["+", "="], label: "+", what: "zoom into the map", run: () => map.plot.zoom(2) }, { keys: ["-"], label: "−", what: "zoom out", run: () => map.plot.zoom(0.5) },
-  { keys: ["0"], label: "0", what: "the whole map", run: () => choose({ view: null }) });
+keys.push({ keys: ["+", "="], label: "+", what: "zoom in", run: () => map.plot.zoom(2) }, { keys: ["-"], label: "−", what: "zoom out", run: () => map.plot.zoom(0.5) },
+  { keys: ["0"], label: "0", what: "show the whole matrix", run: () => choose({ view: null }) });

@@ -1,4 +1,4 @@
-// One pair of tokens in every head: who looks from this row to that key?
+// One pair of tokens in every head: the weight of the row on the key, as a grid of heads and as a list.
 
 const pair = {
   name: "pair", turn: 0, rows: [], to: null, cell: null,
@@ -12,7 +12,7 @@ const pair = {
     this.list = element("div", null, { id: "pair-list", tabIndex: 0 });
     this.list.setAttribute("role", "listbox");
     this.both = element("div", null, { className: "pair-both", hidden: true },
-      element("div", null, { className: "pair-left" }, element("h3", "every head: layers down, heads across, in %"), this.scroll, this.readout),
+      element("div", null, { className: "pair-left" }, element("h3", "all heads: layers from top to bottom, heads from left to right, in %"), this.scroll, this.readout),
       element("div", null, {}, element("h3", "strongest heads"), this.list));
     $("pair").append(element("div", null, { className: "bar" }, element("h2", null, { id: "pair-title" })), this.note, this.both);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
@@ -37,7 +37,7 @@ const pair = {
 
   draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
-    const stays = state.key !== null && this.rows.some((row) => row.call === state.call); // another head of the same pair
+    const stays = state.key !== null && this.rows.some((row) => row.call === state.call); // another head, the same pair
     if (any("run", "query", "key") || (!stays && any("call", "head"))) return this.lazily.again();
     if (any("call", "head", "scale", "theme", "size", "hideSpecial") && this.rows.length) this.show();
     return undefined;
@@ -53,7 +53,7 @@ const pair = {
     Object.assign(this, { rows, to: key, found: state.key === null });
     this.all = rows.flatMap(({ call: number, coarse, fine, sure }) => Array.from(coarse, (code, at) => (
       { call: number, head: at, code, fine: fine?.[at], sure: sure?.[at] !== 0, p: weight(code, fine?.[at]) })));
-    this.order = this.all.filter(({ p, code }) => p > 0 || [NAN, OUT, LEAK].includes(code)) // what is wrong comes first
+    this.order = this.all.filter(({ p, code }) => p > 0 || [NAN, OUT, LEAK].includes(code)) // invalid weights come first
       .sort((a, b) => Number.isNaN(b.p) - Number.isNaN(a.p) || b.p - a.p || a.call - b.call || a.head - b.head);
     this.list.scrollTop = 0;
     this.show();
@@ -62,7 +62,7 @@ const pair = {
   words({ code, fine, sure }) { return sure ? words(code, fine) : `about ${words(code)}`; },
   called({ call, head }) { return `${callTitle(call)}, head ${head}`; },
   isChosen({ call, head }) { return call === state.call && head === state.head; },
-  choose({ call, head }) { return choose({ call, head, key: this.to }); }, // the pair stays what it is from head to head
+  choose({ call, head }) { return choose({ call, head, key: this.to }); }, // the pair stays the same
 
   show() {
     const [from, to] = [queryAxis(), keyAxis()];
@@ -71,24 +71,24 @@ const pair = {
     $("pair-title").replaceChildren(...(none ? ["One pair in every head"] : ["From ", ...one(from, state.query), " to ", ...one(to, this.to), ", in every head"]));
     this.both.hidden = none;
     if (none) {
-      this.note.textContent = "This row has no weight, so no key stands out: choose one with Alt and a click in the text, or in the map.";
+      this.note.textContent = "This row has no weight: choose a key with Alt-click in the text, or click a cell of the matrix.";
       return;
     }
     const sure = this.all.filter(({ p }) => p >= 0);
     const mean = sure.reduce((sum, { p }) => sum + p, 0) / Math.max(1, sure.length);
     const much = sure.filter(({ p }) => p >= 0.1).length;
     const first = this.order[0];
-    const ordinary = to.special[this.to] || !to.special.includes(true) ? "" : " that is no special token";
-    const parts = [this.found ? `The strongest key of the row${ordinary}, as none is chosen: Alt-click one in the text, or click a cell of the map.` : "",
-      first ? `The most: ${this.words(first)} in ${this.called(first)}.` : "No head gives this pair any weight.",
-      `${much} of ${this.all.length} heads give 10 % or more; the mean is ${percent(mean, 2)}.`,
-      SCALES[state.scale].perRow ? "Colours are on the logarithmic scale here, as every head has a row of its own." : "",
-      state.hideSpecial ? "These are the model’s own numbers, with special tokens." : "",
-      this.all.some((each) => !each.sure) ? "Some are the mean of their surroundings: the page does not hold them." : ""];
+    const ordinary = to.special[this.to] || !to.special.includes(true) ? "" : " that is not a special token";
+    const parts = [this.found ? `No key is chosen; this is the strongest key of the row${ordinary}. To choose another one, Alt-click it in the text, or click a cell of the matrix.` : "",
+      first ? `Largest weight: ${this.words(first)} in ${this.called(first)}.` : "No head has weight on this pair.",
+      `${much} of ${this.all.length} heads have 10 % or more; the mean is ${percent(mean, 2)}.`,
+      SCALES[state.scale].perRow ? "Colors are on the logarithmic scale here, since the cells are of different rows." : "",
+      state.hideSpecial ? "These are the model’s own numbers, including special tokens." : "",
+      this.all.some((each) => !each.sure) ? "Some weights are the mean of their neighborhood, since the page does not contain them." : ""];
     this.note.textContent = parts.filter(Boolean).join(" ");
     this.lines.reset(this.order.length);
-    this.list.setAttribute("aria-label", "The heads, by the weight that they give this pair");
-    this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${this.rows.length} calls by heads. ${this.note.textContent} Arrows choose a head.`);
+    this.list.setAttribute("aria-label", "Heads by their weight on this pair");
+    this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${this.rows.length} calls by heads. ${this.note.textContent} Arrow keys choose a head.`);
     this.say(null);
     this.paint();
   },
@@ -111,7 +111,7 @@ const pair = {
   line: ({ p, code }) => ({ p: [p], code: [code], hidden: () => false, row: { attended: 1, maximum: 1 } }),
   scale() { return SCALES[state.scale].perRow ? USUAL : state.scale; },
 
-  /** Sizes in pixels: a column for the names, a line for the numbers of the heads, then the cells. */
+  /** Sizes in pixels: a column for layer names, a line for head numbers, then the cells. */
   measure() {
     const heads = Math.max(...this.rows.map((row) => row.coarse.length));
     const context = this.canvas.getContext("2d");
@@ -151,7 +151,7 @@ const pair = {
         const x = left + head * width, p = weight(code, row.fine?.[head]);
         if (code === MASKED) return this.hatch(context, x, y, width - gap, height - gap);
         const at = step(code === TINY ? 0 : p, scale);
-        context.fillStyle = solid[code] ?? colour(at, scale);
+        context.fillStyle = solid[code] ?? color(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
         if (width < 34 || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
         context.fillStyle = solid[code] ? "#fff" : ink(at, scale);

@@ -1,4 +1,4 @@
-// The reader: the text itself, each token on the ground of what the pinned row gives it, or of what it gives the pinned key.
+// The reader: the text, each token colored by the weight of the pinned row on it, or by its weight on the pinned key.
 
 const reader = {
   name: "reader", line: null, stale: true, turn: 0, seen: {},
@@ -7,7 +7,7 @@ const reader = {
     const title = element("h2", null, { id: "reader-title" });
     const ways = element("span", null, { className: "choice" });
     ways.setAttribute("role", "radiogroup");
-    ways.setAttribute("aria-label", "Which weights colour the text");
+    ways.setAttribute("aria-label", "Weights that color the text");
     this.ways = Object.entries({ to: "attends to", from: "attended by" }).map(([direction, name]) => {
       const made = element("button", name, { type: "button", id: `reader-${direction}` });
       made.setAttribute("role", "radio");
@@ -35,21 +35,21 @@ const reader = {
     this.otherTitle = element("h3", null, { id: "other-title" });
     this.mainTitle = element("h3", null, { id: "words-title" });
     const [words, other] = [box("words"), box("other-words")];
-    this.picture = element("div", null, { id: "patches", hidden: true });
+    this.imageBox = element("div", null, { id: "patches", hidden: true });
     this.readout = element("p", null, { className: "note", id: "reader-readout" });
     this.pins = element("p", null, { className: "note", id: "reader-pins", hidden: true });
     this.pinsText = element("span");
-    const clear = element("button", "only the row", { type: "button" });
+    const clear = element("button", "only this row", { type: "button" });
     clear.addEventListener("click", () => choose({ pins: [] }));
     this.pins.append(this.pinsText, " ", clear);
     this.live = element("p", null, { className: "unseen", id: "reader-live" });
     this.live.setAttribute("aria-live", "polite");
     const side = element("div", null, { id: "strongest" });
-    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.picture,
+    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
       this.readout, this.live, side);
     this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
     this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
-    patches.build(this.picture, (i, event) => this.pick(this.main, i, event));
+    patches.build(this.imageBox, (i, event) => this.pick(this.main, i, event));
     strongest.build(side);
     this.say();
   },
@@ -58,9 +58,9 @@ const reader = {
     if (!["run", "call", "head", "query", "key", "pins", "direction", "scale", "hideSpecial", "step", "theme"].some((name) => changed.has(name))) return;
     const turn = ++this.turn;
     const other = !this.line || ["run", "call", "head", "query", "pins", "direction", "hideSpecial", "step"].some((name) => changed.has(name));
-    this.stale ||= other || state.direction === "from"; // until it is read, whoever asked for it first
+    this.stale ||= other || state.direction === "from"; // until the numbers are read
     const line = this.stale ? await reading() : this.line;
-    if (turn !== this.turn) return; // a later choice has overtaken this one
+    if (turn !== this.turn) return; // the state has changed since
     this.stale = false;
     this.line = line;
     this.head();
@@ -68,10 +68,10 @@ const reader = {
     $("other-words").hidden = this.otherTitle.hidden = this.mainTitle.hidden = !cross;
     const grid = Boolean(line.of.grid);
     $("words").hidden = grid;
-    this.picture.hidden = !grid;
+    this.imageBox.hidden = !grid;
     document.querySelector("#reader .find").hidden = grid;
     find.on(line.of);
-    this.main.show(line.of, line.to ? "The keys, coloured by the weights" : "The rows, coloured by the weights");
+    this.main.show(line.of, line.to ? "The keys, colored by their weights" : "The rows, colored by their weights");
     if (cross) {
       this.other.show(line.to ? queryAxis() : keyAxis(), line.to ? "The rows: choose one" : "The keys: choose one");
       this.otherTitle.textContent = line.to ? `rows: ${callNow().queries}` : `keys: ${callNow().keys}`;
@@ -82,7 +82,7 @@ const reader = {
     if (turn !== this.turn) return;
     this.reveal(cross);
     this.say();
-    this.live.textContent = state.key !== null && line.to ? `Key ${quote(keyAxis(), state.key).slice(0, 100)}, ${state.key}: ${told(line, state.key)}` : "";
+    this.live.textContent = state.key !== null && line.to ? `Key ${quote(keyAxis(), state.key).slice(0, 100)}, ${state.key}: ${describe(line, state.key)}` : "";
   },
 
   head() {
@@ -97,7 +97,7 @@ const reader = {
     const parts = [];
     if (places.length > 1) parts.push(to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`);
     if (state.hideSpecial && of.special.includes(true)) {
-      parts.push(to ? "Special tokens are left out and the others counted as 100 %: not the model's own numbers." : "Special tokens are left out; the shares of the others stay as they are.");
+      parts.push(to ? "Special tokens are left out and the other weights renormalized to 100 %: not the model's own numbers." : "Special tokens are left out; the other weights are unchanged.");
     }
     this.pinsText.textContent = parts.join(" ");
     this.pins.hidden = !parts.length;
@@ -106,7 +106,7 @@ const reader = {
 
   list(places, of) { return places.slice(0, 6).map((i) => `\u2068${clip(quote(of, i), 18)}\u2069 (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
 
-  /** The token that keys of the keyboard start from. */
+  /** The token from which keyboard navigation starts. */
   here(flow = this.main) {
     const rows = flow.of === queryAxis() && (flow === this.other || callNow().queries === callNow().keys || state.direction === "from");
     return rows ? state.query : state.key ?? Math.min(state.query, callNow().K - 1);
@@ -128,13 +128,13 @@ const reader = {
     node.classList.toggle("key", keys && i === state.key);
     node.setAttribute("aria-selected", node.matches(".row, .pin, .key"));
     if (i === this.here(flow)) flow.box.setAttribute("aria-activedescendant", node.id);
-    const parts = [wordOf(flow.of, i).slice(0, 200), i, flow === this.main ? this.told(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
+    const parts = [wordOf(flow.of, i).slice(0, 200), i, flow === this.main ? this.described(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
     node.setAttribute("aria-label", parts.filter((part) => part !== "").join(", "));
   },
 
-  told(i) { return told(this.line, i); },
+  described(i) { return describe(this.line, i); },
 
-  /** A click: the row; with Shift one more row; with Alt, Ctrl or ⌘ the key. On the text of the keys alone: the key. */
+  /** Click: choose the row; with Shift: add a row; with Alt, Ctrl or ⌘: choose the key. In the text of the keys: choose the key. */
   pick(flow, i, event = {}) {
     const same = callNow().queries === callNow().keys;
     const rows = same || (flow === this.other) === (state.direction === "to");
@@ -144,7 +144,7 @@ const reader = {
     return choose({ pins: state.pins.includes(i) ? state.pins.filter((pin) => pin !== i) : [...state.pins, i] });
   },
 
-  /** Arrows move the row, with Shift they leave it pinned, with Alt they move the key; up and down go by lines. */
+  /** Arrow keys move the row, with Shift they keep the old row pinned, with Alt they move the key; up and down move by lines. */
   key(event, flow) {
     const lines = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 }[event.key];
     const ends = { Home: 0, End: flow.of.tokens.length - 1 }[event.key];
@@ -157,7 +157,7 @@ const reader = {
     else if (to !== state.query) choose({ query: to, pins: state.pins.includes(to) ? state.pins.filter((pin) => pin !== to) : [...state.pins, state.query] });
   },
 
-  /** Scrolls to what was chosen since the last time; what is chosen by a click is on the screen already. */
+  /** Scrolls to rows and keys that were chosen since the last draw. */
   reveal(cross) {
     const before = this.seen;
     this.seen = { query: state.query, key: state.key, of: this.line.of };
@@ -171,11 +171,11 @@ const reader = {
   hover(node, flow) {
     if (!node) return;
     const i = Number(node.dataset.token);
-    this.readout.replaceChildren(element("bdi", clip(quote(flow.of, i), 60)), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.told(i)}` : ""}`);
+    this.readout.replaceChildren(element("bdi", clip(quote(flow.of, i), 60)), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.described(i)}` : ""}`);
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    this.readout.textContent = one ? "Click: the row. Shift-click: one more row. Alt-click: the key." : "Click: the row, or the key. Shift-click: one more row.";
+    this.readout.textContent = one ? "Click: choose the row (query). Shift-click: add a row. Alt-click: choose the key." : "Click: choose the row (query) or the key. Shift-click: add a row.";
   },
 
   find() { find.open(); },
@@ -185,6 +185,6 @@ const reader = {
 screens.push(reader);
 keys.push(
   { keys: ["/"], label: "/", what: "search the text, or go to a position", run: () => find.open() },
-  { keys: [], label: "Shift ← →", what: "in the text: leave this row pinned, and go on" }, // heard by the text itself
+  { keys: [], label: "Shift ← →", what: "in the text: keep this row pinned, and move on" }, // handled by the text itself
   { keys: [], label: "Alt ← →", what: "in the text: move the key" },
 );

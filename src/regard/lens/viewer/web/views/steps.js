@@ -1,6 +1,6 @@
-// A run in which the model wrote: a slider over the written tokens, and what it might have written instead.
+// Generated tokens: a slider over the generation steps, and the candidates of each step.
 
-choosable("step", null, position); // how many tokens had been written; null: all of them
+choosable("step", null, position); // the chosen generation step; null shows the whole text
 
 const steps = {
   name: "steps", timer: null,
@@ -14,17 +14,17 @@ const steps = {
       return made;
     };
     this.player = button("steps-play", "▶", "play", () => this.play());
-    this.slider = element("input", null, { type: "range", id: "steps-slider", min: 0, step: 1, ariaLabel: "the written tokens" });
+    this.slider = element("input", null, { type: "range", id: "steps-slider", min: 0, step: 1, ariaLabel: "generation steps" });
     this.slider.addEventListener("input", () => this.to(Number(this.slider.value)));
     this.whole = button("steps-whole", "whole text", "show the whole text", () => { this.pause(); choose({ step: null }); });
     this.said = element("p", null, { id: "steps-said" });
     this.list = element("ol", null, { id: "steps-candidates" });
     this.list.setAttribute("aria-label", "The likeliest tokens at this step");
-    $("steps").append(element("div", null, { className: "bar" }, element("h2", "What was written", { id: "steps-title" }), this.whole),
-      element("div", null, { className: "steps-controls" }, button("steps-back", "◂", "the step before", () => this.go(-1)), this.player,
-        button("steps-on", "▸", "the next step", () => this.go(1)), this.slider), this.said, this.list);
-    keys.push({ keys: ["<"], label: "<", what: "the written token before", run: () => this.go(-1) },
-      { keys: [">"], label: ">", what: "the next written token", run: () => this.go(1) });
+    $("steps").append(element("div", null, { className: "bar" }, element("h2", "Generated tokens", { id: "steps-title" }), this.whole),
+      element("div", null, { className: "steps-controls" }, button("steps-back", "◂", "previous step", () => this.go(-1)), this.player,
+        button("steps-on", "▸", "next step", () => this.go(1)), this.slider), this.said, this.list);
+    keys.push({ keys: ["<"], label: "<", what: "previous generated token", run: () => this.go(-1) },
+      { keys: [">"], label: ">", what: "next generated token", run: () => this.go(1) });
   },
 
   draw(changed) {
@@ -36,7 +36,7 @@ const steps = {
     const at = state.step ?? all.length - 1;
     this.slider.value = at;
     if (!all.length) {
-      this.said.textContent = "Nothing was written in this run.";
+      this.said.textContent = "This run has no generated tokens.";
       this.list.replaceChildren();
       return;
     }
@@ -45,20 +45,20 @@ const steps = {
     const word = wordOf(of, position);
     const taken = candidates.findIndex(([name]) => name === word);
     this.slider.setAttribute("aria-valuetext", `step ${at + 1} of ${all.length}: ${word}`);
-    const parts = [`Step ${at + 1} of ${all.length}: `, element("bdi", `“${clip(word, 40)}”`, { className: "written" }), ` was written at position ${position.toLocaleString("en")}`];
-    if (position) parts.push(", by the row of ", element("bdi", clip(quote(of, position - 1), 30)));
-    parts.push(taken < 0 ? (candidates.length ? "; it is not among the likeliest." : ".") : taken === 0 ? "; it was the likeliest." : `; it was number ${taken + 1} of the likeliest.`);
+    const parts = [`Step ${at + 1} of ${all.length}: `, element("bdi", `“${clip(word, 40)}”`, { className: "written" }), ` was generated at position ${position.toLocaleString("en")}`];
+    if (position) parts.push(", from the row of ", element("bdi", clip(quote(of, position - 1), 30)));
+    parts.push(taken < 0 ? (candidates.length ? "; it is not among the stored candidates." : ".") : taken === 0 ? "; it was the likeliest token." : `; it was candidate ${taken + 1}.`);
     this.said.replaceChildren(...parts);
     this.list.replaceChildren(...candidates.map(([name, p], place) => {
       const bar = element("i");
       bar.style.width = `${clamp(100 * p, 0.5, 100)}%`;
       const made = element("li", null, { className: place === taken ? "taken" : "" }, element("bdi", clip(name, 30)), element("span", null, {}, bar),
-        element("data", percent(p), { value: p, className: "number" }), element("span", place === taken ? "taken" : "", { className: "soft" }));
+        element("data", percent(p), { value: p, className: "number" }), element("span", place === taken ? "generated" : "", { className: "soft" }));
       return made;
     }));
   },
 
-  /** The step, and the row that wrote: it stands one before the token. */
+  /** Chooses the step, and the row that produced the token, at the position before it. */
   to(number) {
     const all = runs[state.run].steps;
     if (!all.length) return undefined;

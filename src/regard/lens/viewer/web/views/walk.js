@@ -1,8 +1,8 @@
-// The walk: the real numbers of one row of one head, step by step from what the layer was given to what came out of it.
+// Step by step: the numbers of one row of one head, from the input of the layer to the output of the head.
 
-const FEW = 12; // keys that are shown at first
+const FEW = 12; // keys that are shown initially
 
-/** One key with the calculation that leads to its result. */
+/** One key with its calculation and result. */
 function keyLine(w, at, calculation, result, tint) {
   const of = keyAxis();
   const shown = element("data", result, { value: tint ?? "" });
@@ -10,37 +10,37 @@ function keyLine(w, at, calculation, result, tint) {
   return [element("li", null, {}, ...parts, shown), shown];
 }
 
-/** q·k of one key: finer from what it became than from q and k as they are kept, unless the scale has removed it. */
+/** q·k of one key: from the scaled score, which is more precise than the stored q and k, unless the scale is 0. */
 const product = (w, at) => (w.scale ? w.scaled[at] / w.scale : w.k[at].reduce((sum, value, d) => sum + value * w.q[d], 0));
 
 const WALK = [
-  { id: "x", name: "input", law: "", missing: "x", what: "What the layer was given for this token.",
+  { id: "x", name: "input", law: "", missing: "x", what: "The input of the layer for this token: its hidden state.",
     formula: () => "x", shape: (w) => w.x && `(${w.x.length})`, vector: (w) => w.x },
   { id: "q", name: "query", law: "law 3", missing: "q",
-    what: "What this token asks: the layer multiplies x by its query matrix, and norms or turns it as the model does.",
+    what: "The query of this token: the layer multiplies x by its query matrix; the model may normalize or rotate it as well.",
     formula: () => "q = W_q x", shape: (w) => w.D && `D = ${w.D}`, vector: (w) => w.q },
-  { id: "k", name: "keys", law: "", missing: "k", what: "What every key offers to be found by.",
+  { id: "k", name: "keys", law: "", missing: "k", what: "The keys of all tokens, with which the query is compared.",
     formula: () => "k_j = W_k x_j", shape: (w) => w.D && `K × D = ${w.K} × ${w.D}`, matrix: (w) => w.k },
-  { id: "v", name: "values", law: "", missing: "v", what: "What every key has to give.",
+  { id: "v", name: "values", law: "", missing: "v", what: "The values of all tokens, of which the output is a weighted mean.",
     formula: () => "v_j = W_v x_j", shape: (w) => w.E && `K × E = ${w.K} × ${w.E}`, matrix: (w) => w.v },
   { id: "products", name: "scores", law: "law 1", missing: "k",
-    what: "How well the query meets each key: their numbers multiplied in pairs and added up.",
+    what: "The dot product of the query with each key.",
     formula: () => "q·k_j = Σ_d q_d k_jd", shape: (w) => `K = ${w.K}`, key: (w, at) => ["q·k =", product(w, at)] },
-  { id: "scaled", name: "scaled", law: "law 1", missing: "k", what: "The score times the scale, so that it does not grow with D.",
+  { id: "scaled", name: "scaled", law: "law 1", missing: "k", what: "The dot product times the scale, so that it does not grow with D.",
     formula: (w) => `s_j = scale · q·k_j,  scale = ${decimal(w.scale, 6)}${w.D && Math.abs(w.scale * Math.sqrt(w.D) - 1) < 1e-5 ? ` = 1/√${w.D}` : ""}`,
     shape: (w) => `K = ${w.K}`, key: (w, at) => [`${decimal(product(w, at))} × ${decimal(w.scale)} =`, w.scaled[at]] },
-  { id: "scores", name: "score rule", law: "law 1", missing: "k", what: "What the model does to the scaled score: a cap, a bias, a slope.",
-    formula: (w, call) => call.formula.score ?? "no rule: the score stays", shape: (w) => `K = ${w.K}`,
+  { id: "scores", name: "score rule", law: "law 1", missing: "k", what: "How the model modifies the scaled score: a cap, a bias, a slope.",
+    formula: (w, call) => call.formula.score ?? "no rule: the score is unchanged", shape: (w) => `K = ${w.K}`,
     key: (w, at, call) => (call.formula.score === null ? null : [`${decimal(w.scaled[at])} →`, w.scores[at]]) },
-  { id: "mask", name: "mask", law: "laws 2, 3 and 6", mask: true, what: "Which keys this row may attend; the others are as if they were not there.",
-    formula: (w, call) => call.formula.mask ?? "no mask: every key may be attended", shape: (w) => `K = ${w.K}` },
+  { id: "mask", name: "mask", law: "laws 2, 3 and 6", mask: true, what: "The keys that this row may attend to; the others have no influence.",
+    formula: (w, call) => call.formula.mask ?? "no mask: the row may attend to every key", shape: (w) => `K = ${w.K}` },
   { id: "p", name: "softmax", law: "laws 5, 7, 8 and 12", weights: true,
-    what: "The share of each key: all shares, with that of the sinks if there are any, add up to 1.",
+    what: "The weight of each key. All weights, with those of the sinks if there are any, sum to 1.",
     formula: (w, call) => `p_j = exp(s_j − lse),  lse = ln(Σ_j exp s_j${call.formula.sinks ? " + Σ exp sink" : ""}) = ${decimal(w.lse, 6)}`, shape: (w) => `K = ${w.K}` },
   { id: "sum", name: "output", law: "laws 1 and 6", missing: "v",
-    what: "The mean of the values, each with its share; over all keys, not only those that are shown.",
+    what: "The weighted mean of the values; over all keys, not only those that are shown.",
     formula: () => "Σ_j p_j v_j", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.sum },
-  { id: "out", name: "model’s output", law: "law 10", missing: "out", what: "What came out of this head in the model itself.",
+  { id: "out", name: "model’s output", law: "law 10", missing: "out", what: "The output of this head in the model itself.",
     formula: () => "out", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.out },
 ];
 
@@ -59,8 +59,8 @@ const walk = {
       order: button("walk-order", "strongest first", () => this.set({ falling: !this.falling })),
       every: button("walk-every", "all keys", () => this.set({ every: !this.every })),
     };
-    const [back, on] = [button("walk-back", "◂", () => this.go(-1), "the step before"), button("walk-on", "▸", () => this.go(1), "the next step")];
-    const copies = button("walk-copy", "copy numbers", () => this.copy(), "copy all numbers of this walk as JSON");
+    const [back, on] = [button("walk-back", "◂", () => this.go(-1), "previous step"), button("walk-on", "▸", () => this.go(1), "next step")];
+    const copies = button("walk-copy", "copy numbers", () => this.copy(), "copy all numbers of this computation as JSON");
     const bar = element("div", null, { className: "bar" }, title, element("span", null, { id: "walk-buttons", hidden: true }, back, on, ...Object.values(this.buttons), copies));
     this.note = element("p", null, { className: "note", id: "walk-note" });
     this.ramp = element("canvas", null, { width: 256, height: 1, ariaHidden: "true" });
@@ -80,11 +80,11 @@ const walk = {
       return head;
     });
     $("walk").append(bar, element("div", null, { className: "walk-top" }, this.note, this.legend), this.list);
-    this.lazily = new Lazily($("walk"), () => this.fetch()); // on a served page each row is a question to the server
+    this.lazily = new Lazily($("walk"), () => this.fetch()); // on a served page each row is a request to the server
   },
 
   draw(changed) {
-    if (changed.has("theme") || changed.has("scale")) this.colours();
+    if (changed.has("theme") || changed.has("scale")) this.colors();
     if (!["run", "call", "head", "query"].some((name) => changed.has(name))) {
       if (this.numbers && (changed.has("theme") || changed.has("scale"))) this.show();
       return undefined;
@@ -93,7 +93,7 @@ const walk = {
     return this.lazily.again();
   },
 
-  title() { $("walk-title").replaceChildren("The walk of ", element("bdi", clip(quote(queryAxis(), state.query), 30)), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
+  title() { $("walk-title").replaceChildren("Step by step: ", element("bdi", clip(quote(queryAxis(), state.query), 30)), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
 
   async fetch() {
     const turn = ++this.turn;
@@ -124,26 +124,26 @@ const walk = {
   },
 
   copy() {
-    if (this.numbers) copy(JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value)), "The walk");
+    if (this.numbers) copy(JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value)), "The computation");
   },
 
-  colours() {
+  colors() {
     const context = this.ramp.getContext("2d");
     for (let at = 0; at < 256; at++) {
-      context.fillStyle = colour(at, "lift");
+      context.fillStyle = color(at, "lift");
       context.fillRect(at, 0, 1, 1);
     }
   },
 
-  /** Why there is nothing to walk through, and what to do. */
+  /** Why the numbers are not available, and what to do. */
   why() {
-    if (callNow().only_weights) return "Only the weights of this call are known, not the q and k that they come from: record the model, or give q and k.";
-    return "The numbers of this call are not in the page, which would be too large with them: serve the run (regard look --serve), or record fewer layers.";
+    if (callNow().only_weights) return "Only the weights of this call are known, not its q and k: record the model, or pass q and k.";
+    return "The page does not contain q and k of this call, since it would be too large: serve the run (regard look --serve), or record fewer layers.";
   },
   lacking(each) {
     if (callNow().only_weights) return "Not known: this call was recorded as weights alone.";
-    if (["q", "k"].includes(each.missing) || callNow().kept[each.missing]) return `Not in this page, which would be too large with ${each.missing}: serve the run (regard look --serve) to have it.`;
-    return `Not kept in this run: record it with values=True to have ${each.missing}.`;
+    if (["q", "k"].includes(each.missing) || callNow().kept[each.missing]) return `The page does not contain ${each.missing}, since it would be too large: serve the run (regard look --serve) to see it.`;
+    return `This run does not contain ${each.missing}: record it with values=True to see it.`;
   },
 
   show() {
@@ -158,8 +158,8 @@ const walk = {
     if (this.falling) this.order.sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b);
     const shown = this.every ? this.order : this.falling ? this.order.slice(0, FEW) : this.strong(w);
     this.order = shown;
-    const which = w.keys.length < w.K ? `the strongest and the nearest ${w.keys.length} of ${w.K.toLocaleString("en")} keys are here` : `${w.K} keys`;
-    this.note.textContent = `${capital(which)}${shown.length < w.keys.length ? `, ${shown.length} of them shown` : ""}.${w.exact ? ` Vectors are kept ${w.exact}.` : ""}`;
+    const which = w.keys.length < w.K ? `the strongest and the nearest ${w.keys.length} of ${w.K.toLocaleString("en")} keys` : `${w.K} keys`;
+    this.note.textContent = `${capital(which)}${shown.length < w.keys.length ? `, ${shown.length} of them shown` : ""}.${w.exact ? ` Vectors are stored ${w.exact}.` : ""}`;
     const press = (name, on, hidden) => { this.buttons[name].setAttribute("aria-pressed", on); this.buttons[name].hidden = hidden; };
     press("all", this.all, false);
     press("order", this.falling, false);
@@ -167,14 +167,14 @@ const walk = {
     WALK.forEach((each, number) => this.step(each, number, w));
   },
 
-  /** The strongest few in the order of their places. */
+  /** The strongest keys in the order of their positions. */
   strong(w) { return [...this.order].sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b).slice(0, FEW).sort((a, b) => a - b); },
 
   step(each, number, w) {
     const call = callNow();
     const head = this.heads[number];
     const open = this.all || number === this.at;
-    const law = each.law && element("span", each.law, { className: "walk-law soft", title: "The laws of meaning: docs/reference/laws.md" });
+    const law = each.law && element("span", each.law, { className: "walk-law soft", title: "The law of the semantics of attention that applies here: docs/reference/laws.md" });
     head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", each.formula(w, call)),
       element("span", each.shape(w) || "", { className: "soft walk-shape" }), law);
     head.setAttribute("aria-expanded", open);
@@ -189,28 +189,28 @@ const walk = {
 };
 screens.push(walk);
 
-/** What stands beneath the head of a step: its numbers, or why there are none. */
+/** The content of a step: its numbers, or why they are missing. */
 function walkNumbers(each, w, call, order) {
   const of = keyAxis();
-  const said = (text) => element("p", text, { className: "note" });
+  const note = (text) => element("p", text, { className: "note" });
   const name = (at) => `${clip(wordOf(of, w.keys[at]), 24)} ${w.keys[at]}`;
   if (each.vector) {
     const values = each.vector(w);
-    if (!values && each.id === "sum" && w.v) return [said("Not computed: this page holds the strongest keys of each row alone. Serve the run to have it.")];
-    if (!values) return [said(walk.lacking(each))];
+    if (!values && each.id === "sum" && w.v) return [note("Not computed: the page contains only the strongest keys of each row. Serve the run to see it.")];
+    if (!values) return [note(walk.lacking(each))];
     const cells = new Cells(each.name, [values], null, (_, column) => `${each.id}[${column}]`);
     if (each.id !== "out" || !w.sum) return [cells.node];
-    return [cells.node, said(w.same ? "When it was recorded, this was found to be the output computed above, but for rounding." : difference(w.sum, values))];
+    return [cells.node, note(w.same ? "On recording, this was equal to the output computed above, up to rounding." : difference(w.sum, values))];
   }
   if (each.matrix) {
     const values = each.matrix(w);
-    if (!values) return [said(walk.lacking(each))];
+    if (!values) return [note(walk.lacking(each))];
     const share = call.heads / call.groups;
     const group = Math.floor(state.head / share);
-    const shared = share > 1 ? [said(`Heads ${group * share} to ${(group + 1) * share - 1} share this head of keys and values.`)] : [];
+    const shared = share > 1 ? [note(`Heads ${group * share} to ${(group + 1) * share - 1} share this key/value head.`)] : [];
     return [new Cells(each.name, order.map((at) => values[at]), order.map(name), (row, column) => `${each.id} of ${name(order[row])}, [${column}]`).node, ...shared];
   }
-  if (each.missing && !w.q) return [said(walk.lacking(each))];
+  if (each.missing && !w.q) return [note(walk.lacking(each))];
   const list = element("ul", null, { className: "walk-keys" });
   for (const at of order) {
     const [line, result] = keyLine(w, at, ...keyResult(each, w, at, call));
@@ -218,50 +218,50 @@ function walkNumbers(each, w, call, order) {
     else if (!each.mask) tinted(result, Number(result.value || NaN));
     else result.classList.toggle("masked", !w.allowed[at]);
     result.classList.add("ground");
-    if (result.textContent === "not kept") result.style.background = "";
+    if (result.textContent === "not stored") result.style.background = "";
     list.append(line);
   }
   if (each.key && each.key(w, order[0], call) === null) return [];
   const free = w.allowed.filter(Boolean).length;
-  if (each.mask) return [list, said(`${free} of the ${w.keys.length} keys${w.keys.length < w.K ? " that are here" : ""} may be attended.`)];
-  return [list, ...(each.weights ? [said(shares(w, call))] : [])];
+  if (each.mask) return [list, note(`${free} of the ${w.keys.length} keys${w.keys.length < w.K ? " shown" : ""} are allowed.`)];
+  return [list, ...(each.weights ? [note(shares(w, call))] : [])];
 }
 
-/** [calculation, result in words, its value] of one key in one step. */
+/** [calculation, result as text, its value] of one key in one step. */
 function keyResult(each, w, at, call) {
-  if (each.mask) return [w.scores?.[at] === undefined ? "" : `s = ${decimal(w.scores[at])}`, w.allowed[at] ? "may be attended" : "masked", Number(w.allowed[at])];
+  if (each.mask) return [w.scores?.[at] === undefined ? "" : `s = ${decimal(w.scores[at])}`, w.allowed[at] ? "allowed" : "masked", Number(w.allowed[at])];
   if (each.weights) {
     const p = w.p[at];
     const calculation = !w.scores ? "" : w.allowed[at] ? `exp(${decimal(w.scores[at])} − ${decimal(w.lse)}) =` : "masked:";
-    return [calculation, p === null ? "not kept" : Number.isNaN(p) ? "not a number" : !w.allowed[at] && p === 0 ? "0" : `${percent(p)}${!w.allowed[at] ? " where the mask forbids it" : ""}`, p ?? ""];
+    return [calculation, p === null ? "not stored" : Number.isNaN(p) ? "not a number" : !w.allowed[at] && p === 0 ? "0" : `${percent(p)}${!w.allowed[at] ? " where the mask forbids it" : ""}`, p ?? ""];
   }
   const [calculation, value] = each.key(w, at, call) ?? ["", null];
   return [calculation, decimal(value), value ?? ""];
 }
 
-/** The weights of a walk as a line that can be given grounds. */
+/** The weights of the row as a line of cells that `ground` colors. */
 const walkLine = (w) => ({ p: w.p, hidden: () => false, row: { attended: Math.max(1, w.K), maximum: Math.max(...w.p.filter((p) => p > 0), 1e-12) },
   code: w.p.map((p, at) => (Number.isNaN(p) ? NAN : p === null ? TINY : !w.allowed[at] ? (p > 0 ? LEAK : MASKED) : p === 0 ? ZERO : p > 1.001 || p < 0 ? OUT : coded(p))) });
 
-/** How the shares add up. */
+/** A sentence about the sum of the weights. */
 function shares(w, call) {
   const sum = w.p.reduce((total, p) => total + (p || 0), 0);
   const none = w.p.filter(Number.isNaN).length;
-  if (none) return `${none} of the ${w.keys.length} shares here are not numbers: a score among them is NaN or ∞ (law 12).`;
-  const parts = [w.keys.length < w.K ? `The ${w.keys.length} keys here hold ${percent(sum)}.` : `All ${w.K} keys hold ${percent(sum)}.`];
+  if (none) return `${none} of the ${w.keys.length} weights here are not numbers: one of their scores is NaN or ∞ (law 12).`;
+  const parts = [w.keys.length < w.K ? `The ${w.keys.length} keys here have ${percent(sum)} of the weight.` : `All ${w.K} keys have ${percent(sum)} of the weight.`];
   if (w.sinks) {
     const taken = w.sinks.reduce((total, sink) => total + Math.exp(sink - w.lse), 0);
     parts.push(`The sinks (${w.sinks.map((sink) => decimal(sink)).join(", ")}) take ${percent(taken)}.`);
   } else if (call.formula.sinks) parts.push("The sinks take the rest.");
-  if (w.lse === -Infinity) parts.push(["0", undefined].includes(call.notes.empty) ? "This row may attend nothing: its output is 0 (law 5)."
-    : `This row may attend nothing, and its output here is 0 (law 5); to rows that may attend nothing the model itself gave ${call.notes.empty}.`);
+  if (w.lse === -Infinity) parts.push(["0", undefined].includes(call.notes.empty) ? "This row is fully masked: its output is 0 (law 5)."
+    : `This row is fully masked: its output here is 0 (law 5). For fully masked rows, the output of the model itself is ${call.notes.empty}.`);
   return parts.join(" ");
 }
 
-/** How far what was computed here is from what the model had. */
+/** A sentence about the difference between the output computed here and that of the model. */
 function difference(sum, out) {
   const apart = sum.map((value, e) => (Object.is(value, out[e]) ? 0 : Math.abs(value - out[e])));
   const odd = apart.filter((value) => !Number.isFinite(value)).length;
-  if (odd) return `In ${odd} of ${out.length} places one of the two is not finite and the other is another number.`;
-  return `The largest difference from the output computed above is ${decimal(Math.max(...apart), 2)}; the largest number of the output is ${decimal(Math.max(...out.map(Math.abs)), 3)}.`;
+  if (odd) return `In ${odd} of ${out.length} components, one of the two is not finite and the other differs.`;
+  return `The largest difference from the output computed above is ${decimal(Math.max(...apart), 2)}; the largest absolute value of the output is ${decimal(Math.max(...out.map(Math.abs)), 3)}.`;
 }

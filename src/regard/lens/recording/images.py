@@ -1,4 +1,4 @@
-"""Pictures: what a model sees, from a file, an image or an array, as pixel values; and back, as a small PNG."""
+"""Images: pixel values for a model from a file, a PIL image or an array; and pixel values as a small PNG."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ __all__ = ["patches_of", "pixels", "png"]
 LARGEST = 200_000  # bytes of a PNG
 
 
-def pixels(processor: Any, picture: Any, text: Any) -> dict[str, Any]:
-    """The inputs that the model's own processor makes of a picture, and of a text beside it."""
-    image = _image(picture)
+def pixels(processor: Any, given: Any, text: Any) -> dict[str, Any]:
+    """The inputs that the model's own processor computes from an image, and from a text if there is one."""
+    image = _image(given)
     named: dict[str, Any] = {"images": [image], "return_tensors": "pt"}
     if text is not None:
         if not hasattr(processor, "tokenizer"):
             raise refuse(
                 "look",
-                "a text that is not read",
-                given=f"text= beside a picture, and {type(processor).__name__}",
-                expected="a processor of both",
+                "text= is not used",
+                given=f"text= with an image, and {type(processor).__name__}",
+                expected="a processor of images and text",
                 fix="leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)",
             )
         named["text"] = [text] if isinstance(text, str) else list(text)
     return dict(processor(**named))
 
 
-def _image(picture: Any) -> np.ndarray:
+def _image(given: Any) -> np.ndarray:
     """(rows, columns, 3) bytes."""
-    if isinstance(picture, str | Path):
+    if isinstance(given, str | Path):
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(picture) as opened:
+            with Image.open(given) as opened:
                 return np.array(opened.convert("RGB"))
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise refuse(
                 "look",
-                "the picture cannot be read",
-                given=f"{picture}: {first_line(error)}",
+                "the image cannot be read",
+                given=f"{given}: {first_line(error)}",
                 expected="an image file",
                 fix="check the path, or convert it to PNG",
             ) from error
-    array = np.asarray(picture.convert("RGB") if hasattr(picture, "convert") else picture)
+    array = np.asarray(given.convert("RGB") if hasattr(given, "convert") else given)
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
         raise refuse(
             "look",
-            "not a picture",
+            "not an image",
             given=f"{array.dtype} {list(array.shape)}",
-            expected="a path, an image, or bytes (rows, columns, 3)",
-            fix="convert it: array.astype(np.uint8), colours last",
+            expected="a path, a PIL image, or a uint8 array (rows, columns, 3)",
+            fix="convert it with array.astype(np.uint8), colors last",
         )
     return array
 
 
 def patches_of(config: Any, values: Any, processor: Any, entry: int) -> tuple[tuple[int, int], bytes] | None:
-    """The grid of patches, (rows, columns), and the picture as a PNG; None where the model's patches are not known."""
+    """The grid of patches, (rows, columns), and the image as a PNG; None if the model's patch size is not known."""
     inner = getattr(config, "vision_config", config)
     size = getattr(inner, "patch_size", None)
     if getattr(values, "ndim", 0) != 4 or not size:
@@ -70,13 +70,11 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> tuple[tu
     down, across = (size, size) if isinstance(size, int) else tuple(size)[-2:]
     rows, columns = values.shape[2] // down, values.shape[3] // across
     shown = np.moveaxis(values[entry].float().cpu().numpy(), 0, -1)[..., :3]
-    return (rows, columns), png(_colours(shown[: rows * down, : columns * across], processor))
+    return (rows, columns), png(_colors(shown[: rows * down, : columns * across], processor))
 
 
-def _colours(values: np.ndarray, processor: Any) -> np.ndarray:
-    """Bytes (rows, columns, 3): the processor's own scaling undone, or the values stretched from the smallest to the
-    largest.
-    """
+def _colors(values: np.ndarray, processor: Any) -> np.ndarray:
+    """Bytes (rows, columns, 3): the processor's normalization undone, or the range of values scaled to 0 … 255."""
     inner = getattr(processor, "image_processor", processor)
     mean, spread = getattr(inner, "image_mean", None), getattr(inner, "image_std", None)
     if mean is not None and spread is not None:
@@ -89,11 +87,11 @@ def _colours(values: np.ndarray, processor: Any) -> np.ndarray:
     return np.rint(np.clip(np.nan_to_num(values), 0, 1) * 255).astype(np.uint8)
 
 
-def png(colours: np.ndarray) -> bytes:
-    """Bytes (rows, columns, 3) as a PNG file; every second row and column only, until it is small enough."""
+def png(colors: np.ndarray) -> bytes:
+    """Bytes (rows, columns, 3) as a PNG file, with every second row and column removed until it is small enough."""
     while True:
-        rows, columns = colours.shape[:2]
-        lines = np.concatenate([np.zeros((rows, 1), np.uint8), colours.reshape(rows, -1)], 1)
+        rows, columns = colors.shape[:2]
+        lines = np.concatenate([np.zeros((rows, 1), np.uint8), colors.reshape(rows, -1)], 1)
         head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
         parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
         made = b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -102,4 +100,4 @@ def png(colours: np.ndarray) -> bytes:
         )
         if len(made) <= LARGEST:
             return made
-        colours = colours[::2, ::2]
+        colors = colors[::2, ::2]

@@ -1,6 +1,4 @@
-"""A part of one head's matrix, pooled to at most so many cells a side, as heatmaps for paper and terminal show
-it.
-"""
+"""The content of a figure: a part of one head's matrix, pooled to cells, for the heat map and the terminal."""
 
 from __future__ import annotations
 
@@ -13,16 +11,16 @@ from ..runs.call import Call
 from ..runs.codes import encode
 from ..runs.tiles import region
 
-__all__ = ["Picture", "picture"]
+__all__ = ["MatrixFigure", "matrix_figure"]
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """share, codes (R, C): the mean over a cell's rows of the sum over its keys, and the code of it, or of what is
-    wrong in the cell.
+class MatrixFigure:
+    """A pooled part of a matrix.
 
-    top, left: where it begins · rows, columns: pairs per cell · queries, keys: names of the cells where each is one row
-    or key
+    share, codes (R, C): the mean over a cell's rows of the sum over its keys, and its code, or that of an invalid
+    weight in the cell · top, left: the first row and key · rows, columns: rows and keys per cell · queries, keys: the
+    tokens along each side if a cell is one row or key · exact: how the cells were computed.
     """
 
     share: np.ndarray
@@ -37,11 +35,11 @@ class Picture:
 
     @property
     def stretched(self) -> bool:
-        """Whether one side is so much longer that square cells would make a thread of it."""
+        """Whether one side is more than four times as long as the other, too long for square cells."""
         return max(self.share.shape) > 4 * min(self.share.shape)
 
 
-def picture(
+def matrix_figure(
     call: Call,
     head: int,
     rows: range,
@@ -50,15 +48,15 @@ def picture(
     *,
     queries: Sequence[str] | None = None,
     words: Sequence[str] | None = None,
-) -> Picture:
-    """The part of a head as at most cells × cells."""
+) -> MatrixFigure:
+    """The part of a head, pooled to at most cells × cells."""
     height, width = min(cells, len(rows)), min(cells, len(keys))
     found = region(call, head, rows, keys, height, width)
     single = height == len(rows), width == len(keys)
     size = f"cells of {len(rows) / height:.4g} × {len(keys) / width:.4g} pairs: mean of rows, sum of keys"
     exact = found.exact if all(single) else size if found.exact == "exact" else f"{size}, {found.exact}"
     codes = encode(found.share, found.allowed, found.wrong)[0]
-    return Picture(
+    return MatrixFigure(
         found.share,
         codes,
         top=rows.start,
