@@ -88,7 +88,7 @@ def _grouped(findings: Sequence[Finding]) -> dict[tuple[str, str, str, str], lis
     """The findings by (severity, check, cause, fix)."""
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}
     for each in findings:
-        groups.setdefault((each.severity, each.check, each.cause, each.mend), []).append(each)
+        groups.setdefault((each.severity, each.check, each.cause, each.fix), []).append(each)
     return groups
 
 
