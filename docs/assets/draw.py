@@ -28,7 +28,9 @@ def plan() -> str:
     """The explanation of a call over three packed documents with a sliding window."""
     q, k, v = np.zeros((3, 8, 4096, 64), np.float32)
     mask = rg.causal() & rg.window(1024) & rg.documents(lengths=[1536, 512, 2048])
-    command = ">>> print(rg.explain(q, k, v, mask=rg.causal() & rg.window(1024) & rg.documents(lengths=[1536, 512, 2048])))"
+    command = (
+        ">>> print(rg.explain(q, k, v, mask=rg.causal() & rg.window(1024) & rg.documents(lengths=[1536, 512, 2048])))"
+    )
     return f"{command}\n{rg.explain(q, k, v, mask=mask)}"
 
 

@@ -36,7 +36,7 @@ def reach(
         cell, head, top, bottom, left, right = boxes
         single = (bottom - top == 1) & (right - left == 1)
         which = head.astype(np.float64)
-        verdict = bounds(
+        truth = bounds(
             mask,
             {
                 "batch": Interval(0 * which, 0 * which),
@@ -45,7 +45,7 @@ def reach(
                 "key": Interval(left.astype(np.float64), right - 1.0),
             },
         )
-        surely, perhaps = (np.broadcast_to(each, cell.shape).copy() for each in (verdict.lo >= 1, verdict.hi > 0))
+        surely, perhaps = (np.broadcast_to(each, cell.shape).copy() for each in (truth.lo >= 1, truth.hi > 0))
         if single.any():
             point = {"batch": 0, "head": head[single], "query": top[single], "key": left[single]}
             surely[single] = evaluate(mask, point)

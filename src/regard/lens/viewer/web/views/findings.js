@@ -21,7 +21,7 @@ const findingsList = {
     if (Number.isInteger(found.call) && found.call < runs[0].calls.length) {
       heading.append(element("button", "show", { type: "button", ariaLabel: `show ${found.check}, ${found.where}`, onclick: () => this.lead(found) }));
     }
-    const parts = [["measured", found.measured], ["likely cause", found.cause], ["fix", found.fix ?? found.mend]].filter(([, text]) => text);
+    const parts = [["measured", found.measured], ["likely cause", found.cause], ["fix", found.fix]].filter(([, text]) => text);
     const made = element("li", undefined, {}, heading, element("dl", undefined, {}, ...parts.flatMap(([name, text]) => [element("dt", name), element("dd", undefined, {}, element("bdi", text))])));
     made.dataset.severity = found.severity;
     return made;

@@ -11,7 +11,13 @@ import regard
 torch = pytest.importorskip("torch")
 PACKAGES = ["regard", "regard.torch", "regard.torch.layers", "regard.torch.positions", "regard.torch.hf", "regard.models",
             "regard.lens", "regard.audits"]  # fmt: skip
-SYMBOLS = {"batch", "head", "query", "key", "score"}  # the five symbols are objects; docs/reference/language.md lists them
+SYMBOLS = {
+    "batch",
+    "head",
+    "query",
+    "key",
+    "score",
+}  # the five symbols are objects; docs/reference/language.md lists them
 
 
 def public() -> dict[str, object]:
@@ -31,7 +37,9 @@ PUBLIC = public() if regard else {}
 
 def sections(docstring: str) -> dict[str, str]:
     """The sections of a Google docstring, by heading."""
-    parts = re.split(r"^(Args|Attributes|Returns|Yields|Raises|Source|Examples):\n", inspect.cleandoc(docstring), flags=re.M)
+    parts = re.split(
+        r"^(Args|Attributes|Returns|Yields|Raises|Source|Examples):\n", inspect.cleandoc(docstring), flags=re.M
+    )
     return dict(zip(["Summary", *parts[1::2]], [parts[0], *parts[2::2]], strict=True))
 
 

@@ -118,7 +118,7 @@ def test_links_lead_somewhere():
 
 
 def test_the_page_on_architecture_names_every_room():
-    """docs/explanation/architecture.md shows every room of the package, and every folder and file in the rooms that compute."""
+    """The page on architecture shows every package, and every folder and file of the packages that compute."""
     text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     package = ROOT / "src" / "regard"
     rooms = {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}

@@ -1,4 +1,5 @@
-"""How far a call walks through the house: `python -m tests.house.walks` prints the table of docs/explanation/architecture.md.
+"""How many packages and files a call visits: `python -m tests.project.walks` prints the table of
+docs/explanation/architecture.md.
 
 A walk is the sequence of files in which the interpreter is while regard works: stays counts the changes of file, calls
 and returns alike; climbs counts those among them that lead to a room on a higher floor.
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 import regard as rg
-from tests.house.measure import floor_of
+from tests.project.measure import floor_of
 
 ROOT = Path(rg.__file__).parent
 

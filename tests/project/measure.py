@@ -1,4 +1,4 @@
-"""The house in numbers: rooms, floors, circles, sizes. `python -m tests.house.measure` prints, test_floors checks."""
+"""The house in numbers: rooms, floors, circles, sizes. `python -m tests.project.measure` prints, test_floors checks."""
 
 from __future__ import annotations
 

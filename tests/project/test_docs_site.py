@@ -77,7 +77,7 @@ def test_the_site_loads_nothing_from_the_network(site, pages):
 
 def test_every_public_name_is_on_the_site(pages):
     """The reference has an entry for every public name, with an example."""
-    from tests.house.test_public_docstrings import PUBLIC
+    from tests.project.test_public_docstrings import PUBLIC
 
     ids = set().union(*(page.ids for page in pages.values()))
     missing = [
@@ -116,7 +116,7 @@ def test_search_finds_public_names(site):
 
 @pytest.mark.browser
 def test_the_site_in_a_browser(site, chromium):
-    """Search works from disk, without a server; on a phone no page is wider than the screen; both color schemes apply."""
+    """Search works from disk, without a server; no page is wider than a phone; both color schemes apply."""
     page = chromium.new_page()
     page.goto((site / "index.html").as_uri())
     page.keyboard.press("/")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.house.measure import FLOORS, LAZY_CIRCLE, TO_COME, circles, measure, upward
+from tests.project.measure import FLOORS, LAZY_CIRCLE, TO_COME, circles, measure, upward
 from tests.support import import_graph
 
 
