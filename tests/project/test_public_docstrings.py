@@ -9,8 +9,8 @@ import pytest
 import regard
 
 torch = pytest.importorskip("torch")
-PACKAGES = ["regard", "regard.torch", "regard.torch.layers", "regard.torch.positions", "regard.torch.hf", "regard.models",
-            "regard.lens", "regard.audits"]  # fmt: skip
+PACKAGES = ["regard", "regard.torch", "regard.torch.layers", "regard.torch.positions", "regard.torch.hf"]
+PACKAGES += ["regard.models", "regard.lens", "regard.audits"]
 SYMBOLS = {
     "batch",
     "head",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
+from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
+from ..common.types import ArrayLike
 from ..language.masks import documents
 from .config import TextConfig
 from .encoder import Encoder, real_lengths
@@ -18,7 +18,6 @@ from .encoder import Encoder, real_lengths
 __all__ = ["ClassifierConfig", "SequenceClassifier"]
 
 POOLINGS = ("mean", "first")
-Lengths: TypeAlias = Sequence[int] | np.ndarray | torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +76,7 @@ class SequenceClassifier(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(
-        self, tokens: torch.Tensor, targets: torch.Tensor | None = None, *, lengths: Lengths | None = None
+        self, tokens: torch.Tensor, targets: torch.Tensor | None = None, *, lengths: ArrayLike | None = None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Classifies a batch of padded texts.
 
@@ -104,7 +103,7 @@ class SequenceClassifier(nn.Module):
         return self._logits(pooled, targets)
 
     def packed(
-        self, tokens: torch.Tensor, lengths: Lengths, targets: torch.Tensor | None = None
+        self, tokens: torch.Tensor, lengths: ArrayLike, targets: torch.Tensor | None = None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Classifies packed texts: concatenated without padding and masked from each other.
 
@@ -125,7 +124,7 @@ class SequenceClassifier(nn.Module):
             torch.Size([2, 3])
         """
         reasons: list[Reason] = []
-        counts = real_lengths(lengths, (len(lengths), len(tokens)), reasons)
+        counts = real_lengths(lengths, (read_array(lengths, "lengths").size, len(tokens)), reasons)
         if not reasons and counts.sum() != len(tokens):
             reasons.append(
                 Reason(

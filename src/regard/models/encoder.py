@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
+from ..common.types import ArrayLike
 from ..language.expr import Expr
 from ..language.masks import lengths as padding
 from ..language.masks import window
@@ -50,7 +49,7 @@ class Encoder(nn.Module):
         self,
         tokens: torch.Tensor,
         *,
-        lengths: Sequence[int] | np.ndarray | torch.Tensor | None = None,
+        lengths: ArrayLike | None = None,
         mask: Expr | None = None,
         positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
@@ -83,9 +82,7 @@ class Encoder(nn.Module):
         return self.stack(rows, mask=rule, positions=positions if self.uses_positions else None)
 
 
-def real_lengths(
-    lengths: Sequence[int] | np.ndarray | torch.Tensor, shape: tuple[int, ...], reasons: list[Reason]
-) -> np.ndarray:
+def real_lengths(lengths: ArrayLike, shape: tuple[int, ...], reasons: list[Reason]) -> np.ndarray:
     """The lengths of the texts of a padded batch as an array; a problem with them is appended to `reasons`."""
     texts, longest = shape
     given = read_array(lengths, "lengths")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +13,13 @@ from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
+from ..common.types import ArrayLike
 from ..language.masks import lengths as padding
 from .config import Config, TextConfig
 from .encoder import Encoder
 from .language_model import LanguageModel
 
 __all__ = ["EncoderDecoder", "Reading", "TranslationConfig"]
-
-Lengths: TypeAlias = Sequence[int] | np.ndarray | torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,7 @@ class EncoderDecoder(nn.Module):
         tokens: torch.Tensor,
         targets: torch.Tensor | None = None,
         *,
-        lengths: Lengths | None = None,
+        lengths: ArrayLike | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Computes the logits of the next token at every position of the target text.
 
@@ -112,7 +111,7 @@ class EncoderDecoder(nn.Module):
         memory = self.encoder(source, lengths=lengths)
         return self.decoder(tokens, targets, memory=memory, memory_mask=None if lengths is None else padding(lengths))
 
-    def reading(self, source: torch.Tensor, *, lengths: Lengths | None = None) -> Reading:
+    def reading(self, source: torch.Tensor, *, lengths: ArrayLike | None = None) -> Reading:
         """Encodes sources once, for generation with `generate` or `stream`.
 
         Args:
@@ -139,7 +138,7 @@ class Reading:
         lengths: (B,) number of tokens of each source. None: no padding.
     """
 
-    def __init__(self, model: EncoderDecoder, source: torch.Tensor, lengths: Lengths | None = None):
+    def __init__(self, model: EncoderDecoder, source: torch.Tensor, lengths: ArrayLike | None = None):
         self.decoder, self.config, self.training = model.decoder, model.config, model.training
         self.head, self.parameters = model.decoder.head, model.decoder.parameters
         with torch.no_grad():
@@ -173,7 +172,7 @@ class Reading:
             )
         return [*self.decoder.cache(batch), SourceCache(self.memory, self.lengths)]
 
-    def hidden(self, tokens: torch.Tensor, *, cache: list[Any], rows: Lengths | None = None) -> torch.Tensor:
+    def hidden(self, tokens: torch.Tensor, *, cache: list[Any], rows: ArrayLike | None = None) -> torch.Tensor:
         """Computes the output rows of the decoder: as `LanguageModel.hidden`, with the result of `cache`."""
         *caches, source = cache
         return self.decoder.hidden(tokens, memory=source.memory, memory_mask=source.mask, cache=caches, rows=rows)

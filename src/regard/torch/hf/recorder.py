@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import torch
 
 from ...api.attention import attention_weights
 from ...common.errors import refuse
+from ...common.types import Index
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ...language.problem import Problem
 
@@ -69,9 +70,9 @@ class RecordedCall:
 
     def weights(
         self,
-        rows: int | slice | Sequence[int] | np.ndarray | None = None,
-        keys: int | slice | Sequence[int] | np.ndarray | None = None,
-        heads: int | slice | Sequence[int] | np.ndarray | None = None,
+        rows: Index | None = None,
+        keys: Index | None = None,
+        heads: Index | None = None,
     ) -> np.ndarray:
         """Computes the exact weights of selected rows, keys and heads.
 
