@@ -8,6 +8,7 @@ Examples:
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from . import _old_names
 from .api.attention import attention, attention_weights, attention_with_lse
@@ -66,6 +67,10 @@ from .language.measures import mass, pooled, top
 from .api.merge import merge
 from .language.scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
 from .api.statistics import Statistics, attention_stats
+
+if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
+    from .audits import audit
+    from .lens import Run, heatmap, look
 
 __version__ = "0.1.0"
 

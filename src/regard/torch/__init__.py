@@ -10,8 +10,28 @@ observe        profile: the cost of each attention call of a model; trace: its i
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 from .functional import attention, attention_with_lse
+
+if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
+    from . import hf, layers, positions
+    from .layers import (
+        Attention,
+        DifferentialAttention,
+        LatentAttention,
+        LatentCache,
+        LinearAttention,
+        LinearState,
+        Linformer,
+        MultiHeadAttention,
+        Performer,
+        SegmentMemory,
+        SelfAttention,
+        TransformerXL,
+        deviation,
+    )
+    from .observe import profile, trace
 
 # Loaded on first access: `hf` imports transformers, which is slow.
 PACKAGES = ("hf", "layers", "positions")
