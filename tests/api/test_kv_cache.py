@@ -366,7 +366,7 @@ def test_a_store_of_fixed_size():
         == """\
 KVCache.append: the storage is full
   given     1 pages needed, 0 free
-  expected  at most the 4 pages of 128 positions that it was made with
+  expected  at most the 4 pages of 128 positions that were allocated
   fix       drop a sequence, or create the cache with more pages=, or with pages=None to let it grow"""
     )
     assert cache.lengths.tolist() == [130, 100, 1]
