@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ class SupportsArray(Protocol):
 
 
 # An array, a tensor, or nested lists of numbers.
-ArrayLike = SupportsArray | list[Any] | tuple[Any, ...]
+ArrayLike = SupportsArray | Sequence[float] | list[Any] | tuple[Any, ...]
 
 # What selects along one axis: an integer, a slice, positions, or booleans.
 Index = SupportsIndex | slice | ArrayLike
