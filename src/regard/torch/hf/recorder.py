@@ -90,8 +90,9 @@ class RecordedCall:
             Refused: positions outside the matrix.
         """
         H, group = self.q.shape[1], self.q.shape[1] // self.k.shape[1]
+        index: Any = slice(None) if heads is None else heads
         try:
-            chosen = np.atleast_1d(np.arange(H)[slice(None) if heads is None else heads])
+            chosen = np.atleast_1d(np.arange(H)[index])
         except (IndexError, TypeError, ValueError) as error:
             raise refuse(
                 "weights",
