@@ -217,11 +217,11 @@ def test_the_same_operator_on_a_device(monkeypatch):
     rest = None, None, LOCAL.digest, LEARNED.digest, 0.3, 0.0
     out, sums = autograd._on_cpu(*given, *rest, "auto")
     monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
-    other, others = autograd._elsewhere(*given, *rest, "tiles")
+    other, others = autograd._on_gpu(*given, *rest, "tiles")
     slopes = torch.randn_like(out), torch.stack([torch.randn_like(sums[0]), *torch.zeros_like(sums[:2])])
-    theirs = autograd._back_elsewhere(*slopes, other, others, [True] * 5, *given, *rest, "tiles")
+    theirs = autograd._backward_on_gpu(*slopes, other, others, [True] * 5, *given, *rest, "tiles")
     monkeypatch.undo()
-    mine = autograd._back_on_cpu(*slopes, out, sums, [True] * 5, *given, *rest, "auto")
+    mine = autograd._backward_on_cpu(*slopes, out, sums, [True] * 5, *given, *rest, "auto")
 
     torch.testing.assert_close(out, other.detach())
     torch.testing.assert_close(sums[0], others[0].detach())
