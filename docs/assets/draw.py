@@ -5,6 +5,7 @@ page of `regard look`, in Chromium.
 """
 
 import html
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -75,7 +76,7 @@ def main() -> None:
             page.set_content(TERMINAL.format(html.escape(wrapped(text))))
             page.locator("body").screenshot(path=HERE / f"{name}.png")
         path = Path(folder) / "page.html"
-        path.write_text(rg.lens.page(rg.look(None, TEXT)), encoding="utf-8")
+        subprocess.run([sys.executable, "-m", "regard", "look", TEXT, "--out", str(path)], check=True)
         page = browser.new_page(viewport={"width": 1280, "height": 800}, device_scale_factor=1.5)
         page.goto(path.as_uri())
         page.wait_for_timeout(1500)

@@ -3,10 +3,11 @@
 from ...common.public import belong
 from .alibi import ALiBi
 from .learned import Learned
+from .longrope import LongRoPE
 from .position import Position
 from .relative import Buckets, Relative
 from .rotary import Rotary
-from .scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, YaRN
+from .scaling import NTK, DynamicNTK, Linear, Llama3, YaRN
 from .sinusoidal import Sinusoidal
 
 __all__ = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...common.errors import did_you_mean, refuse
-from .scaling import DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
+from .longrope import LongRoPE
+from .scaling import DynamicNTK, Linear, Llama3, Scaling, YaRN
 
 __all__ = ["read_config"]
 
