@@ -66,15 +66,21 @@ def _command(name, command) -> str:
 
 
 def _row(record, kind: str) -> str:
-    """One line of a table, from what `--help` shows."""
+    """One line of a table, from what `--help` shows: "--port <int range>", "Port. [default: (free); 0<=x<=65535]"."""
     written, text = record
-    default = re.search(r"\s*\[(?:default: \(?(.*?)\)?(?:; )?)?([^\[\]]*[<>]=?[^\[\]]*)?\]$", text)
-    if default:
-        text = text[: default.start()] + (f" ({default[2]})" if default[2] else "")
-    name, _, placeholder = written.rpartition(" <") if kind == "option" else (written.split(" <")[0], "", "")
-    names = ", ".join(f"`{each}`" for each in (name or written).split(", "))
-    shown = f" `{placeholder.rstrip('>').upper()}`" if placeholder else ""
-    return f"| {names}{shown} | {_cell(text)} | {_cell(default[1]) if default else ''} |"
+    default, limits = "", []
+    if found := re.search(r"\s*\[([^\[\]]+)\]$", text):
+        text = text[: found.start()]
+        for each in found[1].split("; "):
+            if each.startswith("default: "):
+                default = each.removeprefix("default: ").strip("()")
+            else:
+                limits.append(f"`{each}`")
+    names, _, placeholder = written.partition(" <")
+    shown = ", ".join(f"`{name}`" for name in names.split(", "))
+    if kind == "option" and placeholder:
+        shown += f" `{placeholder.rstrip('>').upper()}`"
+    return f"| {_cell(shown)} | {_cell(' '.join([text, *limits]))} | {_cell(default)} |"
 
 
 def _cell(text) -> str:
