@@ -77,7 +77,7 @@ def _row(record, kind: str) -> str:
             else:
                 limits.append(f"`{each}`")
     names, _, placeholder = written.partition(" <")
-    shown = ", ".join(f"`{name}`" for name in names.split(", "))
+    shown = ", ".join(f"`{name}`" for name in re.split(", | / ", names))
     if kind == "option" and placeholder:
         shown += f" `{placeholder.rstrip('>').upper()}`"
     return f"| {_cell(shown)} | {_cell(' '.join([text, *limits]))} | {_cell(default)} |"

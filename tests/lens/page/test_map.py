@@ -282,7 +282,7 @@ def test_where_no_token_is_special_none_is_left_out(opened):
     p = rg.attention_weights(q, k, sinks=sinks)[0]
     assert view.tab.evaluate("reading().then((line) => line.p[3])") == pytest.approx(p[2, 3], rel=FINE_ERROR)
     assert "left out" not in view.text("#sentence") + view.text("#map-level")
-    assert "The sinks take" in view.text("#sentence")
+    assert "The sinks (additional logits in the softmax) take" in view.text("#sentence")
 
 
 def test_a_matrix_of_other_proportions_is_fitted(kept_open):
@@ -352,7 +352,9 @@ def test_a_picture_shows_what_a_patch_looks_at(kept_open):
     best = exact[0][0, 5, 1:].argmax()
     said = chart.view.text("#map-image-words")
     assert f"at row {best // 4}, column {best % 4} of the image" in said
-    assert float(said.split("the most, ")[1].split(" %")[0]) / 100 == pytest.approx(exact[0][0, 5, 1 + best], rel=0.06)
+    assert float(said.split("the largest, ")[1].split(" %")[0]) / 100 == pytest.approx(
+        exact[0][0, 5, 1 + best], rel=0.06
+    )
     assert chart.tab.get_attribute("#map-image", "aria-label") == said
 
 
@@ -392,7 +394,7 @@ def test_the_figures_beside_the_matrix_are_those_of_its_rows_and_keys(home):
     entropy = -(row * np.log(row)).sum() / np.log(8)
     assert said.startswith("“word7” (token 7): entropy ")
     assert float(said.split("entropy ")[1].split(" %")[0]) / 100 == pytest.approx(entropy, rel=0.02)
-    assert f"at most {100 * row.max():#.2g}".rstrip(".") in said.replace(" %", "")
+    assert f"largest weight {100 * row.max():#.2g}".rstrip(".") in said.replace(" %", "")
     chart.tab.mouse.down()
     chart.tab.mouse.up()
     assert chart.view.state("query") == 7

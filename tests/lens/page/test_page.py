@@ -242,7 +242,7 @@ def finding(severity="fault", **more):
         "where": "layer 1, head 2",
         "measured": "0.3",
         "cause": "no mask",
-        "mend": "pass one",
+        "fix": "pass one",
         "call": 1,
         "head": 2,
         "row": 5,

@@ -112,7 +112,7 @@ def test_a_token_lies_on_the_colour_of_its_weight(seen):
         near_by = opened.tab.evaluate(
             """([row, scale, at]) => row.map((p) => [-1, 0, 1].map((by) => {
                 const probe = document.createElement("i");
-                probe.style.background = colour(clamp(step(p, scale, at) + by, 0, 255), scale);
+                probe.style.background = color(clamp(step(p, scale, at) + by, 0, 255), scale);
                 return probe.style.background;
             }))""",
             [row[:10].tolist(), scale, at],
@@ -244,7 +244,7 @@ def test_next_and_previous_strongest(seen):
     fresh(opened)
     order = list(np.argsort(-exact[0][0, 9], kind="stable"))
     for place, button in ((0, "next weaker"), (1, "next weaker"), (2, "next weaker"), (1, "next stronger")):
-        opened.click(f"#strongest button[aria-label='the {button}']")
+        opened.click(f"#strongest button[aria-label='{button}']")
         assert opened.state("key") == order[place]
         assert opened.tab.get_attribute(f"#strongest-{place}", "aria-selected") == "true"
         assert "key" in opened.tab.get_attribute(f"#words-{order[place]}", "class").split()

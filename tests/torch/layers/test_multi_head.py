@@ -329,7 +329,7 @@ def test_masks_and_shapes_that_do_not_fit():
     ]
     with pytest.raises(rg.Refused, match="key does not have the width of the layer"):
         mine(x, x[..., :4], x)
-    with pytest.raises(rg.Refused, match="the arguments differ in axes"):
+    with pytest.raises(rg.Refused, match="the arguments differ in number of axes"):
         mine(x, x[0], x)
     with pytest.raises(rg.Refused) as caught:
         mine(x, x[:2], x[:, :2])
