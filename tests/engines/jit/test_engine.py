@@ -101,15 +101,23 @@ def judge(kwargs) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(case=problems(dtypes=DTYPES))
 def test_jit_agrees_with_the_law(case):
     """Any valid problem, on the widest vectors of this machine."""
     judge(case.kwargs)
 
 
+@pytest.mark.sweep
+@settings(max_examples=1000, deadline=None, suppress_health_check=SLOW)
+@given(case=problems(dtypes=DTYPES))
+def test_jit_agrees_with_the_law_on_many_problems(case):
+    """The same, on more problems than CI has time to compile kernels for."""
+    judge(case.kwargs)
+
+
 @narrower_isas
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(case=problems(dtypes=DTYPES, rows=30, depth=40))
 def test_jit_agrees_with_the_law_on_narrower_machines(isa, case):
     """The same with the features restricted to AVX2, and to what any machine has."""

@@ -164,15 +164,23 @@ def questions(draw, **sizes):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
 @given(question=questions(dtypes=DTYPES))
 def test_statistics_agree_with_the_law(question):
     """Any valid problem, any selection of measures, on the widest vectors of this machine."""
     judge(question[0].kwargs, question[1])
 
 
+@pytest.mark.sweep
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(question=questions(dtypes=DTYPES))
+def test_statistics_agree_with_the_law_on_many_problems(question):
+    """The same, on more problems than CI has time to compile kernels for."""
+    judge(question[0].kwargs, question[1])
+
+
 @narrower_isas
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=8, deadline=None, suppress_health_check=SLOW)
 @given(question=questions(dtypes=DTYPES, rows=30, depth=40))
 def test_statistics_agree_with_the_law_on_narrower_machines(isa, question):
     """The same with fewer features, down to what any machine has."""
