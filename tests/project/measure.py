@@ -1,4 +1,4 @@
-"""The house in numbers: rooms, floors, circles, sizes. `python -m tests.project.measure` prints, test_floors checks."""
+"""The structure of the source in numbers: `python -m tests.project.measure` prints them, test_layers checks them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tests import ROOT
 from tests.support.import_graph import SOURCE, imports, modules
 
-# From the ground up; rooms on one floor do not import each other. Rooms that are to come have their floor already.
-FLOORS = (
+# From the bottom up; packages in one layer do not import each other. Planned packages have their layer already.
+LAYERS = (
     ("common",),
     ("language",),
     ("engines",),
@@ -21,59 +21,59 @@ FLOORS = (
     ("bench", "learn"),
     ("cli",),
 )
-TO_COME = {"conform", "ledger", "parallel", "learn"}
-DOORS = {"__init__", "__main__", "_old_names"}  # ways in, which count as no room
+PLANNED = {"conform", "ledger", "parallel", "learn"}
+ENTRY_FILES = {"__init__", "__main__", "_old_names"}  # ways in, which count as no package
 # Run.open and Run.save.
-LAZY_CIRCLE = {"regard.lens.runs.run", *(f"regard.lens.storage.{name}" for name in ("folder", "manifest", "reader"))}
+LAZY_CYCLE = {"regard.lens.runs.run", *(f"regard.lens.storage.{name}" for name in ("folder", "manifest", "reader"))}
 
 
-class House(NamedTuple):
+class Structure(NamedTuple):
     """What is measured."""
 
-    rooms: int
-    floors: int
+    packages: int
+    layers: int
     upward: list[str]
-    circles: list[list[str]]
+    cycles: list[list[str]]
     folders: dict[str, int]
     lines: dict[str, int]
     skips: int
 
 
-def measure() -> House:
-    """The house as it is."""
+def measure() -> Structure:
+    """The structure as it is."""
     files = modules()
     paths = list(files.values())
-    rooms = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in paths} - DOORS
+    packages = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in paths} - ENTRY_FILES
     folders = Counter(str(path.parent.relative_to(SOURCE.parent)) for path in paths)
     texts = {str(path.relative_to(SOURCE)): path.read_text() for path in paths}
-    return House(
-        rooms=len(rooms),
-        floors=sum(not TO_COME.issuperset(floor) for floor in FLOORS),
+    return Structure(
+        packages=len(packages),
+        layers=sum(not PLANNED.issuperset(layer) for layer in LAYERS),
         upward=upward(files),
-        circles=circles({name: {target for target, _ in imports(name, files)} for name in files}),
+        cycles=cycles({name: {target for target, _ in imports(name, files)} for name in files}),
         folders=dict(folders),
         lines={name: len(text.splitlines()) for name, text in texts.items()},
         skips=sum(text.count("# fmt: skip") for text in texts.values()),
     )
 
 
-def floor_of(name: str) -> int:
-    """The floor of a module's room, counted from 0; the doors are above all."""
-    room = name.split(".")[1] if "." in name else "__init__"
-    return next((number for number, rooms in enumerate(FLOORS) if room in rooms), len(FLOORS))
+def layer_of(name: str) -> int:
+    """The layer of a module's package, counted from 0; the doors are above all."""
+    package = name.split(".")[1] if "." in name else "__init__"
+    return next((number for number, packages in enumerate(LAYERS) if package in packages), len(LAYERS))
 
 
 def upward(files: dict[str, Path]) -> list[str]:
-    """Every import that does not go down, or stay in its room; a room without a floor counts as above all."""
+    """Every import that does not go down, or stay in its package; a package without a layer counts as above all."""
     return [
         f"{name} imports {target}"
         for name in files
         for target, _ in imports(name, files)
-        if name != "regard" and name.split(".")[:2] != target.split(".")[:2] and floor_of(target) >= floor_of(name)
+        if name != "regard" and name.split(".")[:2] != target.split(".")[:2] and layer_of(target) >= layer_of(name)
     ]
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """The sets of files that import each other, imports inside functions included."""
     reach: dict[str, set[str]] = {}
     for start in graph:
@@ -91,13 +91,12 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    house = measure()
-    print(
-        f"{house.rooms} rooms on {house.floors} floors, {len(house.lines)} files, {sum(house.lines.values()):,} lines"
-    )
-    print(f"upward imports: {len(house.upward)}; `fmt: skip`: {house.skips}")
-    print("circles:", "; ".join(", ".join(each) for each in house.circles) or "none")
-    folder, most = max(house.folders.items(), key=lambda item: item[1])
+    structure = measure()
+    total = sum(structure.lines.values())
+    print(f"{structure.packages} packages in {structure.layers} layers, {len(structure.lines)} files, {total:,} lines")
+    print(f"upward imports: {len(structure.upward)}; `fmt: skip`: {structure.skips}")
+    print("cycles:", "; ".join(", ".join(each) for each in structure.cycles) or "none")
+    folder, most = max(structure.folders.items(), key=lambda item: item[1])
     print(f"largest folder: {folder}, {most} Python files")
-    name, lines = max(house.lines.items(), key=lambda item: item[1])
+    name, lines = max(structure.lines.items(), key=lambda item: item[1])
     print(f"largest file: {name}, {lines} lines ({ROOT.name})")

@@ -117,12 +117,12 @@ def test_links_lead_somewhere():
             assert (path.parent / link).exists(), f"{path.name} links to {link}"
 
 
-def test_the_page_on_architecture_names_every_room():
+def test_the_page_on_architecture_names_every_package():
     """The page on architecture shows every package, and every folder and file of the packages that compute."""
     text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
-    package = ROOT / "src" / "regard"
-    rooms = {path.name for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    parts = {path.stem for room in ("language", "engines", "api") for path in (package / room).iterdir()}
+    source = ROOT / "src" / "regard"
+    packages = {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    parts = {path.stem for package in ("language", "engines", "api") for path in (source / package).iterdir()}
 
-    assert sorted(room for room in rooms if f"`{room}/`" not in text) == []
+    assert sorted(package for package in packages if f"`{package}/`" not in text) == []
     assert sorted(name for name in parts - {"__init__", "__pycache__"} if name not in text) == []

@@ -2,7 +2,7 @@
 docs/explanation/architecture.md.
 
 A walk is the sequence of files in which the interpreter is while regard works: stays counts the changes of file, calls
-and returns alike; climbs counts those among them that lead to a room on a higher floor.
+and returns alike; climbs counts those among them that lead to a package on a higher layer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 import regard as rg
-from tests.project.measure import floor_of
+from tests.project.measure import layer_of
 
 ROOT = Path(rg.__file__).parent
 
@@ -27,7 +27,7 @@ class Walk(NamedTuple):
     """What is counted."""
 
     files: int
-    rooms: int
+    packages: int
     stays: int
     climbs: int
 
@@ -50,8 +50,8 @@ def walk(work: Callable[[], object]) -> Walk:
     finally:
         sys.setprofile(None)
     names = [".".join(("regard", *Path(name).relative_to(ROOT).with_suffix("").parts)) for name in trail]
-    floors = [floor_of(name) for name in names]
-    climbs = sum(after > before for before, after in itertools.pairwise(floors))
+    layers = [layer_of(name) for name in names]
+    climbs = sum(after > before for before, after in itertools.pairwise(layers))
     return Walk(len(set(names)), len({name.split(".")[1] for name in names}), len(names), climbs)
 
 
@@ -102,6 +102,6 @@ def works() -> dict[str, Callable[[], object]]:
 
 
 if __name__ == "__main__":
-    print("| walk | files | rooms | stays | climbs |\n|---|---|---|---|---|")
+    print("| walk | files | packages | stays | climbs |\n|---|---|---|---|---|")
     for name, work in works().items():
         print(f"| {name} | {' | '.join(map(str, walk(work)))} |")

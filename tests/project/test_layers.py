@@ -1,46 +1,46 @@
-"""The house: imports only go down, no files import each other, and every room can be read in one sitting."""
+"""The structure of the source: imports only go down, no files import each other, files and folders stay small."""
 
 import pytest
 
-from tests.project.measure import FLOORS, LAZY_CIRCLE, TO_COME, circles, measure, upward
+from tests.project.measure import LAYERS, LAZY_CYCLE, PLANNED, cycles, measure, upward
 from tests.support import import_graph
 
 
 @pytest.fixture(scope="module")
-def house():
-    """The house, measured once."""
+def structure():
+    """The structure, measured once."""
     return measure()
 
 
-def test_the_plan_can_be_seen_at_once(house):
-    """Ten rooms on nine floors; with those that are to come there will be no more than fourteen on eleven."""
-    rooms = [room for floor in FLOORS for room in floor]
+def test_the_plan_can_be_seen_at_once(structure):
+    """Ten packages on nine layers; with those that are to come there will be no more than fourteen on eleven."""
+    packages = [package for layer in LAYERS for package in layer]
 
-    assert house.rooms == len(set(rooms) - TO_COME) <= 10 and house.floors <= 9
-    assert len(rooms) <= 14 and len(FLOORS) <= 11
-
-
-def test_imports_go_down(house):
-    """A room knows only what lies below it; imports inside functions count, and a room without a floor is named."""
-    assert house.upward == []
+    assert structure.packages == len(set(packages) - PLANNED) <= 10 and structure.layers <= 9
+    assert len(packages) <= 14 and len(LAYERS) <= 11
 
 
-def test_no_files_import_each_other(house):
+def test_imports_go_down(structure):
+    """A package imports lower layers only; imports inside functions count. A package without a layer is reported."""
+    assert structure.upward == []
+
+
+def test_no_files_import_each_other(structure):
     """But for Run.open and Run.save, which reach into the storage when they are called."""
-    assert [each for each in house.circles if "regard.lens.runs.run" not in each] == []
-    for circle in house.circles:
-        assert set(circle) <= LAZY_CIRCLE
+    assert [each for each in structure.cycles if "regard.lens.runs.run" not in each] == []
+    for cycle in structure.cycles:
+        assert set(cycle) <= LAZY_CYCLE
 
 
-def test_no_room_is_too_large(house):
+def test_no_package_is_too_large(structure):
     """No source file exceeds 400 lines, and no folder has more than 16 Python files."""
-    assert {name: lines for name, lines in house.lines.items() if lines > 400} == {}
-    assert {name: count for name, count in house.folders.items() if count > 16} == {}
+    assert {name: lines for name, lines in structure.lines.items() if lines > 400} == {}
+    assert {name: count for name, count in structure.folders.items() if count > 16} == {}
 
 
-def test_the_formatter_decides(house):
+def test_the_formatter_decides(structure):
     """`fmt: skip` stands beside true tables only."""
-    assert house.skips <= 60
+    assert structure.skips <= 60
 
 
 def test_every_file_says_what_it_is():
@@ -59,7 +59,7 @@ def test_nothing_takes_many_positions():
 
 
 def test_meta_a_bad_import_is_named(tmp_path):
-    """The check can fail: it sees imports inside functions, from nested folders, those spelled in full, new rooms."""
+    """The check can fail: imports inside functions, from nested folders, spelled in full, and new packages are seen."""
     package = tmp_path / "regard"
     for folder in ("lens", "bench", "cli", "attic"):
         (package / folder).mkdir(parents=True)
@@ -76,11 +76,11 @@ def test_meta_a_bad_import_is_named(tmp_path):
     ]
 
 
-def test_meta_a_circle_is_named():
+def test_meta_a_cycle_is_named():
     """The check can fail: files that import each other are found, however long the way around."""
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f"}, "f": {"e"}}
 
-    assert circles(graph) == [["a", "b", "c"], ["e", "f"]]
+    assert cycles(graph) == [["a", "b", "c"], ["e", "f"]]
 
 
 def test_engines_do_not_import_the_law():
