@@ -390,6 +390,12 @@ def test_refusals():
     ]
     with pytest.raises(rg.Refused, match="dout is missing"):
         rg.attention_backward(None, q, k, v)
+
+
+def test_an_engine_without_a_backward_pass():
+    """torch's SDPA is there to compare forward passes."""
+    pytest.importorskip("torch")
+    q, k, v, dout, _ = arrays()
     with pytest.raises(rg.Refused, match="engine 'sdpa' has no backward pass"):
         rg.attention_backward(dout, q, k, v, engine="sdpa")
 
