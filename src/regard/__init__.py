@@ -159,5 +159,10 @@ def __getattr__(name: str):
     return getattr(importlib.import_module(f".{LAZY[name]}", __name__), name)
 
 
+def __dir__() -> list[str]:
+    """The public names, for editors: those that are loaded on first access, too."""
+    return sorted([*__all__, "__version__"])
+
+
 belong(__name__)
 _old_names.install()

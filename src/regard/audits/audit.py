@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
+from ..common.optional import requires_extra
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
@@ -87,6 +88,7 @@ class Audit:
         return "\n".join(lines)
 
 
+@requires_extra("audit", "look")
 def audit(
     what: torch.nn.Module | Callable[..., Any] | Run | str | Path | None = None,
     text: str | None = None,
@@ -133,16 +135,8 @@ def audit(
         _reject("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
         run = what if isinstance(what, Run) else look(what)
         return _audit(run.model, _run_results(run, None, select_run_checks(chosen)))
-    try:
-        from . import make_subject
-    except ImportError as error:
-        raise refuse(
-            "audit",
-            "models cannot be run",
-            given=f"{error}",
-            expected="torch and transformers",
-            fix="pip install 'regard[hf]'",
-        ) from error
+    from . import make_subject  # loads torch
+
     if what is None or isinstance(what, str | Path):
         _reject("a model that is loaded by name", inputs=inputs, tokenizer=tokenizer)
         subject = make_subject.from_name(what, text, causal)
@@ -158,6 +152,15 @@ def _audit(name: str, results: Iterable[Result]) -> Audit:
     by_type: dict[type, list] = {Finding: [], Passed: [], Skipped: []}
     for result in results:
         by_type[type(result)].append(result)
+    if not by_type[Finding] and not by_type[Passed]:
+        reasons = dict.fromkeys(f"{each.check}: {each.reason}" for each in by_type[Skipped])
+        raise refuse(
+            "audit",
+            "none of the checks applies",
+            given="; ".join(reasons),
+            expected="at least one check that can run, because an audit without one says nothing",
+            fix="choose other checks, a longer text, or a model with attention calls",
+        )
     findings = sorted(by_type[Finding], key=lambda each: SEVERITIES.index(each.severity))
     return Audit(name, tuple(findings), tuple(by_type[Passed]), tuple(by_type[Skipped]))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from .. import __version__
 from ..common.errors import Refused
+from ..common.optional import requires_extra
 from .audit import audit
 from .bench import bench
 from .classify import classify
@@ -19,6 +22,7 @@ from .train import train
 
 __all__ = ["app", "main"]
 
+TRAINING = {"train", "generate", "classify"}  # the commands of the extra `train`
 HELP = "Exact self-attention: inspect and audit models, run benchmarks, train small models."
 app = typer.Typer(
     help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -32,8 +36,18 @@ app.command()(classify)
 app.command()(models)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"regard {__version__}")
+        raise typer.Exit
+
+
 @app.callback(help=HELP)
-def regard() -> None:
+def regard(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
     """Checks the environment before any command."""
     if os.environ.get("REGARD_TARGET"):  # rejects an invalid target before any work; LLVM is loaded only if it is set
         from ..engines.jit.code.target import offered
@@ -50,7 +64,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the terminal cannot encode are shown as ?
     try:
-        app()
+        with requires_extra("regard", "train" if TRAINING.intersection(sys.argv[1:2]) else "look"):
+            app()
     except Refused as refused:
         from ..lens.runs.labels import words
 

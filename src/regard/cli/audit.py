@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .text_argument import read_text
+
 if TYPE_CHECKING:
     from ..audits import Audit, Finding
 
@@ -24,7 +26,14 @@ def audit(
             show_default="MiniLM, if installed",
         ),
     ] = None,
-    text: Annotated[str | None, typer.Argument(help="Text to run the model on.", show_default="random tokens")] = None,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT | FILE | -]",
+            help="Text to run the model on, a text file, or - for standard input.",
+            show_default="random tokens",
+        ),
+    ] = None,
     checks: Annotated[
         str | None, typer.Option(help="Run only these checks (comma-separated).", show_default="all that apply")
     ] = None,
@@ -38,11 +47,12 @@ def audit(
     Exit status: 0 healthy, 1 faults or warnings, 2 invalid arguments.
     """
     from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
+    from .terminal import emit
 
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
-    report = run_audit(model, text, checks=names)
+    report = run_audit(model, None if text is None else read_text("audit", text), checks=names)
     if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=2))
+        emit(json.dumps(report.to_json(), indent=2))
     else:
         _show(report)
     if not report.healthy or (strict and report.findings):
@@ -51,14 +61,14 @@ def audit(
 
 def _show(report: Audit) -> None:
     """Prints every finding with its cause and fix, then a line for each check that passed or did not apply."""
-    from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     from ..lens.runs.labels import visible
+    from .terminal import Console
 
-    console = Console(highlight=False)
+    console = Console()
     counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLORS if (number := _count(report, name)))
     console.print(Text(f"{visible(report.model)}: {counts or 'healthy'}", "bold"))
     for (severity, check, cause, fix), findings in _grouped(report.findings).items():

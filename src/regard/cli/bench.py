@@ -41,9 +41,8 @@ def bench(
 
     Every result is verified before it is timed.
     """
-    from rich.console import Console
-
     from ..bench.run import run
+    from .terminal import Console
 
     if save and not save.parent.is_dir():
         raise refuse(

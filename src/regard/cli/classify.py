@@ -74,12 +74,11 @@ def _train(
     source: Path, text: str | None, label: str | None, test: Path | None, out: Path, options: dict[str, Any]
 ) -> None:
     """Trains a classifier, prints its report, and saves both."""
-    from rich.console import Console
-
     from ..models.data import tables
     from ..models.training import checkpoint
+    from .terminal import Console
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     checkpoint.check_free(out, "classify", "choose another folder with --out")
     table = tables.read(source, text, label)
     test_table = None if test is None else tables.read(test, *table.columns)
@@ -146,11 +145,10 @@ def _predict(folder: Path, source: str, text: str | None, label: str | None, dev
             fix=f"pass a file with the extension {', '.join(tables.KINDS)}, or omit the columns",
         )
     if table is not None and label is not None:
-        from rich.console import Console
-
         from .classifier_report import show
+        from .terminal import Console
 
-        show(Console(highlight=False, soft_wrap=True), judge(saved, table), f"rows of {source}")
+        show(Console(soft_wrap=True), judge(saved, table), f"rows of {source}")
         return
     texts = table.texts if table is not None else _lines(source)
     for words, probabilities in zip(texts, predict(saved, texts)):

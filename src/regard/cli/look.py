@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..common.errors import Reason, Refused, refuse
+from .text_argument import read_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +106,7 @@ def look(
     other = None if compare is None else container.open_run(compare)
     run = None if given.run is None else container.open_run(given.run)
 
-    from rich.console import Console  # heavy imports follow the validation of the arguments
+    from .terminal import Console  # heavy imports follow the validation of the arguments
 
     if run is None:
         with Console(stderr=True).status("running the model"):
@@ -130,7 +130,7 @@ def look(
     report = audit(run)
     choice = choose(run, layer, head, token)
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
-    console = Console(highlight=False)
+    console = Console()
     summary(console, run, choice)
     console.print()
     _print_findings(console, report)
@@ -241,10 +241,10 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
     if image is not None:
-        return Given(None, words[0] if words else None, _read_text(words[1]) if len(words) == 2 else None)
+        return Given(None, words[0] if words else None, read_text("look", words[1]) if len(words) == 2 else None)
     if len(words) == 2:
-        return Given(None, words[0], _read_text(words[1]))
-    return Given(None, None, _read_text(words[0] if words else None))
+        return Given(None, words[0], read_text("look", words[1]))
+    return Given(None, None, read_text("look", words[0] if words else None))
 
 
 def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, Any], forced: bool) -> None:
@@ -304,65 +304,6 @@ def _parse_layers(text: str | None) -> list[int | str] | None:
             )
         layers += range(first, last + 1)
     return layers
-
-
-def _read_text(word: str | None) -> str:
-    """The text: an argument, the content of a file, or standard input."""
-    if word is None and sys.stdin.isatty():
-        raise refuse(
-            "look",
-            "no text",
-            given="no argument",
-            expected="a text",
-            fix="pass a text in quotes, or a text file",
-        )
-    path = Path(word or "-")
-    if word is None or word == "-":
-        raw, source = sys.stdin.buffer.read(), "standard input"
-    elif _is_path(word):
-        try:
-            raw, source = path.read_bytes(), word
-        except OSError as error:
-            fix = (
-                "pass a text after the model folder"
-                if path.is_dir()
-                else "check the path; pass a text that resembles a path through standard input: regard look -"
-            )
-            raise refuse(
-                "look",
-                "the file cannot be read",
-                given=f"{word}: {error.strerror}",
-                expected="a text file, or a text",
-                fix=fix,
-            ) from error
-    else:
-        raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
-    try:
-        words = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise refuse(
-            "look",
-            "the text is not UTF-8",
-            given=f"byte {error.start} of {source}",
-            expected="UTF-8",
-            fix="convert it to UTF-8, for example with iconv",
-        ) from error
-    if not words.strip():
-        raise refuse("look", "no text", given=f"{source} contains no words", expected="a text", fix="pass some words")
-    return words
-
-
-def _is_path(word: str) -> bool:
-    """Whether a word is the path of a file, or resembles a path more than a text."""
-    return _exists(word) or re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
-
-
-def _exists(word: str) -> bool:
-    """Whether a word is the path of an existing file or folder."""
-    try:
-        return bool(word.strip()) and Path(word).exists()
-    except (OSError, ValueError):  # too long for a path, or with a NUL character
-        return False
 
 
 def _check_out(out: Path) -> None:

@@ -29,9 +29,9 @@ def models(
     import warnings
 
     import transformers
-    from rich.console import Console
 
     from ..torch.hf import architectures
+    from .terminal import Console
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):
         raise refuse(
@@ -43,7 +43,7 @@ def models(
         )
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
-    console, rows = Console(highlight=False), []
+    console, rows = Console(), []
     for name in names or sorted(architectures.families()):
         rows.append(architectures.compare(name))
         console.print(rows[-1].line(), markup=False, soft_wrap=True)

@@ -63,10 +63,10 @@ def train(
         name: value for name, value in locals().items() if name not in ("files", "out", "resume") and value is not None
     }
 
-    from rich.console import Console  # heavy imports follow the parsing of the arguments
+    from .terminal import Console  # heavy imports follow the parsing of the arguments
 
     needs("train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     with Console(stderr=True).status("reading the text"):
         from ..models.training import run as runs
 

@@ -86,11 +86,26 @@ def _of_scalar(rule, what: str) -> Expr:
         f"a {what} is a rule, not a name",
         given=repr(rule),
         expected="an expression, a callable, or an array",
-        fix=f"write {what}=regard.{rule}(…)" if rule in known else did_you_mean(rule, known),
+        fix=f"write {what}={_call(what, rule)}" if rule in known else did_you_mean(rule, known),
     )
 
 
+def _call(what: str, name: str) -> str:
+    """How a ready-made mask or score is called."""
+    function = getattr(masks if what == "mask" else scores, name)
+    return f"regard.{name}({'…' if inspect.signature(function).parameters else ''})"
+
+
 def _trace(rule, what: str, symbols) -> Expr:
+    name = getattr(rule, "__name__", "")
+    if getattr(masks if what == "mask" else scores, name, None) is rule:
+        raise refuse(
+            what,
+            f"regard.{name} is a function that returns a {what}",
+            given=f"{what}=regard.{name}",
+            expected="the expression that it returns",
+            fix=f"call it: {what}={_call(what, name)}",
+        )
     try:
         return expr.lift(_with_tables(rule, {})(*symbols))
     except Refused:

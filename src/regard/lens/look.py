@@ -10,6 +10,7 @@ from typing import Any
 from ..common.arrays import is_tensor
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
+from ..common.optional import requires_extra
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
 from .recording.minilm import record_text
@@ -30,6 +31,7 @@ ACCEPTED = {
 }
 
 
+@requires_extra("look", "look")
 def look(
     what: Any = None,
     text: str | Sequence[str] | None = None,
@@ -165,16 +167,8 @@ def look(
     options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
         return _with_origin(record_text(text, options), what, given)
-    try:
-        from .recording.entry import of_model, of_module
-    except ImportError as error:
-        raise refuse(
-            "look",
-            "a missing package",
-            given=f"{error}",
-            expected="torch and transformers",
-            fix="pip install 'regard[hf]'",
-        ) from error
+    from .recording.entry import of_model, of_module  # loads torch
+
     if kind == "a module":
         return of_module(what, inputs, tokens, options)
     run = of_model(

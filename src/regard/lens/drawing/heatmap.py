@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.optional import requires_extra
 from ...language.masks import dense
 from ..runs.call import Call
 from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
@@ -35,6 +36,7 @@ SIGNS = {
 }
 
 
+@requires_extra("heatmap", "look")
 def heatmap(
     what: Run | Call | ArrayLike,
     call: int | str = 0,

@@ -1,0 +1,70 @@
+"""The text argument of `regard look` and `regard audit`: a text, a text file, or - for standard input."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from ..common.errors import refuse
+
+__all__ = ["read_text"]
+
+
+def read_text(command: str, word: str | None) -> str:
+    """The text: an argument, the content of a file, or standard input."""
+    if word is None and sys.stdin.isatty():
+        raise refuse(
+            command,
+            "no text",
+            given="no argument",
+            expected="a text",
+            fix="pass a text in quotes, or a text file",
+        )
+    path = Path(word or "-")
+    if word is None or word == "-":
+        raw, source = sys.stdin.buffer.read(), "standard input"
+    elif _is_path(word):
+        try:
+            raw, source = path.read_bytes(), word
+        except OSError as error:
+            fix = (
+                "pass a text after the model folder"
+                if path.is_dir()
+                else "check the path; pass a text that resembles a path through standard input: -"
+            )
+            raise refuse(
+                command,
+                "the file cannot be read",
+                given=f"{word}: {error.strerror}",
+                expected="a text file, or a text",
+                fix=fix,
+            ) from error
+    else:
+        raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
+    try:
+        words = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refuse(
+            command,
+            "the text is not UTF-8",
+            given=f"byte {error.start} of {source}",
+            expected="UTF-8",
+            fix="convert it to UTF-8, for example with iconv",
+        ) from error
+    if not words.strip():
+        raise refuse(command, "no text", given=f"{source} contains no words", expected="a text", fix="pass some words")
+    return words
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word is the path of a file, or resembles a path more than a text."""
+    return _exists(word) or re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
+
+
+def _exists(word: str) -> bool:
+    """Whether a word is the path of an existing file or folder."""
+    try:
+        return bool(word.strip()) and Path(word).exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL character
+        return False
