@@ -250,7 +250,7 @@ def test_law_9_backward_drops_the_same_pairs(isa, dtype):
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(problems(dtypes=(np.float32,)), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
 def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
     """Its error is that of the engine without dropout, times what the surviving weights grow by."""

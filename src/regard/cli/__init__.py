@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__
 from ..common.errors import Refused
 from ..common.optional import requires_extra
 from .audit import audit
@@ -38,7 +37,7 @@ app.command()(models)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"regard {__version__}")
+        typer.echo(f"regard {sys.modules['regard'].__version__}")
         raise typer.Exit
 
 

@@ -147,7 +147,7 @@ def test_gradients_are_those_of_the_law(rule, dtype):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(problems(dtypes=DTYPES, rows=150, depth=40), st.booleans())
 def test_random_problems(case, with_lse):
     """Any mask, score, shape, stride, start and sinks: the gradients of the law."""

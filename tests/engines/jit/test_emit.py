@@ -15,7 +15,7 @@ from regard.language.expr import Expr, Op
 from regard.language.functions import to_float
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
-from tests.support.machine import OFFERED, each_width
+from tests.support.machine import OFFERED, each_isa
 
 # Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and
 # moderate.
@@ -55,7 +55,7 @@ def agree(isa="portable", **rules):
     np.testing.assert_allclose(lse, exact_lse, rtol=2e-5, atol=2e-5)
 
 
-@each_width
+@each_isa
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_score(name, isa):
     """In float32, of floats and, where it takes them, of integers; of positions and of the score."""
@@ -64,7 +64,7 @@ def test_every_operator_in_a_score(name, isa):
     agree(isa, score=0.5 * follows * rg.score + 0.1 * floats + 0.1 * whole)
 
 
-@each_width
+@each_isa
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_mask(name, isa):
     """In float64, where the C library does what has no vector form."""
@@ -76,7 +76,7 @@ TABLES = {dtype: np.linspace(-3, 3, 40).astype(dtype) for dtype in ("f2", "f4", 
 TABLES |= {dtype: np.arange(40).astype(dtype) % 7 for dtype in ("u1", "u2", "u4")} | {"bool": np.arange(40) % 3 == 0}
 
 
-@each_width
+@each_isa
 @pytest.mark.parametrize("dtype", TABLES)
 def test_every_kind_of_table(dtype, isa):
     """Read by the key, the query and a distance, in masks and scores."""

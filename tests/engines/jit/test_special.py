@@ -10,7 +10,7 @@ from llvmlite import ir
 from regard.engines.jit.code import build, special
 from regard.engines.jit.code.ir import F32, PTR, Code, vector
 from regard.engines.jit.code.target import host, limited
-from tests.support.machine import each_width
+from tests.support.machine import each_isa
 
 INF, NAN = math.inf, math.nan
 LANES = 4
@@ -62,7 +62,7 @@ BOUNDS = {
 }
 
 
-@each_width
+@each_isa
 @pytest.mark.parametrize("name", BOUNDS)
 def test_bound(name, isa):
     """The stated bound holds over the domain, near zero, and on every kind of vector unit."""

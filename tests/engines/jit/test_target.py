@@ -14,7 +14,7 @@ import regard as rg
 from regard.engines import peak
 from regard.engines.jit.code import target as machine
 from regard.engines.jit.code.target import ISAS, host, limited, offered
-from tests.support.machine import each_width, names_x86_registers
+from tests.support.machine import each_isa, names_x86_registers
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 
@@ -181,7 +181,7 @@ assert len(texts) > 16, len(texts)
 """
 
 
-@each_width
+@each_isa
 def test_every_kernel_is_right_and_uses_nothing_wider(isa, tmp_path):
     """Numbers agree with the law, and no kernel names a register or an instruction that a narrower machine lacks."""
     text = printed(EVERY_KERNEL + "\nprint(*texts)", isa, XDG_CACHE_HOME=str(tmp_path))
