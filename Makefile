@@ -26,7 +26,8 @@ look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT=
 	@$(BIN)/regard look -- "$$REGARD_TEXT"
 
 # The workers of pytest share the cores: waiting threads must not spin.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --dist worksteal
+WORKERS ?= auto
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(VENV)/.stamp-test ## lint, check types, run every test
 	$(BIN)/ruff check .

@@ -356,7 +356,11 @@ LOCAL = {
 }
 formats = pytest.mark.parametrize(
     ("engine", "dtype"),
-    [("reference", np.float32), *(("jit", dtype) for dtype in DTYPES)],
+    [  # in CI two dtypes, in sweeps all
+        pytest.param("jit", dtype, marks=pytest.mark.sweep) if dtype in (np.float64, np.float16) else ("jit", dtype)
+        for dtype in DTYPES
+    ]
+    + [("reference", np.float32)],
     ids=lambda part: part if isinstance(part, str) else np.dtype(part).name,
 )
 local = pytest.mark.parametrize("rule", LOCAL.values(), ids=LOCAL)

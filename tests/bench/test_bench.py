@@ -44,8 +44,11 @@ def need(engine):
         pytest.skip(f"{', '.join(missing)} not installed")
 
 
+# In CI torch's engines only: the others are not regard's to test, and take long to build their models.
 @pytest.mark.parametrize("kind", SMALL)
-@pytest.mark.parametrize("engine", PEERS)
+@pytest.mark.parametrize(
+    "engine", [name if name in ("sdpa", "eager") else pytest.param(name, marks=pytest.mark.sweep) for name in PEERS]
+)
 def test_engines_compute_what_they_claim(engine, kind):
     """Every form of every engine agrees with float64 on every kind of case, or the engine refuses."""
     need(engine)

@@ -243,7 +243,7 @@ REFUSED = [
             "a mask is a rule, not a name",
             "'causal'",
             "an expression, a callable, or an array",
-            "write mask=regard.causal(…)",
+            "write mask=regard.causal()",
         ),
     ),
     (

@@ -4,10 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-__all__ = ["DTYPES", "ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
+__all__ = ["DTYPES", "DTYPES_IN_CI", "ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
 
 ENGINES = ["reference", "jit"]
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
+# The same as parameters: CI compiles for two of them, sweeps for the others.
+DTYPES_IN_CI = [
+    dtype if dtype in (np.float32, ml_dtypes.bfloat16) else pytest.param(dtype, marks=pytest.mark.sweep)
+    for dtype in DTYPES
+]
 
 engines = pytest.mark.parametrize("engine", ENGINES)
 TOLERANCE = {"rtol": 3e-5, "atol": 3e-6}  # of float32, for scores of a few units

@@ -16,7 +16,7 @@ from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.language.analysis import adjoints, clamped, evaluate
 from regard.language.problem import Gradients, Problem
-from tests.support.engines import DTYPES, normal, qkv
+from tests.support.engines import DTYPES, DTYPES_IN_CI, normal, qkv
 from tests.support.kernels import fresh, guarded
 from tests.support.machine import each_isa, on
 from tests.support.strategies import problems
@@ -134,7 +134,7 @@ def judge(found, problem, dout, dlse=None) -> None:
 
 
 @rules
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.sweep)])
 def test_gradients_are_those_of_the_law(rule, dtype):
     """q, k, v, tables and sinks, with a gradient of lse too, for grouped heads and any mask or score."""
     q, k, v, dout, dlse = arrays(dtype)
@@ -185,7 +185,7 @@ def test_16_bit(dtype, rule):
 
 
 @each_isa
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 def test_every_vector_unit(isa, dtype):
     """The same gradients with narrower vectors."""
     rule = RULES["tables"] | RULES["dropout"]

@@ -8,14 +8,14 @@ import pytest
 
 import regard as rg
 from regard.engines.jit import engine
-from regard.engines.jit.code.target import limited
+from regard.engines.jit.code.target import ISAS, host, limited
 from regard.engines.reference import attention as reference
 from regard.language.analysis import STEPS
 from regard.language.expr import Expr, Op
 from regard.language.functions import to_float
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
-from tests.support.machine import OFFERED, each_isa
+from tests.support.machine import OFFERED, each_isa, on
 
 # Two numbers that exercise an operator: signs, fractions, whole numbers; kept where every function is defined and
 # moderate.
@@ -64,7 +64,7 @@ def test_every_operator_in_a_score(name, isa):
     agree(isa, score=0.5 * follows * rg.score + 0.1 * floats + 0.1 * whole)
 
 
-@each_isa
+@pytest.mark.parametrize("isa", [on(isa, sweep=isa != host().isa) for isa in ISAS])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_mask(name, isa):
     """In float64, where the C library does what has no vector form."""
