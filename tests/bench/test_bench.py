@@ -314,6 +314,7 @@ def test_looking_is_checked_before_it_is_timed(monkeypatch):
 
 
 @pytest.mark.browser
+@pytest.mark.sweep  # ten seconds of timing
 def test_a_page_is_timed_in_a_browser(tmp_path, monkeypatch):
     """Opening it, going to another head and drawing while the map moves take some time each."""
     pytest.importorskip("playwright", reason="playwright is not installed")

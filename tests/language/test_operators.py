@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
@@ -32,6 +32,7 @@ def arguments(row, columns):
 
 
 @ROWS
+@settings(max_examples=50)
 @given(data=st.data())
 def test_the_value_lies_within_the_bounds(name, data):
     """The interval of f(x, y) over a tile holds f(x, y) at every point of the tile, and says so where NaN is

@@ -76,7 +76,7 @@ TABLES = {dtype: np.linspace(-3, 3, 40).astype(dtype) for dtype in ("f2", "f4", 
 TABLES |= {dtype: np.arange(40).astype(dtype) % 7 for dtype in ("u1", "u2", "u4")} | {"bool": np.arange(40) % 3 == 0}
 
 
-@each_isa
+@pytest.mark.parametrize("isa", [on(isa, sweep=isa != host().isa) for isa in ISAS])
 @pytest.mark.parametrize("dtype", TABLES)
 def test_every_kind_of_table(dtype, isa):
     """Read by the key, the query and a distance, in masks and scores."""

@@ -101,7 +101,7 @@ def judge(kwargs) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
 @given(case=problems(dtypes=DTYPES))
 def test_jit_agrees_with_the_law(case):
     """Any valid problem, on the widest vectors of this machine."""

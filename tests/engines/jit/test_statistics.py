@@ -164,7 +164,7 @@ def questions(draw, **sizes):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(question=questions(dtypes=DTYPES))
 def test_statistics_agree_with_the_law(question):
     """Any valid problem, any selection of measures, on the widest vectors of this machine."""

@@ -373,7 +373,7 @@ def test_a_fork_while_another_thread_computes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
-@pytest.mark.parametrize("moment", ["asleep", "awake", "working", "forked"])
+@pytest.mark.parametrize("moment", ["asleep", pytest.param("awake", marks=pytest.mark.sweep), "working", "forked"])
 def test_the_process_ends_whatever_workers_do(moment, before):
     """Workers asleep, awake, or in the middle of a daemon thread's call: the process ends at once, with exit code 0."""
     script = f"""
