@@ -18,7 +18,7 @@ import regard as rg
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent.parent))
-from tests.support.chromium import CHROMIUM  # noqa: E402
+from tests.support.chromium import CHROMIUM  # noqa: E402, the line above makes it importable
 
 TERMINAL = """<meta charset="utf-8"><body style="margin:0;display:inline-block;background:#0d1117">
 <pre style="margin:0;padding:20px 24px;color:#e6edf3;font:14px/1.35 'DejaVu Sans Mono',monospace">{}</pre></body>"""

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ..common.errors import Refused
-from ..common.optional import requires_extra
 from .audit import audit
 from .bench import bench
 from .classify import classify
@@ -21,7 +20,6 @@ from .train import train
 
 __all__ = ["app", "main"]
 
-TRAINING = {"train", "generate", "classify"}  # the commands of the extra `train`
 HELP = "Exact self-attention: inspect and audit models, run benchmarks, train small models."
 app = typer.Typer(
     help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -63,8 +61,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the terminal cannot encode are shown as ?
     try:
-        with requires_extra("regard", "train" if TRAINING.intersection(sys.argv[1:2]) else "look"):
-            app()
+        app()
     except Refused as refused:
         from ..lens.runs.labels import words
 

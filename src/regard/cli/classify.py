@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..common.errors import refuse
-from .progress import bar, interruptible, needs
+from ..common.optional import needs
+from .progress import bar, interruptible
 from .train import option
 
 __all__ = ["classify"]
@@ -63,10 +64,10 @@ def classify(
                 expected="--model to predict, or the other options to train",
                 fix="omit --model, or the other options",
             )
-        needs("classify", "torch", "safetensors")
+        needs("classify", "train", "torch", "safetensors")
         _predict(model, source, text, label, device or "cpu")
     else:
-        needs("classify", "torch", "safetensors", *(["tokenizers"] if tokenizer != "bytes" else []))
+        needs("classify", "train", "torch", "safetensors", *(["tokenizers"] if tokenizer != "bytes" else []))
         _train(Path(source), text, label, test, out or Path("classifier"), options)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..common.errors import refuse
-from .progress import needs
+from ..common.optional import needs
 
 __all__ = ["generate"]
 
@@ -50,7 +50,7 @@ def generate(
     given = _prompt(prompt)
     if n < 1:
         raise refuse("generate", "-n is too small", given=f"-n {n}", expected="1 or more", fix="pass a positive number")
-    needs("generate", "torch", "safetensors")
+    needs("generate", "train", "torch", "safetensors")
 
     from ..models import stream
     from ..models.data.vocabulary import Decoder

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..common.errors import refuse
+from ..common.optional import requires_extra
 
 __all__ = ["models"]
 
@@ -28,9 +29,10 @@ def models(
     """
     import warnings
 
-    import transformers
+    with requires_extra("models", "look"):
+        import transformers
 
-    from ..torch.hf import architectures
+        from ..torch.hf import architectures
     from .terminal import Console
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):

@@ -1,37 +1,16 @@
-"""Shared by the commands that train: checks for required packages, a progress bar, and deferred handling of Ctrl-C."""
+"""Shared by the commands that train: a progress bar, and deferred handling of Ctrl-C."""
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import Reason, Refused
-
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Interrupt", "bar", "interruptible", "needs"]
-
-
-def needs(where: str, *names: str) -> None:
-    """Raises `Refused` for packages that are required but not installed."""
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Refused(
-            where,
-            [
-                Reason(
-                    f"{name} is not installed",
-                    given=f"no package {name}",
-                    expected="the packages of regard[train]",
-                    fix="pip install 'regard[train]'",
-                )
-                for name in missing
-            ],
-        )
+__all__ = ["Interrupt", "bar", "interruptible"]
 
 
 class Interrupt:

@@ -11,7 +11,7 @@ __all__ = ["Console", "emit"]
 
 
 def _discard() -> None:
-    """Drops what is written to standard output from now on: its reader has gone."""
+    """Drops what is written to standard output from now on, because the other end of the pipe is closed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -22,7 +22,7 @@ class Console(rich_console.Console):
         super().__init__(highlight=False, soft_wrap=soft_wrap, stderr=stderr)
 
     def on_broken_pipe(self) -> None:
-        """Called by rich where the reader of the pipe has gone."""
+        """Called by rich when the other end of the pipe is closed."""
         self.quiet = True
         _discard()
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .progress import bar, interruptible, needs
+from ..common.optional import needs
+from .progress import bar, interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +66,7 @@ def train(
 
     from .terminal import Console  # heavy imports follow the parsing of the arguments
 
-    needs("train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
+    needs("train", "train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
     console = Console(soft_wrap=True)
     with Console(stderr=True).status("reading the text"):
         from ..models.training import run as runs

@@ -6,12 +6,19 @@ import contextlib
 import importlib.util
 from collections.abc import Iterator
 
-from .errors import refuse
+from .errors import Reason, Refused
 
-__all__ = ["requires_extra"]
+__all__ = ["needs", "requires_extra"]
 
 # The optional packages that regard itself imports. A model that misses a package of its own raises its own error.
 PACKAGES = {"matplotlib", "safetensors", "starlette", "tokenizers", "torch", "transformers", "uvicorn"}
+
+
+def needs(where: str, extra: str, *packages: str) -> None:
+    """Raises `Refused`, with all packages that are missing, before work begins that would fail without them."""
+    missing = [_missing(name, extra) for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Refused(where, missing)
 
 
 @contextlib.contextmanager
@@ -28,10 +35,13 @@ def requires_extra(where: str, extra: str) -> Iterator[None]:
         package = (error.name or "").split(".")[0]
         if package not in PACKAGES or importlib.util.find_spec(package) is not None:
             raise
-        raise refuse(
-            where,
-            f"{package} is not installed",
-            given=f"no package {package}",
-            expected=f"the packages of regard[{extra}]",
-            fix=f"pip install 'regard[{extra}]'",
-        ) from error
+        raise Refused(where, [_missing(package, extra)]) from error
+
+
+def _missing(package: str, extra: str) -> Reason:
+    return Reason(
+        f"{package} is not installed",
+        given=f"no package {package}",
+        expected=f"the packages of regard[{extra}]",
+        fix=f"pip install 'regard[{extra}]'",
+    )

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...common.errors import Refused, refuse
+from ...common.optional import requires_extra
 from ..runs.run import Run
 from .html import page, policy
 from .routes import ROUTES, Responder
@@ -80,18 +81,10 @@ class Server:
         findings: Sequence[Mapping[str, Any]] = (),
         start: Mapping[str, int] | None = None,
     ):
-        try:
+        with requires_extra("serve", "look"):
             import uvicorn
 
             from .timeouts import Connection
-        except ImportError as error:
-            raise refuse(
-                "serve",
-                "a missing package",
-                given=str(error),
-                expected="starlette and uvicorn",
-                fix="pip install 'regard[look]'",
-            ) from error
         html = page(run, other, findings=findings, start=start, served=True)
         self._socket = _listening(port)
         secret, port = secrets.token_urlsafe(24), self._socket.getsockname()[1]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...common.errors import refuse
+from ...common.optional import requires_extra
 
 __all__ = ["Bytes", "Decoder", "Pairs", "Vocabulary", "from_dict"]
 
@@ -189,16 +190,8 @@ def from_dict(found: dict[str, Any]) -> Vocabulary:
 
 
 def _library() -> Any:
-    try:
+    with requires_extra("vocabulary", "train"):
         import tokenizers
-    except ImportError as error:
-        raise refuse(
-            "vocabulary",
-            "tokenizers is not installed",
-            given=str(error),
-            expected="the package tokenizers, for byte pair encoding",
-            fix="pip install 'regard[train]'",
-        ) from error
     return tokenizers
 
 

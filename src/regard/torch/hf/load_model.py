@@ -93,19 +93,11 @@ def opened(
 
 
 def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
-    try:
-        import transformers
-        from safetensors import SafetensorError
+    import transformers
+    from safetensors import SafetensorError
 
-        from . import attention as hf
-    except ImportError as error:
-        raise refuse(
-            "look",
-            "models cannot be run",
-            given=f"{error}",
-            expected="torch and transformers",
-            fix="run pip install 'regard[hf]'",
-        ) from error
+    from . import attention as hf
+
     hf.register()
     common = {"local_files_only": local, "trust_remote_code": False}
     try:
