@@ -49,14 +49,25 @@ def parameters(value) -> dict[str, inspect.Parameter]:
     return {name: each for name, each in inspect.signature(function).parameters.items() if name != "self"}
 
 
+def described(value) -> set[str]:
+    """The parameters under Args and Attributes of a docstring."""
+    found = sections(value.__doc__ or "")
+    text = found.get("Args", "") + "\n" + found.get("Attributes", "")
+    return set(re.findall(r"^    \*{0,2}(\w+)(?: \(.*?\))?:", text, re.M))
+
+
+def inherited(value) -> list[type]:
+    """The bases of a configuration whose docstring says that it has "the fields of `Config`", and these."""
+    return list(value.__mro__[1:]) if "the fields of `Config`" in (value.__doc__ or "") else []
+
+
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_a_public_name_is_documented(name):
     """A sentence, every parameter under Args, Returns for functions, an example that test_docs runs."""
     value = PUBLIC[name]
     found = sections(value.__doc__ or "")
     first = found["Summary"].strip().split("\n\n")[0].replace("\n", " ")
-    named = {each.lstrip("*") for line in re.findall(r"^    ([\w*, ]+)(?: \(.*?\))?:", found.get("Args", "") + "\n"
-             + found.get("Attributes", ""), re.M) for each in line.split(", ")}  # fmt: skip
+    named = set().union(*(described(each) for each in [value, *inherited(value)]))
 
     assert first.endswith((".", ".)")), f"the first sentence: {first!r}"
     assert ">>>" in found.get("Examples", ""), "an example"

@@ -22,12 +22,9 @@ POOLINGS = ("mean", "first")
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(TextConfig):
-    """Configuration of a `SequenceClassifier`: the fields of `TextConfig` for the encoder, and these.
+    """Configuration of a `SequenceClassifier`: the fields of `Config` except `tied`, and these.
 
     Args:
-        d_model, layers, heads, kv_heads, hidden, norm, norm_first, feed_forward, bias, dropout, softcap, epsilon: as
-            for `Config`.
-        vocabulary, context, window, positions, rotary_base: as for `Config`.
         classes: number of classes, at least 2.
         pooling: which row represents a text: the "mean" of its rows or its "first" row.
 

@@ -27,9 +27,6 @@ class TranslationConfig(Config):
     """Configuration of an `EncoderDecoder`: the fields of `Config` for encoder and decoder, and these.
 
     Args:
-        d_model, layers, heads, kv_heads, hidden, norm, norm_first, feed_forward, bias, dropout, softcap, epsilon: as
-            for `Config`.
-        vocabulary, context, window, positions, rotary_base, tied: as for `Config`.
         source_vocabulary: number of tokens in the vocabulary of the source. None: `vocabulary`.
         encoder_layers: number of encoder blocks. None: `layers`.
 

@@ -17,12 +17,11 @@ __all__ = ["VisionConfig", "VisionTransformer", "patches"]
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig(BlockConfig):
-    """Configuration of a `VisionTransformer`: the block fields of `Config`, and these.
+    """Configuration of a `VisionTransformer`: the fields of `Config` from `d_model` to `epsilon`, and these.
 
     Args:
-        d_model, layers, heads, kv_heads, hidden, norm, norm_first, feed_forward, bias, dropout, softcap, epsilon: as
-            for `Config`.
-        height, width: size of an image, in pixels.
+        height: height of an image, in pixels.
+        width: width of an image, in pixels.
         patch: side of a square patch, in pixels; must divide `height` and `width`.
         channels: number of channels of a pixel.
         classes: number of classes, at least 2.

@@ -73,10 +73,11 @@ def of_weights(
 ) -> Run:
     """A run of given weights: (Q, K), (H, Q, K) or (B, H, Q, K) of one layer, or a list with one array per layer.
 
-    >>> import numpy as np, regard as rg
-    >>> call = of_weights(np.full((1, 2, 2), 0.5), mask=rg.causal()).calls[0]
-    >>> float(call.rows["forbidden"][0, 0])
-    0.5
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> call = of_weights(np.full((1, 2, 2), 0.5), mask=rg.causal()).calls[0]
+        >>> float(call.rows["forbidden"][0, 0])
+        0.5
     """
     layers = list(weights) if isinstance(weights, list | tuple) else [weights]
     held = [_of_entry(read_array(each, "weights"), entry) for each in layers]

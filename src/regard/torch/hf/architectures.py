@@ -328,11 +328,16 @@ def table(rows: list[Row]) -> str:
         reasons: dict[str, list[str]] = {}
         for row in rows:
             if row.result == result:
-                reasons.setdefault(row.reason.replace("|", "/"), []).append(row.name)
+                reasons.setdefault(_escaped(row.reason), []).append(row.name)
         if reasons:
             lines += ["", f"### {result.capitalize()}", "", "| why | architectures |", "|---|---|"]
             lines += [f"| {reason} | {', '.join(names)} |" for reason, names in reasons.items()]
     return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    """A message as the text of a table's cell: brackets in it are not links."""
+    return re.sub(r"([\[\]])", r"\\\1", text.replace("|", "/"))
 
 
 def marked(text: str) -> bool:
