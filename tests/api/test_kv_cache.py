@@ -1,6 +1,7 @@
 """The cache of keys and values: whatever is appended, dropped and reordered, it attends as if every key had stayed."""
 
 import copy
+import dataclasses
 import itertools
 import pickle
 import runpy
@@ -119,14 +120,15 @@ class Model(RuleBasedStateMachine):
         """A page is free or counted once for each sequence that holds it; what free pages hold is never seen."""
         if not hasattr(self, "cache"):
             return
-        held, found = self.cache._held, []
+        held, found = self.cache._state.pages, []
         for number in range(len(self.sequences)):
             positions = self.cache.held(number)
             found += held.table[number, positions.start // PAGE : -(-positions.stop // PAGE)].tolist()
         counts = np.bincount(found, minlength=len(held.holders)) if found else np.zeros(len(held.holders), int)
         assert held.holders.tolist() == counts.tolist()
         assert sorted(held.free) == np.flatnonzero(counts == 0).tolist()
-        self.cache._k.array[held.free] = self.cache._v.array[held.free] = np.nan
+        for store in self.cache._state.stores:
+            store.array[held.free] = np.nan
 
 
 TestModel = Model.TestCase
@@ -172,7 +174,7 @@ def test_a_ring_forgets_keys_but_not_positions(window):
     pages = []
     for position in range(2000):
         cache.append(k[:, :, [position]], v[:, :, [position]])
-        pages.append(int((cache._held.holders > 0).sum()))
+        pages.append(int((cache._state.pages.holders > 0).sum()))
         if position % 97 == 0:
             seen = slice(0, position + 1)
             expected = rg.attention(q[:, :, [position]], k[:, :, seen], v[:, :, seen], mask=rg.window(window), **rules)
@@ -311,7 +313,9 @@ def test_the_block_table_is_read_to_its_end_and_no_further():
     k, v, q = normal(1, G, 382, D, seed=1), normal(1, G, 382, E, seed=2), normal(1, H, 1, D, seed=3)
     cache = rg.KVCache(G, D, E)
     cache.append(k[:, :, :380], v[:, :, :380])
-    cache._held.table = guarded(cache._held.table[:, :3].copy(), at_end=True)
+    state = cache._state
+    table = guarded(state.pages.table[:, :3].copy(), at_end=True)
+    cache._state = state._replace(pages=dataclasses.replace(state.pages, table=table))
     for step in (380, 381):
         cache.append(k[:, :, [step]], v[:, :, [step]])
         one_row(cache, q)
@@ -340,12 +344,12 @@ def test_beams_share_what_they_have_in_common():
     k, v = normal(1, G, 1000, D, seed=1), normal(1, G, 1000, E, seed=2)
     cache = rg.KVCache(G, D, E)
     cache.append(k, v)
-    before = int((cache._held.holders > 0).sum())
+    before = int((cache._state.pages.holders > 0).sum())
     cache.reorder([0, 0, 0, 0])
-    assert int((cache._held.holders > 0).sum()) == before
+    assert int((cache._state.pages.holders > 0).sum()) == before
     more_k, more_v = normal(4, G, 1, D, seed=3), normal(4, G, 1, E, seed=4)
     cache.append(more_k, more_v)
-    assert int((cache._held.holders > 0).sum()) == before + 3
+    assert int((cache._state.pages.holders > 0).sum()) == before + 3
     for number in range(4):
         same_bits(cache.keys(number), np.concatenate([k[0], more_k[number]], 1))
         same_bits(cache.values(number), np.concatenate([v[0], more_v[number]], 1))
@@ -356,7 +360,7 @@ def test_a_store_of_fixed_size():
     moved.
     """
     cache = rg.KVCache(G, D, E, batch=3, pages=4)
-    store = cache._k.array
+    store = cache._state.stores.k.array
     k, v = normal(3, G, 130, D, seed=1), normal(3, G, 130, E, seed=2)
     cache.append(k, v, rows=[130, 100, 1])
     with pytest.raises(Refused) as caught:
@@ -375,7 +379,7 @@ KVCache.append: the storage is full
     cache.append(k[:2], v[:2], rows=[29, 0])
     assert cache.lengths.tolist() == [129, 1]
     same_bits(cache.keys(0), np.concatenate([k[1, :, :100], k[0, :, :29]], 1))
-    assert cache._k.array is store
+    assert cache._state.stores.k.array is store
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ KVCache: unknown storage
 KVCache.append: k and the cache differ in sequences
   given     k (3, 4, 2, 9)
   expected  B = 2 before the heads
-  fix       pass rows for every sequence; rows= marks the padding
+  fix       pass rows for every sequence, or name theirs with sequences=; rows= marks the padding
 KVCache.append: k and the cache differ in heads
   given     k (3, 4, 2, 9)
   expected  G = 2 on axis -3
@@ -72,7 +72,7 @@ KVCache.append: rows must be one row count per sequence
 KVCache.attend: q and the cache differ in sequences
   given     q (3, 5, 300, 9)
   expected  B = 2 before the heads
-  fix       pass rows for every sequence
+  fix       pass rows for every sequence, or name theirs with sequences=
 KVCache.attend: q and k differ in depth
   given     q (3, 5, 300, 9), k (3, 2, 300, 8), v (3, 2, 300, 4)
   expected  D = 9 for both
