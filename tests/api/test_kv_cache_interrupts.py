@@ -1,6 +1,7 @@
 """A cache whose methods fail or are interrupted, at any line: it is as before, and goes on as if nothing had been."""
 
 import copy
+import functools
 import itertools
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def test_a_cache_is_as_before_whatever_line_raises(kind, error):
         for name, call in operations(cache, random).items():
             tried, twin = copy.deepcopy(cache), copy.deepcopy(cache)
             for line in itertools.count(1):
-                if ends_before(line, error, lambda: call(tried)):
+                if ends_before(line, error, functools.partial(call, tried)):
                     break
                 if line % 3:  # otherwise interrupted again, before anything has been read
                     same(stored(tried), before[:-2])
@@ -154,7 +155,7 @@ def test_one_page_with_readers_of_different_lengths():
         new_k, new_v = normal(3, G, 5, D, seed=3), normal(3, G, 5, E, seed=4)
         before = seen(cache)
         for line in itertools.count(1):
-            if ends_before(line, KeyboardInterrupt, lambda: cache.append(new_k, new_v)):
+            if ends_before(line, KeyboardInterrupt, functools.partial(cache.append, new_k, new_v)):
                 break
             same(seen(cache), before)
         for number, length in enumerate(lengths):

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat, SupportsIndex
+import os
+from pathlib import Path
+from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from ...common.arrays import like, read_array
 from ...common.call_hooks import watched
-from ...common.dtypes import FLOATS
-from ...common.errors import Reason, Refused
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
 from ...language.checks.numbers import count
-from .checks import (
-    checked_append,
-    checked_choice,
-    checked_lengths,
-    checked_sequences,
-    first_positions,
-    known_dtype,
-    requires_gradients,
-)
+from . import files
+from .checks import checked_append, checked_cache, checked_lengths, checked_sequences
 from .pages import PAGE, Pages
-from .reader import Reader, traced
-from .state import State, added, appended, selected, settled, shown, truncated, write
+from .reader import Reader
+from .state import (
+    State,
+    added,
+    appended,
+    held,
+    of_version_0_1,
+    selected,
+    settled,
+    stored_rows,
+    truncated,
+    write,
+)
 from .storage import Rows, Rows8, Stores
 
 __all__ = ["KVCache"]
@@ -81,56 +84,23 @@ class KVCache:
         pages: SupportsIndex | None = None,
         storage: str | None = None,
     ):
-        def whole(value, what: str, least: int) -> int:
-            try:
-                return count(value, "KVCache", what, least)
-            except Refused as refused:
-                reasons.extend(refused.reasons)
-                return least
-
-        reasons: list[Reason] = []
-        self.heads, self.depth = whole(heads, "heads", 1), whole(depth, "depth", 1)
-        self.value_depth = self.depth if value_depth is None else whole(value_depth, "value_depth", 1)
-        sequences = whole(batch, "batch", 0)
-        self.window = None if window is None else whole(window, "window", 1)
-        self.pages = None if pages is None else whole(pages, "pages", 0)
-        known = known_dtype(dtype)
-        if known is None:
-            reasons.append(
-                Reason(
-                    "this dtype is not supported",
-                    given=f"dtype={dtype!r}",
-                    expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
-                    fix="omit it for float32",
-                )
-            )
-        if storage not in (None, "int8"):
-            reasons.append(
-                Reason(
-                    "unknown storage",
-                    given=f"storage={storage!r}",
-                    expected="None, or 'int8'",
-                    fix="omit it to store rows unchanged",
-                )
-            )
-        if reasons or known is None:
-            raise Refused("KVCache", reasons)
+        given = checked_cache(
+            heads, depth, value_depth, batch, dtype=dtype, window=window, pages=pages, storage=storage
+        )
+        self.heads, self.depth, self.value_depth = given.heads, given.depth, given.value_depth
+        self.window, self.pages = given.window, given.pages
+        self.dtype, self.storage = given.dtype, storage
         store = Rows if storage is None else Rows8
-        self.dtype, self.storage = known, storage
-        stores = Stores(store(self.heads, self.depth, known), store(self.heads, self.value_depth, known))
-        start, size = np.zeros(sequences, np.int64), self.pages or 0
+        stores = Stores(*(store(given.heads, width, given.dtype) for width in (given.depth, given.value_depth)))
+        start, size = np.zeros(given.batch, np.int64), given.pages or 0
         self._reader = Reader(self.window)
         # The only attribute that methods assign, each in its last statement (state.py).
-        self._state = State(Pages.empty(sequences).grown(size), stores.grown(size), start, start)
+        self._state = State(Pages.empty(given.batch).grown(size), stores.grown(size), start, start)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickles; version 0.1 had the parts of the state as attributes."""
         if "_held" in state:
-            pages, stores = state.pop("_held"), Stores(state.pop("_k"), state.pop("_v"))
-            start, width, ragged = state.pop("_start"), state.pop("_newest"), state.pop("_ragged")
-            held = Pages.of(pages.table, pages.first, pages.lengths, len(pages.holders))
-            state |= {"_state": State(held, stores, pages.lengths, start, width, ragged)}
-            state |= {"_reader": Reader(state["window"])}
+            state = {"_state": of_version_0_1(state), "_reader": Reader(state["window"])} | state
         vars(self).update(state)
 
     @property
@@ -178,7 +148,7 @@ class KVCache:
         Returns:
             The positions, which begin after the released ones.
         """
-        return _held(self._state, self._sequence(sequence))
+        return held(self._state, self._sequence(sequence))
 
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
@@ -189,7 +159,7 @@ class KVCache:
         Returns:
             (G, n, D), at the n positions `held(sequence)`.
         """
-        return _read(self._now, self._now.stores.k, self._sequence(sequence))
+        return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
 
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
@@ -200,7 +170,7 @@ class KVCache:
         Returns:
             (G, n, E), at the n positions `held(sequence)`.
         """
-        return _read(self._now, self._now.stores.v, self._sequence(sequence))
+        return stored_rows(self._now, self._now.stores.v, self._sequence(sequence))
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
@@ -338,28 +308,7 @@ class KVCache:
 
     @watched("regard.KVCache.attend")
     def _attend(self, q, arguments: Arguments, engine, sequences):
-        reasons: list[Reason] = []
-        reader, state, query_start = self._reader, self._now, arguments.query_start
-        if sequences is not None:
-            sequences = checked_choice(sequences, len(state.lengths), reasons)
-            state = shown(state, sequences)
-        arguments = traced(arguments)
-        q = q if hasattr(q, "shape") else np.asarray(q)
-        rows = read_array(q, "KVCache.attend")
-        # A tensor that requires gradients is rejected in `prepare`, with all other problems.
-        known = query_start is None and not reasons and not requires_gradients(q)
-        ready = reader.again(state, sequences, rows, arguments, engine) if known else None
-        start = state.start
-        if ready is None:
-            start = first_positions(rows.shape, query_start, state, self.window, reasons)
-            ready = reader.prepare(state, sequences, q, start, arguments, engine, reasons)
-        out, lse = reader.answer(state, ready, rows, start)
-        if query_start is None and state.ragged:
-            real = state.lengths - start
-            padding = np.broadcast_to((np.arange(state.width) >= real[:, None])[:, None], lse.shape)
-            out[padding], lse[padding] = 0, -np.inf
-        lead = ready.problem.lead
-        return tuple(like(q, found.reshape(*lead, *found.shape[2:])) for found in (out, lse))
+        return self._reader.attend(self._now, q, arguments, engine, sequences)
 
     # ---- sequences ---------------------------------------------------------------------------------------------------
 
@@ -389,24 +338,57 @@ class KVCache:
         """
         self._state = selected(self._now, self._sequences(sequences))
 
+    # ---- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Saves the cache in a safetensors file, which replaces an existing file when it is complete.
+
+        Args:
+            path: the file.
+
+        Raises:
+            Refused: the file cannot be written.
+        """
+        kept = ("heads", "depth", "value_depth", "window", "pages", "storage")
+        described = {name: getattr(self, name) for name in kept} | {"dtype": str(self.dtype)}
+        files.save(Path(path), type(self).__name__, described, self._now)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A cache that was saved: it holds the same bits and goes on as the saved one would have.
+
+        Args:
+            path: the file.
+
+        Raises:
+            Refused: the file is missing, damaged, or not a saved cache of this class. Nothing in it is executed.
+
+        Examples:
+            >>> import numpy as np, regard as rg, tempfile
+            >>> cache = rg.KVCache(heads=2, depth=8)
+            >>> cache.append(*np.ones((2, 2, 5, 8), np.float32))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     cache.save(f"{folder}/cache.safetensors")
+            ...     rg.KVCache.load(f"{folder}/cache.safetensors")
+            KVCache(2 heads × 8, float32; lengths [5], 16,384 bytes)
+        """
+        described, arrays = files.load(Path(path), cls.__name__)
+        options = {name: described[name] for name in ("dtype", "window", "storage")}
+        cache = cls._sized(described["heads"], described["depth"], described["value_depth"], options)
+        cache.pages = described["pages"]
+        cache._state = files.state_of(described, arrays, cache._state.stores)
+        return cache
+
+    @classmethod
+    def _sized(cls, heads: int, depth: int, value_depth: int, options: dict[str, Any]) -> Self:
+        """An empty cache of these sizes."""
+        return cls(heads, depth, value_depth, **options)
+
     def _sequences(self, chosen) -> np.ndarray:
         return checked_sequences(chosen, len(self))
 
     def _sequence(self, number: SupportsIndex) -> int:
         return int(self._sequences(number)[0])
-
-
-def _held(state: State, number: int) -> range:
-    """The stored positions of a sequence."""
-    return range(int(state.pages.first[number]) * PAGE, int(state.lengths[number]))
-
-
-def _read(state: State, store: Rows, number: int) -> np.ndarray:
-    """The stored rows (G, n, depth) of a sequence."""
-    held = _held(state, number)
-    found = store.read(state.pages.table[number, held.start // PAGE : -(-held.stop // PAGE)]).swapaxes(0, 1)
-    G, count, _, depth = found.shape
-    return found.reshape(G, count * PAGE, depth)[:, : len(held)].copy()
 
 
 def _whole(value) -> int:

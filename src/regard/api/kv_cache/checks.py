@@ -4,27 +4,81 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from ...common.arrays import read_array
 from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused, refuse
+from ...language.checks.numbers import count
 from .pages import PAGE
 from .state import Appended, State
 
 __all__ = [
     "checked_append",
+    "checked_cache",
     "checked_choice",
     "checked_lengths",
     "checked_sequences",
     "first_positions",
-    "known_dtype",
     "requires_gradients",
     "rows_taken",
 ]
 
 SHOWN = 4  # sequences that a reason lists
+
+
+class Sizes(NamedTuple):
+    """The checked arguments of a cache."""
+
+    heads: int
+    depth: int
+    value_depth: int
+    batch: int
+    dtype: np.dtype
+    window: int | None
+    pages: int | None
+
+
+def checked_cache(heads, depth, value_depth, batch, *, dtype, window, pages, storage) -> Sizes:
+    """The arguments of a new cache; storage is checked only."""
+    reasons: list[Reason] = []
+
+    def whole(value, what: str, least: int) -> int:
+        try:
+            return count(value, "KVCache", what, least)
+        except Refused as refused:
+            reasons.extend(refused.reasons)
+            return least
+
+    G, D = whole(heads, "heads", 1), whole(depth, "depth", 1)
+    E = D if value_depth is None else whole(value_depth, "value_depth", 1)
+    B = whole(batch, "batch", 0)
+    window = None if window is None else whole(window, "window", 1)
+    pages = None if pages is None else whole(pages, "pages", 0)
+    known = known_dtype(dtype)
+    if known is None:
+        reasons.append(
+            Reason(
+                "this dtype is not supported",
+                given=f"dtype={dtype!r}",
+                expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
+                fix="omit it for float32",
+            )
+        )
+    if storage not in (None, "int8"):
+        reasons.append(
+            Reason(
+                "unknown storage",
+                given=f"storage={storage!r}",
+                expected="None, or 'int8'",
+                fix="omit it to store rows unchanged",
+            )
+        )
+    if reasons or known is None:
+        raise Refused("KVCache", reasons)
+    return Sizes(G, D, E, B, known, window, pages)
 
 
 def checked_append(k, v, rows, sequences, sizes: tuple[int, int, int, int], dtype) -> Appended:

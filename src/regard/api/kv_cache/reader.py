@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...common.arrays import like, read_array
 from ...common.errors import Reason, Refused
 from ...engines.dispatch import choose, solve
 from ...engines.plan import STEP
@@ -16,11 +17,12 @@ from ...language.checks.arguments import Arguments
 from ...language.expr import Expr, tables_of
 from ...language.masks import lengths, window
 from ...language.problem import Problem
+from .checks import checked_choice, first_positions, requires_gradients
 from .pages import PAGE
-from .state import State
+from .state import State, shown
 from .storage import Rows
 
-__all__ = ["Reader", "traced"]
+__all__ = ["Reader"]
 
 # Positions for which a preparation is valid: this many keys at each edge of a mask are visited unnecessarily.
 AHEAD = STEP - 1
@@ -59,11 +61,37 @@ class Reader:
     """Attention over the pages of a cache in a given state. size: its window, which is part of every mask."""
 
     def __init__(self, size: int | None):
+        self.size = size
         self.window = None if size is None else window(size)
         self.ready: Ready | None = None
 
     def __getstate__(self):
         return self.__dict__ | {"ready": None}  # compiled code is not copied
+
+    def attend(self, state: State, q, arguments: Arguments, engine, sequences) -> tuple[Any, Any]:
+        """(out (…, H, Q, E), lse (…, H, Q)) of rows of the given sequences, or of all, in the type of q."""
+        reasons: list[Reason] = []
+        query_start = arguments.query_start
+        if sequences is not None:
+            sequences = checked_choice(sequences, len(state.lengths), reasons)
+            state = shown(state, sequences)
+        arguments = traced(arguments)
+        q = q if hasattr(q, "shape") else np.asarray(q)
+        rows = read_array(q, "KVCache.attend")
+        # A tensor that requires gradients is rejected in `prepare`, with all other problems.
+        known = query_start is None and not reasons and not requires_gradients(q)
+        ready = self.again(state, sequences, rows, arguments, engine) if known else None
+        start = state.start
+        if ready is None:
+            start = first_positions(rows.shape, query_start, state, self.size, reasons)
+            ready = self.prepare(state, sequences, q, start, arguments, engine, reasons)
+        out, lse = self.answer(state, ready, rows, start)
+        if query_start is None and state.ragged:
+            real = state.lengths - start
+            padding = np.broadcast_to((np.arange(state.width) >= real[:, None])[:, None], lse.shape)
+            out[padding], lse[padding] = 0, -np.inf
+        lead = ready.problem.lead
+        return like(q, out.reshape(*lead, *out.shape[2:])), like(q, lse.reshape(*lead, *lse.shape[2:]))
 
     def again(self, state: State, sequences, q: np.ndarray, arguments: Arguments, engine) -> Ready | None:
         """The last prepared call, if this call has the same arguments and the sequences have not advanced too far."""

@@ -10,16 +10,30 @@ these contain is kept in `State.saved` until the append has ended, and written b
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...common.errors import refuse
 from ...language.checks.numbers import LIMIT
 from .pages import PAGE, Pages
-from .storage import Stores
+from .storage import Rows, Stores
 
-__all__ = ["Appended", "Room", "State", "added", "appended", "selected", "settled", "shown", "truncated", "write"]
+__all__ = [
+    "Appended",
+    "Room",
+    "State",
+    "added",
+    "appended",
+    "held",
+    "of_version_0_1",
+    "selected",
+    "settled",
+    "shown",
+    "stored_rows",
+    "truncated",
+    "write",
+]
 
 FEW = 16  # up to this many rows are scattered over pages together; more are copied page by page
 
@@ -169,6 +183,28 @@ def shown(state: State, sequences: np.ndarray) -> State:
         start=state.start[sequences],
         stepped=None if stepped is None or stepped.all() else stepped,
     )
+
+
+def held(state: State, number: int) -> range:
+    """The stored positions of a sequence."""
+    return range(int(state.pages.first[number]) * PAGE, int(state.lengths[number]))
+
+
+def stored_rows(state: State, store: Rows, number: int) -> np.ndarray:
+    """A copy of the stored rows (G, n, depth) of a sequence."""
+    positions = held(state, number)
+    columns = slice(positions.start // PAGE, -(-positions.stop // PAGE))
+    found = store.read(state.pages.table[number, columns]).swapaxes(0, 1)
+    return found.reshape(len(found), found.shape[1] * PAGE, found.shape[3])[:, : len(positions)].copy()
+
+
+def of_version_0_1(attributes: dict[str, Any]) -> State:
+    """The state of a cache that version 0.1 pickled, from its attributes, which are removed."""
+    pages, stores = attributes.pop("_held"), Stores(attributes.pop("_k"), attributes.pop("_v"))
+    start, width, ragged = (attributes.pop(name) for name in ("_start", "_newest", "_ragged"))
+    own = Pages.of(pages.table, pages.first, pages.lengths, len(pages.holders))
+    del attributes["_reader"]
+    return State(own, stores, pages.lengths, start, width, ragged)
 
 
 def _spare(pages: Pages, lengths: np.ndarray, first: np.ndarray, window: int | None) -> int:

@@ -268,6 +268,10 @@ class LatentCache(KVCache):
         k = self._state.stores.k
         self._state = self._state._replace(stores=LatentStores(k, First(k, self.value_depth)))
 
+    @classmethod
+    def _sized(cls, heads: int, depth: int, value_depth: int, options: dict[str, Any]) -> LatentCache:
+        return cls(value_depth, depth - value_depth, **options)
+
     def __repr__(self):
         return (
             f"LatentCache({self.value_depth} + {self.depth - self.value_depth} numbers, {self.dtype}; "
