@@ -91,6 +91,16 @@ class TensorCache:
             for name, new, kept in (("k", k, held.k), ("v", v, held.v))
             if new.ndim != 4 or (*new.shape[:2], new.shape[3]) != (*kept.shape[:2], kept.shape[3])
         ]
+        reasons += [
+            Reason(
+                f"{name} is on another device than the cache",
+                given=f"{new.device}",
+                expected=f"{kept.device}",
+                fix=f"move it: {name}.to({str(kept.device)!r})",
+            )
+            for name, new, kept in (("k", k, held.k), ("v", v, held.v))
+            if new.device != kept.device
+        ]
         if not reasons and k.shape[2] != v.shape[2]:
             reasons.append(
                 Reason(

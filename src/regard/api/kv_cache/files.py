@@ -148,7 +148,7 @@ def load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def state_of(described: dict[str, Any], arrays: dict[str, np.ndarray], stores: Stores) -> State:
-    """The state that was saved, in stores of this kind; nothing that its numbers would read lies outside of it."""
+    """The state that was saved, in stores of this kind; every position and page that it names exists."""
     where = f"{described['kind']}.load"
     B, used = (_size(arrays, name, 0) for name in ("lengths", "k"))
     width = _size(arrays, "table", -1)

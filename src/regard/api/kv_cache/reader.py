@@ -84,7 +84,7 @@ class Reader:
         start = state.start
         if ready is None:
             start = first_positions(rows.shape, query_start, state, self.size, reasons)
-            ready = self.prepare(state, sequences, q, start, arguments, engine, reasons)
+            ready = self.prepare(state, q, start, arguments, engine, sequences=sequences, reasons=reasons)
         out, lse = self.answer(state, ready, rows, start)
         if query_start is None and state.ragged:
             real = state.lengths - start
@@ -107,7 +107,9 @@ class Reader:
         same = same and (old.scale is new.scale or (type(new.scale) is float and old.scale == new.scale))
         return ready if same and (ready.decoder is None or ready.decoder.at_home()) else None
 
-    def prepare(self, state: State, sequences, q, start, arguments: Arguments, engine, reasons: list[Reason]) -> Ready:
+    def prepare(
+        self, state: State, q, start, arguments: Arguments, engine, *, sequences, reasons: list[Reason]
+    ) -> Ready:
         """The checked call; a refusal lists the given reasons and all others.
 
         start (B,) int64: the positions of the first rows; or the invalid query_start, which is then rejected.

@@ -44,7 +44,7 @@ class State(NamedTuple):
     pages, stores: where positions are stored, and the storage. lengths (B,): positions appended so far. start (B,): the
     position of the first row of the last append. width: how many rows it had per sequence, padding included. ragged:
     whether some of them may be padding. stepped (B,): which sequences it appended to; None means all. choice: how often
-    sequences were added, selected or truncated. moved: how many positions any sequence has appended since then, at
+    sequences were added, selected, or truncated to before the last append. moved: how many positions any sequence has appended since then, at
     most. spare: how many rows fit into the last page of every sequence, at least, before a page can be released; in
     most steps of decoding that is enough, and the pages remain. saved: pages and their content, which is to be written
     back before anything is read.
@@ -118,7 +118,7 @@ def appended(state: State, new: Appended, window: int | None, limit: int | None)
     ends, stepped = lengths + (width if rows is None else rows), None
     if chosen is not None:
         ends = _with(state.lengths, chosen, ends)
-        stepped = _with(np.zeros(len(ends), np.bool_), chosen, True)
+        stepped = None if len(chosen) == len(ends) else _with(np.zeros(len(ends), np.bool_), chosen, True)
     choice, moved = state.choice, state.moved + width
     return State(
         pages, stores, ends, state.lengths, width, rows is not None, stepped, choice, moved, spare - width
@@ -150,7 +150,9 @@ def truncated(state: State, lengths: np.ndarray) -> State:
     """With only the first `lengths` (B,) positions of each sequence; rows of the last append after them are padding."""
     pages = Pages.of(state.pages.table, state.pages.first, lengths, len(state.pages.holders))
     start = np.minimum(state.start, lengths)
-    return state._replace(pages=pages, lengths=lengths, start=start, ragged=True, choice=state.choice + 1, spare=0)
+    # What was prepared for the last append or an earlier one is valid for rows from there on.
+    choice = state.choice + int((start < state.start).any())
+    return state._replace(pages=pages, lengths=lengths, start=start, ragged=True, choice=choice, spare=0)
 
 
 def selected(state: State, sequences: np.ndarray) -> State:
