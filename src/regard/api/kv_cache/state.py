@@ -44,10 +44,10 @@ class State(NamedTuple):
     pages, stores: where positions are stored, and the storage. lengths (B,): positions appended so far. start (B,): the
     position of the first row of the last append. width: how many rows it had per sequence, padding included. ragged:
     whether some of them may be padding. stepped (B,): which sequences it appended to; None means all. choice: how often
-    sequences were added, selected, or truncated to before the last append. moved: how many positions any sequence has appended since then, at
-    most. spare: how many rows fit into the last page of every sequence, at least, before a page can be released; in
-    most steps of decoding that is enough, and the pages remain. saved: pages and their content, which is to be written
-    back before anything is read.
+    sequences were added, selected, or truncated to before the last append. moved: how many positions any sequence has
+    appended since then, at most. spare: how many rows fit into the last page of every sequence, at least, before a page
+    can be released; in most steps of decoding that is enough, and the pages remain. saved: pages and their content,
+    which is to be written back before anything is read.
     """
 
     pages: Pages
