@@ -175,7 +175,7 @@ def test_memory_that_is_gone(place, what, warm, function):
     given = tensors()
     MEMORY[what](given[place])
 
-    with pytest.raises(rg.Refused, match="storage has .* because it was freed or made smaller"):
+    with pytest.raises(rg.Refused, match=r"storage has .* because it was freed or made smaller"):
         FUNCTIONS[function](*given)
 
 
