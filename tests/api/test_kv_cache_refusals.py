@@ -89,7 +89,7 @@ KVCache.attend: q does not have the rows of the last append
 KVCache.attend: a score must be a number
   given     `key <= query`, which is a condition
   expected  a rule that computes the new logit
-  fix       pass it as mask="""),
+  fix       pass it as mask=, true where a row may attend"""),
     (lambda: cached().drop([0, 2]), """\
 KVCache: no such sequence
   given     [0, 2]

@@ -116,7 +116,7 @@ mask: an array with one column needs query_start
 mask: not an array of conditions
   given     float64 [3, 3]
   expected  booleans with one to four axes: …, heads, rows, keys
-  fix       compare it first (array != 0), or pass numbers that are added to scores as score="""),
+  fix       pass mask=mask != 0 if 1 means "may attend", or mask=mask == 0 if 1 means "masked""""),
     (lambda: rg.relative(np.zeros(4)), """\
 relative: the last axis must have odd length 2R + 1
   given     4 distances
