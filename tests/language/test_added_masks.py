@@ -209,7 +209,7 @@ def test_the_fix_for_zeros_and_ones_is_a_comparison(dtype):
 
 
 def test_other_functions_tell_numbers_apart_too():
-    """The layer, the function for transformers and the picture name a comparison that keeps what an added mask keeps."""
+    """The layer and the picture name a comparison that allows the pairs that the added mask allows."""
     allowed = torch.ones(5, 5, dtype=torch.bool).tril()
     added = torch.zeros(5, 5).masked_fill(~allowed, torch.finfo(torch.float32).min)
     layer, x = SelfAttention(4), torch.randn(2, 5, 4)
