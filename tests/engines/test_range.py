@@ -15,12 +15,12 @@ from regard.api.backward import learned
 from regard.engines import dispatch as engines
 from regard.engines import sdpa
 from regard.engines.reference import attention as reference
-from regard.language.analysis import clamped, deciding, evaluate, in_range
-from regard.language.expr import Expr, fold, lift
-from regard.language.operators import OPERATORS
+from regard.language.analysis import evaluate, in_range
+from regard.language.expr import Expr, lift
 from regard.language.problem import Problem
 from tests.engines.jit.test_backward import law, parts, usual
 from tests.support.engines import DTYPES
+from tests.support.in_numpy import in_numpy
 
 H, Q, K, D = 2, 5, 9, 4
 LARGE = [2.0**126, 2.0**127, -(2.0**127), 2.0**128, -(2.0**128), 1e39, -1e39, 1e300, -1e300, -(2.0**1023)]
@@ -72,26 +72,6 @@ def rules(draw, depth: int = 3) -> Expr:
 def arrays(dtype, seed: int):
     rng = np.random.default_rng(seed)
     return [rng.integers(-1, 2, (1, H, rows, D)).astype(dtype) for rows in (Q, K, K)]
-
-
-def in_numpy(rule: Expr, values: dict, real) -> np.ndarray:
-    """The rule as NumPy computes it in the dtype of sums, and parts that decide in float64."""
-    exact = deciding(rule)
-
-    def kept(node, found):
-        found = np.asarray(found)
-        return found.astype(np.float64 if id(node) in exact else real) if node.kind == "float" else found
-
-    def read(node, *index):
-        return kept(node, node.table.array[clamped(node.table, index)])
-
-    def op(node, *args):
-        if node.kind == "float" and id(node) not in exact:
-            args = [arg.astype(real) if arg.dtype != np.bool_ else arg for arg in args]
-        return kept(node, OPERATORS[node.name].value(*args))
-
-    with np.errstate(all="ignore"):
-        return fold(rule, lambda node: kept(node, node.value), lambda node: kept(node, values[node.name]), read, op)
 
 
 def same_kind(found, wanted, what: str) -> None:
