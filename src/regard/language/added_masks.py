@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NOTHING", "ORDINARY", "hidden_beside", "hides", "range_of", "told_apart"]
+__all__ = ["NOTHING", "ORDINARY", "hidden_beside", "hides", "range_of", "how_to_pass"]
 
 NOTHING = 104  # exp(−104) is less than half of the smallest number of float32, so that it rounds to 0
 ORDINARY = 4940.0  # scores of models are smaller than this by magnitude
@@ -81,15 +81,15 @@ def range_of(dtype: Any) -> float:
     return largest / 4 - NOTHING / 2
 
 
-def told_apart(numbers: Any, name: str, *, added: str = "", condition: str = "") -> str:
+def how_to_pass(numbers: Any, name: str, *, added: str = "", condition: str = "") -> str:
     """The fix for numbers that were passed as booleans (true means "may attend"): code that means the same.
 
     numbers: an array; name: the variable of the code. added: how numbers to add are passed, "" where they cannot be.
     condition: how booleans are passed. A mask of floats that are all 0 is added: it hides nothing.
 
-    >>> told_apart(np.array([0.0, -np.inf]), "m", added="score=", condition="mask=")
+    >>> how_to_pass(np.array([0.0, -np.inf]), "m", added="score=", condition="mask=")
     'pass score=m, or mask=m == 0, which skips keys: its numbers hide a key by being added to its score'
-    >>> told_apart(np.array([0, 1]), "m", condition="mask=")
+    >>> how_to_pass(np.array([0, 1]), "m", condition="mask=")
     'pass mask=m != 0 if 1 means "may attend", or mask=m == 0 if 1 means "masked"'
     """
     read = np.asarray(numbers).astype(np.float64)

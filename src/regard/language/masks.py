@@ -9,7 +9,7 @@ import numpy as np
 from ..common.arrays import read_array
 from ..common.errors import refuse
 from ..common.types import ArrayLike
-from .added_masks import told_apart
+from .added_masks import how_to_pass
 from .checks.numbers import LIMIT, count, frozen, integers, not_negative, per_batch, whole
 from .expr import Expr, Table, batch, head, key, lift, query, table
 from .functions import minimum
@@ -351,6 +351,6 @@ def _boolean(array, name: str, *position: Expr) -> Expr:
             "not an array of conditions",
             given=f"{shown.array.dtype} {list(shown.array.shape)}",
             expected="booleans with one to four axes: …, heads, rows, keys",
-            fix=told_apart(shown.array, name, **passed) if fits else "reshape it to one to four axes",
+            fix=how_to_pass(shown.array, name, **passed) if fits else "reshape it to one to four axes",
         )
     return along(shown, *position)

@@ -11,7 +11,7 @@ import numpy as np
 from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...common.optional import requires_extra
-from ...language.added_masks import told_apart
+from ...language.added_masks import how_to_pass
 from ...language.masks import dense
 from ..runs.call import Call
 from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
@@ -229,7 +229,7 @@ def _call_of(weights, mask) -> Call:
             "the mask is not an array of conditions",
             given=f"{allowed.dtype} {allowed.shape}",
             expected="booleans, true where a row may attend",
-            fix=told_apart(allowed, "mask", condition="mask="),
+            fix=how_to_pass(allowed, "mask", condition="mask="),
         )
     if allowed is not None and not all(a in (1, b) for a, b in zip(allowed.shape[::-1], held.shape[::-1])):
         raise refuse(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...language.added_masks import told_apart
+from ...language.added_masks import how_to_pass
 from ...language.expr import Expr
 from ..functional import attention
 from .parts import Checks, allowed_pairs, dropped, weights
@@ -129,6 +129,6 @@ class SelfAttention(torch.nn.Module):
 
 
 def _as_booleans(mask: torch.Tensor) -> str:
-    """The fix for a mask of numbers; integers are told apart from floats."""
+    """The fix for a mask of numbers; integers stay integers, because they mean something else than floats."""
     numbers = mask.detach().cpu()
-    return told_apart(numbers.double() if numbers.is_floating_point() else numbers, "mask", condition="mask=")
+    return how_to_pass(numbers.double() if numbers.is_floating_point() else numbers, "mask", condition="mask=")
